@@ -29,6 +29,8 @@
 #include "include/switch_egress.p4"
 #include "include/deparser.p4"      // headers -> bytes
 
+// Ranks may deal their blocks among copies of this program: no slot of one concerns another.
+@several_cores
 V1Switch(PacketParser(),
          ChecksumVerification(),
          SwitchIngress(),

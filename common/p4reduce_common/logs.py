@@ -16,7 +16,15 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time in seconds since the epoch, level, logger, message, error."""
+    """One JSON object a line: time in seconds since the epoch, level, logger, message, error.
+
+    Args:
+        process: of several that log to one place, or "".
+    """
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -26,13 +34,22 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if self._process:
+            entry["process"] = self._process
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)
 
 
-def configure(level: str, log_format: LogFormat) -> None:
-    """Log to standard error from this level on ("debug" to "error")."""
+def configure(level: str, log_format: LogFormat, process: str = "") -> None:
+    """Log to standard error from this level on ("debug" to "error").
+
+    Args:
+        level: of what is logged.
+        log_format: of each line.
+        process: stands in each line, where several processes log to one place.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(_TEXT))
+    text = logging.Formatter(_TEXT.replace("%(name)s", f"{process} %(name)s") if process else _TEXT)
+    handler.setFormatter(JsonFormatter(process) if log_format == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -11,12 +11,14 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import grpc.aio
 from p4reduce.control.control_pb2_grpc import add_ControlServicer_to_server
 
 from p4reduce_controller.controller import Controller, Start
 from p4reduce_controller.fabric.compiled_program import Program, load_program
+from p4reduce_controller.fabric.devices import devices_at
 from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.layout import Layout, ground, lay_out
 from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient, SwitchError
@@ -30,6 +32,7 @@ from p4reduce_controller.service.limits import MAX_CALLS, SERVER_OPTIONS
 from p4reduce_controller.settings import Http, Server, Settings
 from p4reduce_controller.storage.job_table import TableFile
 from p4reduce_controller.terminal.render import port_ranges
+from p4reduce_controller.topology.given import with_cores
 from p4reduce_controller.topology.switches import Topology
 
 log = logging.getLogger(__name__)
@@ -46,9 +49,9 @@ class Daemon:
     """
 
     def __init__(self, settings: Settings, program: Program | None = None) -> None:
-        self._settings = settings
         listen.prepare(settings.listen, settings.tls)
         self._page = _bind_page(settings.http)
+        self._settings = settings = _with_cores(settings)
         program = program or load_program()
         self._fabrics = {
             name: Fabric(program, ground(settings.topology, name, settings.hello_limit))
@@ -63,6 +66,11 @@ class Daemon:
             self._hang_up()
             self._file.close()
             raise
+
+    @property
+    def settings(self) -> Settings:
+        """What it goes by: what it was told, and further cores of the switches."""
+        return self._settings
 
     @property
     def page(self) -> tuple[str, int] | None:
@@ -193,6 +201,24 @@ class Daemon:
         async with serving(self._settings.http, self._page, controller, service) as address:
             log.info("live page at %s", address)
             yield
+
+
+def _with_cores(settings: Settings) -> Settings:
+    """Ask the servers how many cores their switches have. Raises as `SwitchClient.connect`."""
+    if not settings.find_cores:
+        return settings
+    servers = dict(settings.servers)
+    found = {
+        name: devices_at(
+            server.address, server.device_id, settings.connect_timeout, settings.switch_tls
+        )
+        for name, server in servers.items()
+    }
+    topology = with_cores(settings.topology, {name: len(ids) for name, ids in found.items()})
+    for name, (_, *further) in found.items():
+        for core, device_id in zip(topology.cores(name), further, strict=True):
+            servers[core] = Server(servers[name].address, device_id)
+    return replace(settings, topology=topology, servers=servers)
 
 
 def _bind_page(http: Http | None) -> socket.socket | None:

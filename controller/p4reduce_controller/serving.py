@@ -32,7 +32,7 @@ def serve(settings: Settings, ready_file: Path | None) -> None:
     logging.getLogger().addFilter(lambda record: record.module != "p4runtime")
     try:
         daemon = Daemon(settings)
-        asyncio.run(_run(daemon, settings, ready_file))
+        asyncio.run(_run(daemon, ready_file))
     except NotPrimaryError as error:
         raise Failure(str(error), Exit.BACKUP) from None
     except TableInUseError as error:
@@ -47,7 +47,7 @@ def serve(settings: Settings, ready_file: Path | None) -> None:
         raise Failure(str(error), Exit.REFUSED) from None
 
 
-async def _run(daemon: Daemon, settings: Settings, ready_file: Path | None) -> None:
+async def _run(daemon: Daemon, ready_file: Path | None) -> None:
     stop = asyncio.Event()
 
     def end() -> None:
@@ -58,7 +58,7 @@ async def _run(daemon: Daemon, settings: Settings, ready_file: Path | None) -> N
         asyncio.get_running_loop().add_signal_handler(number, end)
 
     def ready(address: str) -> None:
-        click.echo(f"ready at {address}: " + "; ".join(_switches(settings)))
+        click.echo(f"ready at {address}: " + "; ".join(_switches(daemon.settings)))
         if ready_file is not None:
             beside = ready_file.with_name(ready_file.name + ".new")
             with named(ready_file):

@@ -48,4 +48,5 @@ class Settings:
     hello_limit: HelloLimit = field(default_factory=HelloLimit)
     take_over: bool = True  # a switch without a primary, with the election id that it takes
     http: Http | None = None  # where to show the live page and the metrics
+    find_cores: bool = False  # ask each server whether its switch has several
     keep_jobs: bool = False  # when told to stop, leave them to the next controller

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from p4reduce_lab.errors import ArgumentsError, UnavailableError
@@ -40,6 +40,7 @@ class Choice:
         bandwidth: Of each link of a Mininet network, in Mbit/s; None: not limited.
         pcap: Whether the switch captures what its ports see.
         web: Whether each controller serves the live page.
+        cores: How many data planes an embedded switch has.
     """
 
     switch: str
@@ -48,6 +49,7 @@ class Choice:
     bandwidth: float | None = None
     pcap: bool = False
     web: bool = False
+    cores: int = 1
 
     @property
     def name(self) -> str:
@@ -60,13 +62,34 @@ class Choice:
         place = PLACES[self.switch, self.network]
         if self.bandwidth is not None:
             place += f", links of {rate_in_words(self.bandwidth * 1e6)}"
+        if self.cores > 1:
+            place += f", {self.cores} cores"
         return f"{self.name}, {place} ({self.why})"
+
+    def with_cores(self, cores: int) -> Choice:
+        """Returns the same with so many cores.
+
+        Raises:
+            ArgumentsError: the switch or the network has one core only.
+        """
+        if cores == 1:
+            return self
+        if self.switch != "embedded":
+            raise ArgumentsError(f"--cores {cores} takes the embedded switch: BMv2 has one core")
+        if self.network == "mininet":
+            raise ArgumentsError(
+                f"--cores {cores} takes Unix or UDP ports (NET=local or NET=udp), and Mininet's "
+                "are interfaces"
+            )
+        return replace(self, cores=cores)
 
     def launcher(self, directory: Path, ports: int | Mapping[int, str]) -> SwitchLauncher:
         """Makes the switch: see :class:`~p4reduce_lab.switches.launch.SwitchLauncher`."""
         if self.network == "udp":
             assert isinstance(ports, int)
-            return EmbeddedSwitch(directory, udp_ports(ports), pcap=self.pcap)
+            ports = udp_ports(ports)
+        if self.cores > 1:
+            return EmbeddedSwitch(directory, ports, pcap=self.pcap, cores=self.cores)
         return LAUNCHERS[self.switch](directory, ports, pcap=self.pcap)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from p4reduce_native.cores import MAX_CORES
 
 from p4reduce_lab import units
 from p4reduce_lab.errors import ArgumentsError, LabError
@@ -158,4 +159,13 @@ switches_option = click.option(
     show_envvar=True,
     show_default=True,
     help="Spread the work over so many switches, side by side.",
+)
+cores_option = click.option(
+    "--cores",
+    type=click.IntRange(1, MAX_CORES),
+    default=1,
+    envvar="CORES",
+    show_envvar=True,
+    show_default=True,
+    help="Give each switch so many data planes, each a process, at the same ports.",
 )

@@ -15,10 +15,12 @@ Switches = int | Shape
 """So many side by side, or a tree."""
 
 
-def switches_of(switches: int, tree: Shape | None) -> Switches:
-    """What two options come to. Raises ArgumentsError: both are given."""
+def switches_of(switches: int, tree: Shape | None, cores: int = 1) -> Switches:
+    """What these options come to. Raises ArgumentsError: some exclude each other."""
     if tree is None:
         return switches
+    if cores > 1:
+        raise ArgumentsError("CORES and TREE exclude each other: a tree's links lead to one core")
     if switches > 1:
         raise ArgumentsError("SWITCHES and TREE exclude each other")
     return tree

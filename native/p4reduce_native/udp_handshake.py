@@ -13,6 +13,10 @@ host. The cookie is a MAC of address, nonce and time with a secret of the switch
 section 5.1, and RFC 9000, section 8.1), and lets somebody in once. With a key, both prove by
 HMAC-SHA-256 that they know it.
 The token of the data that follows (`csrc/link/datagram.c`) is made of both nonces and the key.
+
+A switch with several cores (`cores.py`) has a socket at the port for each of them. The head of a
+worker's messages names the core that it wants. Zero is the first one, and what every version of
+this protocol has sent.
 """
 
 from __future__ import annotations
@@ -30,10 +34,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from p4reduce_native.cores import core_of_token
 from p4reduce_native.files import read_file
 
 __all__ = [
+    "CORE_OFFSET",
     "LEAST_BYTES",
+    "MAGIC",
     "TOKEN_BYTES",
     "HandshakeResult",
     "HandshakeServer",
@@ -50,11 +57,14 @@ TOKEN_BYTES = 8
 LEAST_BYTES = 1200
 """A path that takes no datagram of this size takes no frame with numbers in it."""
 
-_MAGIC = b"P4RU"
+MAGIC = b"P4RU"
+CORE_OFFSET = 6
+"""Of the core that is meant, in a message of a worker."""
+
 _VERSION = 1
 _NONCE = 16
 _PROOF = 16
-_HEAD = struct.Struct(">4sBB2x")  # magic, version, kind
+_HEAD = struct.Struct(">4sBBBx")  # magic, version, kind, core
 _BARE = _HEAD.size + _NONCE  # each message has a head and the worker's nonce
 _CONNECT = _BARE + _PROOF + 4 + _PROOF  # cookie, size, proof
 _ACCEPT = _BARE + _NONCE + _PROOF
@@ -80,12 +90,14 @@ class Refusal(IntEnum):
     BUSY = 1
     WRONG_KEY = 2
     STALE_COOKIE = 3
+    NO_SUCH_CORE = 4
 
 
 _WHY = {
     Refusal.BUSY: "the port has another worker",
     Refusal.WRONG_KEY: "switch and worker do not have the same key (P4REDUCE_UDP_KEY_FILE)",
     Refusal.STALE_COOKIE: "the switch does not know its own cookie: it was started again",
+    Refusal.NO_SUCH_CORE: "the switch has fewer cores than the controller says (--cores)",
 }
 
 
@@ -118,10 +130,14 @@ class HandshakeServer:
 
     Args:
         key: workers have to know it; empty: there is none.
+        core: whose door it is, from 0.
+        cores: how many there are at this port.
     """
 
-    def __init__(self, key: bytes = b"") -> None:
+    def __init__(self, key: bytes = b"", core: int = 0, cores: int = 1) -> None:
         self._key = key
+        self._core = core
+        self._cores = cores
         self._secret = os.urandom(32)
         self._used: dict[bytes, float] = {}  # cookies of those who were let in: until when
 
@@ -146,12 +162,22 @@ class HandshakeServer:
             return _refuse(nonce, Refusal.STALE_COOKIE), None
         if not hmac.compare_digest(proof, _prove(self._key, b"connect", nonce, cookie, size_bytes)):
             return _refuse(nonce, Refusal.WRONG_KEY), None
+        if message[CORE_OFFSET] != self._core:
+            return _refuse(nonce, Refusal.NO_SUCH_CORE), None
         if not is_free:
             return _refuse(nonce, Refusal.BUSY), None
         self._use_up(cookie)
-        own = os.urandom(_NONCE)
+        own, token = self._own_nonce(nonce)
         accept = _message(Kind.ACCEPT, nonce) + own + _prove(self._key, b"accept", nonce, own)
-        return accept, HandshakeResult(_token(self._key, nonce, own), size, message, accept)
+        return accept, HandshakeResult(token, size, message, accept)
+
+    def _own_nonce(self, theirs: bytes) -> tuple[bytes, bytes]:
+        """Return a nonce, and the token that it makes, which is one of this core."""
+        while True:
+            own = os.urandom(_NONCE)
+            token = _token(self._key, theirs, own)
+            if core_of_token(token, self._cores) == self._core:
+                return own, token
 
     def _cookie(self, nonce: bytes, address: tuple[str, int], period: int) -> bytes:
         text = f"{address[0]}|{address[1]}|{period}".encode()
@@ -171,13 +197,14 @@ class HandshakeServer:
         self._used[cookie] = now + 2 * _COOKIE_SECONDS
 
 
-def enter(sock: socket.socket, key: bytes, deadline: float) -> HandshakeResult:
+def enter(sock: socket.socket, key: bytes, deadline: float, core: int = 0) -> HandshakeResult:
     """The worker's end, on a connected UDP socket.
 
     Args:
         sock: not blocking; its datagrams may not be cut up on the way (Don't Fragment).
         key: as the switch's; empty: none.
         deadline: on the monotonic clock.
+        core: of the switch, from 0.
 
     Raises:
         RefusedError: the switch refuses this worker.
@@ -185,10 +212,10 @@ def enter(sock: socket.socket, key: bytes, deadline: float) -> HandshakeResult:
         TimeoutError: nobody answers, or the path takes no datagram of 1,200 bytes.
     """
     nonce = os.urandom(_NONCE)
-    cookie, size = _get_cookie(sock, nonce, deadline)
+    cookie, size = _get_cookie(sock, nonce, deadline, core)
     size_bytes = size.to_bytes(4, "big")
     proof = _prove(key, b"connect", nonce, cookie, size_bytes)
-    connect = _message(Kind.CONNECT, nonce) + cookie + size_bytes + proof
+    connect = _message(Kind.CONNECT, nonce, core) + cookie + size_bytes + proof
     for pause in _pauses(deadline):
         _send(sock, connect)
         for kind, rest in _answers(sock, nonce, pause):
@@ -247,12 +274,12 @@ def key_of(text: str) -> bytes:
     return key
 
 
-def _get_cookie(sock: socket.socket, nonce: bytes, deadline: float) -> tuple[bytes, int]:
+def _get_cookie(sock: socket.socket, nonce: bytes, deadline: float, core: int) -> tuple[bytes, int]:
     """Return a cookie and the largest size that passes; each is tried, the largest first."""
     refused: OSError | None = None
     for _ in _pauses(deadline):
         for size in _SIZES:
-            hello = _message(Kind.HELLO, nonce).ljust(size, b"\0")
+            hello = _message(Kind.HELLO, nonce, core).ljust(size, b"\0")
             try:
                 sock.send(hello)
             except ConnectionRefusedError as error:
@@ -301,8 +328,8 @@ def _send(sock: socket.socket, message: bytes) -> None:
         sock.send(message)
 
 
-def _message(kind: Kind, nonce: bytes) -> bytes:
-    return _HEAD.pack(_MAGIC, _VERSION, kind) + nonce
+def _message(kind: Kind, nonce: bytes, core: int = 0) -> bytes:
+    return _HEAD.pack(MAGIC, _VERSION, kind, core) + nonce
 
 
 def _refuse(nonce: bytes, why: Refusal) -> bytes:
@@ -313,9 +340,9 @@ def _parse(message: bytes) -> tuple[Kind | None, bytes, bytes]:
     """Return kind, nonce and the rest; no kind: it is not one of ours."""
     if len(message) < _BARE:
         return None, b"", b""
-    magic, version, kind = _HEAD.unpack_from(message)
+    magic, version, kind, _ = _HEAD.unpack_from(message)
     nonce, rest = message[_HEAD.size : _BARE], message[_BARE:]
-    if magic != _MAGIC or version != _VERSION or kind not in list(Kind):
+    if magic != MAGIC or version != _VERSION or kind not in list(Kind):
         return None, b"", b""
     if kind == Kind.REFUSE and not rest:
         return None, b"", b""

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 from p4reduce_common.logs import FORMATS, LogFormat, configure
 from p4reduce_common.output import command
+from p4reduce_native.cores import MAX_CORES
 
+from p4reduce_switch.cores.order import LogSettings, ports_of
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.port import MAX_PORT
@@ -72,6 +74,14 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     metavar="NUMBER=WHERE",
     multiple=True,
     help=HELP,
+)
+@click.option(
+    "--cores",
+    type=click.IntRange(1, MAX_CORES),
+    default=1,
+    show_default=True,
+    help="Run so many data planes, each a process and a P4Runtime device of its own, at the same "
+    "address and ports; for p4reduce's program, and Unix and UDP ports.",
 )
 @click.option(
     "--udp-key-file",
@@ -215,6 +225,7 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
 def cli(
     address: GrpcAddress,
     port_specs: Sequence[PortSpec],
+    cores: int,
     udp_key_file: Path | None,
     device_id: int,
     cpu_port: int | None,
@@ -244,6 +255,12 @@ def cli(
     """
     if (pipeline_file is None) != (p4info_file is None):
         raise click.UsageError("--pipeline and --p4info only go together")
+    if debug_path is not None and cores > 1:
+        raise click.UsageError("--debug holds one program at a time: leave out --cores")
+    if device_id + cores - 1 >= 1 << 64:
+        raise click.UsageError(
+            f"--device-id {device_id}: {cores} cores have as many ids from it on"
+        )
     if debug_path is not None and engine == "native":
         raise click.UsageError("--debug runs programs in Python, and --engine native asks for C")
     settings = SwitchSettings(
@@ -273,13 +290,24 @@ def cli(
         )
     try:
         settings.check_ports("--port", "--cpu-port")
+        if cores > 1:
+            ports_of(settings, cores - 1)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     configure(log_level, log_format)
     try:
-        run(settings)
+        _run(settings, cores, LogSettings(log_level, log_format))
     except StartError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _run(settings: SwitchSettings, cores: int, how: LogSettings) -> None:
+    if cores == 1:
+        run(settings)
+        return
+    from p4reduce_switch.cores.host import run_cores
+
+    run_cores(settings, cores, how)
 
 
 def main() -> None:

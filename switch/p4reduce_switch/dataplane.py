@@ -26,6 +26,7 @@ from p4reduce_native.library import runtime
 from p4reduce_native.loop import Loop, Reason
 
 from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.ports.core import Core
 from p4reduce_switch.ports.opening import open_ports
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Handler, Port
@@ -298,6 +299,7 @@ def open_data_plane(
     capture_dir: Path | None = None,
     capture_by_direction: bool = False,
     udp_key: bytes = b"",
+    core: Core | None = None,
 ) -> DataPlane:
     """A data plane whose ports are opened by `open_ports`, which says what the arguments are.
 
@@ -307,7 +309,11 @@ def open_data_plane(
     """
     runtime()
     ports = open_ports(
-        specs, capture_dir=capture_dir, capture_by_direction=capture_by_direction, udp_key=udp_key
+        specs,
+        capture_dir=capture_dir,
+        capture_by_direction=capture_by_direction,
+        udp_key=udp_key,
+        core=core,
     )
     return DataPlane(ports, cpu_port=cpu_port)
 

@@ -383,6 +383,7 @@ def serve(
             hello_limit=HelloLimit(hello_rate, hello_burst),
             state_directory=state_dir or default_state_directory(),
             connect_timeout=connect_timeout,
+            find_cores=net is None,
             keep_jobs=keep_jobs,
             http=_page(http, http_token_file, files),
             tls=files,

@@ -123,14 +123,14 @@ class Jobs(Roster):
                     f"there is no switch {switch!r}, but {self.topology.names_text}",
                 )
             return self.topology.tree_of(switch)
-        trees = self.topology.trees
-        if len(trees) > 1:
+        only = self.topology.only_tree
+        if not only:
             raise RefusedError(
                 Cause.INVALID,
                 f"job {name!r} has to say which switch it is for (switch=), as this controller has "
                 f"several that are not linked: {self.topology.names_text}",
             )
-        return next(iter(trees))
+        return only
 
     def check_world_size(self, world_size: int, tree: str) -> None:
         """Raise RefusedError unless a tree of switches, or a lone one, has room for so many."""

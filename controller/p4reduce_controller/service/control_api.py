@@ -160,6 +160,7 @@ class Service(ControlServicer):
             switch_ip=format_ip(switch_ip),
             suggested_mac=format_mac(member.mac),
             suggested_ip=format_ip(self._jobs.holdings.suggested_ip(member)),
+            cores=topology.cores(name),
         )
 
     @_answers

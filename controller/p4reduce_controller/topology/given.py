@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from p4reduce_controller.topology.switches import Switch, Topology, TopologyError
 from p4reduce_controller.values.mac_ip import format_ip, format_mac, is_host, is_station
@@ -80,6 +80,32 @@ def side_by_side(
             raise TopologyError(f"switch {name} has no ports: --ports {name}=1-4")
         switches[name] = Switch(name, *addresses(ip, mac, place), own, stations)
     return Topology(switches, (ip, mac))
+
+
+def with_cores(topology: Topology, cores: Mapping[str, int]) -> Topology:
+    """Return the same switches with their further cores, each a switch as well.
+
+    Args:
+        topology: switches that nothing joins.
+        cores: how many each of them has; what is not here has one.
+
+    Raises:
+        TopologyError: there is no name or address left for one.
+    """
+    ip, mac = topology.meeting
+    switches = dict(topology.switches)
+    for name, count in cores.items():
+        for core in range(1, count):
+            own = f"{name}.core{core}"
+            if not is_name(own) or own in switches:
+                raise TopologyError(
+                    f"switch {name} has {count} cores, and core {core} cannot be called {own}: "
+                    "choose another name for the switch"
+                )
+            switches[own] = Switch(
+                own, *addresses(ip, mac, len(switches)), switches[name].ports, core_of=name
+            )
+    return Topology(switches, topology.meeting)
 
 
 def _read_port_lists(

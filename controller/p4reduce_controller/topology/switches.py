@@ -42,6 +42,7 @@ class Switch:
     ports: tuple[int, ...]  # with workers or other stations
     stations: tuple[tuple[int, int], ...] = ()  # (MAC, port) of hosts that stay there
     uplink: Uplink | None = None
+    core_of: str = ""  # the switch whose further core it is: at the same address and ports
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,16 @@ class Topology:
         for name in sorted(self.switches, key=lambda name: len(self.way_up(name))):
             trees.setdefault(self.tree_of(name), []).append(name)
         return {name: tuple(members) for name, members in trees.items()}
+
+    def cores(self, name: str) -> tuple[str, ...]:
+        """Return the names of a switch's further cores, in order."""
+        return tuple(core for core, at in self.switches.items() if at.core_of == name)
+
+    @property
+    def only_tree(self) -> str:
+        """The name of the only tree, where further cores count with their switch; or ""."""
+        trees = [name for name in self.trees if not self.switches[name].core_of]
+        return trees[0] if len(trees) == 1 else ""
 
     def link_ports(self, name: str) -> tuple[int, ...]:
         """Return the ports of a switch at which another one is."""

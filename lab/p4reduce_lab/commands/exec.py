@@ -12,6 +12,7 @@ import click
 from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.options import (
     bandwidth_option,
+    cores_option,
     network_option,
     pcap_option,
     ranks_of,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @network_option
 @bandwidth_option
 @switches_option
+@cores_option
 @tree_option
 @pcap_option
 @web_option
@@ -56,6 +58,7 @@ def command(
     net: str,
     bandwidth: float | None,
     switches: int,
+    cores: int,
     tree: Shape | None,
     pcap: bool,
     web: bool,
@@ -80,7 +83,7 @@ def command(
     from p4reduce_lab.several import switches_of
 
     count = ranks_of(context, "ranks", ranks, tree)
-    which = switches_of(switches, tree)
+    which = switches_of(switches, tree, cores)
     running = running_system()
     if running is None:
         if first_port is not None:
@@ -88,13 +91,15 @@ def command(
                 "--first-port is for a switch that runs (`p4reduce-lab up`); this command starts "
                 "one of its own, whose ports are all free"
             )
-        choice = replace(choose(switch, net, bandwidth=bandwidth), pcap=pcap, web=web)
+        choice = choose(switch, net, bandwidth=bandwidth).with_cores(cores)
+        choice = replace(choice, pcap=pcap, web=web)
         sys.exit(execute(list(program), count, choice, which))
     for option, given in (
         ("--pcap", pcap),
         ("--web", web),
         ("--tree", tree),
         ("--switches", switches > 1),
+        ("--cores", cores > 1),
     ):
         if given:
             raise ArgumentsError(f"{option} belongs to `p4reduce-lab up`, whose switch this uses")

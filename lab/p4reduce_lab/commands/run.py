@@ -12,6 +12,7 @@ import click
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.options import (
     bandwidth_option,
+    cores_option,
     network_option,
     output_option,
     pcap_option,
@@ -80,6 +81,7 @@ def _known_compression(context: click.Context, option: click.Parameter, name: st
 @network_option
 @bandwidth_option
 @switches_option
+@cores_option
 @tree_option
 @pcap_option
 @web_option
@@ -97,6 +99,7 @@ def command(
     net: str,
     bandwidth: float | None,
     switches: int,
+    cores: int,
     tree: Shape | None,
     pcap: bool,
     web: bool,
@@ -119,9 +122,9 @@ def command(
     from p4reduce_lab.text import wrapped
 
     count = ranks_of(context, "ranks", ranks, tree)
-    which = switches_of(switches, tree)
+    which = switches_of(switches, tree, cores)
     if framework == "torch":
-        choice = choose(switch, net, bandwidth=bandwidth)
+        choice = choose(switch, net, bandwidth=bandwidth).with_cores(cores)
         choice = replace(choice, pcap=pcap, web=web)
         _run_torch(count, steps, seed, compression, fault, output, choice, which)
         return
@@ -132,7 +135,9 @@ def command(
         fault=fault,
         **{name: value for name, value in given.items() if value is not None},
     )
-    choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)
+    # Neither BMv2 nor Mininet can have several cores.
+    choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=cores == 1)
+    choice = choice.with_cores(cores)
     choice = replace(choice, pcap=pcap, web=web)
     console = Console(highlight=False)
     console.print(wrapped(f"Switch: {choice.text}{switches_text(which)}"), soft_wrap=True)

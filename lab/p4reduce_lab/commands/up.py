@@ -11,6 +11,7 @@ import click
 
 from p4reduce_lab.options import (
     RANKS,
+    cores_option,
     network_option,
     output_option,
     pcap_option,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @switch_option
 @network_option
 @switches_option
+@cores_option
 @tree_option
 @pcap_option
 @web_option
@@ -48,6 +50,7 @@ def command(
     switch: str,
     net: str,
     switches: int,
+    cores: int,
     tree: Shape | None,
     pcap: bool,
     web: bool,
@@ -67,5 +70,5 @@ def command(
     from p4reduce_lab.up import stay_up
 
     ranks = ranks_of(context, "ports", ports, tree)
-    choice = replace(choose(switch, net), pcap=pcap, web=web)
-    stay_up(choice, ranks, output, switches_of(switches, tree))
+    choice = replace(choose(switch, net), pcap=pcap, web=web).with_cores(cores)
+    stay_up(choice, ranks, output, switches_of(switches, tree, cores))

@@ -43,6 +43,7 @@ class EmbeddedSwitch(SwitchLauncher):
         pcap: see `SwitchLauncher`.
         key_file: the key that workers at UDP ports have to know; None: none.
         captures: a directory for each port's frames instead of `directory`; None: as `pcap` says.
+        cores: how many data planes share its ports.
     """
 
     name = "embedded"
@@ -56,10 +57,12 @@ class EmbeddedSwitch(SwitchLauncher):
         pcap: bool = False,
         key_file: Path | None = None,
         captures: Path | None = None,
+        cores: int = 1,
     ) -> None:
         super().__init__(directory, pcap=pcap)
         self._captures = captures or (directory if pcap else None)
         self._key_file = key_file
+        self._cores = cores
         self._ready_file = directory / "ready"
         self._interface = ""
         if isinstance(ports, int):
@@ -84,6 +87,8 @@ class EmbeddedSwitch(SwitchLauncher):
         command += ["--ready-file", str(self._ready_file)]
         for port, where in self._ports.items():
             command += ["--port", f"{port}={where}"]
+        if self._cores > 1:
+            command += ["--cores", str(self._cores)]
         if self._key_file is not None:
             command += ["--udp-key-file", str(self._key_file)]
         if self._captures is not None:

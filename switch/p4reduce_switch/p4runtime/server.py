@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
-from p4reduce_common.grpc_binding import why_not_bound
 
 from p4reduce_switch.errors import P4RuntimeError, abort, abort_batch, invalid
 from p4reduce_switch.p4runtime import read, write
@@ -37,7 +36,10 @@ from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
 from p4reduce_switch.p4runtime.entities.idle import idle_message
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
+from p4reduce_switch.p4runtime.listening import MAX_STREAMS, BindError, bind, make_server
+from p4reduce_switch.p4runtime.several_cores import check_core
 from p4reduce_switch.pipeline_choice import load_pipeline
+from p4reduce_switch.ports.core import Core
 
 if TYPE_CHECKING:
     from p4reduce_switch.dataplane import DataPlane
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from p4reduce_switch.pipeline_choice import Engine
     from p4reduce_switch.state.queue_settings import QueueSettings
 
-__all__ = ["API_VERSION", "BindError", "P4RuntimeServer"]
+__all__ = ["API_VERSION", "P4RuntimeServer"]
 
 log = logging.getLogger(__name__)
 
@@ -57,28 +59,16 @@ API_VERSION = "1.4.1"
 PORTS_METADATA = "p4reduce-ports"
 NO_CARRIER_METADATA = "p4reduce-ports-without-carrier"
 
-# As BMv2's server: each stream holds a thread.
-MAX_STREAMS = 16
-_UNARY_THREADS = 8
-_MAX_MESSAGE_BYTES = 64 << 20
 _UPDATES_PER_TURN = 64  # updates of a batch that the data plane carries out between two packets
 _READS_PER_TURN = 64  # entities of a Read that it copies between two packets
 _ENTITIES_PER_RESPONSE = 256
 _LOCK_TIMEOUT_S = 30.0
-_KEEPALIVE = (
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),  # gRPC's own is a minute, whatever keepalive_timeout
-)
 
 _SetRequest = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
 _ACTIONS_WITH_CONFIG = frozenset(
     {_SetRequest.VERIFY, _SetRequest.VERIFY_AND_SAVE, _SetRequest.VERIFY_AND_COMMIT}
 )
-
-
-class BindError(OSError):
-    """The address cannot be listened on."""
 
 
 class P4RuntimeServer:
@@ -93,6 +83,7 @@ class P4RuntimeServer:
         on_pipeline: called with each pipeline that packets go through from now on, and its JSON,
             outside the data plane's thread.
         debugger: is called at each point of the program, which then runs in Python.
+        core: which of several data planes with the same ports it is.
     """
 
     def __init__(
@@ -105,8 +96,10 @@ class P4RuntimeServer:
         queues: QueueSettings | None = None,
         on_pipeline: Callable[[Pipeline, bytes], None] | None = None,
         debugger: Debugger | None = None,
+        core: Core | None = None,
     ) -> None:
         self.device_id = device_id
+        self._core = core or Core()
         self._dataplane = dataplane
         self._load_pipeline = partial(
             load_pipeline,
@@ -139,34 +132,16 @@ class P4RuntimeServer:
         Raises:
             BindError: the address is in use or not of this machine.
         """
-        self._executor = futures.ThreadPoolExecutor(
-            MAX_STREAMS + _UNARY_THREADS, thread_name_prefix="p4runtime"
-        )
-        server = grpc.server(
-            self._executor,
-            options=(
-                ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", -1),
-                # Without this two switches may listen on one port and share its connections.
-                ("grpc.so_reuseport", 0),
-                # A primary whose machine is gone must not stay primary.
-                *_KEEPALIVE,
-            ),
-        )
+        server, executor = make_server()
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(_Servicer(self), server)
         try:
-            if credentials is None:
-                port = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            self._executor.shutdown(wait=False)
-            raise BindError(
-                f"cannot listen on {address}: {why_not_bound(address, error)}"
-            ) from None
+            port = bind(server, address, credentials)
+        except BindError:
+            executor.shutdown(wait=False)
+            raise
         server.start()
-        self._server = server
-        return int(port) if not address.startswith("unix:") else 0
+        self._server, self._executor = server, executor
+        return port
 
     def stop(self, grace: float = 0.2) -> None:
         """Stop listening, end all streams, and wait at most `grace` seconds for calls under way."""
@@ -240,6 +215,7 @@ class P4RuntimeServer:
         if action in _ACTIONS_WITH_CONFIG:
             if not request.HasField("config"):
                 raise invalid(f"{_SetRequest.Action.Name(action)} needs a config, which is missing")
+            check_core(request.config.p4info, self._core)
             return load_config(request.config, self._load_pipeline)
         if action == _SetRequest.RECONCILE_AND_COMMIT:
             raise P4RuntimeError(

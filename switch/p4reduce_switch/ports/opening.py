@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from p4reduce_switch.ports.capture import Captures
+from p4reduce_switch.ports.core import Core
 from p4reduce_switch.ports.place import PortOptions, PortSpec
 from p4reduce_switch.ports.port import Port
 
@@ -20,6 +21,7 @@ def open_ports(
     capture_dir: Path | None = None,
     capture_by_direction: bool = False,
     udp_key: bytes = b"",
+    core: Core | None = None,
 ) -> list[Port]:
     """Open ports.
 
@@ -27,12 +29,13 @@ def open_ports(
         capture_dir: where each port's frames are written, or None.
         capture_by_direction: into two files each, as BMv2 does, instead of one.
         udp_key: which workers at UDP ports have to know; empty: none.
+        core: whose they are; None: the switch's only one.
 
     Raises:
         PortError: a port cannot be opened; the others are closed again.
     """
     captures = None if capture_dir is None else Captures(capture_dir, capture_by_direction)
-    options = PortOptions(captures, udp_key)
+    options = PortOptions(captures, udp_key, core)
     with ExitStack() as undo:
         ports: list[Port] = []
         for spec in specs:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from p4reduce_switch.ports.capture import Captures
+    from p4reduce_switch.ports.core import Core
     from p4reduce_switch.ports.port import Port
 
 __all__ = ["Place", "PortOptions", "PortSpec"]
@@ -21,10 +22,12 @@ class PortOptions:
     Attributes:
         captures: where all frames are written, or None.
         udp_key: which workers at UDP ports have to know; empty: none.
+        core: whose ports they are; None: the switch's only one.
     """
 
     captures: Captures | None = None
     udp_key: bytes = b""
+    core: Core | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,13 @@ class Place(ABC):
     def after(self, steps: int) -> Place:
         """The place of a port further on in a range. Raises ValueError as `parse` does."""
         raise ValueError("is a range of ports, which is for udp:HOST:PORT alone")
+
+    def at_core(self, core: int) -> Place:
+        """The place of this port at a core, from 0, of a switch with several.
+
+        Raises ValueError, with a message that goes on "'1=eth1' …".
+        """
+        raise ValueError("cannot be of several cores: udp:HOST:PORT and unix:PATH can")
 
 
 @dataclass(frozen=True, slots=True)

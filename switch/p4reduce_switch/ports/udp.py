@@ -31,11 +31,12 @@ from p4reduce_native.udp_handshake import (
 )
 
 from p4reduce_switch.ports.capture import Captures
+from p4reduce_switch.ports.core import Core
 from p4reduce_switch.ports.peer_port import PEER_BUFFER_BYTES, PeerListener
 from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
 from p4reduce_switch.ports.port import Port, PortError, PortStats
 
-__all__ = ["GONE_AFTER", "UdpPlace", "UdpPort"]
+__all__ = ["GONE_AFTER", "UdpPlace", "UdpPort", "join_port", "listen_at"]
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,10 @@ class UdpPlace(Place):
         return replace(self, udp_port=self.udp_port + steps)
 
     def open(self, spec: PortSpec, options: PortOptions) -> Port:
-        return UdpPort(spec, options.udp_key, options.captures)
+        return UdpPort(spec, options.udp_key, options.captures, options.core)
+
+    def at_core(self, core: int) -> UdpPlace:
+        return self
 
 
 @dataclass
@@ -110,15 +114,23 @@ class UdpPort(PeerListener):
         spec: at a `UdpPlace`.
         key: which workers have to know; empty: none.
         captures: where all frames are written, or None.
+        core: whose it is; the other ones have sockets of their own there.
 
     Raises:
         PortError: nothing can listen there, or the capture cannot be written.
     """
 
-    def __init__(self, spec: PortSpec, key: bytes = b"", captures: Captures | None = None) -> None:
+    def __init__(
+        self,
+        spec: PortSpec,
+        key: bytes = b"",
+        captures: Captures | None = None,
+        core: Core | None = None,
+    ) -> None:
         assert isinstance(spec.place, UdpPlace)
         super().__init__(spec, log, names_peer=True)
-        self._doorkeeper = HandshakeServer(key)
+        core = core or Core()
+        self._doorkeeper = HandshakeServer(key, core.number, core.count)
         self._token = b""  # the peer's
         self._peer_address: _Address | None = None
         self._move: _Move | None = None
@@ -127,13 +139,18 @@ class UdpPort(PeerListener):
         self._link: Link | None = None  # the peer's; the loop frees it
         address = spec.place
         try:
-            self._listener = _listen(address.host, address.udp_port)
+            if self.number in core.listeners:
+                self._listener = socket.socket(fileno=core.listeners[self.number])
+                self._listener.setblocking(False)
+            else:
+                self._listener = listen_at(address.host, address.udp_port)
         except OSError as error:
             raise PortError(f"port {spec}: {error.strerror or error}") from None
-        self._address = self._listener.getsockname()
+        own = self._listener.getsockname()
         if address.udp_port == 0:
-            self.description = self.description.rpartition(":")[0] + f":{self._address[1]}"
-        if not key and not ipaddress.ip_address(self._address[0].partition("%")[0]).is_loopback:
+            self.description = self.description.rpartition(":")[0] + f":{own[1]}"
+        is_local = ipaddress.ip_address(own[0].partition("%")[0]).is_loopback
+        if not key and not is_local and core.number == 0:
             log.warning(
                 "port %s has no key: whoever reaches it may become its worker (--udp-key-file)",
                 self.description,
@@ -261,7 +278,7 @@ class UdpPort(PeerListener):
 
     def _let_in(self, address: _Address, entered: HandshakeResult) -> bool:
         try:
-            peer = _socket_for(self._listener, self._address, address)
+            peer = _socket_for(self._listener, address)
         except OSError as error:
             self._warnings.warning("port %s: cannot take a peer: %s", self.description, error)
             return False
@@ -281,7 +298,8 @@ class UdpPort(PeerListener):
         super()._disconnecting()
 
 
-def _listen(host: str, udp_port: int) -> socket.socket:
+def listen_at(host: str, udp_port: int) -> socket.socket:
+    """A socket at a UDP port that nobody else has; further ones may `join_port`. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, udp_port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
     )[0]
@@ -297,17 +315,25 @@ def _listen(host: str, udp_port: int) -> socket.socket:
     return listener
 
 
-def _socket_for(
-    listener: socket.socket, own: tuple[str, int], peer: tuple[str, int]
-) -> socket.socket:
-    """A socket at the listener's own port, which takes what comes from `peer`."""
+def join_port(listener: socket.socket) -> socket.socket:
+    """A further socket at a listener's port. Raises OSError."""
     sock = socket.socket(listener.family, socket.SOCK_DGRAM)
     try:
         _prepare(sock)
         _share(sock)
+        sock.bind(listener.getsockname())
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _socket_for(listener: socket.socket, peer: tuple[str, int]) -> socket.socket:
+    """A socket at the listener's own port, which takes what comes from `peer`."""
+    sock = join_port(listener)
+    try:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, PEER_BUFFER_BYTES)
-        sock.bind(own)
         sock.connect(peer)
     except OSError:
         sock.close()

@@ -17,6 +17,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from p4reduce_native.cores import path_at_core
 from p4reduce_native.loop import Loop, LoopPort, PortKind
 
 from p4reduce_switch.ports.capture import Captures
@@ -88,6 +89,9 @@ class UnixPlace(Place):
     def open(self, spec: PortSpec, options: PortOptions) -> Port:
         return UnixPort(spec, options.captures)
 
+    def at_core(self, core: int) -> Place:
+        return UnixPlace(Path(path_at_core(str(self.path), core)))
+
 
 @dataclass(frozen=True, slots=True)
 class UnixCallingPlace(UnixPlace):
@@ -99,6 +103,9 @@ class UnixCallingPlace(UnixPlace):
 
     def open(self, spec: PortSpec, options: PortOptions) -> Port:
         return UnixCallingPort(spec, options.captures)
+
+    def at_core(self, core: int) -> Place:
+        return Place.at_core(self, core)
 
 
 class UnixPort(PeerListener):

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from p4reduce_switch.errors import P4RuntimeError
 from p4reduce_switch.process.settings import StartError
 
-__all__ = ["serving_metrics"]
+__all__ = ["Counts", "SwitchCollector", "serving_metrics"]
 
 Counts = Callable[[], Mapping[str, Mapping[str, int]]]
 
@@ -48,14 +48,16 @@ class SwitchCollector(Collector):
 
 
 @contextlib.contextmanager
-def serving_metrics(port: int, counts: Counts) -> Iterator[int]:
-    """Serve /metrics at this port of 127.0.0.1 (0: a free one) while the block runs; gives it.
+def serving_metrics(port: int, collector: Collector) -> Iterator[int]:
+    """Serve what a collector has at /metrics while the block runs; gives the port.
+
+    It is a port of 127.0.0.1; 0 is a free one.
 
     Raises:
         StartError: the port cannot be had.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(SwitchCollector(counts))
+    registry.register(collector)
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _REQUEST_WITHIN

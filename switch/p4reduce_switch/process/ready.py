@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from p4reduce_common.files import named
 from p4reduce_switch.process.settings import StartError, SwitchSettings
 
 if TYPE_CHECKING:
-    from p4reduce_switch.dataplane import DataPlane
     from p4reduce_switch.p4runtime.listen_address import GrpcAddress
 
 __all__ = ["announce", "beside", "summary"]
@@ -26,21 +26,31 @@ def beside(ready_file: Path) -> Path:
 
 def announce(
     settings: SwitchSettings,
-    dataplane: DataPlane,
+    ports: Mapping[int, str],
     address: GrpcAddress,
     metrics_port: int | None = None,
+    cores: Sequence[Mapping[str, int]] = (),
 ) -> str:
     """Write the ready file and the ready line, and return what to say.
+
+    Args:
+        settings: what was asked for.
+        ports: by number, as they are written.
+        address: of P4Runtime.
+        metrics_port: of /metrics.
+        cores: process and device of each core, where there are several.
 
     Raises:
         StartError: nobody can be told.
     """
-    facts = {
+    facts: dict[str, object] = {
         "pid": os.getpid(),
         "grpc_addr": str(address),
         "device_id": settings.device_id,
-        "ports": {str(n): port.description for n, port in dataplane.ports.items()},
+        "ports": {str(number): port for number, port in ports.items()},
     }
+    if cores:
+        facts["cores"] = [dict(core) for core in cores]
     if metrics_port is not None:
         facts["metrics_port"] = metrics_port
     state = json.dumps(facts)
@@ -55,11 +65,13 @@ def announce(
                 stream.write(state + "\n")
     except OSError as error:
         raise StartError(f"cannot tell that the switch is ready: {error}") from None
-    ports = ", ".join(port.description for port in dataplane.ports.values()) or "none"
-    cpu = "none" if dataplane.cpu_port is None else dataplane.cpu_port
+    cpu = "none" if settings.cpu_port is None else settings.cpu_port
+    devices = f"device {settings.device_id}"
+    if cores:
+        devices = f"devices {settings.device_id} to {cores[-1]['device_id']}, one of each core"
     return (
-        f"{settings.name} ready: P4Runtime on {address}, device {settings.device_id}, ports "
-        f"{ports}, CPU port {cpu}"
+        f"{settings.name} ready: P4Runtime on {address}, {devices}, ports "
+        f"{', '.join(ports.values()) or 'none'}, CPU port {cpu}"
         + (f", http://127.0.0.1:{metrics_port}/metrics" if metrics_port is not None else "")
     )
 

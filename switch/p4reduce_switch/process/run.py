@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,13 @@ from p4reduce_common.service_manager import notify
 from p4reduce_native.files import read_file, read_text
 
 from p4reduce_switch.process.ready import announce, beside, summary
+from p4reduce_switch.process.serving import collector_of, metrics_at, serving
 from p4reduce_switch.process.settings import StartError, SwitchSettings
 from p4reduce_switch.process.sources import source_writer
 
 if TYPE_CHECKING:
     from p4reduce_switch.dataplane import DataPlane
     from p4reduce_switch.debug.debugger import Debugger
-    from p4reduce_switch.p4runtime.listen_address import GrpcAddress
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
 
 __all__ = ["run"]
@@ -92,15 +92,19 @@ def _run(settings: SwitchSettings) -> None:
             queues=settings.queues,
             on_pipeline=source_writer(settings.dump_python, settings.dump_c),
             debugger=debugger,
+            core=settings.core,
         )
         dataplane.start()
         _preload(server, settings)
-        with _serving(server, settings) as address_in_use:
+        with serving(server, settings) as address_in_use:
             # What a debugger holds all else would wait for.
             with _debugging(settings.debug_path, debugger):
                 _preload_program(server, settings)
-                metrics_port = cleanup.enter_context(_metrics(settings.metrics_port, dataplane))
-                print(announce(settings, dataplane, address_in_use, metrics_port), flush=True)
+                metrics_port = cleanup.enter_context(
+                    metrics_at(settings.metrics_port, partial(collector_of, dataplane.counts))
+                )
+                ports = {n: port.description for n, port in dataplane.ports.items()}
+                print(announce(settings, ports, address_in_use, metrics_port), flush=True)
                 notify("READY=1", f"STATUS=P4Runtime at {address_in_use}")
                 starting = False
                 # In short waits: the kernel may give the signal to another thread, and Python
@@ -154,6 +158,7 @@ def _open_data_plane(settings: SwitchSettings) -> DataPlane:
             capture_dir=settings.capture_dir,
             capture_by_direction=settings.capture_by_direction,
             udp_key=udp_key,
+            core=settings.core,
         )
     except NativeUnavailableError as error:
         raise StartError(f"the switch's ports are machine code: {error}") from None
@@ -212,22 +217,6 @@ def _debugging(path: Path | None, debugger: Debugger | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _metrics(port: int | None, dataplane: DataPlane) -> Iterator[int | None]:
-    """Serve /metrics if it was asked for; gives the port."""
-    if port is None:
-        yield None
-        return
-    try:
-        from p4reduce_switch.process.metrics import serving_metrics
-    except ModuleNotFoundError as error:
-        raise StartError(
-            f"--metrics-port needs the package {error.name!r}: pip install 'p4reduce[web]'"
-        ) from None
-    with serving_metrics(port, dataplane.counts) as taken:
-        yield taken
-
-
-@contextlib.contextmanager
 def _loading(path: Path) -> Iterator[bytes]:
     """The bytes of a program, to be loaded meanwhile."""
     from p4reduce_switch.errors import P4RuntimeError
@@ -240,36 +229,3 @@ def _loading(path: Path) -> Iterator[bytes]:
         yield program
     except P4RuntimeError as error:
         raise StartError(f"{path}: {error.message}") from None
-
-
-@contextlib.contextmanager
-def _serving(server: P4RuntimeServer, settings: SwitchSettings) -> Iterator[GrpcAddress]:
-    """Serve P4Runtime; gives the address with the port that was taken."""
-    import socket
-
-    from p4reduce_switch.p4runtime.server import BindError
-    from p4reduce_switch.p4runtime.server_tls import TlsError
-    from p4reduce_switch.ports.unix import prepare_socket_path
-
-    address, files = settings.address, settings.tls
-    try:
-        if address.path is not None:
-            prepare_socket_path(address.path, socket.SOCK_STREAM)
-        # A Unix socket is protected by its own permissions.
-        credentials = files.credentials() if files is not None and address.path is None else None
-        # gRPC makes the socket file by itself; from the first moment on it is this user's alone.
-        old = os.umask(0o177)
-        try:
-            port = server.start(str(address), credentials)
-        finally:
-            os.umask(old)
-    except (BindError, TlsError) as error:
-        raise StartError(str(error)) from None
-    except OSError as error:
-        raise StartError(f"cannot listen on {address}: {error.strerror or error}") from None
-    try:
-        yield address.with_port(port)
-    finally:
-        server.stop()
-        if address.path is not None:
-            address.path.unlink(missing_ok=True)

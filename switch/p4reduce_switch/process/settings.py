@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress
+from p4reduce_switch.ports.core import Core
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.state.queue_settings import QueueSettings
 
@@ -40,6 +41,7 @@ class SwitchSettings:
         debug_path: the socket at which the program's debugger is served, or None.
         metrics_port: where /metrics is served on loopback (0: a free port), or None.
         ready_file, ready_fd: what is told when the switch is ready, or None.
+        core: which of several data planes with these ports it is.
     """
 
     name: str
@@ -62,6 +64,7 @@ class SwitchSettings:
     metrics_port: int | None = None
     ready_file: Path | None = None
     ready_fd: int | None = None
+    core: Core = field(default_factory=Core)
 
     def check_ports(self, option: str, cpu_option: str) -> None:
         """Refuse ports that exclude each other. Raises ValueError, with the options' names."""

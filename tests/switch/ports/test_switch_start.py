@@ -62,7 +62,7 @@ def test_what_is_no_file_is_refused(options: list[str], kind: str, tmp_path: Pat
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("where", ["_open_data_plane", "_preload", "_serving", "announce"])
+@pytest.mark.parametrize("where", ["_open_data_plane", "_preload", "serving", "announce"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_switch_that_is_starting(
     where: str, number: signal.Signals, tmp_path: Path

@@ -172,6 +172,7 @@ class JoinReply(google.protobuf.message.Message):
     SUGGESTED_MAC_FIELD_NUMBER: builtins.int
     SUGGESTED_IP_FIELD_NUMBER: builtins.int
     SWITCH_FIELD_NUMBER: builtins.int
+    CORES_FIELD_NUMBER: builtins.int
     incarnation: builtins.int
     """the `job` of the wire format"""
     nonce: builtins.int
@@ -184,6 +185,12 @@ class JoinReply(google.protobuf.message.Message):
     """which must use them"""
     switch: builtins.str
     """the name of that with switch_mac and switch_ip. Empty: these are"""
+    @property
+    def cores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """addresses that every switch of a tree has, good for HELLO alone
+        further cores of that switch, by name: each a switch of its own, at
+        """
+
     def __init__(
         self,
         *,
@@ -194,8 +201,9 @@ class JoinReply(google.protobuf.message.Message):
         suggested_mac: builtins.str = ...,
         suggested_ip: builtins.str = ...,
         switch: builtins.str = ...,
+        cores: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "suggested_ip", b"suggested_ip", "suggested_mac", b"suggested_mac", "switch", b"switch", "switch_ip", b"switch_ip", "switch_mac", b"switch_mac"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cores", b"cores", "incarnation", b"incarnation", "nonce", b"nonce", "suggested_ip", b"suggested_ip", "suggested_mac", b"suggested_mac", "switch", b"switch", "switch_ip", b"switch_ip", "switch_mac", b"switch_mac"]) -> None: ...
 
 global___JoinReply = JoinReply
 

@@ -80,6 +80,7 @@ class Seat:
     Attributes:
         here: addresses for a transport that has none of its own.
         switch: where HELLO goes: the switch's, or those that all switches of a tree have.
+        cores: the names of the switch's further cores, in their order.
     """
 
     incarnation: int
@@ -88,6 +89,7 @@ class Seat:
     nonce: int
     here: Endpoint
     switch: Endpoint
+    cores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -446,4 +448,5 @@ def _seat(reply: pb.JoinReply, rank: int, world_size: int) -> Seat:
         nonce=reply.nonce,
         here=Endpoint(reply.suggested_mac, reply.suggested_ip, _ANY_PORT),
         switch=Endpoint(reply.switch_mac, reply.switch_ip, AGGREGATION_PORT),
+        cores=tuple(reply.cores),
     )

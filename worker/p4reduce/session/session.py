@@ -149,6 +149,11 @@ class Session:
         return self._seat.rank
 
     @property
+    def cores(self) -> tuple[str, ...]:
+        """The names of the switch's further cores."""
+        return self._seat.cores
+
+    @property
     def world_size(self) -> int:
         return self._seat.world_size
 

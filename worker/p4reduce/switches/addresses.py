@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from p4reduce.control.controller_address import ENVIRONMENT, default_address, parse_address
 from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS
@@ -14,7 +14,7 @@ from p4reduce.environment import Placement
 from p4reduce.errors import ConfigurationError
 from p4reduce.session import port as ports
 from p4reduce.session.seeker import Connect
-from p4reduce.transport import Transport, open_port, port_name
+from p4reduce.transport import Transport, open_port, port_at_core, port_name
 from p4reduce.transport.select import INTERFACE_ENVIRONMENT
 
 MAX_SWITCHES = 16
@@ -31,17 +31,24 @@ class SwitchAddress:
         port: of the switch, or interface.
         controller: the address.
         switch: its name there; "": the only one that the controller has.
+        core: of the switch, from 0, where it has several.
     """
 
     port: str
     controller: str
     switch: str = ""
+    core: int = 0
+
+    def to_cores(self, names: Sequence[str]) -> list[SwitchAddress]:
+        """Return the addresses of the switch's further cores, at the same port, by their names."""
+        return [replace(self, switch=name, core=core) for core, name in enumerate(names, 1)]
 
     def connect(self, rank: int) -> Connect:
         """Return what opens a transport."""
 
         def connect(udp_port: int) -> Transport:
-            return ports.connect(self.port, rank, lambda: open_port(self.port, rank, udp_port))
+            port = port_at_core(self.port, self.core)
+            return ports.connect(port, rank, lambda: open_port(port, rank, udp_port))
 
         return connect
 
@@ -71,10 +78,7 @@ def switch_addresses(
     what = "controller" if controller else ENVIRONMENT
     for address in controllers:
         _check_address(what, address)
-    if len(names) > MAX_SWITCHES:
-        raise ConfigurationError(
-            f"{len(names)} interfaces, so as many switches: {MAX_SWITCHES} are possible at most"
-        )
+    _check_number(len(names), f"{len(names)} interfaces, so as many switches")
     if len(controllers) == 1 and all(switches):
         controllers *= len(names)
     if len(controllers) != len(names):
@@ -93,12 +97,27 @@ def switch_addresses(
         twice = next((one for one in some if some.count(one) > 1), None)
         if twice is not None:
             raise ConfigurationError(f"{kind} {twice} is given twice, for two switches")
-    if len(names) > 1 and len(job) > MAX_NAME - ROOM_FOR_PARTS:
+    check_several(len(names), job)
+    return [SwitchAddress(*address) for address in zip(names, controllers, switches, strict=True)]
+
+
+def check_several(switches: int, job: str) -> None:
+    """Refuse more switches, or a longer name of a job, than is possible.
+
+    Raises:
+        ConfigurationError: says which.
+    """
+    _check_number(switches, f"{switches} switches and cores of them")
+    if switches > 1 and len(job) > MAX_NAME - ROOM_FOR_PARTS:
         raise ConfigurationError(
             f"job {job!r} has a name of {len(job)} characters; with several switches "
             f"{MAX_NAME - ROOM_FOR_PARTS} are possible"
         )
-    return [SwitchAddress(*address) for address in zip(names, controllers, switches, strict=True)]
+
+
+def _check_number(switches: int, what: str) -> None:
+    if switches > MAX_SWITCHES:
+        raise ConfigurationError(f"{what}: {MAX_SWITCHES} are possible at most")
 
 
 def _check_address(what: str, address: str) -> None:

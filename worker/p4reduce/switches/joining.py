@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from p4reduce.session.joining import Newcomer, form_anew, join
 from p4reduce.session.membership import Membership
 from p4reduce.session.session import Session, Settings
 from p4reduce.session.waiting import Waiting
-from p4reduce.switches.addresses import SwitchAddress
+from p4reduce.switches.addresses import SwitchAddress, check_several
 from p4reduce.switches.side_by_side import SideBySide, job_on
 
 
@@ -35,6 +36,8 @@ def join_all(
 ) -> Session | SideBySide:
     """Join a job on each switch, one after the other, and return when all ranks are there.
 
+    A switch with several cores is as many switches: the controller names them.
+
     Args:
         addresses: of the switches.
         place: this rank's.
@@ -48,9 +51,10 @@ def join_all(
     Raises:
         P4ReduceError: as `p4reduce.init`.
     """
+    to_join, sessions = deque(addresses), list[Session]()
     with contextlib.ExitStack() as undo:
-        sessions = []
-        for number, address in enumerate(addresses):
+        while to_join:
+            address, number = to_join.popleft(), len(sessions)
             client, name = _client(address.controller), job_on(job, number)
             membership = Membership(client, place, name, switch=address.switch)
             session = join(
@@ -63,6 +67,9 @@ def join_all(
             )
             undo.callback(session.abandon)
             sessions.append(session)
+            # They come before the next switch: all ranks hear of the same ones.
+            to_join.extendleft(reversed(address.to_cores(session.cores)))
+            check_several(len(sessions) + len(to_join), job)
         undo.pop_all()
     return _together(job, sessions, None)
 

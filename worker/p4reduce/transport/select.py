@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 
+from p4reduce_native.cores import path_at_core
 from p4reduce_native.link import UNIX_KINDS, Kind, why_not
 
 from p4reduce.errors import ConfigurationError
@@ -14,7 +15,7 @@ from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
 from p4reduce.transport.link import LinkTransport
 from p4reduce.transport.packet import LinkedPacketTransport, PacketTransport
-from p4reduce.transport.udp import open_udp
+from p4reduce.transport.udp import CORE_MARK, open_udp
 from p4reduce.transport.unix import UnixTransport
 
 INTERFACE_ENVIRONMENT = "P4REDUCE_INTERFACE"
@@ -56,6 +57,28 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
         raise ConfigurationError(
             f"interface {given!r}: {error!r}; {{rank}}, {{local_rank}} and {{port}} are filled in"
         ) from None
+
+
+def port_at_core(name: str, core: int) -> str:
+    """Return how a port of the switch is called at one of its cores, as `open_port` takes it.
+
+    Args:
+        name: as `port_name` returns it.
+        core: from 0.
+
+    Raises:
+        ConfigurationError: it is a port of one core only.
+    """
+    if not core:
+        return name
+    if name.startswith(_UNIX):
+        return _UNIX + path_at_core(name.removeprefix(_UNIX), core)
+    if name.startswith(_UDP):
+        return f"{name}{CORE_MARK}{core}"
+    raise ConfigurationError(
+        f"interface {name!r}: the switch has several cores (p4reduce-switch --cores), which are "
+        "reached by its Unix ports (unix:PATH) and UDP ports (udp:HOST:PORT)"
+    )
 
 
 def _first_port() -> int:

@@ -29,6 +29,7 @@ from p4reduce.transport.link import FramesOverLink
 from p4reduce.wire.frames import FrameBuffer
 
 __all__ = [
+    "CORE_MARK",
     "KEY_ENVIRONMENT",
     "KEY_FILE_ENVIRONMENT",
     "PythonUdpTransport",
@@ -41,6 +42,9 @@ __all__ = [
 KEY_FILE_ENVIRONMENT = "P4REDUCE_UDP_KEY_FILE"
 KEY_ENVIRONMENT = "P4REDUCE_UDP_KEY"
 """The key itself, for hosts that share no files."""
+
+CORE_MARK = "#"
+"""Before the number of one of the switch's further cores, in an address: "host:7001#1"."""
 
 _ANSWER_SECONDS = 3.0
 """How long one attempt may take; `init` makes as many as its timeout allows."""
@@ -70,7 +74,7 @@ class UdpTransport(FramesOverLink):
     """By machine code.
 
     Args:
-        address: as `parse_udp` reads it.
+        address: as `parse_udp` reads it; a core of the switch may stand behind it.
 
     Raises:
         SwitchUnreachableError: nobody answers there, or the switch refuses this worker.
@@ -153,7 +157,8 @@ def open_udp(address: str) -> UdpTransport | PythonUdpTransport:
 
 
 def _connect(address: str) -> tuple[socket.socket, HandshakeResult]:
-    host, port = parse_udp(address)
+    at, _, core = address.partition(CORE_MARK)
+    host, port = parse_udp(at)
     key = own_key()
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
@@ -167,7 +172,7 @@ def _connect(address: str) -> tuple[socket.socket, HandshakeResult]:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
         sock.connect(where)
-        return sock, enter(sock, key, time.monotonic() + _ANSWER_SECONDS)
+        return sock, enter(sock, key, time.monotonic() + _ANSWER_SECONDS, int(core or 0))
     except (OSError, RefusedError) as error:
         sock.close()
         lasting = isinstance(error, RefusedError) and error.refusal is Refusal.WRONG_KEY

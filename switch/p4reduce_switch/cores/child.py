@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A core's process, as the one that starts it sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pickle
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from p4reduce_switch.cores.order import LogSettings, Order, settings_of
+from p4reduce_switch.ports.core import Core
+from p4reduce_switch.process.settings import SwitchSettings
+
+__all__ = ["CoreProcess"]
+
+log = logging.getLogger(__name__)
+
+_NOTIFY = "NOTIFY_SOCKET"  # systemd's: the parent speaks for all
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0  # before a core is started again
+_LASTED_S = 30.0  # a core that ran for so long did not end because of how it starts
+
+
+class CoreProcess:
+    """One core: started, and started again when it ends.
+
+    Args:
+        whole: the switch's settings.
+        core: which one.
+        directory: for its P4Runtime socket.
+        how: it logs.
+
+    Attributes:
+        facts: what it told when it was ready; None: it is not.
+    """
+
+    def __init__(
+        self, whole: SwitchSettings, core: Core, directory: Path, how: LogSettings
+    ) -> None:
+        self.number = core.number
+        self.device_id = whole.device_id + core.number
+        self.facts: dict[str, Any] | None = None
+        self._whole = whole
+        self._core = core
+        self._directory = directory
+        self._how = how
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = -1
+        self._told = b""
+        self._started = 0.0
+        self._pause = _FIRST_PAUSE_S
+        self._due = 0.0
+
+    @property
+    def address(self) -> str:
+        """Of its P4Runtime server."""
+        return f"unix:{self._directory / f'core{self.number}.sock'}"
+
+    def start(self) -> None:
+        """Start the process. From the main thread only: its end is the process's end."""
+        self._ready, theirs = os.pipe()
+        os.set_blocking(self._ready, False)
+        self._told, self.facts = b"", None
+        settings = settings_of(self._whole, self._core, self._directory, theirs)
+        order = pickle.dumps(Order(settings, self._how, os.getpid()))
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "p4reduce_switch.cores.core"],
+                stdin=subprocess.PIPE,
+                pass_fds=(theirs, *self._core.listeners.values()),
+                env={name: value for name, value in os.environ.items() if name != _NOTIFY},
+                start_new_session=True,  # Ctrl-C is for the parent, which ends all cores
+            )
+        finally:
+            os.close(theirs)
+        self._started = time.monotonic()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: `look` says so
+            self._process.stdin.write(order)
+            self._process.stdin.close()
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; None: it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def watch(self, poll: select.poll) -> None:
+        """Wake a poll when the core becomes ready."""
+        if self._ready >= 0:
+            poll.register(self._ready, select.POLLIN)
+
+    def look(self) -> None:
+        """Take notice of what the core has told."""
+        if self._ready < 0:
+            return
+        try:
+            told = os.read(self._ready, 1 << 20)
+        except BlockingIOError:
+            return
+        self._told += told
+        if not told:
+            os.close(self._ready)
+            self._ready = -1
+            if self._told:
+                self.facts = json.loads(self._told)
+
+    def revive(self) -> None:
+        """Start it again if it has ended, after a pause that grows if it does not last."""
+        now = time.monotonic()
+        if self.code is None or now < self._due:
+            return
+        if not self._due:
+            if now > self._started + _LASTED_S:
+                self._pause = _FIRST_PAUSE_S
+            self._due = now + self._pause
+            self.facts = None
+            log.error(
+                "core %d (device %d, pid %d) has ended%s; it is started again in %g s",
+                *(self.number, self.device_id, self._pid, _ending(self.code), self._pause),
+            )
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+            return
+        self._due = 0.0
+        self._hang_up()
+        self.start()
+
+    def end(self) -> None:
+        """Ask it to end."""
+        if self._process is not None and self.code is None:
+            self._process.terminate()
+
+    def reap(self, deadline: float) -> None:
+        """Wait for its end until a deadline on the monotonic clock, and then kill it."""
+        self._hang_up()
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(deadline - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            log.error("core %d does not end, so it is killed", self.number)
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def _pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    def _hang_up(self) -> None:
+        if self._ready >= 0:
+            os.close(self._ready)
+            self._ready = -1
+
+
+def _ending(code: int) -> str:
+    return f" by signal {-code}" if code < 0 else f" with exit code {code}"

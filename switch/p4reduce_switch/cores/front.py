@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P4Runtime of several cores at one address: each call goes to the core whose device it names.
+
+A core serves P4Runtime at a Unix socket of its own. What a core answers is passed on as it is:
+statuses with their details, and the metadata that says which ports there are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+from p4.v1 import p4runtime_pb2_grpc
+
+from p4reduce_switch.p4runtime.listening import BindError, bind, make_server
+
+__all__ = ["DEVICES_METADATA", "Front"]
+
+# P4Runtime has no list of devices: whoever asks for the version is told them besides.
+DEVICES_METADATA = "p4reduce-devices"
+
+_GRACE_S = 0.2
+_LONGEST_S = 1e6
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A core that was started again is found at once.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
+
+
+@dataclass(frozen=True)
+class _Core:
+    """A core's server, as a client sees it."""
+
+    number: int
+    device_id: int
+    channel: grpc.Channel
+    stub: Any
+
+
+class Front:
+    """Serves P4Runtime for all cores.
+
+    Args:
+        addresses: of each core's server, in their order.
+        first_device: the first core's device id; the others' follow.
+    """
+
+    def __init__(self, addresses: Sequence[str], first_device: int) -> None:
+        self._cores = []
+        for number, address in enumerate(addresses):
+            channel = grpc.insecure_channel(address, options=_OPTIONS)
+            stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+            self._cores.append(_Core(number, first_device + number, channel, stub))
+        self._server: grpc.Server | None = None
+        self._executor: futures.ThreadPoolExecutor | None = None
+
+    def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Listen at "host:port" or "unix:path"; return the TCP port (0 for unix).
+
+        Raises:
+            BindError: the address is in use or not of this machine.
+        """
+        server, executor = make_server(len(self._cores))
+        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(_Servicer(self._cores), server)
+        try:
+            port = bind(server, address, credentials)
+        except BindError:
+            executor.shutdown(wait=False)
+            raise
+        server.start()
+        self._server, self._executor = server, executor
+        return port
+
+    def stop(self) -> None:
+        """End all calls, and listen no longer."""
+        if self._server is not None:
+            self._server.stop(_GRACE_S).wait(_GRACE_S + 0.5)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+        for core in self._cores:
+            core.channel.close()
+
+
+class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
+    """Method names are gRPC's."""
+
+    def __init__(self, cores: Sequence[_Core]) -> None:
+        self._cores = {core.device_id: core for core in cores}
+        self._first = cores[0]
+
+    def _core(self, device_id: int) -> _Core:
+        """Whose device it is. The first core says what is wrong with any other one."""
+        return self._cores.get(device_id, self._first)
+
+    def Write(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        core = self._core(request.device_id)
+        return _unary(core, core.stub.Write, request, context)
+
+    def Read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
+        core = self._core(request.device_id)
+        yield from _stream(core, core.stub.Read, request, context)
+
+    def SetForwardingPipelineConfig(  # noqa: N802
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Any:
+        core = self._core(request.device_id)
+        return _unary(core, core.stub.SetForwardingPipelineConfig, request, context)
+
+    def GetForwardingPipelineConfig(  # noqa: N802
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Any:
+        core = self._core(request.device_id)
+        return _unary(core, core.stub.GetForwardingPipelineConfig, request, context)
+
+    def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        more = ((DEVICES_METADATA, ",".join(map(str, self._cores))),)
+        return _unary(self._first, self._first.stub.Capabilities, request, context, more)
+
+    def StreamChannel(  # noqa: N802
+        self, requests: Iterator[Any], context: grpc.ServicerContext
+    ) -> Iterator[Any]:
+        try:
+            first = next(requests, None)
+        except grpc.RpcError:
+            return  # it has hung up without a word
+        if first is None:
+            return
+        # Every other message than this one belongs to what it opens.
+        core = self._core(first.arbitration.device_id)
+        all_of_them = itertools.chain([first], requests)
+        yield from _stream(core, core.stub.StreamChannel, all_of_them, context)
+
+
+def _unary(
+    core: _Core,
+    method: Callable[..., Any],
+    request: Any,
+    context: grpc.ServicerContext,
+    metadata: Sequence[tuple[str, str]] = (),
+) -> Any:
+    """Make a core's call, and give its answer; `metadata` is told besides the core's own."""
+    call = method.future(request, timeout=_left(context))  # type: ignore[attr-defined]
+    if not context.add_callback(call.cancel):
+        call.cancel()
+    try:
+        answer = call.result()
+    except grpc.FutureCancelledError:
+        context.abort(grpc.StatusCode.CANCELLED, "the caller has hung up")
+    except grpc.RpcError as error:
+        _pass_on(core, error, context)
+    context.set_trailing_metadata((*call.trailing_metadata(), *metadata))
+    return answer
+
+
+def _stream(
+    core: _Core,
+    method: Callable[..., Any],
+    request: Any,
+    context: grpc.ServicerContext,
+) -> Iterator[Any]:
+    """Make a core's call, and give its answers as they come."""
+    call = method(request, timeout=_left(context))
+    if not context.add_callback(call.cancel):
+        call.cancel()
+    try:
+        yield from call
+    except grpc.RpcError as error:
+        _pass_on(core, error, context)
+    finally:
+        call.cancel()
+
+
+def _left(context: grpc.ServicerContext) -> float | None:
+    """Seconds until the caller's deadline; None: it has none, for which gRPC says centuries."""
+    left = context.time_remaining()
+    return None if left is None or left > _LONGEST_S else left
+
+
+def _pass_on(core: _Core, error: Any, context: grpc.ServicerContext) -> NoReturn:
+    """End a call as the core has ended its own."""
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.UNAVAILABLE:
+        details = f"core {core.number} (device {core.device_id}) does not answer: {details}"
+    context.set_trailing_metadata(error.trailing_metadata() or ())
+    context.abort(code, details)
+    raise AssertionError("ServicerContext.abort returned")

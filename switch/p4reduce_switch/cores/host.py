@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a switch of several cores: a process for each, and one address and one set of ports for all.
+
+A core that ends is a switch that is lost, to its controller and to its workers. It is started
+again, and the others go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4reduce_common.service_manager import notify
+
+from p4reduce_switch.cores.child import CoreProcess
+from p4reduce_switch.cores.front import Front
+from p4reduce_switch.cores.order import LogSettings
+from p4reduce_switch.p4runtime.several_cores import ANNOTATION, may_have_several
+from p4reduce_switch.ports.core import Core
+from p4reduce_switch.ports.port import PortError
+from p4reduce_switch.ports.steering import open_listeners
+from p4reduce_switch.ports.udp import UdpPlace
+from p4reduce_switch.process.ready import announce
+from p4reduce_switch.process.run import run
+from p4reduce_switch.process.serving import metrics_at, serving
+from p4reduce_switch.process.settings import StartError, SwitchSettings
+from p4reduce_switch.rate_limited_log import calm_grpc
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+__all__ = ["run_cores"]
+
+log = logging.getLogger(__name__)
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WAKE_MS = 100
+_GRACE_S = 5.0  # for all cores to end
+
+
+def run_cores(settings: SwitchSettings, count: int, how: LogSettings) -> None:
+    """Run a switch with so many cores until SIGINT or SIGTERM. From the main thread only.
+
+    A program of `--pipeline` that is for one core gets a switch with one, and the log says so.
+
+    Raises:
+        StartError: a port, the address, a file or the program cannot be used.
+    """
+    if not _program_fits(settings):
+        log.warning(
+            "%s is for one core, so there is one and not %d: its package has no %s",
+            *(settings.pipeline_file, count, ANNOTATION),
+        )
+        run(settings)
+        return
+    _Host(settings, count, how).run()
+
+
+def _program_fits(settings: SwitchSettings) -> bool:
+    """Whether the program of the command line, if there is one, may have several cores."""
+    if settings.p4info_file is None:
+        return True
+    info = p4info_pb2.P4Info()
+    try:
+        text = settings.p4info_file.read_text()
+        text_format.Parse(text, info, allow_unknown_field=True)
+    except OSError as error:
+        raise StartError(f"cannot read {settings.p4info_file}: {error.strerror}") from None
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise StartError(f"{settings.p4info_file} is not a P4Info in text form: {error}") from None
+    return may_have_several(info)
+
+
+class _Host:
+    """The parent of the cores."""
+
+    def __init__(self, settings: SwitchSettings, count: int, how: LogSettings) -> None:
+        self._settings = settings
+        self._count = count
+        self._how = how
+        self._cores: list[CoreProcess] = []
+        self._stop = False
+
+    def run(self) -> None:
+        """Run until a signal."""
+        for number in _STOP_SIGNALS:
+            signal.signal(number, self._end)
+        calm_grpc()
+        settings = self._settings
+        with contextlib.ExitStack() as cleanup:
+            # Beside the switch's own socket, if it has one: whoever made that directory removes it.
+            beside = settings.address.path and settings.address.path.parent
+            try:
+                directory = Path(tempfile.mkdtemp(prefix="cores-", dir=beside))
+            except OSError as error:
+                raise StartError(f"no directory for the cores' sockets: {error}") from None
+            cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+            self._start_cores(directory, cleanup)
+            if not self._wait_ready():
+                print(f"{settings.name} stopped before it was ready", flush=True)
+                return
+            front = Front([core.address for core in self._cores], settings.device_id)
+            address = cleanup.enter_context(serving(front, settings))
+            metrics_port = cleanup.enter_context(metrics_at(settings.metrics_port, self._collector))
+            print(
+                announce(settings, self._ports(), address, metrics_port, self._told()), flush=True
+            )
+            notify("READY=1", f"STATUS=P4Runtime at {address}, {self._count} cores")
+            while not self._stop:
+                self._turn(revive=True)
+            notify("STOPPING=1")
+        if settings.ready_file is not None:
+            settings.ready_file.unlink(missing_ok=True)
+        print(f"{settings.name} stopped", flush=True)
+
+    def _end(self, number: int, frame: object) -> None:
+        self._stop = True
+
+    def _start_cores(self, directory: Path, cleanup: contextlib.ExitStack) -> None:
+        listeners: list[dict[int, int]] = [{} for _ in range(self._count)]
+        for spec in self._settings.ports:
+            if not isinstance(spec.place, UdpPlace):
+                continue
+            try:
+                opened = open_listeners(spec, self._count)
+            except PortError as error:
+                raise StartError(str(error)) from None
+            for of_core, listener in zip(listeners, opened, strict=True):
+                cleanup.callback(listener.close)
+                of_core[spec.number] = listener.fileno()
+        cleanup.callback(self._end_cores)
+        for number in range(self._count):
+            core = Core(number, self._count, listeners[number])
+            self._cores.append(CoreProcess(self._settings, core, directory, self._how))
+            self._cores[-1].start()
+
+    def _wait_ready(self) -> bool:
+        """Whether all cores are ready; False: a signal came.
+
+        Raises:
+            StartError: one has ended. It has said why.
+        """
+        while not self._stop:
+            self._turn(revive=False)
+            for core in self._cores:
+                if core.code is not None:
+                    raise StartError(f"core {core.number} did not start, so there is no switch")
+            if all(core.facts is not None for core in self._cores):
+                return True
+        return False
+
+    def _turn(self, *, revive: bool) -> None:
+        """Wait a moment, and see to the cores."""
+        poll = select.poll()
+        for core in self._cores:
+            core.watch(poll)
+        poll.poll(_WAKE_MS)
+        for core in self._cores:
+            core.look()
+            if revive and not self._stop:
+                core.revive()
+
+    def _end_cores(self) -> None:
+        for core in self._cores:
+            core.end()
+        deadline = time.monotonic() + _GRACE_S
+        for core in self._cores:
+            core.reap(deadline)
+
+    # -- What is told ------------------------------------------------------------------------------
+
+    def _ports(self) -> dict[int, str]:
+        facts = self._cores[0].facts
+        assert facts is not None
+        return {int(number): text for number, text in facts["ports"].items()}
+
+    def _told(self) -> list[dict[str, int]]:
+        told = []
+        for core in self._cores:
+            assert core.facts is not None
+            pid = core.facts["pid"]
+            told.append({"core": core.number, "device_id": core.device_id, "pid": pid})
+        return told
+
+    def _collector(self) -> Collector:
+        from p4reduce_switch.cores.metrics import CoresCollector
+
+        return CoresCollector(
+            lambda: [
+                None if core.facts is None else core.facts.get("metrics_port")
+                for core in self._cores
+            ]
+        )

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the process of a core is told by the one that starts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from p4reduce_common.logs import LogFormat
+
+from p4reduce_switch.p4runtime.listen_address import GrpcAddress
+from p4reduce_switch.ports.core import Core
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.process.settings import SwitchSettings
+
+__all__ = ["LogSettings", "Order", "ports_of", "settings_of"]
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """How all cores log, as `p4reduce_common.logs.configure` takes it."""
+
+    level: str
+    format: LogFormat
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a core is to run, and for whom.
+
+    Attributes:
+        parent: the process that starts it.
+    """
+
+    settings: SwitchSettings
+    log: LogSettings
+    parent: int
+
+
+def settings_of(
+    whole: SwitchSettings, core: Core, directory: Path, ready_fd: int
+) -> SwitchSettings:
+    """Return the settings of one core of a switch.
+
+    Args:
+        whole: the switch's.
+        core: which.
+        directory: where it serves P4Runtime, for the parent alone.
+        ready_fd: where it tells the parent that it is ready.
+
+    Raises:
+        ValueError: a port cannot be of several cores.
+    """
+    first = core.number == 0
+    return replace(
+        whole,
+        name=f"{whole.name} core {core.number}",
+        address=GrpcAddress(path=directory / f"core{core.number}.sock"),
+        ports=ports_of(whole, core.number),
+        device_id=whole.device_id + core.number,
+        tls=None,
+        capture_dir=whole.capture_dir and whole.capture_dir / f"core{core.number}",
+        dump_python=whole.dump_python if first else None,
+        dump_c=whole.dump_c if first else None,
+        metrics_port=None if whole.metrics_port is None else 0,
+        ready_file=None,
+        ready_fd=ready_fd,
+        core=core,
+    )
+
+
+def ports_of(whole: SwitchSettings, core: int) -> list[PortSpec]:
+    """Return where a core has the ports of a switch.
+
+    Raises:
+        ValueError: one cannot be of several cores; the message names it.
+    """
+    return [_at_core(spec, core) for spec in whole.ports]
+
+
+def _at_core(spec: PortSpec, core: int) -> PortSpec:
+    try:
+        return PortSpec(spec.number, spec.place.at_core(core))
+    except ValueError as error:
+        raise ValueError(f"'{spec}' {error}") from None

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gRPC server of P4Runtime: its options, and how it gets its address."""
+
+from __future__ import annotations
+
+from concurrent import futures
+
+import grpc
+from p4reduce_common.grpc_binding import why_not_bound
+
+__all__ = ["MAX_STREAMS", "BindError", "bind", "make_server"]
+
+# As BMv2's server: each stream holds a thread.
+MAX_STREAMS = 16
+"""Of a device."""
+
+_UNARY_THREADS = 8
+_MAX_MESSAGE_BYTES = 64 << 20
+_KEEPALIVE = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # gRPC's own is a minute, whatever keepalive_timeout
+)
+
+
+class BindError(OSError):
+    """The address cannot be listened on."""
+
+
+def make_server(devices: int = 1) -> tuple[grpc.Server, futures.ThreadPoolExecutor]:
+    """A server for so many devices, which serves nothing yet, and its threads."""
+    executor = futures.ThreadPoolExecutor(
+        devices * MAX_STREAMS + _UNARY_THREADS, thread_name_prefix="p4runtime"
+    )
+    server = grpc.server(
+        executor,
+        options=(
+            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", -1),
+            # Without this two switches may listen on one port and share its connections.
+            ("grpc.so_reuseport", 0),
+            # A primary whose machine is gone must not stay primary.
+            *_KEEPALIVE,
+        ),
+    )
+    return server, executor
+
+
+def bind(server: grpc.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    """Let a server listen on "host:port" or "unix:path"; return the TCP port (0 for unix).
+
+    Raises:
+        BindError: the address is in use or not of this machine.
+    """
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise BindError(f"cannot listen on {address}: {why_not_bound(address, error)}") from None
+    return 0 if address.startswith("unix:") else int(port)

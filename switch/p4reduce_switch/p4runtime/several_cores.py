@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which programs may run on several cores side by side, each with state of its own.
+
+The program says so itself, by an annotation of its package: `@several_cores V1Switch(...) main`.
+p4c writes it into the P4Info. To any other program a packet that goes to another core is lost: its
+registers, counters and tables would be those of one core in several.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from google.rpc import code_pb2
+
+from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.ports.core import Core
+
+__all__ = ["ANNOTATION", "check_core", "may_have_several"]
+
+log = logging.getLogger(__name__)
+
+ANNOTATION = "@several_cores"
+
+_WHY = f"its package has no {ANNOTATION}, so all its packets have to come to one core"
+
+
+def may_have_several(p4info: Any) -> bool:
+    """Whether the program of a P4Info runs on several cores."""
+    return ANNOTATION in p4info.pkg_info.annotations
+
+
+def check_core(p4info: Any, core: Core) -> None:
+    """See whether a program may be set on this core.
+
+    Raises:
+        P4RuntimeError: FAILED_PRECONDITION, it may be on the first core only.
+    """
+    if core.count == 1 or may_have_several(p4info):
+        return
+    if core.number:
+        raise P4RuntimeError(
+            code_pb2.FAILED_PRECONDITION,
+            f"this device is core {core.number} of {core.count}, and the program is for one core: "
+            f"{_WHY}. Set it on the first device alone, or start the switch without --cores",
+        )
+    log.warning(
+        "the program keeps one of the %d cores: %s; the others stay as they are, and take workers "
+        "of p4reduce only",
+        core.count,
+        _WHY,
+    )
