@@ -12,13 +12,13 @@ PACKAGES := common/p4reduce_common native/p4reduce_native worker/p4reduce contro
 SCRIPTS := experiments tools examples
 
 # What `make run` and `make lab` take: RANKS, SWITCH=bmv2|embedded, BW=100Mbit, PCAP=1; `make run`
-# also WEB=1 (the live page), NET=mininet|local|udp (the lab is a Mininet network), SWITCHES=2 (side by side), TREE=2x4 (leaves
+# also WEB=1 (the live page), NET=mininet|local|udp (the lab is a Mininet network), SWITCHES=2 (side by side), CORES=2 (of the embedded switch), TREE=2x4 (leaves
 # and the ranks of each), COMPRESSION=cat (or another name; a wrong one lists all),
 # FAULT=kill-worker|restart-switch|restart-controller, or FRAMEWORK=torch. All but the first go
 # through the environment.
 RANKS ?= 4
 LAB_TAKES := RANKS SWITCH BW PCAP
-RUN_TAKES := $(LAB_TAKES) WEB NET SWITCHES TREE COMPRESSION FAULT FRAMEWORK
+RUN_TAKES := $(LAB_TAKES) WEB NET SWITCHES CORES TREE COMPRESSION FAULT FRAMEWORK
 
 # A name that nobody reads is a mistake, which would otherwise pass in silence.
 GIVEN := $(foreach word,$(MAKEOVERRIDES),$(if $(findstring =,$(word)),$(firstword $(subst =, ,$(word)))))
