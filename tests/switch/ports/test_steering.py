@@ -12,7 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 from p4reduce_native.cores import core_of_token, path_at_core
-from p4reduce_native.udp_handshake import HandshakeServer, HandshakeResult, Refusal, RefusedError, enter
+from p4reduce_native.udp_handshake import (
+    HandshakeServer,
+    HandshakeResult,
+    Refusal,
+    RefusedError,
+    enter,
+)
 from p4reduce_switch.ports.port import PortError
 from p4reduce_switch.ports.registry import parse_port
 from p4reduce_switch.ports.steering import open_listeners
