@@ -3,6 +3,6 @@
 
 `server` takes the calls, `arbitration` says who is primary, `write` plans updates and `read`
 answers reads, `entities` refuses what is malformed. Imports the data plane, the pipeline, `state`,
-`debug` and `ports` for types, and `codegen_c` for its errors; only a switch as a process (`process`,
-`cores`, the command lines) needs it.
+`debug` and `ports` for types, and `codegen_c` for its errors; only a switch as a process (`process`
+and `cores`, the command lines) needs it.
 """

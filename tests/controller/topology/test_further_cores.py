@@ -36,7 +36,7 @@ def test_a_job_that_names_no_switch_is_for_the_only_one_whatever_its_cores() -> 
 
 
 def test_names_and_addresses_that_there_are_not() -> None:
-    with pytest.raises(TopologyError, match="cannot be called a.core1"):
+    with pytest.raises(TopologyError, match=r"cannot be called a\.core1"):
         with_cores(switches("a", "a.core1"), {"a": 2})
     with pytest.raises(TopologyError, match="choose another name"):
         with_cores(switches("a" * 40), {"a" * 40: 2})

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 from p4reduce_native.cores import core_of_token, path_at_core
 from p4reduce_native.udp_handshake import (
-    HandshakeServer,
     HandshakeResult,
+    HandshakeServer,
     Refusal,
     RefusedError,
     enter,
