@@ -135,6 +135,7 @@ EXEMPT_ERRORS = {
     "NotNativeError": "a reason behind the one text on the page: docs/embedded-switch.md, engines",
     "CodecError": _WITHIN,
     "AssertionError": "cannot happen",
+    "NotImplementedError": "what a class does not offer, of those that never call it",
     "LostError": "of ranks that are threads of one process: docs/methods.md",
     "LoadError": "one a construct, with file and line: docs/embedded-switch.md has what is there",
     "P4InfoError": "one a contradiction in a P4Info that p4c did not write",
