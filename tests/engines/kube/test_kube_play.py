@@ -129,7 +129,7 @@ def test_the_job_trains_as_one_process(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("victim", [SWITCH, CONTROLLER])
 def test_a_killed_service_is_started_again(victim: str, cluster: Cluster) -> None:
-    file, names = cluster.workers(["--steps", "3000"])
+    file, names = cluster.workers(["--steps", "20000"])
     until(lambda: "running" in cluster.jobs(), "the job runs")
     cluster.kill(victim)
     cluster.ready(victim)
