@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contributions per second of two cores beside those of one: what `p4reduce-switch --cores 2` gains.
+"""Contributions per second of two cores beside those of one: the gain of `--cores 2`.
 
 Each core is a process of its own, as the switch has it, bound to a processor, with the compiled
 program, one job of four ranks, and frames in memory as its load: so nothing but the data plane
