@@ -24,8 +24,15 @@ def needs(
 ) -> pytest.MarkDecorator:
     """Skip where a program or a package is missing; the reason names it."""
     lacking = [name for name in programs if shutil.which(name) is None]
-    lacking += [name for name in packages if importlib.util.find_spec(name) is None]
+    lacking += [name for name in packages if not _is_there(name)]
     return pytest.mark.skipif(bool(lacking), reason=f"not installed: {', '.join(lacking)}")
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # a package that it would be in
+        return False
 
 
 @contextmanager

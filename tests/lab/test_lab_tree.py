@@ -26,10 +26,10 @@ def test_shapes() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("2", "no tree like 2x4"),
-        ("2x", "no tree like 2x4"),
-        ("2x2x2x2", "no tree like 2x4"),
-        ("axb", "no tree like 2x4"),
+        ("2", "not a tree like 2x4"),
+        ("2x", "not a tree like 2x4"),
+        ("2x2x2x2", "not a tree like 2x4"),
+        ("axb", "not a tree like 2x4"),
         ("0x4", "1 to 64 children, not 0"),
         ("65x1", "1 to 64 children, not 65"),
         ("9x9", "has 81 ranks"),

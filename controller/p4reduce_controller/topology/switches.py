@@ -150,8 +150,11 @@ class Topology:
         return {name: tuple(members) for name, members in trees.items()}
 
     def cores(self, name: str) -> tuple[str, ...]:
-        """Return the names of a switch's further cores, in order."""
-        return tuple(core for core, at in self.switches.items() if at.core_of == name)
+        """Return the names of a switch's further cores, in order.
+
+        None for "", by which a rank says that any switch of a tree will do.
+        """
+        return tuple(core for core, at in self.switches.items() if name and at.core_of == name)
 
     @property
     def only_tree(self) -> str:

@@ -149,7 +149,7 @@ def test_a_signal_ends_a_controller_that_waits_for_its_switch(tmp_path: Path) ->
     arguments += ["--listen", f"unix:{tmp_path}/c/c.sock", "--state-dir", str(state)]
     arguments += ["--connect-timeout", "600"]
     with cli_process(*arguments, log=tmp_path / "log") as serving:
-        eventually(state.exists, "it has begun")
+        eventually((tmp_path / "c").exists, "it has begun")
         serving.send_signal(signal.SIGTERM)
         assert serving.wait(timeout=DEADLINE) == -signal.SIGTERM
     assert "Traceback" not in (tmp_path / "log").read_text()

@@ -35,6 +35,11 @@ def test_a_job_that_names_no_switch_is_for_the_only_one_whatever_its_cores() -> 
     assert with_cores(switches("a", "b"), {"a": 2}).only_tree == ""
 
 
+def test_a_rank_that_names_no_switch_of_a_tree_hears_of_no_cores() -> None:
+    assert switches("a", "b").cores("") == ()
+    assert with_cores(switches("a", "b"), {"a": 2}).cores("") == ()
+
+
 def test_names_and_addresses_that_there_are_not() -> None:
     with pytest.raises(TopologyError, match=r"cannot be called a\.core1"):
         with_cores(switches("a", "a.core1"), {"a": 2})

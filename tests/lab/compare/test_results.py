@@ -137,7 +137,7 @@ def test_a_report_can_be_read_again(tmp_path: Path) -> None:
     path.write_text(json.dumps(written.json()))
     assert Report.read(path) == written
     path.write_text("{}")
-    with pytest.raises(LabError, match="no result of `p4reduce-lab compare`"):
+    with pytest.raises(LabError, match="not a result of `p4reduce-lab compare`"):
         Report.read(path)
 
 

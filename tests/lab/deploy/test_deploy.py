@@ -239,8 +239,8 @@ def test_a_network_ends_with_whoever_started_it(how: str) -> None:
     ("ranks", "arguments", "error", "says"),
     [
         (0, {}, ValueError, "ranks"),
-        (2, {"host": "nowhere"}, p4reduce.ConfigurationError, "no IP address"),
-        (2, {"host": "203.0.113.7"}, p4reduce.ConfigurationError, "no address of this host"),
+        (2, {"host": "nowhere"}, p4reduce.ConfigurationError, "not an IP address"),
+        (2, {"host": "203.0.113.7"}, p4reduce.ConfigurationError, "not an address of this host"),
         (2, {"tree": "9x9"}, p4reduce.ConfigurationError, "81 ranks, and 2"),
         (2, {"logs": "/proc/nowhere"}, p4reduce.LaunchError, "cannot write results to"),
     ],

@@ -102,7 +102,7 @@ def test_results_are_found_by_file_and_commit(tmp_path: Path) -> None:
     (tmp_path / "compare-0123456789.json").write_text("{}")
     with pytest.raises(LabError, match="several results are of commit 01234"):
         find_results("01234", [tmp_path])
-    with pytest.raises(LabError, match="no result of `make bench`"):
+    with pytest.raises(LabError, match="not a result of `make bench`"):
         read_results(tmp_path / "compare-0123456789.json")
 
 

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4reduce_switch.p4runtime import server
+from p4reduce_switch.p4runtime import listening
 from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller
 from p4rt_client import INSERT, Builder, Client, config, exact, uint128
 
@@ -331,8 +331,8 @@ def test_a_primary_that_is_gone_without_a_word(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one whose machine lost its power. The times are shortened, both of which count."""
-    quick = tuple((option, milliseconds // 50) for option, milliseconds in server._KEEPALIVE)
-    monkeypatch.setattr(server, "_KEEPALIVE", quick)
+    quick = tuple((option, milliseconds // 50) for option, milliseconds in listening._KEEPALIVE)
+    monkeypatch.setattr(listening, "_KEEPALIVE", quick)
     target: Target = request.getfixturevalue("target")
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(

@@ -173,7 +173,7 @@ def test_notation(text: str, names: list[str]) -> None:
         ("1=udp:::1:7001", "in brackets"),
         ("1=udp:host:70000", "70000"),
         ("1-4=veth1", "for udp:HOST:PORT alone"),
-        ("4-1=udp:host:1", "no range"),
+        ("4-1=udp:host:1", "not a range"),
         ("1-600=udp:host:1", "within 0 and 510"),
         ("1-9=udp:host:65530", "65535 is the last"),
     ],

@@ -31,7 +31,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "reform": {},
 }
 # close takes nothing; wrong arguments of the others are told to all ranks (test_groups_e2e.py).
-NOT_ARGUED = {"close", "dup", "spans", "split", "trace"}
+NOT_ARGUED = {"close", "dup", "partial_sums", "spans", "split", "trace"}
 
 # Wrong values of each parameter, with what the text has; None: parameter=value.
 Wrong = tuple[Any, type[Exception], str | None]
@@ -81,6 +81,9 @@ WRONG: dict[str, list[Wrong]] = {
     "precision": [(16, ValueError, None), ("int2", ValueError, None)],
     "seed": [*NO_COUNT, (-1, ValueError, None)],
     "priority": [(5, TypeError, None), (True, TypeError, None), ("soon", ValueError, None)],
+    "deadline": [wrong for wrong in NO_SECONDS if wrong[0] != math.inf],
+    "at_least": [(2, ValueError, "at_least and feedback need a deadline")],
+    "feedback": [(True, ValueError, "at_least and feedback need a deadline")],
     "agree": [(5, TypeError, None), ("yes", TypeError, None)],
     "root": [*NO_COUNT, (1, ValueError, None), (-1, ValueError, None)],
     "counts": [
