@@ -167,9 +167,9 @@ class Calls:
         return next(int(count.frames) for count in counts if count.name == outcome)
 
     def job(self, name: str) -> pb.Job:
-        """Return a job."""
-        jobs = self.call("ListJobs").jobs
-        return next(job for job in jobs if job.name == name)  # type: ignore[no-any-return]
+        """Return the newest job of that name."""
+        jobs: list[pb.Job] = [job for job in self.call("ListJobs").jobs if job.name == name]
+        return max(jobs, key=lambda job: job.incarnation)
 
     def rank(self, switch: SwitchProcess, rank: int, size: int, **options: Any) -> Rank:
         """Join a job."""
