@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the live page costs the data plane: sums with and without it, in pairs.
 
-    python -m bench.page.paired [--ranks 8] [--pairs 100]
+    python -m bench.page.paired [--ranks 4] [--pairs 60]
 
 Two systems run beside each other, a switch and a controller each: one controller serves the page
 to browsers that read it, the other serves none. In each pair both sum the same tensors, one after
-the other, in an order that is drawn. So what else the machine does meets both alike. The ratio of
-a pair is its time with the page by its time without; the interval is of the ratios' median, with
-95 % confidence by the binomial distribution of ranks, which supposes nothing of how they are
-distributed. The control runs the same pairs with no page on either side.
+the other, in an order that is drawn. So what else the machine does meets both alike. The ratios of
+a pair are what it takes with the page by what it takes without: time, and processor time of the
+switch. The interval is of the ratios' median, with 95 % confidence by the binomial distribution of
+ranks, which supposes nothing of how they are distributed. The control runs the same pairs with no
+page on either side.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import random
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +38,10 @@ from bench.machine import describe, machine
 from bench.page.load import watching
 
 NUMBERS = 65_536  # in each sum
-SUMS = 10  # of a system in a pair
+SUMS = 25  # of a system in a pair
 SLOTS = 16
 CONFIDENCE = 0.95
-PATIENCE = 120.0  # seconds that a rank may take for its part of a pair
+PATIENCE = 300.0  # seconds that ranks may take to join, and for their part of a pair
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,14 @@ class Interval:
                 break
             outside += 1
         return cls(ordered[outside - 1], statistics.median(ordered), ordered[-outside])
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What some sums took: seconds, and the switch's seconds of processor time."""
+
+    seconds: float
+    switch: float
 
 
 class Side:
@@ -99,7 +110,13 @@ class Side:
         variables = self._system.variables()
         interface = variables[INTERFACE_VARIABLE].replace("{port}", str(rank + 1))
         comm = p4reduce.init(
-            rank, ranks, variables[CONTROLLER_VARIABLE], "paired", interface=interface, slots=SLOTS
+            rank,
+            ranks,
+            variables[CONTROLLER_VARIABLE],
+            "paired",
+            PATIENCE,
+            interface=interface,
+            slots=SLOTS,
         )
         mine = np.ones(NUMBERS, np.float32)
         with comm:
@@ -114,47 +131,68 @@ class Side:
     def _leave(self) -> None:
         """All ranks leave, while the switch is still there."""
         self._over = True
-        self._begin.wait(PATIENCE)
+        with contextlib.suppress(threading.BrokenBarrierError):  # a rank has failed, and said so
+            self._begin.wait(PATIENCE)
         for thread in self._threads:
             thread.join(PATIENCE)
 
-    def seconds(self) -> float:
-        """How long its ranks take for `SUMS` sums."""
+    def sums(self) -> Cost:
+        """Have its ranks do `SUMS` sums."""
+        before = self._switch_seconds()
         self._begin.wait(PATIENCE)
         begun = time.perf_counter()
         self._end.wait(PATIENCE)
-        return time.perf_counter() - begun
+        return Cost(time.perf_counter() - begun, self._switch_seconds() - before)
+
+    def _switch_seconds(self) -> float:
+        """Processor time that the threads of the switch have used."""
+        children = self._system.processes.children
+        [switch] = [one for one in children if one.name != "controller"]
+        threads = Path(f"/proc/{switch.process.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
-def ratios(first: Side, second: Side, pairs: int, told: Callable[[int], None]) -> list[float]:
-    """Return times of the second by those of the first, pair after pair."""
-    first.seconds(), second.seconds()  # what is done once
+def ratios(first: Side, second: Side, pairs: int) -> list[Cost]:
+    """Return what the second takes by what the first takes, pair after pair."""
+    first.sums(), second.sums()  # what is done once
     found = []
-    for pair in range(pairs):
+    for _ in range(pairs):
         if random.random() < 0.5:
-            one, other = first.seconds(), second.seconds()
+            one, other = first.sums(), second.sums()
         else:
-            other = second.seconds()
-            one = first.seconds()
-        found.append(other / one)
-        told(pair + 1)
+            other = second.sums()
+            one = first.sums()
+        found.append(Cost(other.seconds / one.seconds, other.switch / one.switch))
     return found
 
 
-def measured(ranks: int, pairs: int, browsers: int | None) -> Interval:
-    """Compare a system without the page with one with it and so many browsers; None: no page."""
+def measured(ranks: int, pairs: int, browsers: int | None) -> tuple[Interval, Interval]:
+    """Compare a system without the page with one with it and so many browsers; None: no page.
+
+    Returns:
+        Of the ratios of seconds, and of the switch's processor time.
+    """
     with ExitStack() as stack:
         plain = Side(stack, ranks, page=False)
         other = Side(stack, ranks, page=browsers is not None)
-        if browsers:
-            stack.enter_context(watching(other.page, browsers))
-        return Interval.of(ratios(plain, other, pairs, lambda _: None))
+        if browsers:  # in a process of their own, as they are elsewhere
+            watcher = get_context("spawn").Process(target=_watch, args=(other.page, browsers))
+            watcher.start()
+            stack.callback(watcher.join)
+            stack.callback(watcher.kill)
+        found = ratios(plain, other, pairs)
+    return Interval.of([one.seconds for one in found]), Interval.of([one.switch for one in found])
+
+
+def _watch(address: str, browsers: int) -> None:
+    with watching(address, browsers):
+        threading.Event().wait()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n\n")[0])
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--browsers", type=int, nargs="+", default=[0, 1, 50])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -163,14 +201,12 @@ def main() -> None:
     results = {}
     for browsers in (None, *options.browsers):
         name = "no page on either side" if browsers is None else f"{browsers} browsers"
-        interval = results[name] = measured(options.ranks, options.pairs, browsers)
-        print(
-            f"{name:24} times {interval.median:.3f}, {interval.low:.3f} to {interval.high:.3f}",
-            flush=True,
-        )
+        found = measured(options.ranks, options.pairs, browsers)
+        results[name] = dict(zip(("seconds", "switch"), map(asdict, found), strict=True))
+        shown = [f"{one.median:.3f} ({one.low:.3f} to {one.high:.3f})" for one in found]
+        print(f"{name:24} time {shown[0]}, switch's processor time {shown[1]}", flush=True)
     if options.json:
-        found = {"results": {name: asdict(each) for name, each in results.items()}}
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+        options.json.write_text(json.dumps({"results": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
