@@ -161,7 +161,7 @@ def some() -> None:
         refuses(ValueError, "root_rank=1", lambda: hvd.broadcast(both, 1, process_set=few))
     else:
         own = mine(RANK, 4)
-        refuses(ValueError, "rank 1 is none", lambda: hvd.allreduce(own, process_set=few))
+        refuses(ValueError, "rank 1 is not one", lambda: hvd.allreduce(own, process_set=few))
     late = hvd.add_process_set([1, 2])
     assert late.process_set_id == 2
     if RANK:
