@@ -95,7 +95,8 @@ def answer_to(controller: RunningController, request: bytes) -> bytes:
     answer = b""
     with connection, contextlib.suppress(ConnectionError):
         connection.sendall(request)
-        connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # ENOTCONN: the page has reset it already
+            connection.shutdown(socket.SHUT_WR)
         while len(answer) < 1 << 16 and (more := connection.recv(65536)):
             answer += more
     return answer
