@@ -6,6 +6,7 @@ Errors name the argument and its value: TypeError and ValueError, as everywhere.
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
 from numbers import Real
@@ -46,6 +47,12 @@ def check_seconds(argument: str, value: Any) -> None:
     _check_number(argument, value)
     if not 0 <= value < threading.TIMEOUT_MAX:
         raise ValueError(f"{argument}={value!r}: seconds from 0 on are needed")
+
+
+def check_deadline(value: Any) -> None:
+    """Refuse what is no deadline: seconds from 0 on, or infinity. Raises TypeError, ValueError."""
+    if value != math.inf:
+        check_seconds("deadline", value)
 
 
 def check_text(argument: str, value: Any) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 import numpy.typing as npt
 
-from p4reduce.checks import check_seconds, check_timeout
+from p4reduce.checks import check_deadline, check_timeout
 from p4reduce.errors import ValueRangeError
 from p4reduce.handle import Handle
 from p4reduce.late.outcome import PartialSum
@@ -288,8 +287,7 @@ class Collectives(ABC):
             ClosedError: this communicator is closed.
         """
         if deadline is not None:
-            if deadline != math.inf:
-                check_seconds("deadline", deadline)
+            check_deadline(deadline)
             if seed is not None or is_urgent(priority):
                 raise ValueError("seed and priority='urgent' are not for sums with a deadline")
             options: dict[str, Any] = {"deadline": deadline, "at_least": at_least}

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.checks import check_flag, check_seconds, check_timeout, number_within
+from p4reduce.checks import check_deadline, check_flag, check_timeout, number_within
 from p4reduce.errors import ClosedError, ValueRangeError
 from p4reduce.late.attendant import Attendant, Group
 from p4reduce.late.outcome import PartialSum, Total
@@ -217,8 +217,7 @@ class PartialSums(Sums):
             P4ReduceError: as `Communicator.allreduce`. Nothing can be summed after these any more.
         """
         source, operation = reducible_array(array, op)
-        if deadline != math.inf:
-            check_seconds("deadline", deadline)
+        check_deadline(deadline)
         at_least = number_within("at_least", at_least, 1, self._size, ", the number of ranks")
         check_flag("feedback", feedback)
         # What is wrong with the arguments shows here, and not in a thread that others wait for.
