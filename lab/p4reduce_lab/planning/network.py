@@ -61,7 +61,7 @@ class SwitchCost:
 
 SWITCHES = {
     "hardware": SwitchCost("a switch at line rate"),
-    # docs/performance.md, "Through the ports": processor time for each frame taken in, a copy for
+    # docs/figures.md, "make bench": processor time for each frame taken in, a copy for
     # each included, which is halved here.
     "embedded": SwitchCost("the embedded switch as machine code", 1.6e-6, 1.6e-6),
     "embedded-memory": SwitchCost("the embedded switch, by shared memory", 0.5e-6, 0.5e-6),
