@@ -34,7 +34,7 @@ PHRASES = {
 }
 
 # Pages that no person writes: their text comes from the code.
-GENERATED = {"docs/v1model.md", "docs/figures.md"}
+GENERATED = {"docs/figures.md"}
 
 
 @dataclass(frozen=True)
