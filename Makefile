@@ -153,8 +153,9 @@ lint: $(LINT_READY) prose  ## ruff, mypy --strict, clang-format, C compilers, im
 	    --cache-dir $(CURDIR)/.mypy_cache *.py) || exit 1; done
 
 .PHONY: prose
-prose:  ## check the English of the pages: sentence length, phrases, page length
+prose:  ## check the English of pages, docstrings and help texts: sentence length, phrases, page length
 	@python3 tools/lint_prose.py
+	@python3 tools/lint_docstrings.py
 
 MERMAID := build/npm/node_modules/mermaid/dist/mermaid.min.js
 $(MERMAID):

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 MEAN_OVER_ALL = 17.0
 MEAN_PER_PAGE = 20.0
-LONGEST_SENTENCE = 40
+LONGEST_SENTENCE = 32
 LINES_PER_PAGE = 250
 
 # What readers stumbled over, and what to write instead.
@@ -32,6 +32,18 @@ PHRASES = {
     r"there is machine code": "the C engine is available",
     r"\bthe other way round\b": "vice versa, or the second case in full",
 }
+
+# Pages with longer sentences yet, up to so many words. The list only shrinks.
+LONG_YET = dict.fromkeys(
+    (
+        "docs/experiments.md",
+        "docs/methods.md",
+        "docs/pytorch.md",
+        "docs/troubleshooting.md",
+        "docs/tutorials/counter.md",
+    ),
+    40,
+)
 
 # Pages that no person writes: their text comes from the code.
 GENERATED = {"docs/figures.md"}
@@ -113,7 +125,7 @@ def findings(pages: list[Page]) -> list[str]:
         found += [
             f"{page.name}: a sentence of {len(words)} words: {' '.join(words[:12])} …"
             for words in page.sentences
-            if len(words) > LONGEST_SENTENCE
+            if len(words) > LONG_YET.get(page.name, LONGEST_SENTENCE)
         ]
         found += [
             f"{page.name}: '{match.group()}': write instead: {better}"

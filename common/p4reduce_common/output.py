@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands of this project have in common: what becomes of output nobody can take.
+"""What a command does if its output cannot be written.
 
     def main() -> None:
         with command("p4reduce-lab"):
             ...
 
-A command whose standard output cannot be written has nothing left to do: whatever it does is
-unwound (its children end, its directories go), and it exits with 141 where a pipe's reader has
-gone, as a process that SIGPIPE ended looks to a shell, or with 1 and a line on standard error.
-That holds for output of any thread. Standard error that cannot be written is nobody's concern:
-a switch goes on when the disk that has its log is full.
+A command whose standard output cannot be written has nothing left to do. Its work is unwound: its
+children end, its directories go. It exits with 141 if a pipe's reader has gone, as a shell shows a
+process that SIGPIPE ended. Otherwise it exits with 1 and a line on standard error. This holds for
+output of any thread. Errors of standard error itself are ignored: a switch continues when the disk
+with its log is full.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """Job incarnation ids: 32 bits on the wire, never handed out twice.
 
 A frame of an earlier life of a job must never pass for one of this life, so ids outlive the
-controller: the last one is in a file. Should that file be lost, the clock steps in: no id is
-below the eighths of a second since 2025, so that a new life starts above all ids of an earlier one
-unless that one had made more than eight jobs a second on average. The 32 bits last until 2042.
+controller: the last one is in a file. If that file is lost, the clock decides: no id is below the
+eighths of a second since 2025. So a new life starts above all ids of an earlier one, unless that
+one made more than eight jobs per second on average. The 32 bits last until 2042.
 """
 
 from __future__ import annotations

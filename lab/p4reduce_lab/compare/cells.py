@@ -168,9 +168,9 @@ _STANDARD_SIZES = (4 * _KIB, 64 * _KIB, 1 * _MIB, 64 * _MIB)
 def standard(contenders: Sequence[str]) -> Iterator[Cell]:
     """What is measured if nothing is asked for: about ten minutes on two cores.
 
-    A tensor of half a second to two seconds at each rate, for 8, 4 and 2 ranks; lanes and
-    densities at 10 Mbit/s, where two cores keep up with eight ranks; all sizes at 100 Mbit/s with
-    four ranks; and 4 and 64 MB without links. What matters most comes first.
+    A tensor of half a second to two seconds at each rate, for 8, 4 and 2 ranks. Lanes and densities
+    at 10 Mbit/s, where two cores keep up with eight ranks. All sizes at 100 Mbit/s with four ranks,
+    and 4 and 64 MB without links. What matters most comes first.
     """
     dense = dense_cases(contenders)
     extra = []

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks in namespaces, each with two links of the same rate: to a P4 switch, and to a bridge.
 
-So that what goes through the switch and what goes by TCP among the ranks can be compared in one
-network: the links are veth pairs with the same token buckets (tc-tbf) at both ends and the same
-offloads (none), and whatever is measured has its own all to itself. The bridge is Linux's, in a
-namespace of its own; frames by it never meet the switch.
+In such a network, sums by the switch can be compared with sums by TCP among the ranks. The links
+are veth pairs with the same token buckets (tc-tbf) at both ends and the same offloads (none).
+Whatever is measured has its links to itself. The bridge is Linux's, in a namespace of its own;
+frames on it never meet the switch.
 
 Nothing is left behind, however a run ends (`namespaces`).
 """

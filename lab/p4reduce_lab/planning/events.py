@@ -2,9 +2,9 @@
 """The discrete-event model of one all-reduce by switches: frames, queues, slots and the window.
 
 Every frame is an event. Links and switches' cores are queues that serve one frame after the other.
-Ranks follow docs/protocol.md: a slot's result is the licence for its next contribution, stripes
-are opened by a round of their own, and the first slots in order may send, as many as the window
-(`p4reduce.protocol.window`, which tests compare with the real one) allows. Nothing is lost here.
+Ranks follow docs/protocol.md: a slot's result permits its next contribution, and a stripe is opened
+by a round of its own. The first slots in order may send, as many as the window allows
+(`p4reduce.protocol.window`, which tests compare with the real one). Nothing is lost here.
 
 All ranks of a job do the same at the same time, and so do all switches of a level. So by default
 one of each is followed, and weighs as many as there are: a leaf takes one event for the frames of

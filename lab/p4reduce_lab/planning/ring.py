@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ring all-reduce over TCP, which Gloo, NCCL and Horovod run without a switch that sums.
 
-n - 1 steps of reduce-scatter and n - 1 of all-gather, each with 1/n of the tensor from every rank
-to the next one (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-workstations", 2009): 2 (n - 1) / n · S / B, and 2 (n - 1) latencies. All ranks do the same at the
-same time and no link has two flows in one direction, so that this is exact and needs no events.
+n - 1 steps of reduce-scatter and n - 1 of all-gather each send 1/n of the tensor from every rank to
+the next one. That takes 2 (n - 1) / n · S / B, and 2 (n - 1) latencies (Patarasuk and Yuan,
+"Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). All ranks do the same
+at the same time, and no link has two flows in one direction. So this is exact and needs no events.
 """
 
 from __future__ import annotations

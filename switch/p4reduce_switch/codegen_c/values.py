@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of expressions in C: their text, their type, and what is known of them.
 
-A value of up to 64 bits is a uint64_t or an int64_t, one of up to 128 a (p4r_)u128 or i128, and a
-wider one is given limb by limb: its text has `§` in the place of the limb's number, so that a whole
+A value of up to 64 bits is a uint64_t or an int64_t, one of up to 128 a (p4r_)u128 or i128. A
+wider one is given limb by limb: its text has `§` in the place of the limb's number, so a whole
 statement becomes one loop.
 """
 

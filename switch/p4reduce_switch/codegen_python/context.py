@@ -19,14 +19,16 @@ __all__ = ["Binding", "Context"]
 class Binding:
     """A global of the generated code that whoever runs it must provide.
 
-    kind and name: "members" of a value set, "lookup" and "default" of a table, "packets" and
-    "octets" of a counter, "cells" of a register, a "hash" function; without a name the multicast
-    "groups", the "stats", the clock "now" (microseconds since the start) and "random" (low, high)
-    -> int, the clone "sessions", the packets that are "waiting" to be run again and "replay" that
-    runs them, "log", "assertion" (kind, where) and "endless" (where) for programs' messages.
-    "meters" are those of an array, "learn" takes the values of a digest, "clock" gives nanoseconds.
-    "visit" (kind, name, file and line, variables) is a debugger's, "watching" true if it is used.
-    "enqueue" takes copies of packets for egress, and "release" runs it for those that are due.
+    With a name: "members" of a value set, "lookup" and "default" of a table, "packets" and "octets"
+    of a counter, "cells" of a register, "meters" of an array, a "hash" function. "learn" takes the
+    values of a digest.
+
+    Without a name: the multicast "groups", the clone "sessions", the "stats", and "random" (low,
+    high) -> int. The clock "now" gives microseconds since the start, "clock" nanoseconds. "waiting"
+    has packets to be run again, and "replay" runs them. "log", "assertion" (kind, where) and
+    "endless" (where) take programs' messages. "visit" (kind, name, file and line, variables) is a
+    debugger's, "watching" true if it is used. "enqueue" takes copies of packets for egress, and
+    "release" runs it for those that are due.
     """
 
     kind: str

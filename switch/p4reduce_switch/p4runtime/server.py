@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The P4Runtime server: the gRPC service over one data plane.
 
-Implements P4Runtime 1.4.1. Requests of all clients are serialised by one lock; what touches tables
-runs in the data plane's thread between two packets (`DataPlane.run`), so neither needs locks
-of its own and every update is atomic for packets.
+Implements P4Runtime 1.4.1. One lock serialises the requests of all clients. What touches tables
+runs in the data plane's thread between two packets (`DataPlane.run`). So neither needs locks of its
+own, and every update is atomic for packets.
 
-Where the specification leaves a choice this does as BMv2's server: ids of multicast groups end at
-32767, the default entries of all tables can be read at once, a device has 16 streams. Registers can
-be read, which BMv2's cannot. Where BMv2's differs otherwise this follows the specification: a full
-table is RESOURCE_EXHAUSTED and not UNKNOWN; nobody becomes primary without asking; filters of a
-Read are applied, and its errors come for each entity; empty byte strings, doubled fields and
-missing packet-out metadata are refused; a MODIFY may leave out the action; entries of a constant
-table have `is_const` and priorities from N down to 1.
+Where the specification leaves a choice, this server does as BMv2's. Where BMv2's differs from it,
+this one follows the specification. docs/bmv2-differences.md lists both.
 """
 
 from __future__ import annotations

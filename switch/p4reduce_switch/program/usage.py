@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program does with its fields, stage by stage.
 
-The generator leaves out what nobody can see: a field that is never read is not taken out of the
-packet, an assignment to a field that nobody reads is not made, and a header that no one changes
-goes out as the bytes that came in.
+The generator leaves out what has no effect. A field that is never read is not taken out of the
+packet, and an assignment to it is not made. A header that is never changed leaves as the bytes that
+came in.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ class Cat(Compressor):
     `Compressed.step` is gamma(T) L; for the stochastic scheme, Q is then unbiased.
 
     **With error feedback** (which the paper does not have) the level is chosen from the gradient
-    alone, and the units from gradient and residual. alpha's promise is about the gradient; the
-    residual, whose peaks have been sent already, is flat and would ask for levels that are many
-    times too high (docs/experiments.md has the figures).
+    alone, and the units from gradient and residual. alpha's promise is about the gradient. The
+    residual is flat, because its peaks have been sent already, and would ask for levels that are
+    many times too high (docs/experiments.md has the figures).
 
     Attributes:
         cost: what the link charges. For a `SwitchLink` the overlap of the ranks' choices is

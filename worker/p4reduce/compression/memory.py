@@ -22,9 +22,10 @@ Where q is 0 it is the paper's rule again.
 
 **Measured, not assumed,** are k and q, per tensor, by sums over about the last ten steps:
 
-* The age a of what waits: a unit's is the number of steps since it was sent; the mean is weighted
-  with the gradient's energy. k is a, divided by the mean 1/alpha - 1 of the levels used: the
-  residual is flatter than the gradient, so that messages take less than the share alpha of it.
+* The age a of what waits. A unit's age is the number of steps since it was sent, and the mean is
+  weighted with the gradient's energy. k is a, divided by the mean 1/alpha - 1 of the levels used.
+  It is above 1 if messages take less than the share alpha of a residual that is flatter than the
+  gradient.
 * The persistence of the gradient, <e, g> / (a <g, g'>), with the previous step's gradient g'. It is
   1 if g has been the same while e came together, 0 if it points elsewhere by now. The noise of
   minibatches cancels in both products, as it is drawn anew each step, and so it is not taken for

@@ -2,7 +2,7 @@
 """Naive Bayes by sums over samples.
 
 Chu, Kim, Lin, Yu, Bradski, Ng and Olukotun, "Map-Reduce for Machine Learning on Multicore",
-NeurIPS 2006, section 4: counts of classes and of features within classes are sums over samples, so
+NeurIPS 2006, section 4. Counts of classes and of features within classes are sums over samples. So
 each rank adds up its own part, and one sum over the ranks ends the training. All of these sums are
 exact here: the fitted attributes have the same bits for any number of ranks.
 """

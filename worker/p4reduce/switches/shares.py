@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much of each collective goes through which of several switches.
 
-A collective is cut into one range of blocks a switch, and it is over when the last range is. So
-each switch should get as much as it does in the same time as the others. Every rank measures for
-each switch how many blocks it has had summed per second while something was under way there; at
-every 16th collective that is cut, the ranks add up their rates by a collective of a few bytes, and
-the sums hold from the 16th one after that on. No rank decides alone, as ranges that differ would
-not fit each other. (Ranks that cut in different places all the same are told so by their tags.)
+A collective is cut into one range of blocks per switch, and it is over when the last range is. So
+each switch should get as many blocks as it sums in the same time as the others. Every rank measures
+how many blocks each switch sums per second while anything is in flight there. At every 16th
+collective that is cut, the ranks add up their rates by a collective of a few bytes. The sums hold
+from the 16th one after that on. No rank decides alone, because ranges that differ would not fit
+each other. (If ranks still cut in different places, their tags differ, which is an error.)
 
-A share in proportion to the rate is right whatever else takes time: if n_i of the blocks take
-w + n_i / c_i seconds, where c_i is what the switch does and w the wait for the slowest rank, then
-n_i in proportion to n_i / (w + n_i / c_i) means that all take equally long.
+A share in proportion to the rate is right whatever else takes time. Let n_i of the blocks take
+w + n_i / c_i seconds, where c_i is the rate of the switch and w the wait for the slowest rank. Then
+all take equally long if n_i is in proportion to n_i / (w + n_i / c_i).
 """
 
 from __future__ import annotations

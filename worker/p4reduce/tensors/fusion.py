@@ -5,12 +5,12 @@ A stream of its own costs each array a round to open its stripes and some fixed 
 (docs/collectives.md has figures). So arrays of one dtype are copied into a buffer together, as
 Horovod does it, and only large ones go by themselves, uncopied.
 
-Each array begins with a block of its own. Were they packed without gaps, a block would have the
-exponent of the largest number in any of its arrays: a bias's gradient of 1e-6 next to weights' of
-1 would be exact to 1% only, where the bound for a block of its own is 2^-27 of *its* largest
-number. As it is, fusion changes no bit of any result, but of those rounded at random. The price is
-at most a block an array: 19 kB of ResNet-50's 102 MB (161 arrays, of which 32 are not a multiple of
-256), nothing of BERT, whose sizes are multiples of 256.
+Each array begins with a block of its own. Without gaps, a block would have the exponent of the
+largest number in any of its arrays. A bias's gradient of 1e-6 next to weights' of 1 would be exact
+to 1% only, where the bound for a block of its own is 2^-27 of *its* largest number. So fusion
+changes no bit of any result, except of those rounded at random. The cost is at most one block per
+array: 19 kB of ResNet-50's 102 MB (161 arrays, of which 32 are not a multiple of 256), and nothing
+for BERT, whose sizes are multiples of 256.
 """
 
 from __future__ import annotations

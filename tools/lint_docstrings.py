@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check the English of docstrings and of options' help texts: no sentence is too long.
+
+`python tools/lint_docstrings.py` prints one line per finding and exits with 1 if there is one. The
+rules are in docs/contributing/style.md; `lint_prose` checks the pages.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from lint_prose import ROOT, sentences_of
+
+PACKAGES = (
+    "common/p4reduce_common",
+    "native/p4reduce_native",
+    "worker/p4reduce",
+    "controller/p4reduce_controller",
+    "switch/p4reduce_switch",
+    "lab/p4reduce_lab",
+)
+LONGEST_IN_DOCSTRINGS = 45
+LONGEST_IN_HELP = 30
+
+SECTION = re.compile(r"(?:Args|Attributes|Returns|Yields|Raises):$")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def paragraphs(docstring: str) -> Iterator[str]:
+    """Paragraphs of a docstring, and entries of its sections. Code and tables are left out."""
+    paragraph: list[str] = []
+    indent: int | None = None  # of the entries of a section; None outside of one
+    for line in (*docstring.partition("\nExample")[0].splitlines(), ""):
+        text = line.strip()
+        depth = len(line) - len(line.lstrip())
+        if indent is not None and text and depth == 0:
+            indent = None
+        starts = not text or depth == indent or re.match(r"[-*] |\d+\. |\|", text)
+        if SECTION.match(line):
+            indent, starts, text = 4, True, ""
+        if starts and paragraph:
+            yield re.sub(r"``[^`]*``|`[^`]*`", "code", " ".join(paragraph))
+            paragraph = []
+        is_code = (depth >= 4 and indent is None) or re.search(r"\S {2,}\S|^\||^>>>", text)
+        if text and not is_code:
+            paragraph.append(re.sub(r"^[\w*, .]+: ", "", text) if depth == indent else text)
+
+
+def helps(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of each `help=` in the source."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "help":
+            parts = node.value.values if isinstance(node.value, ast.JoinedStr) else [node.value]
+            words = (part.value if isinstance(part, ast.Constant) else "code" for part in parts)
+            yield node.value.lineno, "".join(map(str, words))
+
+
+def findings(path: Path) -> Iterator[str]:
+    """One line per sentence that is too long."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
+            line = getattr(node, "lineno", 1)
+            for paragraph in paragraphs(docstring):
+                yield from _too_long(path, line, paragraph, LONGEST_IN_DOCSTRINGS)
+    for line, text in helps(tree):
+        yield from _too_long(path, line, text, LONGEST_IN_HELP)
+
+
+def _too_long(path: Path, line: int, text: str, most: int) -> Iterator[str]:
+    for words in sentences_of(text):
+        if len(words) > most:
+            begin = " ".join(words[:12])
+            yield f"{path.relative_to(ROOT)}:{line}: a sentence of {len(words)} words: {begin} …"
+
+
+def main() -> int:
+    """Print findings; 1 if there are any."""
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    found = [line for path in files for line in findings(path)]
+    print("\n".join(found) or f"docstrings of {len(files)} files: in order")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
