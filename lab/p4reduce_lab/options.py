@@ -148,7 +148,7 @@ tree_option = click.option(
     show_envvar=True,
     callback=_read_tree,
     metavar="LEAVESxRANKS",
-    help="Take a tree of switches: 2x4 is a root with two leaves of four ranks each; 2x2x4 has "
+    help="Use a tree of switches: 2x4 is a root with two leaves of four ranks each; 2x2x4 has "
     "spines between.",
 )
 switches_option = click.option(
@@ -158,7 +158,7 @@ switches_option = click.option(
     envvar="SWITCHES",
     show_envvar=True,
     show_default=True,
-    help="Spread the work over so many switches, side by side.",
+    help="The number of switches side by side.",
 )
 cores_option = click.option(
     "--cores",
@@ -167,5 +167,5 @@ cores_option = click.option(
     envvar="CORES",
     show_envvar=True,
     show_default=True,
-    help="Give each switch so many data planes, each a process, at the same ports.",
+    help="The number of data planes per switch, each a process, at the same ports.",
 )

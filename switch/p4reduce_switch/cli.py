@@ -80,15 +80,15 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     type=click.IntRange(1, MAX_CORES),
     default=1,
     show_default=True,
-    help="Run so many data planes, each a process and a P4Runtime device of its own, at the same "
-    "address and ports; for p4reduce's program, and Unix and UDP ports.",
+    help="The number of data planes. Each is a process and a P4Runtime device, at the same "
+    "address and ports. For p4reduce's program, and Unix and UDP ports.",
 )
 @click.option(
     "--udp-key-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Let only workers in at UDP ports that know this key: 16 to 1,024 bytes, in a file that "
-    "nobody else may read. Without the option, P4REDUCE_UDP_KEY holds the key.",
+    help="Admit only workers with this key at UDP ports: 16 to 1,024 bytes, in a file that nobody "
+    "else may read. Without the option, P4REDUCE_UDP_KEY holds the key.",
 )
 @click.option("--device-id", type=click.IntRange(1, (1 << 64) - 1), default=1, show_default=True)
 @click.option(
@@ -125,30 +125,30 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     type=click.Choice(["auto", "native", "python"]),
     default="auto",
     show_default=True,
-    help="What runs programs: machine code (native), Python, or machine code where that can be; "
-    "the log says what it has become, and why.",
+    help="What runs programs: machine code (native), Python, or machine code if possible (auto). "
+    "The log says which, and why.",
 )
 @click.option(
     "--priority-queues",
     type=click.IntRange(1, MAX_PRIORITIES),
     default=1,
     show_default=True,
-    help="Egress queues of each port; standard_metadata.priority says which a frame is put into.",
+    help="Egress queues per port; standard_metadata.priority selects a frame's queue.",
 )
 @click.option(
     "--queue-depth",
     "queue_depths",
     metavar="[PORT=]FRAMES",
     multiple=True,
-    help="What an egress queue holds at most, of all ports or of one; 64 if nothing is said.",
+    help="The capacity of an egress queue in frames, of all ports or of one; 64 by default.",
 )
 @click.option(
     "--queue-rate",
     "queue_rates",
     metavar="[PORT=]RATE",
     multiple=True,
-    help="Frames per second that leave an egress queue, of all ports or of one; 0, the default, is "
-    "as many as the port takes.",
+    help="Frames per second that leave an egress queue, of all ports or of one. 0, the default, "
+    "is the port's own rate.",
 )
 @click.option(
     "--dump-python",
@@ -194,7 +194,7 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     "--tls-cert",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Serve P4Runtime by TLS with this certificate (PEM); takes --tls-key and --tls-ca.",
+    help="Serve P4Runtime by TLS with this certificate (PEM); requires --tls-key and --tls-ca.",
 )
 @click.option(
     "--tls-key",

@@ -119,7 +119,9 @@ def _switches(client: ControlClient, which: str) -> list[pb.Switch]:
 
 
 @switch.command("counters")
-@click.option("--all", "-a", "everything", is_flag=True, help="Also those that are zero.")
+@click.option(
+    "--all", "-a", "everything", is_flag=True, help="Show counters that are zero as well."
+)
 @click.option(
     "--name", default="", metavar="COUNTER", help="A counter of the P4 program, such as delivered."
 )
@@ -217,7 +219,7 @@ def switch_slots(options: Options, job: str | None, which: str) -> None:
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks at the counters.",
+    help="The time between two readings of the counters.",
 )
 @with_json
 @click.pass_obj

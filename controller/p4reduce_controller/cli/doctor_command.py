@@ -45,7 +45,7 @@ from p4reduce_controller.terminal.exit_codes import Exit
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long each thing has to answer.",
+    help="The time limit of each check.",
 )
 @with_json
 @click.pass_context

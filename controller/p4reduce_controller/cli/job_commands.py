@@ -52,14 +52,14 @@ def job() -> None:
     "--token",
     envvar=TOKEN_ENVIRONMENT,
     show_envvar=True,
-    help="Joining and deleting it take this: 16 to 200 characters.",
+    help="Require this token to join or delete the job: 16 to 200 characters.",
 )
 @click.option("--new-token", is_flag=True, help="Make a token, and print it.")
 @click.option(
     "--switch",
     default="",
     metavar="NAME",
-    help="Which switch it is for, where the controller has several that no links join.",
+    help="The job's switch, if the controller has several without links between them.",
 )
 @with_json
 @click.pass_obj
@@ -97,7 +97,7 @@ def job_create(
 
 
 @job.command("list")
-@click.option("--all", "-a", "everything", is_flag=True, help="Also those that are over.")
+@click.option("--all", "-a", "everything", is_flag=True, help="Show jobs that are over as well.")
 @with_json
 @click.pass_obj
 def job_list(options: Options, everything: bool) -> None:

@@ -177,7 +177,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     "net",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Switches that are linked, to trees or not at all: a TOML file (docs/scale.md).",
+    help="A TOML file of several switches and the links between them (docs/scale.md).",
 )
 @tls_options("switch-", "the switch")
 @tls_options("", "workers and operators")
@@ -199,23 +199,22 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     "--take-over/--no-take-over",
     default=True,
     show_default=True,
-    help="Where the primary controller of a switch is gone, take the switch over, with the "
-    "election id that the switch then asks for. A live one is never challenged beyond "
-    "--election-id.",
+    help="Take over a switch whose primary controller is gone, with the election id that the "
+    "switch then requires. A live one is never challenged beyond --election-id.",
 )
 @click.option(
     "--listen",
     metavar="ADDR",
     callback=read_address,
-    help="Where to serve workers and operators: unix:PATH, or HOST:PORT, which takes TLS unless "
-    "it is on loopback.  [default: as --controller]",
+    help="Where to serve workers and operators: unix:PATH, or HOST:PORT, which requires TLS "
+    "beyond loopback.  [default: as --controller]",
 )
 @click.option(
     "--ports",
     multiple=True,
     metavar="[NAME=]LIST",
-    help="The switch's ports with workers or other stations, like 1-4,7. Of several switches: of "
-    "all alike, or of each by its name.",
+    help="The switch's ports with workers or other stations, like 1-4,7. With several "
+    "switches: the same for all, or for each by its name.",
 )
 @click.option(
     "--switch-ip",
@@ -238,8 +237,8 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     multiple=True,
     metavar="MAC@PORT",
     callback=_read_stations,
-    help="A host that stays at its port: its frames are forwarded there from the start, and no "
-    "rank may come from its address at another port. Give it once for each.",
+    help="A host that stays at its port. Its frames are forwarded there from the start, and no "
+    "rank may use its address at another port. Repeat the option for each host.",
 )
 @click.option(
     "--lease",
@@ -247,15 +246,15 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="So long after its last heartbeat at most, the others know that a rank is lost.",
+    help="How long a rank may be silent before it is declared lost.",
 )
 @click.option(
     "--default-slots",
     type=click.IntRange(1, SLOTS),
     default=DEFAULT_SLOTS,
     show_default=True,
-    help="How many slots a job gets that does not say. More keep a fast switch busier; BMv2 "
-    "queues 64 frames a port and drops the rest.",
+    help="How many slots a job gets by default. More keep a fast switch busier; BMv2 queues 64 "
+    "frames per port and drops the rest.",
 )
 @click.option(
     "--hello-rate",
@@ -269,7 +268,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     type=click.IntRange(1, 1_000_000),
     default=HelloLimit.burst,
     show_default=True,
-    help="How many HELLOs it takes from one port at once.",
+    help="How many HELLOs the switch accepts from one port in a burst.",
 )
 @state_dir_option
 @click.option(
@@ -283,8 +282,8 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 @click.option(
     "--keep-jobs",
     is_flag=True,
-    help="When told to stop, leave the jobs on the switch, where they go on reducing, for the next "
-    "controller with this --state-dir to take up. Otherwise they end.",
+    help="At SIGTERM, leave the jobs on the switch, where they continue, for the next controller "
+    "with this --state-dir. Otherwise they end.",
 )
 @click.option(
     "--http",

@@ -22,15 +22,15 @@ from p4reduce_lab.options import RATE
     "--host",
     default="",
     metavar="ADDRESS",
-    help="The IP address by which ranks on other hosts reach this one; brings TLS.  [default: "
+    help="The IP address by which ranks on other hosts reach this one; implies TLS.  [default: "
     "all ranks are on this host]",
 )
 @click.option(
     "--rank-hosts",
     default="",
     metavar="NAMES",
-    help="The hosts of all ranks, by name, this one first and commas between: --host is then the "
-    "address of this host's interface towards the others.",
+    help="The hosts of all ranks, by name, this one first, with commas between. --host is then "
+    "the address of this host's interface to the others.",
 )
 @click.option(
     "--switches",

@@ -27,11 +27,15 @@ MAX_RANKS = 64**3
     "--profile",
     "script",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A PyTorch training script by which both are measured, in a few steps. Its own arguments "
-    "stand behind --.",
+    help="A PyTorch training script to measure both with, in a few steps. Its own arguments "
+    "follow --.",
 )
 @click.option(
-    "--steps", type=click.IntRange(1), default=5, show_default=True, help="How many to profile."
+    "--steps",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="How many steps to profile.",
 )
 @click.option(
     "--ranks",
@@ -79,7 +83,7 @@ MAX_RANKS = 64**3
     type=click.Choice(["hardware", "embedded", "embedded-memory", "python", "bmv2"]),
     default="embedded",
     show_default=True,
-    help="Which switch sums.",
+    help="The kind of switch.",
 )
 @click.option(
     "--one-interface",
@@ -98,7 +102,7 @@ MAX_RANKS = 64**3
 def command(
     plot: Path | None, json_file: Path | None, arguments: tuple[str, ...], **given: Any
 ) -> None:
-    """Predict what sums by a switch save, and say what to run.
+    """Predict the speed-up from in-network aggregation, and show the commands to run.
 
     \b
     Examples:

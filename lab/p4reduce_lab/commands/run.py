@@ -64,7 +64,7 @@ def _known_compression(context: click.Context, option: click.Parameter, name: st
     callback=_known_compression,
     metavar="NAME",
     show_default=True,
-    help="What of each gradient is sent: cat, topk:0.1, … (a wrong NAME lists all). Trains "
+    help="The compressor of gradients: cat, topk:0.1, … (a wrong NAME lists all). Trains "
     "uncompressed as well, to compare.",
 )
 @click.option(
