@@ -75,9 +75,9 @@ def _whole(method: Method) -> Method:
 class Collectives(ABC):
     """What the ranks of a job do together.
 
-    All of it is one operation of the switch, a sum that leaves out blocks of zeros; see
-    docs/collectives.md for what each costs. As the switch sends each sum to all ranks, a rank
-    that has no use for it (`reduce`, `reduce_scatter`) saves no bytes on the way down.
+    All of them are one operation of the switch, a sum that leaves out blocks of zeros.
+    docs/collectives.md has the cost of each. The switch sends each sum to all ranks, so a rank
+    that does not need it (`reduce`, `reduce_scatter`) saves no bytes on the way down.
     """
 
     _timeout: float  # seconds, where a call says nothing else
@@ -207,15 +207,15 @@ class Collectives(ABC):
         sent. NaN or infinity in a block of any rank makes the whole block NaN on all ranks.
 
         **Integers** are exact. They travel in lanes of their own width, so int8 arrays take a
-        quarter of the bytes of int32 ones of as many elements. Where a sum, or a partial sum in
-        the order in which the ranks' contributions arrive, leaves the dtype, that is an error.
+        quarter of the bytes of int32 ones of as many elements. A sum that leaves the dtype's range
+        is an error, and so is a partial sum, in the order in which contributions arrive.
         With precision="wrap32" int32 arrays are added modulo 2^32 instead, without that error: for
         masks that cancel in the sum (`p4reduce.methods.masks`). With precision="int4" int8 arrays
         of numbers from -7 to 7 take an eighth of int32's bytes; a sum beyond -8 to 7 is an error.
 
-        **Floats** travel as integers with an exponent a block. How far n ranks' sum can be off,
-        before it is rounded to the dtype, if 2^e is the power of two above the largest magnitude
-        in the block (`p4reduce.error_bound` computes it; the mean has 1/n of it):
+        **Floats** travel as integers with an exponent per block. The table has the largest error
+        of n ranks' sum before it is rounded to the dtype. 2^e is the power of two above the
+        largest magnitude in the block. `p4reduce.error_bound` computes it; the mean has 1/n of it.
 
         ========= =========================== ======== ===== ======== =============
         precision off by at most              elements bytes ranks at 4 ranks
@@ -240,7 +240,7 @@ class Collectives(ABC):
                 any shape; the same number of elements and dtype on all ranks. An array that is not
                 C-contiguous is copied first. Finite float64 magnitudes have to be below 2^128.
                 PyTorch tensors on the CPU can be given as they are, or as `tensor.numpy()`.
-                Masked arrays are refused: `array.filled(0)` says what is to be sent.
+                Masked arrays are refused: use `array.filled(0)`.
                 Arrays without elements are allowed: the ranks then only meet. Or a sparse array,
                 as `allreduce_sparse` takes it.
             op: `SUM`, or `MEAN` for floats; or "sum" or "mean".
@@ -251,31 +251,31 @@ class Collectives(ABC):
             precision: "int32", "int16", "int8" or "int4": what floats travel as; the same on all
                 ranks. None: "int32". Of int32 arrays: "wrap32", or None; of int8 arrays: "int4", or
                 None.
-            seed: of the random rounding. With the same one, the same calls on the same ranks give
-                the same results again; it may be the same for all ranks and calls, which draw
-                independent numbers all the same. None: other numbers each time. Without effect
-                where nothing is rounded at random.
-            priority: `Priority.BULK`, or `URGENT` for what must not wait for bulk collectives that
-                were called before; or "bulk" or "urgent". The same on all ranks. Urgent ones go
-                through the slots that `init(urgent_slots=)` keeps for them.
-            deadline: seconds from the first rank's call, after which the sum goes without the
-                ranks that are late; the same on all ranks. Such sums have an order of their own,
-                and `seed` and `priority` are not for them. `partial_sums` has what a rank that is
-                late does. None: all ranks are waited for.
-            at_least: with a deadline: how many ranks the sum waits for in any case.
+            seed: of the random rounding. The same seed gives the same results for the same calls
+                on the same ranks. It may be the same for all ranks and calls, which still draw
+                independent numbers. None: other numbers each time. Without effect if nothing is
+                rounded at random.
+            priority: `Priority.BULK` or "bulk". Or `URGENT` or "urgent", which does not wait for
+                bulk collectives that were called before: it uses the slots that
+                `init(urgent_slots=)` keeps. The same on all ranks.
+            deadline: seconds from the first rank's call, after which the sum continues without
+                late ranks; the same on all ranks. Such sums have an order of their own, and accept
+                neither `seed` nor `priority`. `partial_sums` is for ranks that are late. None: the
+                sum waits for all ranks.
+            at_least: with a deadline: the least number of ranks in the sum.
             feedback: with a deadline: whether numbers that are left out are added to this rank's
                 next ones of the same name, shape and dtype.
 
         Returns:
-            `out`, or a new array. With a deadline: a `PartialSum`, which names the ranks that are
-            in it and those that were missing. MEAN divides by how many are in it.
+            `out`, or a new array. With a deadline: a `PartialSum`, which names the ranks in the
+            sum and the missing ones. MEAN divides by the number of ranks in it.
 
         Raises:
-            TypeError: no array, or another dtype; MEAN or a precision for integers, or "wrap32" for
-                other numbers than int32, "int4" for other integers than int8.
-            ValueError: `out` does not fit or overlaps `array` without being the same; there is no
-                such operation, precision or priority; the precision is too narrow for the number
-                of ranks; it is urgent, and no slots are kept for that.
+            TypeError: `array` is no array or has another dtype; MEAN or a precision for integers,
+                "wrap32" for other numbers than int32, "int4" for other integers than int8.
+            ValueError: `out` does not fit, or overlaps `array` without being the same. The
+                operation, precision or priority does not exist. The precision is too narrow for
+                the number of ranks. The call is urgent, and no slots are kept.
             ValueRangeError: a float64 number of 2^128 or more, or for "int4" an integer beyond -7
                 to 7. Only this rank notices.
             LaneOverflowError: a sum of integers left the lanes' range, on all ranks.
@@ -357,9 +357,9 @@ class Collectives(ABC):
     ) -> Handle[Any]:
         """Start an all-reduce and return a handle to wait for it.
 
-        As `allreduce`. Several may be under way; they share the slots, so that small ones cost
-        hardly more than their bytes. Until one is over, `array` must not be written to and `out`
-        not be used.
+        As `allreduce`. Several may be in flight; they share the slots, so small ones cost hardly
+        more than their bytes. Until the call is over, do not write to `array`, and do not use
+        `out`.
         """
         plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
         if is_urgent(priority):
@@ -381,20 +381,20 @@ class Collectives(ABC):
     ) -> list[npt.NDArray[Any]]:
         """Sum many arrays, each over all ranks, or take their means.
 
-        As `allreduce` of one after the other, but faster where they are small: those of one dtype
-        are fused. It changes no bit of the results, but of those rounded at random. All of it ends
-        in one error, or none.
+        As `allreduce` of one after the other, but faster for small arrays: those of one dtype are
+        fused. Fusion changes no bit of the results, except of those rounded at random. The whole
+        call ends in one error, or none.
 
         Args:
-            arrays: as of `allreduce`, of different shapes and dtypes if need be; the same number
+            arrays: as in `allreduce`, of different shapes and dtypes if need be; the same number
                 in the same order on all ranks, of the same numbers of elements and dtypes.
-            op: as of `allreduce`.
+            op: as in `allreduce`.
             names: one for each array, for messages; the same on all ranks.
             outs: one for each array, as `out` of `allreduce`; `arrays` itself to work in place.
-            timeout: seconds, for all of it; None: what `init` was given.
+            timeout: seconds, for the whole call; None: what `init` was given.
             fusion_threshold: bytes that are fused at most; the same on all ranks. A larger array
-                goes by itself. 0: all do.
-            precision: of the floats among them, as of `allreduce`.
+                is not fused. 0: none is.
+            precision: of the floats among them, as in `allreduce`.
             seed: as `precision`.
 
         Returns:
@@ -479,7 +479,7 @@ class Collectives(ABC):
         There are two ways, and all ranks take the same one:
 
         - **By blocks** (`agree=False`): the same collective as `allreduce`, and the same sums bit
-          for bit. Ranks that have the array dense take part with `allreduce`, and those with few
+          for bit. Ranks with a dense array call `allreduce`, and those with few
           rows, blocks or numbers with this. Memory and time go with what is not zero, besides 9
           bytes for each block of 256 elements of the dense array, and three times that while the
           call is prepared.
@@ -494,12 +494,12 @@ class Collectives(ABC):
             array: `SparseElements`, `SparseRows`, `SparseBlocks`, or a matrix or array of
                 scipy.sparse in one or two dimensions; the same number of elements and dtype on
                 all ranks. What is added up is elements in C order: of different shapes those at
-                the same place in it. dtypes as of `allreduce`.
-            op: as of `allreduce`.
-            name: as of `allreduce`.
-            timeout: as of `allreduce`.
-            precision: as of `allreduce`.
-            seed: as of `allreduce`.
+                the same place in it. dtypes as in `allreduce`.
+            op: as in `allreduce`.
+            name: as in `allreduce`.
+            timeout: as in `allreduce`.
+            precision: as in `allreduce`.
+            seed: as in `allreduce`.
             dense: return a numpy array, of the dense shape.
             agree: whether ranks agree on the union first; the same on all ranks. None: they do
                 for `SparseElements`, and for SciPy's arrays of one row or one column.
@@ -545,8 +545,8 @@ class Collectives(ABC):
     ) -> Handle[Any]:
         """Start an all-reduce of a sparse array and return a handle; see `allreduce_async`.
 
-        With `agree` this returns when the union is known, so the other ranks are waited for. Only
-        the sum of its values is under way then.
+        With `agree` this waits for the other ranks and returns when the union is known. Only the
+        sum of its values is then in flight.
         """
         if union.agrees(array, agree):
             return self._start_union(array, op, name, timeout, dense, precision, seed)
@@ -654,18 +654,17 @@ class Collectives(ABC):
     ) -> npt.NDArray[Any] | None:
         """Sum an array over all ranks, or take its mean, for one rank.
 
-        As `allreduce` in all but this: only the root gets the result. The bytes on the wire are
-        those of `allreduce` as well.
+        As `allreduce`, but only the root gets the result. The bytes on the wire are the same.
 
         Args:
-            array: as of `allreduce`.
-            op: as of `allreduce`.
-            name: as of `allreduce`.
-            timeout: as of `allreduce`.
-            precision: as of `allreduce`.
-            seed: as of `allreduce`.
+            array: as in `allreduce`.
+            op: as in `allreduce`.
+            name: as in `allreduce`.
+            timeout: as in `allreduce`.
+            precision: as in `allreduce`.
+            seed: as in `allreduce`.
             root: the rank that gets the result; the same on all ranks.
-            out: as of `allreduce` on the root; not looked at on the others.
+            out: as in `allreduce` on the root; ignored on the others.
 
         Returns:
             On the root `out`, or a new array; on the others None.
@@ -713,20 +712,20 @@ class Collectives(ABC):
     ) -> npt.NDArray[Any]:
         """Sum an array over all ranks, or take its mean, and give each rank a part of the rows.
 
-        As `allreduce` in all but this: rank 0 gets the first rows (along the first dimension),
-        rank 1 the next, and so on. Each part begins with a block of its own. The bytes on the
-        wire are those of `allreduce`, but for the parts' last blocks, which may be short.
+        As `allreduce`, but rank 0 gets the first rows (along the first dimension), rank 1 the
+        next, and so on. Each part begins with a block of its own. The bytes on the wire are those
+        of `allreduce`, except that each part's last block may be short.
 
         Args:
-            array: as of `allreduce`; of at least one dimension.
-            op: as of `allreduce`.
-            name: as of `allreduce`.
-            timeout: as of `allreduce`.
-            precision: as of `allreduce`.
-            seed: as of `allreduce`.
+            array: as in `allreduce`; of at least one dimension.
+            op: as in `allreduce`.
+            name: as in `allreduce`.
+            timeout: as in `allreduce`.
+            precision: as in `allreduce`.
+            seed: as in `allreduce`.
             out: a C-contiguous array for this rank's rows, apart from `array`. None: a new one.
             counts: how many rows each rank gets, the same on all ranks, as mpi4py's
-                `Reduce_scatter` has it. None: equally many; where that leaves a rest, the first
+                `Reduce_scatter` has it. None: equally many; if there is a remainder, the first
                 ranks get one more, as in Horovod's `reducescatter`.
 
         Returns:
@@ -784,7 +783,7 @@ class Collectives(ABC):
             name: for messages; the same on all ranks.
             out: a C-contiguous array for the result; `array` may be its own part of it (MPI's
                 `IN_PLACE`). None: a new one.
-            timeout: seconds, for all of it; None: what `init` was given.
+            timeout: seconds, for the whole call; None: what `init` was given.
             counts: how many rows each rank has, the same on all ranks, as mpi4py's `Allgatherv`
                 has it. None: the ranks tell each other first, which takes two round trips and one
                 block.
@@ -815,7 +814,7 @@ class Collectives(ABC):
     ) -> Handle[npt.NDArray[Any]]:
         """Start an `allgather` and return a handle to wait for it; see `allreduce_async`.
 
-        To find out the `counts` would be to wait, so they have to be given.
+        `counts` must be given, because exchanging them would wait.
         """
         plan = plans.allgather(array, counts, name, out, rank=self.rank, world_size=self.size)
         return self._start(plan, timeout)

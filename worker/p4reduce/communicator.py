@@ -91,10 +91,10 @@ def init(
         rank: of this process, 0 to world_size - 1. None: from the environment of torchrun, Open
             MPI, MPICH or Slurm, or `P4REDUCE_RANK`.
         world_size: number of ranks: 1 to 64 on one switch, up to 4,096 on a tree of switches.
-            None: from there as well, or `P4REDUCE_WORLD_SIZE`.
+            None: from the same environment, or `P4REDUCE_WORLD_SIZE`.
         controller: gRPC address, "host:port" or "unix:/path". None: `P4REDUCE_CONTROLLER`, or
-            the socket at which a controller of this user listens by default. Several, as a list
-            or with commas between them, where each of several switches has its own.
+            the default socket of a controller of this user. If each of several switches has its
+            own controller, a list, or addresses with commas between them.
         job: name; ranks with the same one reduce together. None: `P4REDUCE_JOB`, or the id of
             the torchrun or Slurm job, or "default".
         timeout: seconds to wait for the other ranks; also the default of all collectives.
@@ -102,45 +102,44 @@ def init(
             port of the embedded switch: a Unix socket ("unix:/path/port{port}.sock") or a UDP port
             ("udp:switch.example:7000+{port}"). `{rank}`, `{local_rank}` and `{port}` are filled
             in; the port is rank + 1. None: `P4REDUCE_INTERFACE`.
-            Several, as a list or with commas between them, spread the work over as many switches;
-            on all ranks in the same order. See docs/scale.md.
+            A list, or names with commas between them, spreads the work over as many switches, on
+            all ranks in the same order. See docs/scale.md.
         slots: aggregators of each switch to ask for, 1 to 1,024: how many blocks of 1,024 bytes
-            are under way there at once. The same for all ranks. None: the controller's default.
-        urgent_slots: how many of these are kept for collectives with `priority=URGENT`, which the
-            others then cannot use; fewer than `slots`. The same for all ranks. None:
+            are in flight there at once. The same for all ranks. None: the controller's default.
+        urgent_slots: how many of these are kept for collectives with `priority=URGENT`; fewer than
+            `slots`. Other collectives cannot use them. The same for all ranks. None:
             `P4REDUCE_URGENT_SLOTS`, or none.
-        recover: when the switch is lost, wait for it to come back, within the collectives'
-            deadlines, and repeat what it had not finished; see docs/faults.md. This takes a copy
-            of what is under way. The same for all ranks. False: that is an error at once.
-        fallback: "ring": where the switch does not come back within `fallback_after` seconds, go
-            on by TCP connections among the ranks, with the same results bit for bit, until it
-            does. Needs `recover`. The same for all ranks. None: go on waiting for it.
-        fallback_after: seconds. With several switches and no ring, what went through one that
-            does not come back within them goes on through those that are left.
-        ring_address: "host" or "host:port" at which the other ranks reach this one for that, by
-            a network that does not go through the switch. None: `P4REDUCE_RING_ADDRESS`, or
+        recover: if the switch is lost, wait for it until the collectives' deadlines, and repeat
+            what was not finished; see docs/faults.md. This keeps a copy of each call's input. The
+            same for all ranks. False: the loss is an error at once.
+        fallback: "ring": if the switch does not return within `fallback_after` seconds, continue
+            by TCP connections among the ranks until it does, with the same results bit for bit.
+            Needs `recover`. The same for all ranks. None: keep waiting for the switch.
+        fallback_after: seconds. With several switches and no ring, the share of a switch that does
+            not return within this time moves to another one.
+        ring_address: "host" or "host:port" at which the other ranks reach this one for the ring, by
+            a network that does not pass through the switch. None: `P4REDUCE_RING_ADDRESS`, or
             127.0.0.1 with a Unix socket and the interface's address otherwise.
-        check: called time and again, by another thread, while the other ranks are waited for: it
-            raises where the caller knows that they will not come. None: nobody knows.
+        check: called repeatedly by another thread while `init` waits for the other ranks. It
+            raises to end the wait, if the caller knows that they will not come.
         engine: what runs the protocol in this rank. "native": machine code. "reference": the
-            specification in plain Python (`p4reduce.reference`), which is to be read and is
-            hundreds of times slower; with the same results bit for bit.
-        check_shapes: whether a call in which the ranks' arrays have different shapes is a
-            `MismatchError`. False: only their numbers of elements have to be the same. The same
-            for all ranks; `split` and `dup` inherit it. None: `P4REDUCE_CHECK_SHAPES`, 0 or 1, or
-            True.
+            readable specification in plain Python (`p4reduce.reference`), with the same results bit
+            for bit, and hundreds of times slower.
+        check_shapes: whether different shapes of the ranks' arrays are a `MismatchError`. False:
+            only the numbers of elements must be the same. The same for all ranks; `split` and
+            `dup` inherit it. None: `P4REDUCE_CHECK_SHAPES`, 0 or 1, or True.
 
     Returns:
         A communicator, to be closed or used as a context manager.
 
     Raises:
-        TypeError, ValueError: an argument is none; names it.
+        TypeError, ValueError: an argument is invalid; names it.
         ConfigurationError: a setting is missing or out of range; names the variables.
         ControllerUnreachableError: nobody answers at the controller's address.
         AdmissionError: the rank is taken, the numbers do not fit the job, no slots are free.
         SwitchUnreachableError: the interface cannot be opened.
-        P4ReduceTimeoutError: ranks are missing; names them and what they lack. Or the ring was
-            tried and does not come about.
+        P4ReduceTimeoutError: ranks are missing; names them and what they lack. Or the ring could
+            not be set up.
 
     Example:
         >>> import numpy as np
@@ -212,19 +211,19 @@ class Options:
 
 
 class Communicator(Collectives):
-    """The ranks of a job, who reduce together. Made by `init`, and by `split` and `dup`.
+    """The ranks of a job, which reduce together. Made by `init`, `split`, `dup` and `reform`.
 
-    All ranks have to make the same calls in the same order, with the same operation, root, shape,
-    dtype, precision and name: that is checked, and `MismatchError` raised on all of them if it is
-    not so, which names the ranks and what they called. Calls from several threads are safe, but
-    only useful where their order is the same on all ranks.
+    All ranks must make the same calls in the same order, with the same operation, root, shape,
+    dtype, precision and name. Otherwise all of them raise `MismatchError`, which names the ranks
+    and their calls. Calls from several threads are safe, but only useful if their order is the
+    same on all ranks.
 
     After an error that leaves the ranks out of step (timeout, mismatch, lost worker, lost switch)
-    the communicator is broken: all collectives under way end with that error, and so does each
+    the communicator is broken: all collectives in flight end with that error, and so does each
     later one. `LaneOverflowError` breaks nothing.
 
-    A child made by `os.fork` cannot use its parent's communicator, as threads do not survive a
-    fork: `ClosedError`.
+    A child made by `os.fork` cannot use its parent's communicator, because threads do not survive
+    a fork: `ClosedError`.
     """
 
     def __init__(
@@ -320,10 +319,10 @@ class Communicator(Collectives):
     def trace(self, path: str | os.PathLike[str]) -> Trace:
         """Record what happens to each collective from now on, as a trace for Perfetto or Chrome.
 
-        For each: preparing, queueing for slots, waiting until all ranks have called it, sending
-        and receiving; which ranks the switch waited for, where a timer ran out and it was asked;
-        and what timers sent again. docs/performance.md says how to read it. `p4reduce-lab
-        timeline` draws the traces of all ranks in one picture.
+        The trace has the times of each collective: preparing, queueing for slots, waiting until
+        all ranks have called it, sending and receiving. After a timeout it names the ranks that
+        the switch waited for, and counts repeated frames. docs/performance.md says how to read it.
+        `p4reduce-lab timeline` draws the traces of all ranks in one picture.
 
         Args:
             path: of the file, JSON in the Trace Event Format, written when the trace is closed.
@@ -331,11 +330,11 @@ class Communicator(Collectives):
 
         Returns:
             The trace, to be closed or used as a context manager; it ends with the communicator at
-            the latest. Collectives that have begun before are not in it, nor are those of
-            communicators that `split`, `dup` and `reform` make.
+            the latest. It has no collectives that started before it, and none of communicators
+            that `split`, `dup` and `reform` make.
 
         Raises:
-            TypeError: no path.
+            TypeError: `path` is not a path.
             ValueError: this communicator is being traced already.
             OSError: the file cannot be written.
             ClosedError: this communicator is closed.
@@ -356,9 +355,9 @@ class Communicator(Collectives):
     def spans(self, provider: TracerProvider | None = None) -> Spans:
         """Record each collective from now on as a span of OpenTelemetry.
 
-        The spans of a collective's ranks are one trace, though ranks tell each other nothing for
-        that; see docs/performance.md. `P4REDUCE_SPANS=1` records those of all communicators, from
-        their beginning.
+        The spans of a collective's ranks are one trace, although the ranks exchange nothing for
+        this; see docs/performance.md. `P4REDUCE_SPANS=1` records all communicators from their
+        start.
 
         Args:
             provider: of tracers. None: what `opentelemetry.trace.set_tracer_provider` was given.
@@ -482,17 +481,17 @@ class Communicator(Collectives):
 
     @short
     def partial_sums(self, *, history: int | None = None) -> PartialSums:
-        """Return what `allreduce(deadline=)` goes through: for `behind` and `catch_up`.
+        """Return the sums that `allreduce(deadline=)` uses, with `behind` and `catch_up`.
 
-        The first call is a collective, which takes a `dup`; `allreduce(deadline=)` makes it where
-        nobody has. It is closed with this communicator. See docs/late.md.
+        The first call is a collective, which makes a `dup`. `allreduce(deadline=)` makes that call
+        itself if necessary. The sums are closed with this communicator. See docs/late.md.
 
         Args:
-            history: of the first call: how many sums a rank can be behind before the others wait
+            history: in the first call: how many sums a rank can be behind before the others wait
                 for it; the same on all ranks. None: 16.
 
         Raises:
-            TypeError, ValueError: `history` is none, or not that of the first call.
+            TypeError, ValueError: `history` is invalid, or differs from the first call's.
             P4ReduceError: as `dup`.
         """
         with self._partial_lock:
@@ -515,37 +514,34 @@ class Communicator(Collectives):
         slots: int | None = None,
         urgent_slots: int | None = None,
     ) -> Communicator | None:
-        """Make communicators of parts of the ranks; all ranks have to call this, as a collective.
+        """Make communicators of parts of the ranks: a collective, which all ranks must call.
 
         As MPI's `MPI_Comm_split`. Each group of two or more is a job of its own on the switch,
-        with slots of its own, that goes by this communicator's connections to switch and
-        controller. A group of one rank takes nothing of either. The new communicators are
-        independent: this one may be used at the same time, split again, or closed before them.
-        See docs/collectives.md.
+        with its own slots, over this communicator's connections to switch and controller. A group
+        of one rank uses neither. The new communicators are independent: this one may be used at
+        the same time, split again, or closed before them. See docs/collectives.md.
 
         Args:
-            color: ranks with the same one are a group; from 0 on. None: this rank is in no group.
-            key: the order of the ranks in their group; those with equal keys stay in the order
-                that they have here.
-            timeout: seconds for all of it, and the default of the new communicator's collectives.
-                None: as of this one.
-            slots: of the switch, to ask for, as of `init`; the same in a group. None:
-                what this communicator asked for.
+            color: ranks with the same color are a group; 0 or more. None: this rank is in no group.
+            key: the order of the ranks in their group. Ranks with equal keys keep their order.
+            timeout: seconds for the whole call, and the default of the new communicator's
+                collectives. None: this communicator's.
+            slots: to ask for, as in `init`; the same in a group. None: what this communicator
+                asked for.
             urgent_slots: as `slots`.
 
         Returns:
             The communicator of this rank's group, to be closed by itself; None for no group.
 
         Raises:
-            TypeError, ValueError: an argument is none. The other ranks get ConfigurationError.
-            ConfigurationError: another rank's arguments are wrong, or the ranks of a group asked
-                for different numbers of slots. This communicator is as before; so it is with
-                AdmissionError.
-            AdmissionError: the switch has not enough slots for a group; no rank has a new
-                communicator then.
+            TypeError, ValueError: an argument is invalid. The other ranks get ConfigurationError.
+            ConfigurationError: another rank's arguments are invalid, or the ranks of a group asked
+                for different numbers of slots. This communicator can still be used.
+            AdmissionError: the switch has too few slots for a group, and no rank gets a new
+                communicator. This communicator can still be used.
             MismatchError: another rank called something else; this communicator is broken.
             WorkerLostError: a rank of this communicator was lost or left meanwhile.
-            P4ReduceTimeoutError: somebody is missing; names them.
+            P4ReduceTimeoutError: ranks are missing; names them.
             P4ReduceError: as `allreduce`, and as `init`.
         """
         return self._divide("split", color, key, (timeout, slots, urgent_slots))
@@ -558,15 +554,15 @@ class Communicator(Collectives):
         slots: int | None = None,
         urgent_slots: int | None = None,
     ) -> Communicator:
-        """Make a communicator of the same ranks, whose collectives have nothing to do with these.
+        """Make a communicator of the same ranks, with an order of calls of its own.
 
-        As MPI's `MPI_Comm_dup`: for a library's own traffic, or for a thread's, in whatever order
-        the calls on the two come. As `split` in all else.
+        As MPI's `MPI_Comm_dup`: for a library's or a thread's own traffic. Calls on the two may
+        come in any order. Otherwise as `split`.
 
         Args:
-            timeout: as of `split`.
-            slots: as of `split`.
-            urgent_slots: as of `split`.
+            timeout: as in `split`.
+            slots: as in `split`.
+            urgent_slots: as in `split`.
 
         Raises:
             P4ReduceError: as `split`.
@@ -648,26 +644,26 @@ class Communicator(Collectives):
 
     @short
     def reform(self, world_size: int | None = None, timeout: float | None = None) -> Communicator:
-        """Go on after `WorkerLostError` with the ranks that are left; all of them have to call it.
+        """Continue after `WorkerLostError` with the remaining ranks, all of which must call this.
 
-        This communicator is closed then. Collectives that were under way have failed on some
-        ranks, but may have been completed on others: go on from a step that all have done, and
-        let rank 0 broadcast its state. docs/faults.md has the pattern.
+        It closes this communicator. Collectives in flight have failed on some ranks and may be
+        complete on others. So continue from a step that all have done, and let rank 0 broadcast
+        its state. docs/faults.md has the pattern.
 
         Args:
-            world_size: of the new job. The ranks keep their numbers if it is the one before (or
-                larger), and replacements take those that are missing by `init`. None: as many as
-                are left, who are numbered anew, without gaps and in the old order.
-            timeout: seconds to wait for all that are left to call this, and for replacements;
+            world_size: of the new job. With the old size or more, the ranks keep their numbers, and
+                replacements join with the missing ones by `init`. None: the number of remaining
+                ranks, which are renumbered without gaps in the old order.
+            timeout: seconds to wait for all remaining ranks to call this, and for replacements.
                 None: what `init` was given.
 
         Returns:
             A communicator; `rank` and `size` are the new ones.
 
         Raises:
-            AdmissionError: this rank was declared lost while others go on; the job has not failed,
-                as that of a rank alone never does; the ranks ask for different world sizes.
-            P4ReduceTimeoutError: somebody is missing; names them. This may be called again.
+            AdmissionError: this rank was declared lost while others continue; the job has not
+                failed, and a job of one rank never does; the ranks ask for different world sizes.
+            P4ReduceTimeoutError: ranks are missing; names them. You may call this again.
             JobEndedError: the job was deleted meanwhile.
             ControllerUnreachableError, SwitchUnreachableError: nobody answers.
             ClosedError: this communicator is closed.
@@ -696,9 +692,9 @@ class Communicator(Collectives):
     # -- The end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wait for the collectives under way, within their deadlines, and leave the job.
+        """Wait for the collectives in flight, within their deadlines, and leave the job.
 
-        To close twice is no error. Collectives that fail meanwhile tell so by their handles only.
+        Closing twice is no error. Collectives that fail meanwhile raise only from their handles.
         """
         self._end(wait=True)
 
