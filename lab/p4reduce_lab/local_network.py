@@ -112,7 +112,7 @@ def local(
         The network. Its ports are Unix sockets, for processes of this user on this host.
 
     Raises:
-        TypeError, ValueError: an argument is none; names it.
+        TypeError, ValueError: an argument is invalid; names it.
         ConfigurationError: the arguments contradict each other.
         LaunchError: it does not start; says why.
 

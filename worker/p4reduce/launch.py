@@ -174,7 +174,7 @@ def start(
         timeout: seconds to wait.
 
     Raises:
-        TypeError, ValueError: an argument is none; names it.
+        TypeError, ValueError: an argument is invalid; names it.
         ConfigurationError: the arguments contradict each other, or the host is not this one.
         LaunchError: something is missing here, or does not start; says what.
     """

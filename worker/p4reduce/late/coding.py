@@ -52,7 +52,7 @@ class FractionalRepetition(Sums):
         parts: what this rank computes, in ascending order.
 
     Raises:
-        TypeError, ValueError: an argument is none.
+        TypeError, ValueError: an argument is invalid.
         P4ReduceError: as `Communicator.dup`.
 
     Example:

@@ -144,7 +144,7 @@ class PartialSums(Sums):
         slots: of the switch; None: as many as `comm`.
 
     Raises:
-        TypeError, ValueError: an argument is none.
+        TypeError, ValueError: an argument is invalid.
         P4ReduceError: as `Communicator.dup`.
 
     Example:
