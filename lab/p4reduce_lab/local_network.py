@@ -102,7 +102,7 @@ def local(
     it in any thread of this process, and in each process that is started from it.
 
     Args:
-        ranks: how many ranks there is room for, 1 to 4,096.
+        ranks: the largest number of ranks, 1 to 4,096.
         switches: how many switches side by side, 1 to 16.
         tree: "LxR": a root above L leaves of R ranks each.
         captures: a directory for each port's frames, port1.pcap for rank 0 and so on. The files

@@ -13,7 +13,7 @@ PAGE = "docs/troubleshooting.md"
 
 
 class P4ReduceError(Exception):
-    """Base of everything that this library raises on purpose, wrong arguments aside.
+    """Base of all errors of this library, except for invalid arguments.
 
     Attributes:
         address: of the section about this error, `PAGE` with the anchor. It is that of the public
@@ -80,7 +80,7 @@ class P4ReduceTimeoutError(P4ReduceError, TimeoutError):
 
 
 class WorkerLostError(P4ReduceError):
-    """Other ranks of the job died or left, so that a sum with all ranks cannot come about.
+    """Other ranks of the job died or left, so a sum of all ranks is impossible.
 
     Attributes:
         ranks: which ones.
@@ -127,8 +127,8 @@ class ValueRangeError(P4ReduceError, OverflowError):
 class InterruptedCallError(P4ReduceError):
     """An exception that is not its own has left an earlier call of this communicator.
 
-    A signal handler raises such exceptions (KeyboardInterrupt; a SIGALRM handler's own). How far
-    the call came, and whether the other ranks count on it, cannot be known then.
+    A signal handler raises such exceptions (KeyboardInterrupt; a SIGALRM handler's own). It is then
+    unknown how far the call came, and whether the other ranks rely on it.
     """
 
 

@@ -23,7 +23,7 @@ class Ending(Protocol):
 
 
 class Handle(Generic[T]):
-    """A collective that has been started by one of the communicator's methods in `_async`."""
+    """A collective that one of the communicator's `_async` methods started."""
 
     def __init__(self, streams: Sequence[Ending], result: Callable[[], T]) -> None:
         self._streams = streams
@@ -37,9 +37,8 @@ class Handle(Generic[T]):
         """Wait for the end and return the result.
 
         Args:
-            timeout: seconds to wait here; 0: not at all. The collective goes on if they do not
-                suffice, and can be waited for again. None: until it has ended, which its own
-                deadline sees to.
+            timeout: seconds to wait here; 0: do not wait. After that the collective continues, and
+                you can wait again. None: until it has ended, at its own deadline at the latest.
 
         Raises:
             P4ReduceTimeoutError: not over in time.

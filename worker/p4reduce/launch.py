@@ -37,9 +37,9 @@ class Network:
     """A switch and its controller, or several switches, that run on this host. See `start`.
 
     Attributes:
-        variables: the environment by which `p4reduce.init` finds them. It holds secrets: a token,
-            a key, and where hosts differ a certificate with its key.
-        ranks: how many there is room for.
+        variables: the environment by which `p4reduce.init` finds them. It has secrets: a token, a
+            key, and if hosts differ a certificate with its key.
+        ranks: the largest number of ranks.
         text: what was started, for people.
         pids: the processes by their names: "controller", "switch" or "switch-a", …, and
             "network", which watches the others.
@@ -69,7 +69,7 @@ class Network:
             raise LaunchError(f"the network has ended: {self._why()}")
 
     def close(self) -> None:
-        """End switch and controller. To call it again does nothing."""
+        """End switch and controller. Another call has no effect."""
         process = self._process
         if process.stdin is not None:
             process.stdin.close()  # this is what it waits for
@@ -154,29 +154,29 @@ def start(
         ranks: how many workers there will be, 1 to 4,096; each has a port of the switch.
         host: an IP address of this host that all workers reach. The controller then speaks TLS
             with certificates made for this network. "": all workers are on this host.
-        switches: how many switches side by side, 1 to 16. 0: as many as it takes for their cores
-            to keep up with this host's interface.
-        tree: "LxR": a root above L leaves of R ranks each. "": none up to 64 ranks, and the
-            flattest one above.
-        unix: ports are Unix sockets instead of UDP ports: faster, for workers on this host of
-            this user.
+        switches: how many switches side by side, 1 to 16. 0: as many as keep up with this host's
+            interface.
+        tree: "LxR": a root above L leaves of R ranks each. "": none up to 64 ranks, else the
+            flattest one.
+        unix: ports are Unix sockets instead of UDP ports: faster, for this user's workers on this
+            host.
         link_rate: of this host's interface, in bit/s. 0: what Linux says of it.
         first_port: the first of as many UDP ports as there are ranks and switches; the
             controller is at the TCP port of this number. 0: any that are free.
         slots: of a job, 1 to 1,024. 0: the default.
-        logs: a directory for the logs. "": they go with the network.
-        captures: a directory for each port's frames, as portN.pcap; of several switches each has a
-            folder of its own in it. Complete when the network has ended. "": none.
-        part: "switches" or "controller": these alone, of a network whose other part another
-            process of this host and user starts, by a call that differs in nothing else. Each part
-            can be ended and started again. The switches' variables lack the controller. "": both.
-        shared: with `part`, the network's name: 8 to 40 letters, digits and "-", not to be guessed.
+        logs: a directory for the logs. "": they are removed with the network.
+        captures: a directory for each port's frames, as portN.pcap, with a folder per switch if
+            there are several. Complete when the network has ended. "": none.
+        part: "switches" or "controller": start this part alone. Another process of this host and
+            user starts the other part, by a call that is otherwise the same. Each part can end and
+            start again. The switches' variables lack the controller. "": both.
+        shared: with `part`, the network's name: 8 to 40 letters, digits and "-", hard to guess.
         timeout: seconds to wait.
 
     Raises:
         TypeError, ValueError: an argument is invalid; names it.
         ConfigurationError: the arguments contradict each other, or the host is not this one.
-        LaunchError: something is missing here, or does not start; says what.
+        LaunchError: something is missing on this host, or does not start; says what.
     """
     request = {
         "ranks": number_within("ranks", ranks, 1, MAX_WORLD_SIZE),

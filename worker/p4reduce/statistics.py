@@ -137,11 +137,11 @@ class Statistics(Counts):
         round_trip_p50, round_trip_p90, round_trip_p99: seconds from a contribution to its result,
             of the latest 4,096 rounds; this includes waiting for the slowest rank. NaN at first.
         retransmission_timeout: seconds after which a contribution is sent again, now.
-        window: how many slots may have a contribution under way at once, now.
-        recoveries: how often the job was formed anew on a switch that had been lost.
-        repeated: collectives run again for that, on this rank's behalf or another's.
-        by_ring: collectives that the ranks reduced by themselves, without a switch.
-        on_ring: whether they would reduce the next one like that.
+        window: how many slots may have a contribution in flight at once, now.
+        recoveries: how often the job was formed again after the loss of a switch.
+        repeated: collectives that were repeated for this, for this rank or another.
+        by_ring: collectives that the ranks reduced by the ring, without a switch.
+        on_ring: whether the next one would use the ring.
     """
 
     dropped: int = 0

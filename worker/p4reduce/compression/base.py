@@ -114,12 +114,12 @@ class TensorState:
 
 @dataclass(slots=True)
 class DenseSwitchOver:
-    """Sends everything where leaving blocks out would not save frames, per tensor and per step.
+    """Sends everything if leaving blocks out would not save frames, per tensor and step.
 
-    SparCML (Renggli et al., SC 2019, section 5.1) turns a stream dense when its indices would
-    outweigh what they leave out. Here nothing has indices, but a result whose last contribution
-    came without lanes takes two frames, and the union of the ranks' blocks fills up as
-    1 - (1 - D)^n: leaving out only pays while the expected frames, up and down, are fewer.
+    SparCML (Renggli et al., SC 2019, section 5.1) makes a stream dense when its indices would
+    outweigh what they leave out. Here nothing has indices. But a result takes two frames if its
+    last contribution came without lanes, and the union of the ranks' blocks grows as 1 - (1 - D)^n.
+    So leaving blocks out pays only while the expected frames, up and down, are fewer.
 
     Attributes:
         link: the world size and slots of the communicator.
@@ -149,9 +149,9 @@ class Compressor(ABC):
         round_here: with narrow lanes, round in the compressor. Off: the all-reduce does it, with
             the exponent that the ranks agree on.
         error_feedback: keep what is not sent; None: yes if the method is biased.
-        switch_over: when to send everything; None: never, which is what compressors that are not
-            made by `compressor_by_name` do unless told otherwise.
-        seed: of the random choices; ranks may share it or not unless the method says otherwise.
+        switch_over: when to send everything. None: never, the default except for compressors of
+            `compressor_by_name`.
+        seed: of the random choices. Ranks may share it, unless the method says otherwise.
     """
 
     world_size: int = 1
@@ -181,12 +181,12 @@ class Compressor(ABC):
         self.random = np.random.default_rng(self.seed)
 
     def weigh(self, link: SwitchLink) -> None:
-        """From now on count with what this link charges."""
+        """Use this link's costs from now on."""
         if self.switch_over is not None:
             self.switch_over = DenseSwitchOver(replace(link, lane_bits=self.lane_bits))
 
     def describe(self, name: str, shapes: Sequence[tuple[int, ...]]) -> None:
-        """From now on take a flat tensor for several arrays, one after the other, if that matters.
+        """Treat a flat tensor as several arrays, one after the other, from now on.
 
         Args:
             name: of the tensor.
@@ -195,14 +195,13 @@ class Compressor(ABC):
         del name, shapes
 
     def count_time(self, clock: Callable[[], float]) -> None:
-        """Count what a step costs besides its traffic by a clock of seconds, if that matters."""
+        """Measure the cost of a step besides its traffic with a clock of seconds, if it matters."""
         del clock
 
     def propose(self, name: str, gradient: Array) -> Array | None:
-        """What the ranks must sum before they compress; None where they need not agree.
+        """What the ranks must sum before they compress; None if they need not agree.
 
-        Its shape depends on the gradient's size alone, so that the ranks stay in step whatever
-        their gradients are.
+        Its shape depends on the gradient's size alone, so the ranks stay in step.
         """
         del name, gradient
         return None
@@ -258,8 +257,8 @@ class Compressor(ABC):
     def decompress(self, name: str, total: Array) -> Array:
         """Turn the ranks' sum or mean into the result, and learn from it.
 
-        What is learnt is how far the ranks agree, and what has not arrived: where the total is not
-        finite, what was sent goes back into the residual.
+        The compressor learns how far the ranks agree, and what has not arrived: if the total is not
+        finite, the contribution returns to the residual.
         """
         state = self.states[name]
         sent, state.sent = state.sent, None

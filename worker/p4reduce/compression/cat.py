@@ -33,13 +33,13 @@ class Agreement(Enum):
     OWN: nothing; each chooses level and units from its own gradient (the paper's multi-node CAT).
     LEVEL: the mean of the ranks' levels; two numbers are all-reduced: level, and how many ranks
         have one (a rank whose gradient is not finite has none).
-    BLOCKS: level and units, from the units' 2-norms summed over the ranks: one number a unit is
+    BLOCKS: level and units, from the units' 2-norms summed over the ranks. One number per unit is
         all-reduced, two with feedback (1/128 of the tensor for blocks of 32-bit lanes). All ranks
-        then send the same blocks: the union is no larger, no result comes in halves, and what
-        arrives is the mean gradient itself on those blocks, so that the single-node guarantee
-        holds for it. The squared sum is taken for the energy of the summed unit, which it is where
-        ranks point the same way or one alone has anything there, and a bound elsewhere. (Squares
-        of 1e20 or 1e-23 would leave float32's range on the way.)
+        then send the same blocks: the union is no larger, and no result comes in halves. What
+        arrives is the mean gradient itself on those blocks, so the single-node guarantee holds for
+        it. The squared sum serves as the energy of the summed unit. It is exact where ranks point
+        the same way or only one has a value, and a bound elsewhere. (Squares of 1e20 or 1e-23
+        would leave float32's range.)
     """
 
     OWN = "own"
@@ -97,7 +97,7 @@ class Cat(Compressor):
         self.cost = replace(link, lane_bits=self.lane_bits)
 
     def propose(self, name: str, gradient: Array) -> Array | None:
-        """What is summed first if the ranks are to agree.
+        """What the ranks sum first to agree.
 
         Returns:
             float32: None (OWN, or no elements); the level and 1, shape (2,); or the 2-norms of the

@@ -80,7 +80,7 @@ class OperatorState(TensorState):
 class LinearOperator(Compressor):
     """Base of compressors whose messages have another size than the gradient.
 
-    A step is `propose`, `compress`, `decompress`, as of `Compressor`.
+    A step calls `propose`, `compress` and `decompress`, as with any `Compressor`.
     """
 
     narrow_proposals: ClassVar[bool] = True
@@ -93,15 +93,15 @@ class LinearOperator(Compressor):
 
     @abstractmethod
     def message(self, state: Any, wanted: Array, agreed: Array | None) -> tuple[Array, Array]:
-        """Return what is to be summed, and what of `wanted` the message stands for; both flat."""
+        """Return the message to sum, and the part of `wanted` that it represents; both flat."""
 
     @abstractmethod
     def restored(self, state: Any, total: Array) -> Array:
-        """Return the gradient that a sum of messages stands for, flat."""
+        """Return the gradient that a sum of messages represents, flat."""
 
     @abstractmethod
     def message_size(self, state: Any) -> int:
-        """Return how many numbers the message has, which is known before there is one."""
+        """Return how many numbers a message has, before there is one."""
 
     def begun(self, name: str, gradient: Array) -> Any:
         """Return a tensor's state with `wanted` for this step."""

@@ -161,16 +161,16 @@ class MemoryState(TensorState):
 
 @dataclass
 class MemoryCat(Cat):
-    """CAT whose choice counts on error feedback: see the module's text for the rule.
+    """CAT that takes error feedback into account; the module's docstring has the rule.
 
     For sparsification with feedback only. With `Agreement.BLOCKS` the ranks' evidence is summed
     along with their norms, so that they still choose the same blocks. Beside the residual it
     keeps the previous gradient: twice the memory of `Cat`.
 
     Attributes:
-        clock: gives seconds, for what a step costs besides; None: traffic alone has a price, so
-            that the same gradients always give the same levels. The cost has to be in seconds,
-            as that of a `SwitchLink` is.
+        clock: gives seconds, to measure the cost of a step besides its traffic. None: only traffic
+            has a cost, so the same gradients always give the same levels. `cost` must be in
+            seconds, as that of a `SwitchLink` is.
     """
 
     clock: Callable[[], float] | None = None

@@ -44,11 +44,11 @@ def measure_link(
 ) -> SwitchLink:
     """Measure round trip and rate; all ranks call it at the same time and get the same answer.
 
-    A block alone takes two rounds: one opens its stripe. What `blocks` of them take beyond that
-    is the rate, of whatever limits it: link, switch or worker. As many blocks of zeros take one
-    round, of frames without lanes only: what that takes beyond a round trip, if it is more than
-    its bytes do at that rate, is the price of a frame. (To software it hardly matters whether a
-    frame is full.) The median of the repetitions counts, and of the ranks' medians the mean.
+    One block takes two rounds, of which one opens its stripe. The further time of `blocks` blocks
+    gives the rate of the bottleneck: link, switch or worker. As many blocks of zeros take one round
+    of frames without lanes. Their time beyond a round trip and their bytes is the cost of a frame.
+    (For software it hardly matters whether a frame is full.) Each rank takes the median of the
+    repetitions, and the result is the mean of these medians.
 
     Args:
         communicator: the one to be used later; nothing else may be under way on it.

@@ -36,8 +36,8 @@ class SumsTensors(Protocol):
 class CompressedAllreduce:
     """Sums tensors over all ranks, each sending what its compressor chooses.
 
-    With a compressor of narrow lanes they travel in such lanes, which round at random on the scale
-    that the ranks agree on; `Compressor.round_here` then only rounds a second time.
+    If the compressor has narrow lanes, contributions travel in them. They are rounded at random, on
+    the scale that the ranks agree on, so `Compressor.round_here` only rounds a second time.
 
     Every rank makes the same calls in the same order, with compressors of the same settings.
 
@@ -65,7 +65,7 @@ class CompressedAllreduce:
         return self._reduce(gradient, name, SUM)
 
     def mean(self, gradient: Array, name: str) -> Array:
-        """The mean of the same; a sum that the dtype cannot hold does not matter."""
+        """The mean of the same, even if the sum exceeds the dtype's range."""
         return self._reduce(gradient, name, MEAN)
 
     def _reduce(self, gradient: Array, name: str, op: Operation) -> Array:
@@ -82,14 +82,14 @@ class CompressedAllreduce:
 
 
 def in_lanes(sent: Compressed, seed: int | None) -> dict[str, Any]:
-    """What an all-reduce is told of the lanes that a contribution travels in, and of its seed."""
+    """The arguments of an all-reduce for a contribution: its precision and seed."""
     if sent.lane_bits == 32:
         return {}
     return {"precision": f"int{sent.lane_bits}", "seed": seed}
 
 
 def proposal_lanes(compressor: Compressor, seed: int | None) -> dict[str, Any]:
-    """As `in_lanes`, for what a compressor has the ranks sum first."""
+    """As `in_lanes`, for the proposals that the ranks sum first."""
     if compressor.lane_bits == 32 or not compressor.narrow_proposals:
         return {}
     return {"precision": f"int{compressor.lane_bits}", "seed": seed}

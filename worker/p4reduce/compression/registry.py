@@ -32,7 +32,7 @@ LANES = {"": 32, "int16": 16, "int8": 8, "int4": 4}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a compressor is made of by its name.
+    """What a named compressor is made with.
 
     Attributes:
         name: the word before the colon.
@@ -64,7 +64,7 @@ class Settings:
         }
 
     def number(self) -> float:
-        """The argument as a number. Raises ValueError: it is none."""
+        """The argument as a number. Raises ValueError: it is not a number."""
         try:
             return float(self.argument)
         except ValueError:
@@ -114,7 +114,7 @@ def register(name: str, *forms: str) -> Callable[[Make], Make]:
 
 
 def known_compressions() -> str:
-    """What `compressor_by_name` takes, for people; others' packages are imported for that."""
+    """The forms that `compressor_by_name` accepts. Imports packages that add some."""
     _load_own()
     broken = [failed for point in _others().values() if (failed := _load(point))]
     forms = ", ".join(form for name in sorted(_registered) for form in _registered[name].forms)
@@ -127,7 +127,7 @@ def compressor_by_name(
 ) -> Compressor:
     """A compressor for one rank from a short text, such as a command line's.
 
-    It is made for `CompressedAllreduce`: narrow lanes are left to the all-reduce to round to.
+    It is meant for `CompressedAllreduce`: the all-reduce rounds to narrow lanes.
 
     Args:
         text: one of `known_compressions()`, for example "cat", "topk:0.05" or "topk:0.05/int8".

@@ -30,21 +30,21 @@ SWITCHES = "switches"
 
 
 class FractionalRepetition(Sums):
-    """Sums of parts that several ranks compute, of which the first one counts.
+    """Sums of parts that several ranks compute. The first rank of each group counts.
 
-    The work is cut into as many parts as there are ranks. A group of ranks computes the parts that
-    have its ranks' numbers, each rank of it all of them. So the sum has each part once, whoever of
-    a group comes first. The ranks of a group have to compute the same bits.
+    The work has as many parts as there are ranks. Each rank of a group computes all parts with the
+    numbers of the group's ranks. So the sum has each part once, whichever rank of a group comes
+    first. The ranks of a group must compute the same bits.
 
-    All ranks make it at the same place in their order of collectives, which takes a `dup`.
+    All ranks make it at the same place in their order of collectives. That makes a `dup`.
 
     Args:
         comm: the ranks that take part. It may be used meanwhile, and closed before this.
-        copies: ranks of a group: those that follow each other. It divides the number of ranks.
-        groups: instead of `copies`: the ranks of each group, or "switches", where in a tree the
-            ranks below one leaf are a group. Each rank is in one. The same for all ranks.
+        copies: ranks per group, consecutive ones. It divides the number of ranks.
+        groups: instead of `copies`: the ranks of each group, or "switches": the ranks below one
+            leaf of a tree are a group. Each rank is in one group. The same for all ranks.
         history: how many sums a rank can be behind; see `PartialSums`.
-        timeout: seconds for each sum, and to go on after a loss.
+        timeout: seconds for each sum, and to continue after a loss.
         slots: of the switch; None: as many as `comm`.
 
     Attributes:
@@ -104,10 +104,10 @@ class FractionalRepetition(Sums):
         *,
         precision: str | None = None,
     ) -> PartialSum:
-        """Compute this rank's parts, and return the sum of all parts, of every group one.
+        """Compute this rank's parts, and return the sum of all parts.
 
-        A rank that is late computes nothing: where the sum is over already, or is when one of its
-        parts is done, it gets the result.
+        A late rank skips work: if the sum is over before it starts, or after one of its parts, it
+        gets the result at once.
 
         Args:
             compute: gets a part's number, and returns its array; of the same shape and dtype for

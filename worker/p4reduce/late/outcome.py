@@ -24,8 +24,7 @@ class PartialSum:
     Attributes:
         result: the sum or the mean, in the shape and dtype of the array.
         members: the ranks whose numbers are in it, in ascending order.
-        missing: the ranks that had not called it when it was decided who is in, the lost ones
-            among them.
+        missing: the ranks that had not called the sum when it was decided, lost ones included.
         included: whether this rank's numbers are in it.
         number: which sum it is, from 0.
     """

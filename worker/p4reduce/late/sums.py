@@ -130,17 +130,17 @@ class Sums:
 
 
 class PartialSums(Sums):
-    """Sums that wait for the ranks until a deadline, and then go without those that are late.
+    """Sums that wait for the ranks until a deadline, and then continue without late ranks.
 
-    All ranks make it at the same place in their order of collectives, which takes a `dup`; then
+    All ranks make it at the same place in their order of collectives. That makes a `dup`, in which
     each call of `allreduce` is a collective. The n-th call of each rank is about the same sum. A
-    rank whose call comes too late gets that sum as well, at once; its own numbers are left out.
+    rank that calls too late gets that sum at once, without its own numbers.
 
     Args:
         comm: the ranks that take part. It may be used meanwhile, and closed before this.
-        history: how many sums a rank can be behind. The others then wait for it, so that no more
-            than so many results are kept. The same for all ranks.
-        timeout: seconds for each sum, where a call says nothing else, and to go on after a loss.
+        history: how many sums a rank can be behind before the others wait for it. That bounds the
+            number of results kept. The same for all ranks.
+        timeout: seconds for each sum by default, and to continue after a loss.
         slots: of the switch; None: as many as `comm`.
 
     Raises:
@@ -188,19 +188,19 @@ class PartialSums(Sums):
     ) -> PartialSum:
         """Sum an array over the ranks that call this in time, or take their mean.
 
-        Who is in is decided once, before the first round of the sum opens: all ranks, as soon as
-        all have called; else those who have when the first of them has waited for `deadline`, if
-        they are enough. Sums of integers are exact, and those of floats as `allreduce` has them.
+        The ranks of a sum are decided once, before its first round opens: all ranks, as soon as all
+        have called. After the first caller has waited for `deadline`, they are those that have
+        called, if they are enough. Sums of integers are exact, those of floats as in `allreduce`.
 
         Args:
             array: as of `Communicator.allreduce`, dense; the same shape and dtype on all ranks.
-            op: SUM, or MEAN, which divides by the number of ranks that are in.
+            op: SUM, or MEAN, which divides by the number of ranks in the sum.
             name: the same on all ranks.
             out: as of `Communicator.allreduce`.
-            timeout: seconds for all of it; None: that of these sums.
+            timeout: seconds for the whole call; None: that of these sums.
             deadline: seconds from the first rank's call, 0 or more. Infinity: until all have
                 called.
-            at_least: how many ranks it takes, 1 to the number of ranks.
+            at_least: the least number of ranks in the sum, 1 to the number of ranks.
             feedback: whether numbers that are left out are added to the next array of the same
                 name, shape and dtype that this rank calls.
             precision: as of `Communicator.allreduce`.
@@ -239,10 +239,10 @@ class PartialSums(Sums):
         return self._finished(total, out, len(total.members) if mean else 1)
 
     def catch_up(self) -> list[PartialSum]:
-        """Return the sums that are over and that this rank has not called; they count as called.
+        """Return the sums that are over and that this rank has not called. They count as called.
 
         In their order, each as a sum whatever `op` was: `result / len(members)` is the
-        mean. A rank that is behind applies them and goes on where the others are.
+        mean. A rank that is behind applies them and continues where the others are.
         """
         caught = []
         while (total := self._attendant.take()) is not None:

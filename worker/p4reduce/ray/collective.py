@@ -183,7 +183,7 @@ class P4ReduceGroup(BaseGroup):
 
 
 def register(timeout: float = 60.0) -> None:
-    """Make the backend known to `ray.util.collective` in this process; to repeat it does nothing.
+    """Register the backend with `ray.util.collective` in this process. Repeating it has no effect.
 
     The driver and each actor call it before groups are made.
 
@@ -191,7 +191,7 @@ def register(timeout: float = 60.0) -> None:
         timeout: seconds, of groups and of each of their calls.
 
     Raises:
-        ConfigurationError: this Ray has no backends of others.
+        ConfigurationError: this version of Ray does not accept other backends.
     """
     try:
         from ray.util.collective.backend_registry import register_collective_backend

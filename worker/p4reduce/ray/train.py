@@ -21,7 +21,7 @@ from p4reduce.torch.names import NAME
 
 @dataclass
 class P4ReduceConfig(TorchConfig):
-    """What `TorchTrainer(torch_config=…)` takes: all that Ray's `TorchConfig` has, and these.
+    """The `torch_config` of a `TorchTrainer`: Ray's `TorchConfig`, and these settings.
 
     Attributes:
         backend: of `torch.distributed`: "p4reduce", or "cpu:p4reduce,cuda:nccl".

@@ -45,7 +45,7 @@ def topk_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future
 def cat_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Take the mean of as many blocks as earn their bits (arXiv 2003.06377; docs/experiments.md).
 
-    The ranks agree on them first, which takes a small all-reduce before that of the blocks.
+    The ranks first agree on the blocks by a small all-reduce.
     """
     return _mean(state, bucket, "cat_hook", "cat")
 
