@@ -48,7 +48,7 @@ class SwitchUnreachableError(P4ReduceError, ConnectionError):
     """No frames can be exchanged with the switch.
 
     Attributes:
-        lasting: this will not change by itself, so `init` does not wait for it.
+        lasting: the cause will not go away by itself, so `init` does not wait.
     """
 
     def __init__(self, message: str, *, lasting: bool = False) -> None:
