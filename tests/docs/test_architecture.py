@@ -30,7 +30,7 @@ FOLDERS = (
     ),
     *("p4src", "switch", "tests", "tools", "wireshark", "worker"),
 )
-OF_READERS = {"mine.py"}  # what the reader of a command makes
+OF_READERS = {"mine.py", "train.py"}  # what the reader of a command makes
 SUFFIXES = ("py", "p4", "md", "proto", "toml", "json", "svg", "lua")
 PATH = re.compile(rf"(?:[\w.-]+/)*[\w.-]+\.(?:{'|'.join(SUFFIXES)})")
 FOLDER = re.compile(r"(?:[\w.-]+/)+")

@@ -6,7 +6,7 @@ A script for Horovod changes its import::
     import p4reduce.horovod as hvd  # it was: import horovod.torch as hvd
 
 and starts by `p4reduce-lab exec`, torchrun, mpirun or srun in place of horovodrun. The names and
-parameters are those of Horovod 0.28; docs/pytorch.md says what is refused. Imports `torch` and
+parameters are those of Horovod 0.28; docs/horovod.md says what is refused. Imports `torch` and
 `transport` of this library, and nothing in it imports this.
 """
 

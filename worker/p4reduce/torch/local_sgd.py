@@ -70,7 +70,7 @@ class LocalSGD:
         precision: of the switch's lanes for what the parameters have moved by: "int16" or "int8"
             for a half or a quarter of the bytes (docs/lanes.md). None: 32 bits.
         compressor: what is sent of what the parameters have moved by: a name, such as
-            "powersgd:2/int16" (docs/experiments.md), or a `p4reduce.compression.Compressor`. The
+            "powersgd:2/int16" (docs/compression.md), or a `p4reduce.compression.Compressor`. The
             parameters are of one dtype then. What is not sent waits for the next average. None:
             all of it.
         group: a process group of the backend "p4reduce", or a communicator that `p4reduce.init`

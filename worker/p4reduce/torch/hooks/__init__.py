@@ -21,7 +21,7 @@ cat_hook          as many as earn their bits      found per step       biased, w
 compressed_hook   as its compressor chooses       by the compressor    by the compressor
 ================= =============================== ==================== ===========================
 
-Each takes a `Ho  okState`. Sparse gradients (`nn .Embedding(sparse=True)`) travel as rows by all of
+Each takes a `HookState`. Sparse gradients (`nn.Embedding(sparse=True)`) travel as rows by all of
 them. The hooks return at once, so the backward pass goes on while buckets are summed; DDP waits
 for them at its end. DDP without a hook calls `allreduce` of `torch.group` instead. Imports
 `compression`, `tensors` and `wire`.

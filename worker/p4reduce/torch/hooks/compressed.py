@@ -43,7 +43,7 @@ def topk_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future
 
 @eagerly
 def cat_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Take the mean of as many blocks as earn their bits (arXiv 2003.06377; docs/experiments.md).
+    """Take the mean of as many blocks as earn their bits (arXiv 2003.06377; docs/compression.md).
 
     The ranks first agree on the blocks by a small all-reduce.
     """
