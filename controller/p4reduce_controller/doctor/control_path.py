@@ -61,7 +61,7 @@ CURES = {
     ),
     "its certificate does not pass": (
         "Give the CA of the controller's certificate as --tls-ca; and the certificate has to be "
-        "valid now, and for the host in the address (docs/troubleshooting.md, TLS)."
+        "valid now, and for the host in the address (docs/command-errors.md, TLS)."
     ),
     "it refuses our certificate": (
         "Have ours signed by the CA that the controller was given as --tls-ca, and see that it "
