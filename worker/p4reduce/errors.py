@@ -109,10 +109,11 @@ class MismatchError(P4ReduceError):
 
 
 class LaneOverflowError(P4ReduceError, OverflowError):
-    """A sum of int32 numbers left the range of int32.
+    """A sum of integers left the range of its lanes.
 
     Attributes:
-        block: the first block of 256 elements seen to overflow.
+        block: the first block seen to overflow: 256 elements of 32 bits, 512 of 16, 1,024 of 8 or
+            2,048 of 4.
     """
 
     def __init__(self, message: str, *, block: int = 0) -> None:

@@ -221,8 +221,8 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     default="10.77.255.254",
     show_default=True,
     callback=_checked(parse_ip, is_host),
-    help="The switch's own address, which workers send to. Further switches have those below it "
-    "(and above --switch-mac).",
+    help="The switch's own address, which workers send to. Further switches have the addresses "
+    "below it.",
 )
 @click.option(
     "--switch-mac",

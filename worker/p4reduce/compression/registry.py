@@ -96,7 +96,7 @@ def register(name: str, *forms: str) -> Callable[[Make], Make]:
         forms: what the text may be, for error messages; default: the name alone.
 
     Raises:
-        ValueError: the name is no word, or another function has it.
+        ValueError: the name is not a word, or another function has it.
     """
     if not name.isidentifier():
         raise ValueError(f"compressor {name!r}: a name has letters, digits and underscores only")
