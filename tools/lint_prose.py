@@ -33,18 +33,6 @@ PHRASES = {
     r"\bthe other way round\b": "vice versa, or the second case in full",
 }
 
-# Pages with longer sentences yet, up to so many words. The list only shrinks.
-LONG_YET = dict.fromkeys(
-    (
-        "docs/experiments.md",
-        "docs/methods.md",
-        "docs/pytorch.md",
-        "docs/troubleshooting.md",
-        "docs/tutorials/counter.md",
-    ),
-    40,
-)
-
 # Pages that no person writes: their text comes from the code.
 GENERATED = {"docs/figures.md"}
 
@@ -125,7 +113,7 @@ def findings(pages: list[Page]) -> list[str]:
         found += [
             f"{page.name}: a sentence of {len(words)} words: {' '.join(words[:12])} …"
             for words in page.sentences
-            if len(words) > LONG_YET.get(page.name, LONGEST_SENTENCE)
+            if len(words) > LONGEST_SENTENCE
         ]
         found += [
             f"{page.name}: '{match.group()}': write instead: {better}"
