@@ -63,6 +63,7 @@ class Bench:
 
 BENCHES = (
     Bench("Embedded switch, in process", "switch.pipeline"),
+    Bench("Two cores beside one, in process", "switch.cores"),
     Bench("Embedded switch, through its ports", "switch.ports"),
     Bench("A frame between two processes, CPU time", "link.cost"),
     Bench("Worker, CPU time", "worker.cpu"),

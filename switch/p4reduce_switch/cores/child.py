@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from p4reduce_switch.cores.directory import socket_path
 from p4reduce_switch.cores.order import LogSettings, Order, settings_of
 from p4reduce_switch.ports.core import Core
 from p4reduce_switch.process.settings import SwitchSettings
@@ -61,7 +62,7 @@ class CoreProcess:
     @property
     def address(self) -> str:
         """Of its P4Runtime server."""
-        return f"unix:{self._directory / f'core{self.number}.sock'}"
+        return f"unix:{socket_path(self._directory, self.number)}"
 
     def start(self) -> None:
         """Start the process. From the main thread only: its end is the process's end."""

@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import select
-import shutil
 import signal
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +20,7 @@ from p4.config.v1 import p4info_pb2
 from p4reduce_common.service_manager import notify
 
 from p4reduce_switch.cores.child import CoreProcess
+from p4reduce_switch.cores.directory import socket_directory
 from p4reduce_switch.cores.front import Front
 from p4reduce_switch.cores.order import LogSettings
 from p4reduce_switch.p4runtime.several_cores import ANNOTATION, may_have_several
@@ -100,10 +99,9 @@ class _Host:
             # Beside the switch's own socket, if it has one: whoever made that directory removes it.
             beside = settings.address.path and settings.address.path.parent
             try:
-                directory = Path(tempfile.mkdtemp(prefix="cores-", dir=beside))
+                directory = cleanup.enter_context(socket_directory(beside))
             except OSError as error:
                 raise StartError(f"no directory for the cores' sockets: {error}") from None
-            cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
             self._start_cores(directory, cleanup)
             if not self._wait_ready():
                 print(f"{settings.name} stopped before it was ready", flush=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from p4reduce_common.logs import LogFormat
 
+from p4reduce_switch.cores.directory import socket_path
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress
 from p4reduce_switch.ports.core import Core
 from p4reduce_switch.ports.place import PortSpec
@@ -55,7 +56,7 @@ def settings_of(
     return replace(
         whole,
         name=f"{whole.name} core {core.number}",
-        address=GrpcAddress(path=directory / f"core{core.number}.sock"),
+        address=GrpcAddress(path=socket_path(directory, core.number)),
         ports=ports_of(whole, core.number),
         device_id=whole.device_id + core.number,
         tls=None,

@@ -235,16 +235,19 @@ def running(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byte
             process.wait()
 
 
-@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
+@pytest.fixture(params=["embedded", "two cores", pytest.param("bmv2", marks=pytest.mark.bmv2)])
 def switch_with_tls(request: pytest.FixtureRequest, ours: Path, tmp_path: Path) -> Iterator[str]:
     """The P4Runtime address of a switch that speaks TLS."""
     server = files(ours, "server")
-    if request.param == "embedded":
+    if request.param != "bmv2":
         ready = tmp_path / "ready"
         command = [sys.executable, "-c", "from p4reduce_switch.cli import main; main()"]
         command += ["--grpc-addr", "127.0.0.1:0", "--ready-file", str(ready)]
         command += [f"--tls-cert={server.cert}", f"--tls-key={server.key}"]
-        with running([*command, f"--tls-ca={server.ca}"], tmp_path / "log"):
+        command += [f"--tls-ca={server.ca}"]
+        if request.param == "two cores":
+            command += ["--cores", "2"]
+        with running(command, tmp_path / "log"):
             eventually(ready.exists, "the switch is up")
             yield json.loads(ready.read_text())["grpc_addr"]
         return

@@ -13,16 +13,21 @@ from launched import Launched
 ONE = ["--ranks", "2"]
 TREE = ["--tree", "2x1"]
 TWO = ["--ranks", "2", "--switches", "2"]
+CORES = ["--ranks", "2", "--cores", "2"]
 KILLED = {
-    "restart-switch": ("the switch", "the root switch", "switch a"),
-    "restart-controller": ("the controller", "the controller", "the controller of switch a"),
+    "restart-switch": ("the switch", "the root switch", "switch a", "the switch"),
+    "restart-controller": (
+        *("the controller", "the controller", "the controller of switch a", "the controller"),
+    ),
 }
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("fault", KILLED)
-@pytest.mark.parametrize("where", [ONE, TREE, TWO], ids=["one switch", "tree", "two"])
+@pytest.mark.parametrize(
+    "where", [ONE, TREE, TWO, CORES], ids=["one switch", "tree", "two", "two cores"]
+)
 def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
     tmp_path: Path, fault: str, where: list[str]
 ) -> None:
@@ -36,8 +41,8 @@ def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
     assert summary["identical_on_all_ranks"] is True
     assert 30 <= summary["fault"]["step"] < 90
     assert summary["fault"]["away_seconds"] > 0
-    which = [ONE, TREE, TWO].index(where)
-    assert summary["switches"] == (1, 3, 2)[which]
+    which = [ONE, TREE, TWO, CORES].index(where)
+    assert summary["switches"] == (1, 3, 2, 2)[which]
     assert f"  {KILLED[fault][which]} was killed after" in run.output
     if fault == "restart-switch":
         assert summary["fault"]["recoveries"] >= 1

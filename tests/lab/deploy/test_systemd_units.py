@@ -200,7 +200,8 @@ def ranks(port: int, udp: int, *arguments: object) -> list[subprocess.Popen[str]
     ]
 
 
-def test_an_upgrade_of_the_controller_ends_no_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cores", [1, pytest.param(2, id="two cores")])
+def test_an_upgrade_of_the_controller_ends_no_job(tmp_path: Path, cores: int) -> None:
     """Two ranks sum, the controller is stopped and started again, and they sum on."""
     from p4reduce_lab.deploy.interface import free_udp_ports
 
@@ -212,9 +213,8 @@ def test_an_upgrade_of_the_controller_ends_no_job(tmp_path: Path) -> None:
     with ExitStack() as ends:
         host = Host(tmp_path)
         ends.callback(host.close)
-        ends.enter_context(
-            host.running("switch", P4REDUCE_SWITCH_OPTIONS=f"--port=1-2=udp:127.0.0.1:{udp}")
-        )
+        ports = f"--port=1-2=udp:127.0.0.1:{udp} --cores={cores}"
+        ends.enter_context(host.running("switch", P4REDUCE_SWITCH_OPTIONS=ports))
         go = tmp_path / "go"
         with host.running("controller", **options):
             started = ranks(tcp, udp, 3, go)

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4rt_client import INSERT, PROGRAMS, BatchError, Builder, Client, config, exact
+from scapy.utils import rdpcap
+from switch_peer import Peer, ethernet
 
 SECONDS = 120.0
 COMPILED = Path(__file__).resolve().parents[3] / "p4src" / "compiled"
@@ -29,12 +32,13 @@ OTHER = "p4rt_features"
 class Cores:
     """A switch process with two cores."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, name: str = "") -> None:
         self.directory = directory
-        self._ready = directory / "ready"
-        self.log = directory / "log"
+        self._ready = directory / f"{name}ready"
+        self.log = directory / f"{name}log"
         command = [sys.executable, "-m", "p4reduce_switch", "--cores", "2"]
-        command += ["--grpc-addr", f"unix:{directory}/s.sock", "--ready-file", str(self._ready)]
+        command += ["--grpc-addr", f"unix:{directory}/{name}s.sock"]
+        command += ["--ready-file", str(self._ready)]
         with self.log.open("w") as log:
             self.popen = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
 
@@ -222,6 +226,57 @@ def test_no_core_outlives_the_switch(start: Any, tmp_path: Path, number: signal.
     switch.popen.send_signal(number)
     assert switch.finish() == (0 if number is signal.SIGINT else -number)
     wait_for(lambda: not any(map(is_alive, pids)))
+
+
+def test_the_next_switch_removes_what_a_killed_one_has_left(start: Any, tmp_path: Path) -> None:
+    killed = start(*port(tmp_path))
+    cores = [core["pid"] for core in killed.wait_ready()["cores"]]
+    killed.popen.kill()
+    killed.finish()
+    wait_for(lambda: not any(map(is_alive, cores)))
+    [left] = killed.directory.glob("cores-*")
+    assert {path.name for path in left.iterdir()} == {"core0.sock", "core1.sock"}
+    # Not what somebody else has there, be it called alike.
+    mine = killed.directory / "cores-12345678"
+    mine.mkdir()
+    (mine / "core0.sock").write_text("no socket")
+    with another(killed, *port(tmp_path)) as switch:
+        own = set(switch.directory.glob("cores-*"))
+        assert left not in own
+        assert len(own) == 2
+        with another(killed, "--port", "2=udp:127.0.0.1:0", number=2):
+            assert set(switch.directory.glob("cores-*")) > own, "one that runs was taken for left"
+    assert list(switch.directory.glob("cores-*")) == [mine]
+
+
+@contextmanager
+def another(other: Cores, *arguments: str, number: int = 1) -> Iterator[Cores]:
+    """Another switch, with its files in the same directory; stopped in the end."""
+    switch = Cores(other.directory, *arguments, name=f"next{number}")
+    try:
+        switch.wait_ready()
+        yield switch
+        assert switch.stop() == 0
+    finally:
+        if switch.popen.poll() is None:
+            switch.popen.kill()
+            switch.popen.wait()
+
+
+def test_each_core_captures_its_own_frames(start: Any, tmp_path: Path) -> None:
+    captures = tmp_path / "captures"
+    switch = start(*port(tmp_path), "--pcap", str(captures))
+    switch.wait_ready()
+    for core, name in enumerate(("p1.sock", "p1.sock.core1")):
+        with closing(Peer(tmp_path / name)) as peer:
+            for number in range(core + 1):
+                peer.send(ethernet(bytes([core, number]) * 30))
+    # A core takes what was sent before it ends.
+    assert switch.stop() == 0
+    for core in range(2):
+        [file] = (captures / f"core{core}").glob("*.pcap")
+        frames = [bytes(packet)[14:16] for packet in rdpcap(str(file))]
+        assert frames == [bytes([core, number]) for number in range(core + 1)]
 
 
 def test_a_core_that_cannot_start_ends_the_switch(start: Any, tmp_path: Path) -> None:

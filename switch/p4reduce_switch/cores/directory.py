@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directory of the cores' P4Runtime sockets, which is there as long as the switch runs.
+
+A switch that is killed leaves its directory behind, so the next one in the same place removes it. Who
+uses a directory holds a lock on it (`flock`), which ends with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["socket_directory", "socket_path"]
+
+_PREFIX = "cores-"
+_NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes it
+_SOCKET = re.compile(r"core\d+\.sock")
+
+
+def socket_path(directory: Path, core: int) -> Path:
+    """Return where a core serves P4Runtime."""
+    return directory / f"core{core}.sock"
+
+
+@contextlib.contextmanager
+def socket_directory(beside: Path | None) -> Iterator[Path]:
+    """A directory that only this user can open, removed in the end with the sockets in it.
+
+    Args:
+        beside: where it is made; None: where temporary files are.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    place = Path(tempfile.gettempdir()) if beside is None else beside
+    _remove_left(place)
+    path, lock = _make(place)
+    try:
+        yield path
+    finally:
+        _remove(path)
+        os.close(lock)
+
+
+def _make(place: Path) -> tuple[Path, int]:
+    """Make a directory and lock it; returns the lock's descriptor as well."""
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    # Nobody takes it for left behind, as long as it is empty.
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return path, lock
+
+
+def _remove_left(place: Path) -> None:
+    """Remove what killed switches of this user have left."""
+    with contextlib.suppress(OSError):  # whoever may not list it can remove nothing either
+        for path in place.iterdir():
+            if _NAME.fullmatch(path.name):
+                with contextlib.suppress(OSError):  # somebody else's, in use, or gone
+                    _remove_if_left(path)
+
+
+def _remove_if_left(path: Path) -> None:
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(lock).st_uid != os.geteuid():
+            return
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = list(path.iterdir())
+        if found and all(map(_is_socket, found)):
+            _remove(path)
+    finally:
+        os.close(lock)
+
+
+def _is_socket(path: Path) -> bool:
+    return bool(_SOCKET.fullmatch(path.name)) and stat.S_ISSOCK(path.lstat().st_mode)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        for socket in path.iterdir():
+            socket.unlink()
+        path.rmdir()
