@@ -398,6 +398,27 @@ def test_a_peer_that_leaves_in_the_turn_in_which_it_is_sent_to(switch: Switch) -
     assert again.receive() == ethernet(b"w next")
 
 
+def test_a_peer_that_leaves_while_its_own_frames_are_worked_on(switch: Switch) -> None:
+    """The loop finds out as it sends to it, and the rest of its batch is in its link's memory."""
+    other = switch.plug(2)
+    leaving = LinkTransport(switch.directory / "p1.sock", Kind.SHARED)
+    eventually(lambda: switch.dataplane.ports[1].is_up, "port 1 up")
+    before = switch.counts("port 1")["rx_frames"]
+
+    def at_once() -> None:  # in the loop's thread
+        for _ in range(40):
+            other.send(ethernet(b"w for the one that leaves"))
+        assert leaving.link.send([ethernet(b"m" + bytes(900))] * 64) == 64
+        leaving.close()
+
+    switch.dataplane.run(at_once)
+    eventually(lambda: not switch.dataplane.ports[1].is_up, "port 1 down")
+    assert switch.counts("port 1")["rx_frames"] - before == 64
+    again = switch.plug(1)
+    other.send(ethernet(b"w next"))
+    assert again.receive() == ethernet(b"w next")
+
+
 def test_stop_while_frames_flow(tmp_path: Path) -> None:
     for turn in range(5):
         directory = tmp_path / str(turn)

@@ -11,6 +11,9 @@
  * tag; and no power of two, so that the headers of many frames do not share one set of a cache. */
 #define P4R_ROW_BYTES 2112
 
+/* In front of a frame in a row, so that what follows Ethernet is aligned. */
+#define P4R_ROW_PAD 2
+
 struct p4r_frame {
     const uint8_t *bytes;
     uint32_t length;

@@ -168,6 +168,24 @@ int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, s
     return count;
 }
 
+int p4r_link_peek(struct p4r_link *link, struct p4r_frame *frames, int most)
+{
+    if (link->kind != P4R_LINK_SHARED)
+        return p4r_link_receive(link, frames, most);
+    if (link->broken)
+        return -link->broken;
+    const int count = p4r_shared_peek(link, frames, most);
+    link->peeked = count > 0 ? count : 0;
+    return count < 0 ? count : sift(link, frames, count);
+}
+
+void p4r_link_done(struct p4r_link *link)
+{
+    if (link->peeked > 0)
+        p4r_link_drop(link, link->peeked);
+    link->peeked = 0;
+}
+
 int p4r_link_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
                   int64_t *lengths, const uint8_t **frames, int most)
 {

@@ -150,6 +150,26 @@ int p4r_link_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t ro
                   int64_t *lengths, const uint8_t **frames, int most);
 void p4r_link_drop(struct p4r_link *link, int count);
 
+/* As p4r_link_receive, but frames of a SHARED link stay in memory that the peer can write to: each is
+ * copied by p4r_link_fetch before anybody looks at it. p4r_link_done has to follow, before the next
+ * call, for the peer to have the memory back. */
+int p4r_link_peek(struct p4r_link *link, struct p4r_frame *frames, int most);
+void p4r_link_done(struct p4r_link *link);
+
+/* Copies a frame of p4r_link_peek into a row. */
+static inline struct p4r_frame p4r_link_fetch(struct p4r_frame frame, uint8_t *row)
+{
+    __builtin_memcpy(row, frame.bytes, frame.length);
+    return (struct p4r_frame){row, frame.length};
+}
+
+/* A hint that this comes soon: another core has written the frame. */
+static inline void p4r_link_will_fetch(struct p4r_frame frame)
+{
+    for (uint32_t at = 0; at < frame.length; at += 64)
+        __builtin_prefetch(frame.bytes + at, 0, 3);
+}
+
 /* Sends the first frames, as many as there is room for, and returns their number; the bytes are
  * free again. The others have to be sent again when p4r_link_fd tells. Frames of bad length (0,
  * or above P4R_LINK_MAX_FRAME) are counted and left out. Errors as above. */

@@ -37,6 +37,7 @@ struct p4r_link {
     int wants_room;  /* SHARED: frames wait that the last send did not take */
     int has_gone;    /* SHARED: the peer hung up, and `left` frames are still to be taken */
     int left;
+    int peeked;           /* SHARED: frames that p4r_link_peek has shown */
     unsigned turns;       /* SHARED: calls of receive */
     int most_per_message; /* BATCH: lowered where the socket's buffer is small */
     size_t memory_bytes;  /* SHARED */
@@ -63,6 +64,7 @@ int p4r_shared_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t r
                        int64_t *lengths, int most);
 int p4r_shared_look(struct p4r_link *, uint8_t *rows, size_t stride, size_t room, size_t head,
                     int64_t *lengths, const uint8_t **frames, int most);
+int p4r_shared_peek(struct p4r_link *, struct p4r_frame *, int most);
 int p4r_shared_send(struct p4r_link *, const struct p4r_frame *, int count);
 int p4r_shared_put(struct p4r_link *, const uint8_t *bytes, uint32_t length);
 int p4r_shared_tell(struct p4r_link *);

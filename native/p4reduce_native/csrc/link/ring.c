@@ -84,6 +84,16 @@ void p4r_ring_look(const struct p4r_ring *ring, uint8_t *rows, size_t stride, si
     }
 }
 
+void p4r_ring_peek(const struct p4r_ring *ring, struct p4r_frame *frames, size_t room, int count)
+{
+    for (int i = 0; i < count; i++)
+        __builtin_prefetch(slot_at(ring, ring->own + (uint32_t)i), 0, 3);
+    for (int i = 0; i < count; i++) {
+        const uint8_t *slot = slot_at(ring, ring->own + (uint32_t)i);
+        frames[i] = (struct p4r_frame){slot + P4R_SLOT_HEAD, (uint32_t)length_in(slot, room)};
+    }
+}
+
 void p4r_ring_drop(struct p4r_ring *ring, int count)
 {
     ring->own += (uint32_t)count;

@@ -63,6 +63,9 @@ void p4r_ring_look(const struct p4r_ring *, uint8_t *rows, size_t stride, size_t
                    int64_t *lengths, const uint8_t **frames, int count);
 void p4r_ring_drop(struct p4r_ring *, int count);
 
+/* Where the next `count` frames lie, at most what is ready, and their lengths as of `take`. */
+void p4r_ring_peek(const struct p4r_ring *, struct p4r_frame *frames, size_t room, int count);
+
 /* The same in steps: fill the next slot, which there has to be room for; tell of all that have been
  * filled. */
 void p4r_ring_write(struct p4r_ring *, const uint8_t *bytes, uint32_t length);

@@ -161,6 +161,15 @@ int p4r_shared_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t 
     return count;
 }
 
+int p4r_shared_peek(struct p4r_link *link, struct p4r_frame *frames, int most)
+{
+    const int count = count_of(link, most);
+
+    if (count > 0)
+        p4r_ring_peek(&link->in, frames, P4R_ROW_ROOM, count);
+    return count;
+}
+
 void p4r_link_drop(struct p4r_link *link, int count)
 {
     if (link->kind != P4R_LINK_SHARED)

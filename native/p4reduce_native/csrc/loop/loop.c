@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 enum {
     PORTS = 512, /* 9 bits in v1model */
     EVENTS = 64, /* of one turn */
+    AHEAD = 2,   /* frames that are asked for while one is worked on */
     UNSEEN = 8,  /* frames that leave an egress queue before the port must have shown its room */
     NS_PER_MS = 1000000,
 };
@@ -41,6 +43,7 @@ struct p4r_loop {
     struct epoll_event ready[EVENTS]; /* for Python */
     struct p4r_port *ports[PORTS];
     struct p4r_messages messages;
+    _Alignas(64) uint8_t row[P4R_ROW_PAD + P4R_ROW_BYTES]; /* of the frame that is worked on */
 };
 
 /* -- A frame's way -------------------------------------------------------------------------------*/
@@ -77,20 +80,38 @@ static void release(struct p4r_loop *loop)
     loop->next_release_ns = loop->release(loop->program, loop->now_ns, emit, loop, has_room);
 }
 
+static void run(struct p4r_loop *loop, uint32_t port, struct p4r_frame frame)
+{
+    loop->process(loop->program, port, frame.bytes, frame.length, loop->now_ns, emit, loop);
+    if (loop->release != NULL)
+        release(loop);
+}
+
 static void process(struct p4r_loop *loop, uint32_t port, const struct p4r_frame *frames, int count)
 {
     if (loop->process != NULL) {
         loop->now_ns = p4r_now_ns();
-        for (int i = 0; i < count; i++) {
-            loop->process(loop->program, port, frames[i].bytes, frames[i].length, loop->now_ns,
-                          emit, loop);
-            if (loop->release != NULL)
-                release(loop);
-        }
+        for (int i = 0; i < count; i++)
+            run(loop, port, frames[i]);
     } else if (loop->callback != NULL) {
         loop->callback(port, frames, count);
     } else {
         loop->stats.no_pipeline += (uint64_t)count;
+    }
+}
+
+/* Frames in memory that another core has written: while the program runs with one, those behind it
+ * are on their way. */
+static void process_one_by_one(struct p4r_loop *loop, uint32_t port, const struct p4r_frame *frames,
+                               int count)
+{
+    loop->now_ns = p4r_now_ns();
+    for (int i = 0; i < AHEAD && i < count; i++)
+        p4r_link_will_fetch(frames[i]);
+    for (int i = 0; i < count; i++) {
+        if (i + AHEAD < count)
+            p4r_link_will_fetch(frames[i + AHEAD]);
+        run(loop, port, p4r_link_fetch(frames[i], loop->row + P4R_ROW_PAD));
     }
 }
 
@@ -105,10 +126,14 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
     }
     if (port->fd < 0)
         return;
-    const int count = p4r_port_receive(port, &loop->messages, frames);
+    int one_by_one = loop->process != NULL;
+    const int count = p4r_port_receive(port, &loop->messages, frames, &one_by_one);
     *(port->kind->is_interface ? &loop->taken : &loop->taken_elsewhere) += (uint32_t)count;
-    if (count > 0)
+    if (count > 0 && one_by_one)
+        process_one_by_one(loop, port->number, frames, count);
+    else if (count > 0)
         process(loop, port->number, frames, count);
+    p4r_port_done(port, one_by_one);
     p4r_port_watch(port);
 }
 
@@ -317,9 +342,10 @@ void p4r_loop_has_news(struct p4r_loop *loop) { loop->reasons |= P4R_LOOP_NEWS; 
 
 struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port)
 {
-    struct p4r_loop *loop = calloc(1, sizeof *loop);
+    struct p4r_loop *loop = aligned_alloc(_Alignof(struct p4r_loop), sizeof *loop);
     if (loop == NULL)
         return NULL;
+    memset(loop, 0, sizeof *loop);
     loop->wake_fd = wake_fd;
     loop->cpu_port = cpu_port;
     p4r_pace_init(&loop->pace);

@@ -108,7 +108,10 @@ void p4r_port_tell(struct p4r_port *port, enum p4r_port_news news, int error)
 
 static void fail(struct p4r_port *port, int error)
 {
-    if (port->kind->ends_by_error) {
+    if (port->is_served) {
+        port->failed = error;
+        port->blocked = 1; /* what else comes up to then waits, and is dropped */
+    } else if (port->kind->ends_by_error) {
         p4r_port_detach(port);
         p4r_port_tell(port, P4R_NEWS_DOWN, error);
     } else {
@@ -137,9 +140,13 @@ static int sort_out(struct p4r_port *port, struct p4r_frame *frames, int count)
     return kept;
 }
 
-int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames)
+int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames,
+                     int *one_by_one)
 {
-    int count = port->kind->receive(port, messages, frames);
+    /* A capture has what the program gets, so it takes copies. */
+    *one_by_one = *one_by_one && port->kind->peek != NULL && port->capture == NULL;
+    int count =
+        *one_by_one ? port->kind->peek(port, frames) : port->kind->receive(port, messages, frames);
     if (count < 0) {
         if (port->kind->ends_by_error)
             fail(port, -count);
@@ -147,11 +154,24 @@ int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struc
             p4r_port_tell(port, P4R_NEWS_ERROR, -count);
         return 0;
     }
+    port->is_served = 1;
     count = sort_out(port, frames, count);
     if (port->capture != NULL)
         for (int i = 0; i < count; i++)
             p4r_capture_write(port->capture, frames[i].bytes, frames[i].length);
     return count;
+}
+
+void p4r_port_done(struct p4r_port *port, int one_by_one)
+{
+    if (!port->is_served)
+        return;
+    port->is_served = 0;
+    if (one_by_one)
+        port->kind->done(port);
+    if (port->failed != 0)
+        fail(port, port->failed);
+    port->failed = 0;
 }
 
 void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length)
@@ -198,6 +218,8 @@ void p4r_port_flush(struct p4r_port *port)
         if (error != 0)
             fail(port, -error);
     }
+    if (port->failed != 0)
+        return;
     while (port->fd >= 0 && port->queue.count > 0) {
         const int count = p4r_queue_peek(&port->queue, frames, P4R_BATCH);
         const int sent = port->kind->send(port, frames, count);
@@ -214,6 +236,8 @@ void p4r_port_flush(struct p4r_port *port)
             continue;
         } else {
             fail(port, -sent); /* an interface's trouble is told when a receive hears of it */
+            if (port->failed != 0)
+                return;
         }
     }
     port->blocked = 0;

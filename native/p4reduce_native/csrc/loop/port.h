@@ -24,6 +24,10 @@ struct p4r_port_kind {
     /* Up to P4R_BATCH frames, which stay until the next receive of any port. Returns how many, or
      * minus an errno; -EPIPE: the peer has left, and nothing else will come. */
     int (*receive)(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames);
+    /* The same, but each frame has to be copied before anybody looks at it, by p4r_link_fetch; `done`
+     * has to follow. NULL: frames are in own memory in any case. */
+    int (*peek)(struct p4r_port *port, struct p4r_frame *frames);
+    void (*done)(struct p4r_port *port);
     /* Sends the first frames. Returns how many; 0 or minus an errno: what became of the first. */
     int (*send)(struct p4r_port *port, const struct p4r_frame *frames, int count);
     /* Whether there was room for a frame right away, without any copy here; NULL: there never is.
@@ -65,6 +69,8 @@ struct p4r_port {
     uint32_t put_count;    /* frames that the peer has not been told of */
     int blocked;           /* the socket is full: epoll tells when it has room */
     int is_dirty;          /* in the loop's list of ports that have frames to send */
+    int is_served;         /* its frames are in use: it cannot be detached now */
+    int failed;            /* an errno, by which it is detached after that */
     struct p4r_port *next_dirty;
     enum p4r_port_news news;
     int news_errno;
@@ -88,9 +94,12 @@ int p4r_port_attach(struct p4r_port *port, int fd);
 int p4r_port_attach_link(struct p4r_port *port, struct p4r_link *link);
 void p4r_port_detach(struct p4r_port *port);
 
-/* Takes in up to one batch, drops what has no allowed length, and counts. Returns how many. */
-int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages,
-                     struct p4r_frame *frames);
+/* Takes in up to one batch, drops what has no allowed length, and counts. Returns how many. They are in
+ * use until p4r_port_done. With `one_by_one` the caller copies each as of p4r_link_fetch, if this sets
+ * it to 1. */
+int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames,
+                     int *one_by_one);
+void p4r_port_done(struct p4r_port *port, int one_by_one);
 
 /* Copies a frame, to be sent by the next flush at the latest; or drops and counts it. */
 void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length);

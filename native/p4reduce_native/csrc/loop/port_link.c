@@ -40,16 +40,32 @@ static void detach(struct p4r_port *port)
     port->link = NULL;
 }
 
+/* Notes what a link has counted since. */
+static void count_lengths(struct p4r_port *port, struct p4r_link_counts before)
+{
+    const struct p4r_link_counts *now = p4r_link_counts(port->link);
+    port->stats.rx_too_short += now->rx_too_short - before.rx_too_short;
+    port->stats.rx_too_long += now->rx_too_long - before.rx_too_long;
+}
+
 static int take_in(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames)
 {
     (void)messages; /* a link has its own memory */
-    const struct p4r_link_counts *counts = p4r_link_counts(port->link);
-    const uint64_t too_short = counts->rx_too_short, too_long = counts->rx_too_long;
+    const struct p4r_link_counts before = *p4r_link_counts(port->link);
     const int count = p4r_link_receive(port->link, frames, P4R_BATCH);
-    port->stats.rx_too_short += counts->rx_too_short - too_short;
-    port->stats.rx_too_long += counts->rx_too_long - too_long;
+    count_lengths(port, before);
     return count;
 }
+
+static int peek(struct p4r_port *port, struct p4r_frame *frames)
+{
+    const struct p4r_link_counts before = *p4r_link_counts(port->link);
+    const int count = p4r_link_peek(port->link, frames, P4R_BATCH);
+    count_lengths(port, before);
+    return count;
+}
+
+static void done(struct p4r_port *port) { p4r_link_done(port->link); }
 
 static int send_out(struct p4r_port *port, const struct p4r_frame *frames, int count)
 {
@@ -102,6 +118,8 @@ const struct p4r_port_kind p4r_unix_port = {
     .attach = attach,
     .detach = detach,
     .receive = take_in,
+    .peek = peek,
+    .done = done,
     .send = send_out,
     .put = put,
     .tell = tell,

@@ -29,6 +29,31 @@ static uint8_t *find(const struct p4r_blocks *blocks, int64_t block, uint64_t bl
     return *bytes ? piece->base + (uint64_t)inner * block_bytes : NULL;
 }
 
+/* A block's first lines; the processor goes on by itself with what lies behind them. */
+enum { LINE = 64, HINTED = 16 * LINE };
+
+void p4r_block_will_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                           int64_t block)
+{
+    uint64_t bytes = 0;
+    const uint8_t *numbers =
+        find(source, block, (uint64_t)p4r_lanes(codec) * p4r_number_bytes(codec), &bytes);
+
+    for (uint64_t at = 0; numbers && at < bytes && at < HINTED; at += LINE)
+        __builtin_prefetch(numbers + at, 0, 3);
+}
+
+void p4r_block_will_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
+                           int64_t block)
+{
+    uint64_t bytes = 0;
+    const uint8_t *numbers =
+        find(target, block, (uint64_t)p4r_lanes(codec) * p4r_number_bytes(codec), &bytes);
+
+    for (uint64_t at = 0; numbers && at < bytes && at < HINTED; at += LINE)
+        __builtin_prefetch(numbers + at, 1, 3);
+}
+
 void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source, int64_t block,
                       int64_t number, uint8_t exponent, uint8_t *payload)
 {

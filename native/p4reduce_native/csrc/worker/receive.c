@@ -214,6 +214,18 @@ static void read_visited(struct p4r_slots *slots, const struct p4r_stream *strea
     }
 }
 
+enum { AHEAD = 2 }; /* blocks, in the time of which memory is there */
+
+/* What a slot will send next is asked for while others are quantised. */
+static void will_send(const struct p4r_slots *slots, uint32_t at)
+{
+    const struct p4r_stream *stream = slots->streams[slots->completed[at]];
+    uint32_t next = slots->next[2 * at];
+
+    if (next == slots->announced[slots->completed[at]] && stream->reads)
+        p4r_block_will_encode(&stream->codec, &stream->source, next);
+}
+
 /* Go on after rounds that are complete. */
 static void complete(struct p4r_slots *slots, uint32_t count, double now)
 {
@@ -228,7 +240,11 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
     int64_t rounds = p4r_timers_completed(slots, count, now, &troubled);
 
     p4r_window_completed(slots, rounds, troubled);
+    for (uint32_t i = 0; i < count && i < AHEAD; i++)
+        will_send(slots, i);
     for (uint32_t i = 0; i < count; i++) {
+        if (i + AHEAD < count)
+            will_send(slots, i + AHEAD);
         uint32_t slot = (uint32_t)slots->completed[i], next = slots->next[2 * i];
         const struct p4r_stream *stream = slots->streams[slot];
         int goes_on = 1;
@@ -343,11 +359,19 @@ static void take(struct batch *batch, const uint8_t *frame, const uint8_t *lanes
     }
 }
 
-/* A frame that another core has written is asked for while the one before it is read. */
-static void will_read(const uint8_t *frame)
+/* A frame that another core has written is asked for while those before it are read, and so is where
+ * its numbers go. */
+static void will_take(const struct p4r_slots *slots, const uint8_t *row, const uint8_t *frame)
 {
+    uint32_t slot = p4r_get_slot(row);
+
     for (int at = P4R_EMPTY_FRAME; at < P4R_WHOLE_FRAME; at += 64)
         __builtin_prefetch(frame + at, 0, 3);
+    if (slot >= slots->slots || slots->expected[slot] == P4R_IDLE || slots->block[slot] < 0)
+        return;
+    const struct p4r_stream *stream = slots->streams[slot];
+    if (stream->writes)
+        p4r_block_will_decode(&stream->codec, &stream->target, slots->block[slot]);
 }
 
 void p4r_receive(struct p4r_slots *slots, uint8_t *rows, const int64_t *lengths, uint32_t count,
@@ -360,11 +384,14 @@ void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, const int64_t *len
                       const uint8_t *const *frames, uint32_t count, double now)
 {
     struct batch batch = {.slots = slots, .now = now, .quiet = p4r_quiet(slots, now)};
+    const uint8_t *first = rows + P4R_BUFFER_PAD;
 
+    for (uint32_t i = 0; frames && i < count && i < AHEAD; i++)
+        will_take(slots, first + (uint64_t)i * P4R_BUFFER_STRIDE, frames[i]);
     for (uint32_t i = 0; i < count && !slots->trouble; i++) {
-        const uint8_t *frame = rows + (uint64_t)i * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
-        if (frames && i + 1 < count)
-            will_read(frames[i + 1]);
+        const uint8_t *frame = first + (uint64_t)i * P4R_BUFFER_STRIDE;
+        if (frames && i + AHEAD < count)
+            will_take(slots, frame + AHEAD * P4R_BUFFER_STRIDE, frames[i + AHEAD]);
         take(&batch, frame, (frames ? frames[i] : frame) + P4R_PAYLOAD_OFFSET, lengths[i]);
     }
     put_visited(&batch);

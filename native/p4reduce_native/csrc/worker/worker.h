@@ -102,6 +102,12 @@ enum p4r_part { P4R_FIRST = 1, P4R_SECOND = 2, P4R_WHOLE = 3 };
 void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source, int64_t block,
                       int64_t number, uint8_t exponent, uint8_t *payload);
 
+/* Hints that a block will be read, or written, soon: a tensor is mostly in no core's cache. */
+void p4r_block_will_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                           int64_t block);
+void p4r_block_will_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
+                           int64_t block);
+
 /* Write sums, or a half of them, into a block. */
 void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
                       uint8_t exponent, const uint8_t *lanes, uint32_t part);
