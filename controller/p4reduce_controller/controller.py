@@ -77,7 +77,14 @@ EVENT_LEVELS = {
 
 
 class NotReadyInTimeError(Exception):
-    """Not all ranks were there in time; the message names those that were not."""
+    """Not all ranks were there in time; the message names those that were not.
+
+    `missing`: their numbers.
+    """
+
+    def __init__(self, message: str, missing: Iterable[int]) -> None:
+        super().__init__(message)
+        self.missing = tuple(missing)
 
 
 @dataclass(frozen=True)
@@ -401,7 +408,7 @@ class Controller:
             why = f"gave up after {timeout:g} s"
             missing = self.jobs.why_closed_for(job) or job.missing()
             raise NotReadyInTimeError(
-                f"job {job.name!r} is not ready after {timeout:g} s: {missing}"
+                f"job {job.name!r} is not ready after {timeout:g} s: {missing}", job.awaited()
             ) from None
         finally:
             self.jobs.end_waiting(member)
@@ -439,7 +446,8 @@ class Controller:
         except asyncio.TimeoutError:
             raise NotReadyInTimeError(
                 f"job {job.name!r} is not formed again after {timeout:g} s: "
-                f"{self._reforming.waits_for(reformation)}"
+                f"{self._reforming.waits_for(reformation)}",
+                [each.rank for each in reformation.awaited()],
             ) from None
         finally:
             self._reforming.withdraw(reformation, member)

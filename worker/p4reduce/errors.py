@@ -60,7 +60,7 @@ class P4ReduceTimeoutError(P4ReduceError, TimeoutError):
     """A wait came to its deadline.
 
     Attributes:
-        missing: ranks that the switch has not heard, as far as it said so.
+        missing: ranks that the switch or the controller has not heard, as far as they said so.
         slot: the slot that waits, or None.
         seconds: how long was waited.
     """

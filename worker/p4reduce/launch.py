@@ -11,6 +11,7 @@ controller, starts them again, and ends with the process that started it, howeve
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -31,6 +32,7 @@ __all__ = ["READY_TIMEOUT", "Network", "start"]
 READY_TIMEOUT = 120.0  # seconds; a network that cannot start says so at once
 _END_TIMEOUT = 20.0  # seconds
 _MODULE = "p4reduce_lab.deploy"
+_END = b"end\n"  # without it, the process that started a network was killed
 
 
 class Network:
@@ -71,8 +73,10 @@ class Network:
     def close(self) -> None:
         """End switch and controller. Another call has no effect."""
         process = self._process
-        if process.stdin is not None:
-            process.stdin.close()  # this is what it waits for
+        if process.stdin is not None and not process.stdin.closed:
+            with contextlib.suppress(OSError):  # it has ended already
+                os.write(process.stdin.fileno(), _END)
+            process.stdin.close()
         try:
             process.wait(_END_TIMEOUT)
         except subprocess.TimeoutExpired:

@@ -271,6 +271,14 @@ class Job:
         """The ranks in a state, in order."""
         return sorted(member.rank for member in self.members.values() if member.state is state)
 
+    def awaited(self) -> list[int]:
+        """Return the ranks that have not joined, or whose HELLO has not come.
+
+        Those that gave up in the meantime are none of them.
+        """
+        heard = self.members.keys() - set(self.ranks(MemberState.JOINED))
+        return sorted(set(range(self.world_size)) - heard - self.departed.keys())
+
     def missing(self) -> str:
         """Say what the job waits for, rank by rank."""
         gone = self.departed.keys() | self.members.keys()

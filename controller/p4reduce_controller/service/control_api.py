@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ANSWERED
+from p4reduce.control.client import ANSWERED, answered
 from p4reduce.control.control_pb2_grpc import ControlServicer
 
 from p4reduce_controller.controller import Controller, NotReadyInTimeError
@@ -95,7 +95,8 @@ def _answers(
             code = status_of(error)
             if code is None:
                 raise
-            await context.abort(code, str(error), ANSWERED)
+            missing = error.missing if isinstance(error, NotReadyInTimeError) else ()
+            await context.abort(code, str(error), answered(missing))
 
     return answer
 

@@ -42,7 +42,7 @@ def stay_up(settings: Settings, file: Path | None) -> None:
     def news(services: Services, what: str) -> None:
         print(what, flush=True)
 
-    def wait() -> bool:
+    def wait(services: Services) -> bool:
         time.sleep(_PAUSE)
         return False
 

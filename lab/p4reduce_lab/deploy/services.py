@@ -118,6 +118,11 @@ class Services:
         """End the controller, which ends the jobs, and then the switches."""
         self.processes.end()
 
+    def abandon(self) -> None:
+        """Kill the controller: it leaves its jobs to the next one, which has the same state."""
+        if self._controller is not None:
+            self.processes.kill(self._controller)
+
     def _ended(self, name: str, child: Child | None) -> str:
         """Say how a process ended. Raises LabError: it has been started often enough."""
         if child is None:

@@ -24,7 +24,7 @@ def serve(
     settings: Settings,
     ready: Callable[[Services], None],
     news: Callable[[Services, str], None],
-    wait: Callable[[], bool],
+    wait: Callable[[Services], bool],
 ) -> None:
     """Start a network, and keep it up until it is to end.
 
@@ -62,6 +62,6 @@ def serve(
         stack.callback(services.close)
         services.start()
         ready(services)
-        while not wait():
+        while not wait(services):
             for what in services.mend():
                 news(services, what)

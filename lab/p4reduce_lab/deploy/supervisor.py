@@ -3,7 +3,9 @@
 
 It reads what is asked for, one line of JSON, from its standard input, and writes what has become of
 it to its standard output, a line each: {"ready": …}, {"news": …}, {"refused": …} or {"failed": …}.
-The network ends when standard input does, when the process that started it has gone, or by SIGTERM.
+The network ends by a further line, when standard input ends, when the process that started it has
+gone, or by SIGTERM. A part of a network that ends without that line leaves its jobs to the part that
+an engine starts in its place.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def main() -> int:
         signal.signal(number, _interrupt)
     parent = os.getppid()
     try:
-        serve(Settings(**json.loads(_request())), _ready, _news, lambda: _is_over(parent))
+        serve(Settings(**json.loads(_request())), _ready, _news, lambda services: _is_over(services, parent))
     except ArgumentsError as error:
         _say({"refused": str(error)})
         return error.exit_code
@@ -51,10 +53,14 @@ def _request() -> bytes:
     return line
 
 
-def _is_over(parent: int) -> bool:
+def _is_over(services: Services, parent: int) -> bool:
     # A process forked from the parent may hold the other end of the pipe beyond the parent's end.
     readable, _, _ = select.select([0], [], [], _PAUSE)
-    return bool(readable) or os.getppid() != parent
+    if not readable and os.getppid() == parent:
+        return False
+    if services.settings.part and not (readable and os.read(0, 1)):
+        services.abandon()
+    return True
 
 
 def _ready(services: Services) -> None:

@@ -78,10 +78,12 @@ with p4reduce.init(timeout=60) as comm:
     how = sys.argv[1]
     if how == "die" and comm.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    while how != "once" and not os.path.exists(how):
+    going = how != "once"
+    while going:
         comm.allreduce(one)
-    if how != "once":
-        comm.allreduce(np.zeros(1))
+        # All ranks end after the same sum: the one in which rank 0 has seen the file.
+        seen = comm.rank == 0 and os.path.exists(how)
+        going = comm.allreduce(np.array([float(seen)]))[0] == 0
 """
 
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -48,7 +50,7 @@ def both(shared: str) -> tuple[launch.Network, launch.Network]:
     return switches, controller
 
 
-def test_each_part_can_be_started_again_while_ranks_sum(shared: str) -> None:
+def test_switches_are_started_again_while_ranks_sum(shared: str) -> None:
     switches, controller = both(shared)
     directory = Path(f"/tmp/p4reduce-{shared}")
     over = threading.Event()
@@ -65,10 +67,8 @@ def test_each_part_can_be_started_again_while_ranks_sum(shared: str) -> None:
     assert controller.pids.keys() == {"network", "controller"}
     assert directory.stat().st_mode & 0o777 == 0o700
     try:
-        with local_network.environment(controller.variables):
-            threads = [threading.Thread(target=rank_of, args=(rank,)) for rank in range(2)]
-            for thread in threads:
-                thread.start()
+        with local_network.environment(controller.variables), ThreadPoolExecutor() as pool:
+            ranks = [pool.submit(rank_of, rank) for rank in range(2)]
             try:
                 until(lambda: sums)
                 for pid in switches.pids.values():
@@ -77,20 +77,51 @@ def test_each_part_can_be_started_again_while_ranks_sum(shared: str) -> None:
                 before = len(sums)
                 switches = launch.start(2, part="switches", shared=shared)
                 until(lambda: len(sums) > before + 2)
-                controller.close()
-                again = launch.start(2, part="controller", shared=shared)
-                assert again.variables == controller.variables
-                controller = again
             finally:
                 over.set()
-                for thread in threads:
-                    thread.join(DEADLINE)
+                for rank in ranks:
+                    rank.result(DEADLINE)
     finally:
         switches.close()
         assert directory.exists()  # the controller has it still
         controller.close()
     assert all(one == [2.0] * 4 for one in sums)
     until(lambda: not directory.exists())
+
+
+HOLDER = """
+import sys, time
+from p4reduce import launch
+network = launch.start(2, part="controller", shared=sys.argv[1])
+print("up", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_job_outlives_the_process_that_held_the_controller(shared: str) -> None:
+    switches = launch.start(2, part="switches", shared=shared)
+    command = [sys.executable, "-c", HOLDER, shared]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder, switches:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"up\n"
+        ready = json.loads(Path(f"/tmp/p4reduce-{shared}/controller.ready").read_text())
+        variables = {**switches.variables, "P4REDUCE_CONTROLLER": ready["address"]}
+        with local_network.environment(variables), ThreadPoolExecutor() as pool:
+            begun, killed = threading.Barrier(3, timeout=DEADLINE), threading.Event()
+
+            def rank_of(rank: int) -> list[float]:
+                with p4reduce.init(rank, 2, job="held", timeout=DEADLINE) as comm:
+                    comm.allreduce(np.ones(4, np.float32))
+                    begun.wait()
+                    assert killed.wait(DEADLINE)
+                    return comm.allreduce(np.ones(4, np.float32)).tolist()
+
+            sums = [pool.submit(rank_of, rank) for rank in range(2)]
+            begun.wait()
+            holder.kill()
+            with launch.start(2, part="controller", shared=shared):
+                killed.set()
+                assert [one.result(DEADLINE) for one in sums] == [[2.0] * 4] * 2
 
 
 @pytest.mark.parametrize(

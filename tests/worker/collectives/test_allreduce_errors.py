@@ -358,8 +358,9 @@ def test_rank_and_world_size_are_checked(system: System, rank: int, world_size: 
 
 
 def test_missing_ranks_are_named_when_joining(system: System) -> None:
-    with pytest.raises(p4reduce.P4ReduceTimeoutError, match=r"rank.*1.*not joined"):
+    with pytest.raises(p4reduce.P4ReduceTimeoutError, match=r"rank.*1.*not joined") as caught:
         in_time(lambda timeout: system.init(0, 2, system.new_job(), timeout=timeout), 0.5)
+    assert caught.value.missing == (1,)
 
 
 def test_a_rank_can_join_again_after_that(system: System) -> None:

@@ -8,7 +8,7 @@ with ControlClient() as controller:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ _Reply = TypeVar("_Reply")
 
 # The controller marks its own errors with this; those without were made up by gRPC on this side.
 ANSWERED = (("p4reduce-answered", "1"),)
+_MISSING = "p4reduce-missing"
 # The job's token, for workers and for the command line.
 TOKEN_ENVIRONMENT = "P4REDUCE_TOKEN"
 _OPTIONS = [
@@ -34,12 +35,24 @@ _OPTIONS = [
 ]
 
 
-class ControlError(Exception):
-    """The controller refused a call; `code` says what kind of refusal, the message why."""
+def answered(missing: Iterable[int] = ()) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a controller's refusal; `missing`: the ranks that it waited for."""
+    ranks = ",".join(map(str, missing))
+    return (*ANSWERED, (_MISSING, ranks)) if ranks else ANSWERED
 
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+
+class ControlError(Exception):
+    """The controller refused a call; `code` says what kind of refusal, the message why.
+
+    `missing`: the ranks that it waited for in vain.
+    """
+
+    def __init__(
+        self, code: grpc.StatusCode, message: str, missing: tuple[int, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.missing = missing
 
 
 class ControllerUnreachableError(ControlError):
@@ -130,8 +143,9 @@ class ControlClient:
     def _translated(self, error: grpc.RpcError, timeout: float) -> ControlError:
         code, details = error.code(), error.details() or ""
         metadata: Any = error.trailing_metadata()  # grpc-stubs has its type wrong
-        if ANSWERED[0] in {(key, value) for key, value in metadata or ()}:
-            return ControlError(code, details)
+        if ANSWERED[0] in (pairs := [(key, value) for key, value in metadata or ()]):
+            ranks = dict(pairs).get(_MISSING, "")
+            return ControlError(code, details, tuple(map(int, ranks.split(",") if ranks else ())))
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             return ControllerUnreachableError(
                 code, f"the controller at {self.address} did not answer within {timeout:g} s"

@@ -67,7 +67,7 @@ def translated(error: ControlError, what: str) -> P4ReduceError:
     if error.code in _ADMISSION_CODES:
         return AdmissionError(text)
     if error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return P4ReduceTimeoutError(text)
+        return P4ReduceTimeoutError(text, missing=error.missing)
     if error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ABORTED):
         return JobEndedError(text)
     return ControllerUnreachableError(text)
