@@ -4,8 +4,8 @@
 It reads what is asked for, one line of JSON, from its standard input, and writes what has become of
 it to its standard output, a line each: {"ready": …}, {"news": …}, {"refused": …} or {"failed": …}.
 The network ends by a further line, when standard input ends, when the process that started it has
-gone, or by SIGTERM. A part of a network that ends without that line leaves its jobs to the part that
-an engine starts in its place.
+gone, or by SIGTERM. A part of a network that ends without that line leaves its jobs to the part
+that an engine starts in its place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def main() -> int:
         signal.signal(number, _interrupt)
     parent = os.getppid()
     try:
-        serve(Settings(**json.loads(_request())), _ready, _news, lambda services: _is_over(services, parent))
+        settings = Settings(**json.loads(_request()))
+        serve(settings, _ready, _news, lambda services: _is_over(services, parent))
     except ArgumentsError as error:
         _say({"refused": str(error)})
         return error.exit_code

@@ -47,9 +47,7 @@ class ControlError(Exception):
     `missing`: the ranks that it waited for in vain.
     """
 
-    def __init__(
-        self, code: grpc.StatusCode, message: str, missing: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, code: grpc.StatusCode, message: str, missing: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.missing = missing
