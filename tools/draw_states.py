@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce.session import recovery_states
+from p4reduce_controller.jobs import job_states
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "faults.md"
@@ -23,12 +24,12 @@ Table = Mapping[Any, Mapping[Any, Any]]  # states, events, states
 
 
 def mermaid(table: Table, start: Enum, everywhere: frozenset[Enum]) -> str:
-    """Return a state diagram, without the events that every state has.
+    """Return a state diagram, without some events.
 
     Args:
         table: from each state, by each event.
         start: the first state.
-        everywhere: these events.
+        everywhere: these events, which the page tells in words.
     """
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {start.name}"]
     states = dict.fromkeys([*table, *(to for moves in table.values() for to in moves.values())])
@@ -44,13 +45,16 @@ def mermaid(table: Table, start: Enum, everywhere: frozenset[Enum]) -> str:
 
 def drawings() -> dict[str, str]:
     """Return each drawing, by name."""
-    events = recovery_states.Event
+    events, job_events = recovery_states.Event, job_states.Event
     return {
+        "job": mermaid(
+            job_states.TRANSITIONS, job_states.Stage.GATHERING, frozenset({job_events.DELETED})
+        ),
         "recovery": mermaid(
             recovery_states.TRANSITIONS,
             recovery_states.State.HALTING,
             frozenset({events.FAILED, events.UNWANTED}),
-        )
+        ),
     }
 
 

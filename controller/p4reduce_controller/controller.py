@@ -12,15 +12,15 @@ import contextlib
 import logging
 import math
 import time
-import weakref
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 
-from p4reduce.control import control_pb2 as pb
 from p4reduce.wire.format import Hello, parse_hello
 
 from p4reduce_controller.events import Event, EventLog, RateLimit
-from p4reduce_controller.fabric.fabric import Fabric, RankCounts
+from p4reduce_controller.fabric.fabric import (
+    Fabric,
+)
 from p4reduce_controller.fabric.layout import lay_out
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import (
@@ -29,7 +29,9 @@ from p4reduce_controller.fabric.p4client import (
     WriteRefusedError,
 )
 from p4reduce_controller.fabric.probes import Probes
-from p4reduce_controller.fabric.schema import Counts, Row
+from p4reduce_controller.fabric.schema import (
+    Row,
+)
 from p4reduce_controller.fabric.slots import SlotState
 from p4reduce_controller.fabric.switch_link import BREAKS, LinkStatus
 from p4reduce_controller.fabric.switches import Switches, Taken
@@ -37,17 +39,15 @@ from p4reduce_controller.jobs import comparing, leases
 from p4reduce_controller.jobs.comparing import Called, Comparison
 from p4reduce_controller.jobs.job import (
     Attachment,
-    Cause,
     Job,
-    JobState,
     Member,
-    MemberState,
-    RefusedError,
     port_text,
 )
+from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.plan import plan
-from p4reduce_controller.jobs.reforming import Place, Reformation, Reforming
+from p4reduce_controller.jobs.reforming import Place, Reforming
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.jobs.tokens import operator_token
 from p4reduce_controller.settings import Settings
 from p4reduce_controller.storage.incarnation import Incarnations, Reserve
@@ -60,6 +60,7 @@ from p4reduce_controller.storage.job_table import (
 )
 from p4reduce_controller.storage.keeping import Keeper
 from p4reduce_controller.topology.switches import ONLY
+from p4reduce_controller.values.counts import Counts, RankCounts
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
 log = logging.getLogger(__name__)
@@ -106,17 +107,6 @@ class Controller:
         self._start = start
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._settled: weakref.WeakKeyDictionary[Job, asyncio.Event] = weakref.WeakKeyDictionary()
-        self._final_counts: weakref.WeakKeyDictionary[Job, dict[int, RankCounts]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._reformed: weakref.WeakKeyDictionary[Reformation, asyncio.Event] = (
-            weakref.WeakKeyDictionary()
-        )
-        # What each rank last said of itself.
-        self.worker_statistics: weakref.WeakKeyDictionary[Member, pb.WorkerStatistics] = (
-            weakref.WeakKeyDictionary()
-        )
         self._refusal_notes = RateLimit(
             HELLO_REFUSALS_LOGGED, HELLO_REFUSALS_LOGGED, time.monotonic
         )
@@ -132,23 +122,13 @@ class Controller:
             default_slots=settings.default_slots,
         )
         self.jobs.restore(start.jobs)
-        self._reforming = Reforming(self.jobs, self, self._reformation_settled)
+        self._reforming = Reforming(self.jobs, self)
         self._advancing = False
         self._switches = Switches(self, settings.topology, start.switches)
         self.probes = Probes(
             self, settings.topology, self._switches.packet_out, self._switches.is_there
         )
         self._keeper = Keeper(self._table, start.file.write)
-        self._installing: weakref.WeakKeyDictionary[Job, asyncio.Task[None]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._comparisons: weakref.WeakKeyDictionary[Job, tuple[Comparison, asyncio.Event]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._gone: weakref.WeakKeyDictionary[Job, tuple[list[int], list[int]]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._encoded: weakref.WeakKeyDictionary[Job, str] = weakref.WeakKeyDictionary()
 
     # -- Life --------------------------------------------------------------------------
 
@@ -231,11 +211,7 @@ class Controller:
                 for name, fabric in self._switches.fabrics.items()
             ]
         )
-        jobs = self.jobs.worth_keeping()
-        for job in jobs:
-            if job not in self._encoded:
-                self._encoded[job] = encode_job(job)
-        return assemble(header, [self._encoded[job] for job in jobs])
+        return assemble(header, map(_encoded, self.jobs.worth_keeping()))
 
     async def keep(self) -> None:
         """Wait until all is on disk that callers are going to be told. Raises RefusedError."""
@@ -317,7 +293,7 @@ class Controller:
         topology = self.settings.topology
         layouts = lay_out(job, topology, plan(job, topology))
         installation = self._switches.install(job.incarnation, layouts)
-        self._installing[job] = self._spawn(self._finish_configuring(job, installation))
+        job.installing = self._spawn(self._finish_configuring(job, installation))
 
     async def _finish_configuring(
         self, job: Job, installation: Coroutine[None, None, None]
@@ -345,13 +321,12 @@ class Controller:
 
     def settled(self, job: Job) -> None:
         """Wake those who wait for the job."""
-        self._settled_event(job).set()
+        job.settled.set()
 
     def changed(self, *jobs: Job) -> None:
         """Keep it, and look at what waits for a change, once the present one is complete."""
         for job in jobs:
-            self._encoded.pop(job, None)
-            self._gone.pop(job, None)
+            job.changed()
         self._keeper.changed()
         if not self._advancing:
             self._advancing = True
@@ -374,23 +349,17 @@ class Controller:
 
     def _stop_installing(self, job: Job) -> None:
         """Write nothing more of it; what was begun is done before what is asked for now."""
-        task = self._installing.pop(job, None)
-        if task is not None:
-            task.cancel()
+        if job.installing is not None:
+            job.installing.cancel()
+            job.installing = None
 
     async def _finish_removing(
         self, job: Job, removal: Coroutine[None, None, dict[int, RankCounts]]
     ) -> None:
-        self._final_counts[job] = await removal
+        job.final_counts = await removal
         self.jobs.release(job)
 
     # -- What the service asks for -----------------------------------------------------
-
-    def gone(self, job: Job) -> tuple[list[int], list[int]]:
-        """Return the ranks that left, and those that were lost."""
-        if job not in self._gone:  # asked for with each heartbeat of each rank
-            self._gone[job] = job.ranks(MemberState.LEFT), job.ranks(MemberState.LOST)
-        return self._gone[job]
 
     async def ready(self, job: Job, member: Member, timeout: float) -> None:
         """Wait until the job runs, for at most `timeout` seconds.
@@ -402,8 +371,7 @@ class Controller:
         why = "lost its connection to the controller while it waited"
         self.jobs.begin_waiting(member)
         try:
-            settled = self._settled_event(job)
-            await asyncio.wait_for(settled.wait(), min(timeout, LONGEST_WAIT))
+            await asyncio.wait_for(job.settled.wait(), min(timeout, LONGEST_WAIT))
         except asyncio.TimeoutError:
             why = f"gave up after {timeout:g} s"
             missing = self.jobs.why_closed_for(job) or job.missing()
@@ -439,9 +407,7 @@ class Controller:
         )
         self.changed()
         try:
-            if not reformation.settled:
-                settled = self._reformed.setdefault(reformation, asyncio.Event())
-                await asyncio.wait_for(settled.wait(), min(timeout, LONGEST_WAIT))
+            await asyncio.wait_for(reformation.settled.wait(), min(timeout, LONGEST_WAIT))
             return self._reforming.place(reformation, member)
         except asyncio.TimeoutError:
             raise NotReadyInTimeError(
@@ -456,31 +422,27 @@ class Controller:
         self, job: Job, member: Member, calls: Iterable[tuple[int, Called]]
     ) -> Comparison:
         """Return what the job's ranks called, as soon as all have told, or a short time is over."""
-        if job not in self._comparisons:
-            comparison = Comparison(self._loop.time() + comparing.WAIT)
-            self._comparisons[job] = comparison, asyncio.Event()
-        comparison, complete = self._comparisons[job]
+        if job.comparison is None:
+            job.comparison = Comparison(self._loop.time() + comparing.WAIT)
+        comparison = job.comparison
         comparison.add(member.rank, calls)
-        if comparison.complete(job):
-            complete.set()
+        if comparison.complete(each.rank for each in job.active):
+            comparison.told.set()
         left = max(comparison.ends - self._loop.time(), 0.0)
-        with comparison.asked_by(member), contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(complete.wait(), left)
+        with (
+            comparison.asked_by(member.rank, str(member)),
+            contextlib.suppress(asyncio.TimeoutError),
+        ):
+            await asyncio.wait_for(comparison.told.wait(), left)
         return comparison
-
-    def _reformation_settled(self, reformation: Reformation) -> None:
-        self._reformed[reformation].set()
-
-    def _settled_event(self, job: Job) -> asyncio.Event:
-        return self._settled.setdefault(job, asyncio.Event())
 
     async def statistics(self, job: Job) -> dict[int, RankCounts]:
         """Return what was counted for each rank, of a job that is over as it was at its end."""
-        if job not in self._final_counts:
+        if job.final_counts is None:
             counts = await self._switches.statistics(job.incarnation, job.shares)
             if counts:
                 return counts
-        return self._final_counts.get(job, {})
+        return job.final_counts or {}
 
     async def outcomes(self, switch: str) -> dict[Outcome, Counts]:
         """Return what became of every frame at a switch."""
@@ -527,6 +489,12 @@ class Controller:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("internal error", exc_info=task.exception())
+
+
+def _encoded(job: Job) -> str:
+    if job.encoded is None:
+        job.encoded = encode_job(job)
+    return job.encoded
 
 
 def _check_timeout(timeout: float) -> None:

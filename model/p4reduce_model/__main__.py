@@ -10,6 +10,7 @@ import sys
 from p4reduce_model.cases import LARGE, SMALL
 from p4reduce_model.explorer import Outcome, explore
 from p4reduce_model.faults import FAULTS as ON_ONE_SWITCH
+from p4reduce_model.job_lives import JOBS_LARGE, JOBS_SMALL, JobCase, explore_jobs
 from p4reduce_model.late import (
     LATE_FAULTS,
     LATE_LARGE,
@@ -23,12 +24,15 @@ from p4reduce_model.system import System
 from p4reduce_model.trace import describe
 from p4reduce_model.tree_faults import TREE_FAULTS
 
+MOST_JOB_STATES = 20_000
+
 FAULTS = [*ON_ONE_SWITCH, *TREE_FAULTS]
 
 _CASE_TITLES = (
     "| case | ranks | slots | jobs | calls | rounds | states | transitions | depth | runs | s | |"
 )
 _LATE_TITLES = "| case | ranks | sums | losses | states | transitions | depth | s | |"
+_JOB_TITLES = "| case | ranks | lives | states | events | depth | s | | transitions not taken |"
 _FAULT_TITLES = "| fault | broken invariant | steps | states | s |"
 
 
@@ -51,6 +55,11 @@ def main() -> None:
     if late:
         print()
         holds &= _explore_late(late, arguments.limit)
+    jobs = JOBS_SMALL if arguments.small else [*JOBS_SMALL, *JOBS_LARGE]
+    jobs = [case for case in jobs if arguments.case is None or arguments.case in case.name]
+    if jobs:
+        print()
+        holds &= _explore_jobs(jobs, min(arguments.limit, MOST_JOB_STATES))
     if arguments.case is None:
         print()
         holds &= _hunt_all()
@@ -84,6 +93,24 @@ def _explore_late(cases: list[LateCase], limit: int) -> bool:
         holds &= outcome.violation is None
         cells = [case.name, case.ranks, case.sums, case.deaths, f"{outcome.states:,}"]
         cells += [f"{outcome.transitions:,}", outcome.depth, f"{outcome.seconds:.1f}", result]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    return holds
+
+
+def _explore_jobs(cases: list[JobCase], limit: int) -> bool:
+    """Print a row for each case of the controller's jobs; return whether all hold."""
+    _print_titles(_JOB_TITLES)
+    holds = True
+    for case in cases:
+        lives = explore_jobs(case, limit)
+        result = "holds" if lives.complete else f"stopped at {lives.states:,} states"
+        if lives.violation is not None:
+            result = f"VIOLATED: {lives.violation.invariant}"
+            print("\n".join([*lives.trace, str(lives.violation)]), file=sys.stderr)
+        holds &= lives.violation is None
+        missing = sorted(f"{a.name} {event.name}" for a, event, _ in lives.missing)
+        cells = [case.name, case.ranks, case.lives, f"{lives.states:,}", f"{lives.steps:,}"]
+        cells += [lives.depth, f"{lives.seconds:.1f}", result, ", ".join(missing) or "none"]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     return holds
 

@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from p4reduce_controller.jobs.job import Attachment, Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.jobs.job import (
+    Attachment,
+    Job,
+    Member,
+)
+from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.leases import DESERTED
 from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.topology.switches import Topology, only_switch
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 

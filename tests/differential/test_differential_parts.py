@@ -25,7 +25,7 @@ from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import PacketIn
-from p4reduce_controller.fabric.schema import Counts
+from p4reduce_controller.values.counts import Counts
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 

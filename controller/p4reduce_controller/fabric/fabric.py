@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from p4reduce.wire.format import EMPTY_FRAME_BYTES, HALF_FRAME_BYTES, PAYLOAD_BYTES
+from p4reduce.wire.format import HALF_FRAME_BYTES
 
 from p4reduce_controller.fabric.compiled_program import Program
 from p4reduce_controller.fabric.layout import DELIVERIES, BaseEntries, Layout, station
@@ -22,26 +21,19 @@ from p4reduce_controller.fabric.p4client import (
     SwitchUnreachableError,
     WriteRefusedError,
 )
-from p4reduce_controller.fabric.schema import Counts, Entity, Op, Row, Update
+from p4reduce_controller.fabric.schema import (
+    Entity,
+    Op,
+    Row,
+    Update,
+)
 from p4reduce_controller.fabric.slots import SlotState, read_slots
 from p4reduce_controller.fabric.take_up import difference, named, read_all
+from p4reduce_controller.values.counts import Counts, RankCounts
 
 HALVES = DELIVERIES[1:]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RankCounts:
-    """What a rank sent that was admitted, and what was multicast to it."""
-
-    up: Counts
-    down: Counts
-
-    @property
-    def payload_up(self) -> int:
-        """How many frames came up with lanes; the counter knows only their lengths together."""
-        return (self.up.bytes - self.up.frames * EMPTY_FRAME_BYTES) // PAYLOAD_BYTES
 
 
 class PipelineLostError(SwitchError):

@@ -25,7 +25,6 @@ from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 from p4reduce_controller.fabric import switch_ports
 from p4reduce_controller.fabric.compiled_program import Program
 from p4reduce_controller.fabric.schema import (
-    Counts,
     Group,
     MeterRate,
     Op,
@@ -34,6 +33,7 @@ from p4reduce_controller.fabric.schema import (
     Update,
     decode,
 )
+from p4reduce_controller.values.counts import Counts
 
 log = logging.getLogger(__name__)
 

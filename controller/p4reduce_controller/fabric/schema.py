@@ -15,17 +15,11 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 from p4runtime_sh.context import Context, P4Type
 
+from p4reduce_controller.values.counts import Counts
+
 
 class SchemaError(ValueError):
     """The program has no such table, field, action or parameter, or no room for the value."""
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What a counter counted."""
-
-    frames: int
-    bytes: int
 
 
 @dataclass(frozen=True)

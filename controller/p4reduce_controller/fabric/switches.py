@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from p4reduce_controller.fabric.fabric import Fabric, RankCounts
+from p4reduce_controller.fabric.fabric import (
+    Fabric,
+)
 from p4reduce_controller.fabric.layout import Layout
 from p4reduce_controller.fabric.p4client import (
     PacketIn,
@@ -24,6 +26,7 @@ from p4reduce_controller.fabric.p4client import (
 )
 from p4reduce_controller.fabric.switch_link import Link
 from p4reduce_controller.topology.switches import Topology
+from p4reduce_controller.values.counts import RankCounts
 
 _T = TypeVar("_T")
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from p4reduce_controller.jobs.job import Cause, Job, Member, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.jobs.request_checks import printable
 
 WAIT = 2.0  # seconds from the first rank's word on; all are told of a mismatch at once
@@ -41,33 +42,34 @@ class Comparison:
 
     def __init__(self, ends: float) -> None:
         self.ends = ends
+        self.told = asyncio.Event()  # by all ranks that still take part
         self._calls: dict[int, dict[int, Called]] = {}
         self._asking: Counter[int] = Counter()
 
     @contextlib.contextmanager
-    def asked_by(self, member: Member) -> Iterator[None]:
-        """A call of a rank waits. Raises RefusedError if enough do already."""
-        if self._asking[member.rank] >= MOST_WAITS:
+    def asked_by(self, rank: int, who: str) -> Iterator[None]:
+        """A call of a rank waits. Raises RefusedError, which says `who`, if enough do already."""
+        if self._asking[rank] >= MOST_WAITS:
             raise RefusedError(
-                Cause.EXHAUSTED, f"{MOST_WAITS} calls of {member} wait already; one is enough"
+                Cause.EXHAUSTED, f"{MOST_WAITS} calls of {who} wait already; one is enough"
             )
-        self._asking[member.rank] += 1
+        self._asking[rank] += 1
         try:
             yield
         finally:
-            self._asking[member.rank] -= 1
+            self._asking[rank] -= 1
 
     def add(self, rank: int, calls: Iterable[tuple[int, Called]]) -> None:
         """A rank says its calls by their place in the job's order; the first time counts."""
         self._calls.setdefault(rank, dict(list(calls)[:MOST_CALLS]))
 
-    def silent(self, job: Job) -> list[int]:
-        """Return the ranks of the job that have told nothing."""
-        return sorted(job.members.keys() - self._calls.keys())
+    def silent(self, ranks: Iterable[int]) -> list[int]:
+        """Return those of the job's ranks that have told nothing."""
+        return sorted(set(ranks) - self._calls.keys())
 
-    def complete(self, job: Job) -> bool:
-        """Whether all ranks that still take part have told."""
-        return all(member.rank in self._calls for member in job.active)
+    def complete(self, ranks: Iterable[int]) -> bool:
+        """Whether all ranks have told, of those that still take part."""
+        return self._calls.keys() >= set(ranks)
 
     def callings(self) -> list[tuple[int, Called, list[int]]]:
         """Return what was called at the first place where ranks differ, and by which ones.

@@ -11,12 +11,11 @@ from p4reduce_controller.jobs.job import (
     REPLICA_IDS,
     REPLICAS_A_CHILD,
     SLOTS,
-    Cause,
     Job,
     Member,
-    RefusedError,
     Share,
 )
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.topology.switches import ONLY, Topology
 
 GROUPS_A_JOB = 2  # one for whole results, one for halves
@@ -57,7 +56,7 @@ class Holdings:
         self._suggested_ip = topology.meeting[0]
         # The low 16 bits of suggested IP addresses: no network, broadcast or switch address.
         own = {topology.meeting[0], *(switch.ip for switch in topology.switches.values())}
-        taken = {ip & 0xFFFF for ip in own} & set(range(1, 0xFFFF))
+        taken = {ip & 0xFFFF for ip in own} - {0, 0xFFFF}
         self._host_numbers = IdAllocator(1, 0xFFFE, but=frozenset(taken))
 
     def slots_free(self, switch: str) -> int:

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import heapq
 import math
 from dataclasses import dataclass, field
 
+from p4reduce.control import control_pb2 as pb
+
+from p4reduce_controller.jobs.comparing import Comparison
+from p4reduce_controller.jobs.job_states import OVER, RELEASED, TOLD, Event, JobState, Stage, after
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.topology.switches import ONLY
+from p4reduce_controller.values.counts import RankCounts
 from p4reduce_controller.values.dataclass_json import TRANSIENT
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
 from p4reduce_controller.values.token_hash import TokenHash
@@ -25,15 +32,6 @@ GROUP_IDS = (2, 0x7FFF)
 REPLICAS_A_CHILD = 3  # one of the whole result, two of its halves
 
 
-class JobState(enum.Enum):
-    """Where a job is in its life; the values are those of control.proto."""
-
-    FORMING = 1
-    RUNNING = 2
-    FAILED = 3
-    ENDED = 4
-
-
 class MemberState(enum.Enum):
     """Where a rank is in its life."""
 
@@ -41,34 +39,6 @@ class MemberState(enum.Enum):
     ATTACHED = "attached"  # its HELLO came through the switch
     LEFT = "left"
     LOST = "lost"  # its lease ran out
-
-
-class Cause(enum.Enum):
-    """Why a request was refused, or why a job is over."""
-
-    INVALID = enum.auto()
-    TAKEN = enum.auto()
-    EXHAUSTED = enum.auto()
-    UNKNOWN = enum.auto()
-    WRONG_NONCE = enum.auto()
-    WRONG_TOKEN = enum.auto()
-    WRONG_STATE = enum.auto()
-    OUT = enum.auto()  # the rank is out of the job, for good
-    SWITCH_REFUSED = enum.auto()
-    SWITCH_LOST = enum.auto()
-    RANK_LOST = enum.auto()
-    DELETED = enum.auto()
-    SHUTDOWN = enum.auto()
-    NO_INCARNATION = enum.auto()
-    NOT_KEPT = enum.auto()  # the job table cannot be written
-
-
-class RefusedError(Exception):
-    """A request that cannot be granted."""
-
-    def __init__(self, cause: Cause, message: str) -> None:
-        super().__init__(message)
-        self.cause = cause
 
 
 @dataclass(frozen=True)
@@ -127,6 +97,8 @@ class Member:
     attending: int = field(default=0, metadata=TRANSIENT)
     cut: float | None = field(default=None, metadata=TRANSIENT)
     process: int | None = field(default=None, metadata=TRANSIENT)  # when it began, if seen
+    # What it last said of itself.
+    statistics: pb.WorkerStatistics | None = field(default=None, metadata=TRANSIENT)
 
     @property
     def active(self) -> bool:
@@ -174,8 +146,7 @@ class Job:
     created: float  # seconds since the epoch
     by_operator: bool  # then it stays, even without a rank
     secret: bytes  # its ranks know each other by it
-    state: JobState = JobState.FORMING
-    configuring: bool = False  # all attached, the switch is being written to
+    stage: Stage = Stage.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
     departed: dict[int, str] = field(default_factory=dict)  # ranks that went while it formed
     tree: str = ONLY  # name of the tree of switches that it may use
@@ -185,9 +156,6 @@ class Job:
     reason: str = ""
     urgent_slots: int | None = None  # of the slots; None: no rank has said it yet
     token: TokenHash | None = None  # joining and deleting it take this one
-    over: bool = False  # what it had on the switch is being removed, or was
-    # It was, and its slots and ids are free.
-    released: bool = field(default=False, metadata=TRANSIENT)
     elastic: bool = False  # re-formed of those who were there: it fails rather than wait for others
     successor: Succession | None = None
     # Who was heard last, so that a heartbeat need not look at all members.
@@ -200,6 +168,51 @@ class Job:
     unannounced_losses: dict[Member, str] = field(default_factory=dict, metadata=TRANSIENT)
     # When the controller last began to look whether its switches have all of it.
     looked_at: float = field(default=-math.inf, metadata=TRANSIENT)
+    # Set as soon as it no longer forms.
+    settled: asyncio.Event = field(default_factory=asyncio.Event, metadata=TRANSIENT)
+    installing: asyncio.Task[None] | None = field(default=None, metadata=TRANSIENT)
+    comparison: Comparison | None = field(default=None, metadata=TRANSIENT)
+    reformation: Reformation | None = field(default=None, metadata=TRANSIENT)  # under way
+    # What was counted for each rank, once its entries are gone.
+    final_counts: dict[int, RankCounts] | None = field(default=None, metadata=TRANSIENT)
+    # As the job table has it, and who has gone; None where a change has made that stale.
+    encoded: str | None = field(default=None, metadata=TRANSIENT)
+    known_gone: tuple[list[int], list[int]] | None = field(default=None, metadata=TRANSIENT)
+
+    def step(self, event: Event) -> None:
+        """Go on to the stage that follows. Raises NoTransitionError."""
+        self.stage = after(self.stage, event)
+
+    def changed(self) -> None:
+        """What was derived from it is stale."""
+        self.encoded = self.known_gone = None
+
+    @property
+    def gone(self) -> tuple[list[int], list[int]]:
+        """The ranks that left, and those that were lost; asked for with each heartbeat."""
+        if self.known_gone is None:
+            self.known_gone = self.ranks(MemberState.LEFT), self.ranks(MemberState.LOST)
+        return self.known_gone
+
+    @property
+    def state(self) -> JobState:
+        """What ranks and operators are told of its stage."""
+        return TOLD[self.stage]
+
+    @property
+    def configuring(self) -> bool:
+        """Whether its switches are being written to."""
+        return self.stage is Stage.CONFIGURING
+
+    @property
+    def over(self) -> bool:
+        """Whether its entries are being deleted, or are gone."""
+        return self.stage in OVER
+
+    @property
+    def released(self) -> bool:
+        """Whether its entries are gone, and its slots and ids are free."""
+        return self.stage in RELEASED
 
     @property
     def alive(self) -> bool:
@@ -214,12 +227,16 @@ class Job:
     @property
     def reformable(self) -> bool:
         """Whether its ranks may go on in a new job; the name is kept for that."""
-        return self.state is JobState.FAILED and self.successor is None and bool(self.active)
+        return self._failed_for_now and bool(self.active)
 
     @property
     def deserted(self) -> bool:
         """Whether it failed and has nobody left, and nobody goes on for it."""
-        return self.state is JobState.FAILED and self.successor is None and not self.active
+        return self._failed_for_now and not self.active
+
+    @property
+    def _failed_for_now(self) -> bool:
+        return self.state is JobState.FAILED and self.stage is not Stage.REFORMED
 
     @property
     def active(self) -> list[Member]:
@@ -300,6 +317,31 @@ class Job:
         if not lacks:
             lacks.append("all ranks are attached, but the switch is still being configured")
         return "; ".join(lacks)
+
+
+@dataclass
+class Asked:
+    """What one rank asked for whose job failed."""
+
+    world_size: int  # 0: as many as there are
+    completed: int
+    ring_address: str
+    intact: bool  # only with all ranks
+    calls: int = 0  # more than one while its client tries again
+
+
+@dataclass(eq=False)
+class Reformation:
+    """A failed job whose ranks are asking for a new one."""
+
+    job: Job
+    asked: dict[int, Asked] = field(default_factory=dict)  # by rank
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # with or without a new job
+    refusal: RefusedError | None = None  # why it came to nothing
+
+    def awaited(self) -> list[Member]:
+        """Who is alive and has not asked."""
+        return [member for member in self.job.active if member.rank not in self.asked]
 
 
 def port_text(switch: str, port: int) -> str:

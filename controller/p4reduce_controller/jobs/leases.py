@@ -13,7 +13,11 @@ one is heard again, the others have time to follow. Only after a long time is no
 
 from __future__ import annotations
 
-from p4reduce_controller.jobs.job import Job, JobState, Member
+from p4reduce_controller.jobs.job import (
+    Job,
+    Member,
+)
+from p4reduce_controller.jobs.job_states import JobState
 
 # In leases:
 LOST_AFTER = 3 / 4

@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs and their ranks, from the first that joins to the last that leaves.
 
-    FORMING --(all ranks attached, switch configured)--> RUNNING --(all left)--> ENDED
-       |                                                    |
-       +--(deleted, or all gave up)--> ENDED                +--(a rank lost)--> FAILED
-       +--(refused by the switch, or it is gone)--> FAILED                        |
-                                                                                  |
-    FORMING (a new job of that name) <--(reforming.py: the survivors go on)-------+
+A job's stages and the transitions between them are in job_states.py; docs/faults.md draws them.
 
 Knows nothing of gRPC or P4Runtime: what is to happen outside goes to a `Listener`. Not
 thread-safe: the daemon calls it from one thread.
@@ -25,16 +20,15 @@ from p4reduce_controller.jobs.job import (
     MAX_WORLD_SIZE,
     SLOTS,
     Attachment,
-    Cause,
     Job,
-    JobState,
     Member,
     MemberState,
-    RefusedError,
     count_text,
     ranks_text,
 )
+from p4reduce_controller.jobs.job_states import Event, JobState, Stage
 from p4reduce_controller.jobs.plan import Plan, parts, plan
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.jobs.request_checks import MAX_ADDRESS, check_name, check_number, printable
 from p4reduce_controller.jobs.roster import Clocks, Listener, Roster
 from p4reduce_controller.topology.switches import ONLY, Topology
@@ -300,7 +294,7 @@ class Jobs(Roster):
         except RefusedError as error:
             self.fail(job, error.cause, str(error))
             return
-        job.configuring = True
+        job.step(Event.ALL_ATTACHED)
         self._listener.configure(job)
 
     def _take_shares(self, job: Job, planned: Plan) -> None:
@@ -316,8 +310,7 @@ class Jobs(Roster):
         """The switch has all of the job: it runs."""
         if not job.configuring:
             return  # failed meanwhile
-        job.configuring = False
-        job.state = JobState.RUNNING
+        job.step(Event.CONFIGURED)
         for member in job.members.values():
             leases.begin(member, self._clock(), self.lease)
         self._listener.event("job-running", job, count_text(job.world_size))
@@ -461,7 +454,7 @@ class Jobs(Roster):
             return
         member.state = MemberState.LEFT
         if job.state is JobState.RUNNING and not job.active:
-            self._end(job, JobState.ENDED, None, "all ranks left")
+            self._end(job, Event.ALL_LEFT, None, "all ranks left")
         self._remove_if_deserted(job)
         self._listener.changed(job)
 
@@ -489,8 +482,7 @@ class Jobs(Roster):
         job.departed[member.rank] = reason
         self.holdings.free_host_numbers([member.host_number])
         if not job.members and not job.by_operator:
-            self._end(job, JobState.ENDED, Cause.RANK_LOST, f"nobody is left of it: {reason}")
-            self._remove(job)
+            self._end(job, Event.DESERTED, Cause.RANK_LOST, f"nobody is left of it: {reason}")
 
     def delete(self, name: str, reason: str = "deleted by an operator") -> Job:
         """End a job whatever it is doing. Raises RefusedError if it is over already."""
@@ -499,8 +491,7 @@ class Jobs(Roster):
             raise RefusedError(
                 Cause.UNKNOWN, f"job {name!r} is over already: {job.reason or 'it ended'}"
             )
-        self._end(job, JobState.ENDED, Cause.DELETED, reason)
-        self._remove(job)
+        self._end(job, Event.DELETED, Cause.DELETED, reason)
         return job
 
     def fail(self, job: Job, cause: Cause, reason: str) -> None:
@@ -509,20 +500,16 @@ class Jobs(Roster):
         One that ran stays on the switch until its ranks have left; one that did not goes at once,
         as those who wait for it are told now.
         """
-        if not job.alive:
-            return
-        ran = job.state is JobState.RUNNING
-        self._end(job, JobState.FAILED, cause, reason)
-        if not ran or cause is Cause.SWITCH_LOST:
-            self._remove(job)
+        if job.alive:
+            event = Event.SWITCH_LOST if cause is Cause.SWITCH_LOST else Event.FAILED
+            self._end(job, event, cause, reason)
 
     def close(self, reason: str) -> None:
         """We are going: end all jobs, and take no more."""
         self._closed = RefusedError(Cause.SHUTDOWN, reason)
         for job in self.all:
             if job.alive or job.reformable:
-                self._end(job, JobState.ENDED, Cause.SHUTDOWN, reason)
-            self._remove(job)
+                self._end(job, Event.DELETED, Cause.SHUTDOWN, reason)
 
     # -- The coming and going of switches and links ----------------------------------------
 
@@ -538,7 +525,7 @@ class Jobs(Roster):
                     hit.append(job)
             elif part in parts(job, self.topology):
                 self.fail(job, Cause.SWITCH_LOST, why)
-                self._remove(job)
+                self._remove_if_stranded(job, Event.SWITCH_LOST)
                 hit.append(job)
         self._listener.changed(*hit)
 
@@ -565,7 +552,7 @@ class Jobs(Roster):
             member.state, member.attachment = MemberState.JOINED, None
         configuring = job.configuring and part in parts(job, self.topology)
         if configuring:
-            job.configuring = False
+            job.step(Event.SWITCH_LOST)
             self._listener.withdraw(job)
             self.holdings.free_multicast(job)
         return configuring or bool(gone)
@@ -588,27 +575,30 @@ class Jobs(Roster):
 
     def release(self, job: Job) -> None:
         """Nothing of the job is on the switch any more: its numbers are free."""
-        job.released = True
+        job.step(Event.RELEASED)
         self.holdings.release(job)
         self._listener.changed(job)
 
-    def _end(self, job: Job, state: JobState, cause: Cause | None, reason: str) -> None:
-        waited_for = job.state is JobState.FORMING
-        job.state, job.cause, job.reason = state, cause, reason
-        job.configuring = False
-        kind = "job-failed" if state is JobState.FAILED else "job-ended"
+    def _end(self, job: Job, event: Event, cause: Cause | None, reason: str) -> None:
+        """Let a job fail or end; its entries are deleted, unless its ranks may need them."""
+        waited_for, was_over = job.state is JobState.FORMING, job.over
+        job.step(event)
+        job.cause, job.reason = cause, reason
+        kind = "job-failed" if job.state is JobState.FAILED else "job-ended"
         self._listener.event(kind, job, reason)
         if waited_for:
             self._listener.settled(job)
+        if job.over and not was_over:
+            self._listener.remove(job)
         self._listener.changed(job)
 
     def _remove_if_deserted(self, job: Job) -> None:
         if not job.active:
-            self._remove(job)
+            self._remove_if_stranded(job, Event.DESERTED)
 
-    def _remove(self, job: Job) -> None:
-        if not job.over:
-            job.over = True
+    def _remove_if_stranded(self, job: Job, event: Event) -> None:
+        if job.stage is Stage.STRANDED:
+            job.step(event)
             self._listener.remove(job)
 
     # -- For reforming.py ------------------------------------------------------------------
@@ -623,6 +613,7 @@ class Jobs(Roster):
 
     def take_back(self, job: Job, ranks: Iterable[int]) -> None:
         """Take back a failed job's ranks that had gone to a new one, which has come to nothing."""
+        job.step(Event.TAKEN_BACK)
         job.successor = None
         self._add(job)  # the name is theirs again
         for rank in ranks:
@@ -634,7 +625,7 @@ class Jobs(Roster):
 
     def let_go(self, job: Job) -> None:
         """Take a failed job off the switch although ranks of it are still there."""
-        self._remove(job)
+        self._remove_if_stranded(job, Event.LET_GO)
 
     def _check_open(self, switch: str, tree: str) -> None:
         """Raise RefusedError where a job could not begin: its switch is lost, or all of a tree."""

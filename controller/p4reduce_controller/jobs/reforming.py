@@ -8,49 +8,24 @@ job's slots were freed just before, there is always room for the new one on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from p4reduce_controller.jobs.job import (
-    Cause,
+    Asked,
     Job,
-    JobState,
     Member,
     MemberState,
     NewPlace,
-    RefusedError,
+    Reformation,
     Succession,
     count_text,
     ranks_text,
 )
+from p4reduce_controller.jobs.job_states import Event, JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.jobs.request_checks import MAX_ADDRESS, printable
 from p4reduce_controller.jobs.roster import Listener
-
-
-@dataclass
-class _Asked:
-    """What one rank asked for."""
-
-    world_size: int  # 0: as many as there are
-    completed: int
-    ring_address: str
-    intact: bool  # only with all ranks
-    calls: int = 0  # more than one while its client tries again
-
-
-@dataclass(eq=False)
-class Reformation:
-    """A failed job whose ranks are asking."""
-
-    job: Job
-    asked: dict[int, _Asked] = field(default_factory=dict)  # by rank
-    settled: bool = False
-    refusal: RefusedError | None = None  # why it came to nothing
-
-    def awaited(self) -> list[Member]:
-        """Who is alive and has not asked."""
-        return [member for member in self.job.active if member.rank not in self.asked]
 
 
 @dataclass(frozen=True)
@@ -63,18 +38,11 @@ class Place:
 
 
 class Reforming:
-    """All the reformations under way.
+    """All the reformations under way."""
 
-    `settled` is called for each that is over, with or without a new job; it must not call back.
-    """
-
-    def __init__(
-        self, jobs: Jobs, listener: Listener, settled: Callable[[Reformation], None]
-    ) -> None:
+    def __init__(self, jobs: Jobs, listener: Listener) -> None:
         self._jobs = jobs
         self._listener = listener
-        self._settled = settled
-        self._under_way: dict[Job, Reformation] = {}
 
     def ask(
         self,
@@ -92,7 +60,9 @@ class Reforming:
         """
         if job.successor is not None and member.rank in job.successor.places:
             if not self._came_to_nothing(job, job.successor):
-                return Reformation(job, settled=True)  # asked before, and did not get the answer
+                asked_before = Reformation(job)  # and did not get the answer
+                asked_before.settled.set()
+                return asked_before
             self._jobs.take_back(job, job.successor.places)
         left = job.ranks(MemberState.LEFT)
         if job.state is JobState.RUNNING and left and not intact:
@@ -107,7 +77,9 @@ class Reforming:
             self._jobs.check_world_size(world_size, job.tree)
         if intact:
             _check_intact(job)
-        reformation = self._under_way.setdefault(job, Reformation(job))
+        if job.reformation is None:
+            job.reformation = Reformation(job)
+        reformation = job.reformation
         for rank, other in reformation.asked.items():
             if other.world_size != world_size and rank != member.rank:
                 raise RefusedError(
@@ -116,7 +88,7 @@ class Reforming:
                     f"which is {other.world_size}",
                 )
         calls = reformation.asked[member.rank].calls if member.rank in reformation.asked else 0
-        reformation.asked[member.rank] = _Asked(
+        reformation.asked[member.rank] = Asked(
             world_size, completed, ring_address, intact, calls + 1
         )
         self._jobs.begin_waiting(member)
@@ -142,10 +114,10 @@ class Reforming:
             return
         self._jobs.end_waiting(member)
         asked.calls -= 1
-        if not asked.calls and not reformation.settled:
+        if not asked.calls and not reformation.settled.is_set():
             del reformation.asked[member.rank]
             if not reformation.asked:
-                del self._under_way[reformation.job]
+                reformation.job.reformation = None
 
     def place(self, reformation: Reformation, member: Member) -> Place:
         """Return where a rank goes on once it is settled. Raises RefusedError."""
@@ -199,15 +171,17 @@ class Reforming:
 
     def advance(self) -> None:
         """Do what can be done now; to be called whenever something about the jobs has changed."""
-        for reformation in list(self._under_way.values()):
+        for job in self._jobs.all:
+            reformation = job.reformation
+            if reformation is None:
+                continue
             try:
                 self._advance(reformation)
             except RefusedError as error:
                 reformation.refusal = error
-            if reformation.refusal is not None or reformation.job.successor is not None:
-                reformation.settled = True
-                del self._under_way[reformation.job]
-                self._settled(reformation)
+            if reformation.refusal is not None or job.successor is not None:
+                job.reformation = None
+                reformation.settled.set()
 
     def _advance(self, reformation: Reformation) -> None:
         job = reformation.job
@@ -262,6 +236,7 @@ class Reforming:
             new_places[member.rank] = NewPlace(rank, new.nonce)
             member.state = MemberState.LEFT
         resume_from = min(each.completed for each in asked)
+        old.step(Event.REFORMED)
         old.successor = Succession(job.incarnation, new_places, resume_from)
         self._listener.event(
             "job-reformed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from p4reduce.control.names import JOB_NAME, MAX_NAME, is_job_name
 
-from p4reduce_controller.jobs.job import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 
 MAX_ADDRESS = 262  # a host name's 255, a colon, a port
 

@@ -10,7 +10,13 @@ from typing import Protocol
 
 from p4reduce_controller.jobs import leases
 from p4reduce_controller.jobs.holdings import Holdings
-from p4reduce_controller.jobs.job import Cause, Job, Member, RefusedError, count_text
+from p4reduce_controller.jobs.job import (
+    Job,
+    Member,
+    count_text,
+)
+from p4reduce_controller.jobs.job_states import Event
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 
 SECRET_BYTES = 32
 PAST_JOBS = 200  # ended ones that are remembered, for late heartbeats and for people
@@ -204,13 +210,13 @@ class Roster:
                 raise ValueError(f"incarnation {job.incarnation} is there twice")
             if job.configuring:
                 # Nobody knows how far that came, so it is done again.
-                job.configuring = False
+                job.step(Event.SWITCH_LOST)
                 for share in job.shares.values():
                     share.replica_ids, share.groups = [], []
             if not job.over:
                 self.holdings.claim(job)
-            else:
-                job.released = True
+            elif not job.released:
+                job.step(Event.RELEASED)  # what was left of it is taken off with the take-up
             for member in job.members.values():
                 leases.begin(member, self._clocks.monotonic(), self._lease)
             self._add(job)

@@ -15,7 +15,10 @@ from pathlib import Path
 from p4reduce_common.files import named
 from p4reduce_native.files import read_file
 
-from p4reduce_controller.jobs.job import Cause, Job, RefusedError
+from p4reduce_controller.jobs.job import (
+    Job,
+)
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.values.token_hash import TokenHash
 
 SHORTEST, LONGEST = 16, 200  # characters

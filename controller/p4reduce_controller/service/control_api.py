@@ -16,7 +16,6 @@ from p4reduce.control.control_pb2_grpc import ControlServicer
 
 from p4reduce_controller.controller import Controller, NotReadyInTimeError
 from p4reduce_controller.events import Event, TooManyError, TooSlowError
-from p4reduce_controller.fabric.fabric import RankCounts
 from p4reduce_controller.fabric.p4client import (
     NotPrimaryError,
     RegistersHiddenError,
@@ -26,9 +25,16 @@ from p4reduce_controller.fabric.p4client import (
 from p4reduce_controller.fabric.schema import Row, SchemaError
 from p4reduce_controller.jobs import presence, tokens
 from p4reduce_controller.jobs.comparing import Called
-from p4reduce_controller.jobs.job import SLOTS, Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.jobs.job import (
+    SLOTS,
+    Job,
+    Member,
+)
+from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.plan import plan
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.service import limits
+from p4reduce_controller.values.counts import RankCounts
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
 
 _Request = TypeVar("_Request")
@@ -214,7 +220,7 @@ class Service(ControlServicer):
         )
         self._keep_statistics(job, request)
         await self._controller.keep_if_possible()
-        left, lost = self._controller.gone(job)
+        left, lost = job.gone
         return pb.HeartbeatReply(
             state=_state(job),
             left=left,
@@ -250,8 +256,7 @@ class Service(ControlServicer):
 
     def _keep_statistics(self, job: Job, request: pb.HeartbeatRequest | pb.LeaveRequest) -> None:
         if request.HasField("statistics"):
-            member = job.members[request.rank]
-            self._controller.worker_statistics[member] = request.statistics
+            job.members[request.rank].statistics = request.statistics
 
     @_answers
     async def Reform(self, request: pb.ReformRequest, context: _Context) -> pb.ReformReply:  # noqa: N802
@@ -287,7 +292,7 @@ class Service(ControlServicer):
                 )
                 for place, called, ranks in comparison.callings()
             ],
-            silent=comparison.silent(job),
+            silent=comparison.silent(job.members),
         )
 
     # -- For operators: jobs -----------------------------------------------------------
@@ -323,9 +328,9 @@ class Service(ControlServicer):
         job = self._jobs.named(request.job)
         counts = await self._controller.statistics(job)
         own = {
-            rank: self._controller.worker_statistics[member]
+            rank: member.statistics
             for rank, member in job.members.items()
-            if member in self._controller.worker_statistics
+            if member.statistics is not None
         }
         ranks = sorted(counts.keys() | own.keys())
         return pb.Statistics(

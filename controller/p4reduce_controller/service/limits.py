@@ -10,7 +10,12 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 
-from p4reduce_controller.jobs.job import Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.jobs.job import (
+    Job,
+    Member,
+)
+from p4reduce_controller.jobs.job_states import JobState
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 
 MAX_REQUEST_BYTES = 64 << 10  # the largest real request has some hundred bytes
 MAX_CALLS = 16384  # at once; 4,096 ranks may all wait, tell that they are there, and more

@@ -10,7 +10,7 @@ from typing import Any
 from p4reduce.control import control_pb2 as pb
 
 from p4reduce_controller.controller import Controller
-from p4reduce_controller.jobs.job import RefusedError
+from p4reduce_controller.jobs.refusals import RefusedError
 from p4reduce_controller.web.sample import Sample
 from p4reduce_controller.web.waiting import STUCK_AFTER, Stall, Stalls, sentence
 

@@ -18,8 +18,14 @@ from p4reduce_controller.fabric.p4client import (
     SwitchClient,
     WriteRefusedError,
 )
-from p4reduce_controller.fabric.schema import Counts, Group, Op, Row, Update
+from p4reduce_controller.fabric.schema import (
+    Group,
+    Op,
+    Row,
+    Update,
+)
 from p4reduce_controller.jobs.job import GROUP_IDS, REPLICA_IDS
+from p4reduce_controller.values.counts import Counts
 
 
 def station(mac: int, port: int = 1) -> Update:

@@ -13,7 +13,7 @@ from p4reduce_controller.jobs.comparing import (
     Called,
     Comparison,
 )
-from p4reduce_controller.jobs.job import Cause
+from p4reduce_controller.jobs.refusals import Cause
 
 
 def called(text: str, *pieces: str) -> Called:
@@ -59,11 +59,11 @@ def test_ranks_that_left_are_silent_but_not_waited_for() -> None:
     comparison.add(2, [])
     leave(jobs, job, 2)
     leave(jobs, job, 3)
-    assert not comparison.complete(job)
-    assert comparison.silent(job) == [0, 3]
+    assert not comparison.complete(member.rank for member in job.active)
+    assert comparison.silent(job.members) == [0, 3]
     comparison.add(0, [])
-    assert comparison.complete(job)
-    assert comparison.silent(job) == [3]
+    assert comparison.complete(member.rank for member in job.active)
+    assert comparison.silent(job.members) == [3]
 
 
 def test_a_rank_waits_so_often_at_once() -> None:
@@ -72,12 +72,14 @@ def test_a_rank_waits_so_often_at_once() -> None:
     comparison = Comparison(0.0)
     with contextlib.ExitStack() as waiting:
         for _ in range(MOST_WAITS):
-            waiting.enter_context(comparison.asked_by(job.members[0]))
-        text = refused(Cause.EXHAUSTED, lambda: comparison.asked_by(job.members[0]).__enter__())
+            waiting.enter_context(comparison.asked_by(0, str(job.members[0])))
+        text = refused(
+            Cause.EXHAUSTED, lambda: comparison.asked_by(0, str(job.members[0])).__enter__()
+        )
         assert text.startswith("8 calls of rank 0 (host host0, pid 100) wait already")
-        with comparison.asked_by(job.members[1]):
+        with comparison.asked_by(1, str(job.members[1])):
             pass
-    with comparison.asked_by(job.members[0]):
+    with comparison.asked_by(0, str(job.members[0])):
         pass
 
 

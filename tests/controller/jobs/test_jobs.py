@@ -27,16 +27,16 @@ from p4reduce_controller.jobs.job import (
     MAX_CHILDREN,
     SLOTS,
     Attachment,
-    Cause,
     Job,
-    JobState,
     Member,
     MemberState,
-    RefusedError,
+    Reformation,
 )
+from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.plan import plan
-from p4reduce_controller.jobs.reforming import Reformation, Reforming
+from p4reduce_controller.jobs.reforming import Reforming
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.dataclass_json import decode, encode
 
@@ -669,7 +669,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.jobs = make_jobs(self.world)
         self.known: list[tuple[Job, Member]] = []
         self.asking: list[tuple[Reformation, Member]] = []
-        self.reforming = Reforming(self.jobs, self.world, lambda _: None)
+        self.reforming = Reforming(self.jobs, self.world)
 
     @rule(name=st.sampled_from("ab"), rank=st.integers(0, 2), size=st.integers(1, 3))
     def join(self, name: str, rank: int, size: int) -> None:
@@ -743,7 +743,7 @@ class AnyOrder(RuleBasedStateMachine):
         asked, member = data.draw(st.sampled_from(self.asking))
         self.asking.remove((asked, member))
         try:
-            if asked.settled:
+            if asked.settled.is_set():
                 place = self.reforming.place(asked, member)
                 self.known.append((place.job, place.member))
         except RefusedError as error:
@@ -767,7 +767,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.jobs = make_jobs(self.world)
         self.jobs.restore(kept)
         self.jobs.resume()
-        self.reforming = Reforming(self.jobs, self.world, lambda _: None)
+        self.reforming = Reforming(self.jobs, self.world)
         self.asking = []
         self.known = [(job, member) for job in kept for member in job.members.values()]
 

@@ -18,15 +18,15 @@ from jobs_world import (
 )
 from p4reduce_controller.jobs.job import (
     SLOTS,
-    Cause,
     Job,
-    JobState,
     Member,
     MemberState,
-    RefusedError,
+    Reformation,
 )
+from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
-from p4reduce_controller.jobs.reforming import Place, Reformation, Reforming
+from p4reduce_controller.jobs.reforming import Place, Reforming
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.token_hash import TokenHash
 
@@ -37,8 +37,12 @@ class Survivors:
     def __init__(self, world: World, jobs: Jobs) -> None:
         self.world = world
         self.jobs = jobs
-        self.settled: list[Reformation] = []
-        self.reforming = Reforming(jobs, world, self.settled.append)
+        self.asked: list[Reformation] = []
+        self.reforming = Reforming(jobs, world)
+
+    @property
+    def settled(self) -> list[Reformation]:
+        return [each for each in dict.fromkeys(self.asked) if each.settled.is_set()]
 
     def lose(self, job: Job, *lost: int) -> None:
         """Let the leases of those ranks run out."""
@@ -51,7 +55,8 @@ class Survivors:
     ) -> tuple[Reformation, Member]:
         member = job.members[rank]
         address = f"host{rank}:7{rank}"
-        return self.reforming.ask(job, member, world_size, completed, address), member
+        self.asked.append(self.reforming.ask(job, member, world_size, completed, address))
+        return self.asked[-1], member
 
     def advance(self) -> None:
         """Let everything happen that can."""
@@ -201,7 +206,7 @@ def test_where_all_are_lost_any_of_them_may_go_on(
     assert (job.ranks(MemberState.LOST), jobs.holdings.slots_free(ONLY)) == ([0, 2], SLOTS)
     asked = survivors.ask(job, 0)
     survivors.advance()
-    assert not asked[0].settled
+    assert not asked[0].settled.is_set()
     pass_time(jobs, world, job, 2, 2)  # it is heard again, so it is waited for
     assert ranks(survivors.reform(job)) == {0: 0, 2: 1}
     assert "has left" in refused(Cause.OUT, lambda: survivors.ask(job, 1))
@@ -261,7 +266,7 @@ def test_to_ask_twice_is_to_ask_once(survivors: Survivors, jobs: Jobs) -> None:
     survivors.reforming.withdraw(*again)
     # The answer did not arrive, and it asks once more.
     third, member = survivors.ask(job, 0)
-    assert third.settled
+    assert third.settled.is_set()
     assert survivors.reforming.place(third, member) == place
     assert len(jobs.all) == 2
 
@@ -319,7 +324,7 @@ def test_a_new_job_that_all_gave_up_is_formed_once_more(
     assert second.state is JobState.ENDED
     asked = [survivors.ask(job, rank, 3, completed=7 + rank) for rank in range(3)]
     survivors.advance()
-    assert not any(each.settled for each, _ in asked)  # there is no switch
+    assert not any(each.settled.is_set() for each, _ in asked)  # there is no switch
     assert jobs.named("train") is job  # nobody else can have the name meanwhile
     jobs.back(ONLY)
     survivors.advance()

@@ -7,9 +7,14 @@ import pytest
 from jobs_world import SWITCH_IP, SWITCH_MAC, World, join, make_jobs, refused
 from p4reduce_controller.fabric.layout import lay_out
 from p4reduce_controller.fabric.schema import Row
-from p4reduce_controller.jobs.job import Attachment, Cause, Job, JobState
+from p4reduce_controller.jobs.job import (
+    Attachment,
+    Job,
+)
+from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.plan import Child, plan
+from p4reduce_controller.jobs.refusals import Cause
 from p4reduce_controller.topology.switches import Switch, Topology, Uplink
 
 LEAVES = 64

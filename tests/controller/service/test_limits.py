@@ -13,7 +13,12 @@ from controller_harness import DEADLINE, RunningController, SwitchProcess, event
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce_controller.events import MAX_WATCHERS
-from p4reduce_controller.jobs.job import Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.jobs.job import (
+    Job,
+    Member,
+)
+from p4reduce_controller.jobs.job_states import Stage
+from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.service import limits
 
 METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["Control"].methods]
@@ -132,7 +137,7 @@ def test_a_peer_has_so_many_jobs_in_the_making() -> None:
     with pytest.raises(RefusedError, match="still forming") as caught:
         limit.check("unix", new_job=True)
     assert caught.value.cause is Cause.EXHAUSTED
-    made[0].state = JobState.RUNNING
+    made[0].stage = Stage.RUNNING
     limit.check("unix", new_job=True)
 
 
@@ -150,7 +155,7 @@ def test_jobs_that_are_gone_are_not_remembered() -> None:
     limit = limits.PeerLimits()
     made = forming(limit, "unix", 3, 3)
     for job in made:
-        job.state = JobState.ENDED
+        job.stage = Stage.ENDED
     limit.check("unix", new_job=True)
     assert not limit._joined
 

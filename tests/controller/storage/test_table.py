@@ -17,15 +17,15 @@ import pytest
 from jobs_world import World, join, make_jobs, running
 from p4reduce_controller.jobs.job import (
     Attachment,
-    Cause,
     Job,
-    JobState,
     Member,
     MemberState,
     NewPlace,
     Share,
     Succession,
 )
+from p4reduce_controller.jobs.job_states import Event, JobState, Stage
+from p4reduce_controller.jobs.refusals import Cause
 from p4reduce_controller.storage import durable
 from p4reduce_controller.storage.job_table import (
     Header,
@@ -44,8 +44,10 @@ from p4reduce_controller.values.token_hash import TokenHash
 HEADER = Header(
     [SwitchState("a", "unix:/run/switch.sock", 1, 0x0A4DFFFE, 0x027034726564, 0xFEDCBA9876543210)]
 )
-TRANSIENT = {"heard", "lease_ends", "waiting", "refusal", "completed", "report", "released"}
+TRANSIENT = {"heard", "lease_ends", "waiting", "refusal", "completed", "report", "statistics"}
 TRANSIENT |= {"attending", "cut", "process", "latest", "progress", "silence_noticed", "looked_at"}
+TRANSIENT |= {"settled", "installing", "comparison", "reformation", "final_counts"}
+TRANSIENT |= {"encoded", "known_gone"}
 
 
 def a_job() -> Job:
@@ -78,8 +80,7 @@ def a_job() -> Job:
         created=1e9 + 0.25,
         by_operator=True,
         secret=bytes(range(32)),
-        state=JobState.FAILED,
-        configuring=True,
+        stage=Stage.REFORMED,
         members={3: member},
         departed={1: "left"},
         tree="a",
@@ -87,8 +88,6 @@ def a_job() -> Job:
         cause=Cause.RANK_LOST,
         reason="because",
         token=TokenHash.of("a token that is long enough"),
-        over=True,
-        released=True,
         elastic=True,
         successor=Succession(5, {3: NewPlace(0, 8)}, 17),
     )
@@ -135,8 +134,8 @@ def test_a_file_with_any_byte_changed_is_refused() -> None:
 
 
 def test_another_format_is_named() -> None:
-    data = assemble(HEADER, []).replace(b"p4reduce-jobs 2 ", b"p4reduce-jobs 3 ", 1)
-    with pytest.raises(TableError, match="it has format 3, and this version reads 2 only"):
+    data = assemble(HEADER, []).replace(b"p4reduce-jobs 3 ", b"p4reduce-jobs 4 ", 1)
+    with pytest.raises(TableError, match="it has format 4, and this version reads 3 only"):
         parse(data)
 
 
@@ -329,6 +328,8 @@ def test_a_succession_is_kept_as_long_as_its_job() -> None:
     jobs = make_jobs(world)
     old, new = running(jobs, "old"), running(jobs, "new")
     jobs.fail(old, Cause.SWITCH_LOST, "x")
+    jobs.release(old)
+    old.step(Event.REFORMED)
     old.successor = Succession(new.incarnation, {}, 0)
     for member in old.active:
         member.state = MemberState.LEFT
