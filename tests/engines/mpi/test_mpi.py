@@ -188,6 +188,33 @@ print("done", flush=True)
 
 
 @with_mpi4py
+def test_a_killed_network_is_an_error_on_every_rank() -> None:
+    program = """
+import numpy as np
+from mpi4py import MPI
+import p4reduce, p4reduce.mpi
+world = MPI.COMM_WORLD
+comm = p4reduce.mpi.wrap(world, timeout=10)
+try:
+    while True:
+        comm.Allreduce(MPI.IN_PLACE, np.ones(1000, np.float32))
+        if comm.switched == 1:
+            print("summed", flush=True)
+except p4reduce.P4ReduceError as error:
+    print(f"rank {world.rank} heard of it:", type(error).__name__, error, flush=True)
+"""
+    with marked() as environment:
+        run = mpirun(environment, 2, sys.executable, "-c", program)
+        assert run.stdout is not None
+        begun = [run.stdout.readline(), run.stdout.readline()]
+        os.kill(pid_of(environment, "-m p4reduce_lab.deploy"), signal.SIGKILL)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert begun == ["summed\n"] * 2, output
+    for rank in (0, 1):
+        assert f"rank {rank} heard of it:" in output
+
+
+@with_mpi4py
 def test_what_cannot_start_is_said_on_every_rank() -> None:
     program = "import p4reduce.mpi; from mpi4py import MPI; p4reduce.mpi.wrap(MPI.COMM_WORLD)"
     with marked() as environment:

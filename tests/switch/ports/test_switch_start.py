@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from p4reduce_switch.process import run as process
 
 SECONDS = 120.0
 P4INFO = str(Path(__file__).parents[3] / "p4src" / "compiled" / "p4reduce.p4info.txtpb")
@@ -59,6 +60,24 @@ def test_what_is_no_file_is_refused(options: list[str], kind: str, tmp_path: Pat
     assert done.returncode in (1, 2), done
     assert str(path) in done.stderr
     assert kind.split()[1] in done.stderr or "no file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_key_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("P4REDUCE_UDP_KEY", raising=False)
+    assert process._read_udp_key(None) == b""
+    monkeypatch.setenv("P4REDUCE_UDP_KEY", "0123456789abcdef")
+    assert process._read_udp_key(None) == b"0123456789abcdef"
+    file = tmp_path / "key"
+    file.touch(mode=0o600)
+    file.write_text("fedcba9876543210")
+    assert process._read_udp_key(file) == b"fedcba9876543210"
+    monkeypatch.setenv("P4REDUCE_UDP_KEY", "short")
+    with pytest.raises(process.StartError, match=r"P4REDUCE_UDP_KEY: a key of 5 bytes; .* 16 to"):
+        process._read_udp_key(None)
+    done = switch("--port", "1=udp:127.0.0.1:0")
+    assert done.returncode == 1
+    assert "P4REDUCE_UDP_KEY: a key of 5 bytes" in done.stderr
     assert "Traceback" not in done.stderr
 
 
