@@ -19,12 +19,13 @@ majority_hook     signs, up to 7 ranks            1/8                  the major
 onebit_hook       signs, up to 7 ranks            1/8                  biased, with error feedback
 cat_hook          as many as earn their bits      found per step       biased, with error feedback
 compressed_hook   as its compressor chooses       by the compressor    by the compressor
+deadline_hook     all, in lanes of 32 bits        1                    of the ranks in time
 ================= =============================== ==================== ===========================
 
 Each takes a `HookState`. Sparse gradients (`nn.Embedding(sparse=True)`) travel as rows by all of
-them. The hooks return at once, so the backward pass goes on while buckets are summed; DDP waits
-for them at its end. DDP without a hook calls `allreduce` of `torch.group` instead. Imports
-`compression`, `tensors` and `wire`.
+them but `deadline_hook`, which refuses them. The hooks return at once, so the backward pass goes
+on while buckets are summed; DDP waits for them at its end. DDP without a hook calls `allreduce` of
+`torch.group` instead. Imports `compression`, `tensors` and `wire`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from p4reduce.torch.hooks.compressed import cat_hook, compressed_hook, topk_hook
 from p4reduce.torch.hooks.dense import allreduce_hook, int4_hook, int8_hook, int16_hook
 from p4reduce.torch.hooks.elements import elements_hook
 from p4reduce.torch.hooks.hierarchical import hierarchical_hook
+from p4reduce.torch.hooks.late import deadline_hook
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.hooks.votes import majority_hook, onebit_hook
 
@@ -41,6 +43,7 @@ __all__ = [
     "allreduce_hook",
     "cat_hook",
     "compressed_hook",
+    "deadline_hook",
     "elements_hook",
     "hierarchical_hook",
     "int4_hook",

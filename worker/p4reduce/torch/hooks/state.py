@@ -39,6 +39,8 @@ class HookState:
         seed: of the random rounding; None: another one in each run.
         link: what `cat_hook` weighs its levels against, beside what a step costs otherwise; None:
             measured in the first backward pass, by some all-reduces of altogether about 2 MB.
+        deadline: of `deadline_hook`: seconds that a bucket waits for late ranks; None: not given.
+        at_least: of `deadline_hook`: the least number of ranks in a mean.
 
     Raises:
         TypeError, ValueError: the group is not one of the switch's; there is no such compressor.
@@ -53,12 +55,16 @@ class HookState:
         compressor: str | Compressor | None = None,
         seed: int | None = None,
         link: SwitchLink | None = None,
+        deadline: float | None = None,
+        at_least: int = 1,
     ) -> None:
         self.channel = channel_of(group)
         self.error_feedback = error_feedback
         self.density = density
         self.seed = seed
-        self.kept: dict[str, npt.NDArray[Any]] = {}  # of each bucket, what `elements_hook` left out
+        self.deadline = deadline
+        self.at_least = at_least
+        self.kept: dict[str, npt.NDArray[Any]] = {}  # of each bucket: what was left out
         self._link = link
         self._compressor = compressor
         self._made: dict[str, Compressor] = {}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hook that does not wait for late ranks longer than until a deadline."""
+
+# No `from __future__ import annotations`: see dense.py.
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from p4reduce.handle import Handle
+from p4reduce.torch.dynamo import eagerly
+from p4reduce.torch.hooks.sending import send
+from p4reduce.torch.hooks.state import HookState
+from p4reduce.torch.tensors import array_of
+from p4reduce.wire.calls import Operation
+
+
+@eagerly
+def deadline_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Take the mean of the ranks that are in time, as `Communicator.allreduce(deadline=)` does.
+
+    `HookState.deadline` counts for each bucket. What a rank was late with is added to its next
+    gradient. All ranks get the same mean, so their weights stay alike. DDP itself waits for all
+    ranks once, after the first step, and before each step if it broadcasts buffers.
+
+    Raises:
+        ValueError: `HookState` has no deadline, or the gradient is sparse.
+    """
+    tensor, name = bucket.buffer(), state.name(bucket)
+    deadline, at_least = state.deadline, state.at_least
+    if deadline is None:
+        raise ValueError("deadline_hook needs HookState(deadline=…), in seconds")
+    if tensor.layout != torch.strided:
+        raise ValueError("deadline_hook: a gradient is sparse; sums with a deadline are dense")
+    lent = array_of(tensor)
+
+    def begin(timeout: float | None) -> Handle[Any]:
+        whole = lent.array
+        if (kept := state.kept.get(name)) is not None:
+            whole = whole + kept
+        total = state.channel.comm.allreduce(
+            *(whole, Operation.MEAN, name, None, timeout), deadline=deadline, at_least=at_least
+        )
+        if total.included:
+            state.kept.pop(name, None)
+        else:
+            state.kept[name] = whole.copy()
+        lent.array[...] = total.result
+        return Handle((), lambda: None)
+
+    return send(
+        state, "deadline_hook", tensor, lent.array.nbytes, begin, lent.put_back, agrees=True
+    )
