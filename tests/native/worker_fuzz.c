@@ -291,7 +291,18 @@ static void receive_from_ring(struct p4r_slots *slots, uint8_t *rows, int64_t *l
         if (lengths[i] > P4R_PAYLOAD_OFFSET)
             memset(row + P4R_PAYLOAD_OFFSET, 0xee, (size_t)lengths[i] - P4R_PAYLOAD_OFFSET);
     }
-    p4r_receive_from(slots, rows, lengths, frames, count, now);
+    /* All, or as from a link of several jobs those of one, and then those of another. */
+    uint32_t which[2][MOST], some[2] = {0, 0};
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t job = rows[P4R_BUFFER_PAD + (size_t)i * P4R_BUFFER_STRIDE] & 1;
+        which[job][some[job]++] = i;
+    }
+    if (count && lengths[0] & 1) {
+        p4r_receive_from(slots, rows, lengths, frames, NULL, count, now);
+    } else {
+        p4r_receive_from(slots, rows, lengths, frames, which[0], some[0], now);
+        p4r_receive_from(slots, rows, lengths, frames, which[1], some[1], now);
+    }
     for (uint32_t i = 0; i < count; i++)
         free(whole[i]);
 }

@@ -227,8 +227,8 @@ class Library:
     """The functions, which keep the interpreter's lock: they never wait.
 
     To give the lock away would mean to win it back from whatever else computes in this process.
-    `measure_freely` does so, for large tensors in the caller's own thread, and `run`, which
-    waits.
+    `measure_freely` does so, for large tensors in the caller's own thread, and `run` and `call`,
+    which wait.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -279,8 +279,11 @@ class Library:
     def _add_links(self, library: ctypes.CDLL) -> None:
         array = c_void_p
         self.run = library.p4r_turn_run
-        self.run.argtypes = (array, array, c_uint32, c_uint32, c_int32)
+        self.run.argtypes = (array, c_uint32, c_int32)
         self.run.restype = c_uint32
+        self.call = library.p4r_turn_call
+        self.call.argtypes = (array, array, c_uint32, c_uint32)
+        self.call.restype = c_uint32
 
 
 SHARED: Mapping[str, type[ctypes.Structure]] = {

@@ -21,6 +21,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.machine_code import native_library
 from p4reduce.protocol.native_turn import LinkLock
 from p4reduce.session import port
+from p4reduce.transport.link import LinkTransport
 from worker_system import DEADLINE, System, at_once, outcome
 
 pytestmark = [
@@ -104,6 +105,30 @@ def test_in_any_order_with_what_others_start(system: System, rng: np.random.Gene
         both = [(comm, seed) for seed, some in enumerate([comms, others]) for comm in some]
         at_once([lambda comm=comm, seed=seed: run(comm, seed) for comm, seed in both])
         assert sum(lock_of(comm).calls for comm in comms) > 0
+
+
+def test_several_busy_jobs_of_a_port_run_in_c(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job gets its own answers alone, and nobody waits in Python."""
+    calls: list[str] = []
+    with two(system) as comms, two(system) as others:
+        at_once([comm.barrier for comm in (*comms, *others)])
+        for name in ("wait", "receive"):
+            monkeypatch.setattr(LinkTransport, name, lambda *_, **__: calls.append("in Python"))
+
+        def work(comm: Communicator, factor: int) -> None:
+            shares = [np.full(20_000, factor * step, np.int32) for step in range(8)]
+            for handle, share in [(comm.allreduce_async(share), share) for share in shares]:
+                assert (handle.wait() == 2 * share).all()
+
+        both = [(comm, factor) for factor, some in ((3, comms), (5, others)) for comm in some]
+        at_once([lambda comm=comm, factor=factor: work(comm, factor) for comm, factor in both])
+        assert not calls
+        monkeypatch.undo()
+        for comm, _ in both:
+            assert comm.stats.invalid == 0
+            assert comm.stats.frames_received > 0
 
 
 def test_a_rank_that_does_not_come(system: System) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -130,25 +131,28 @@ class NativeTurn:
         )
         self._address = ctypes.addressof(self._turn)
 
-    def run(self, quiet: float) -> int:
+    def run(self, others: Sequence[NativeTurn], quiet: float) -> int:
         """Go on until there is something for Python, without the interpreter's lock.
 
         Args:
+            others: jobs on the same link, which are run with this one.
             quiet: seconds without a caller's drive, while nothing is under way, after which the
                 thread listens at the link itself.
 
         Returns:
-            Why it is back: `WOKEN` and so on, together.
+            Why it is back, for all of them: `WOKEN` and so on, together.
         """
-        return int(self._library.run(self._address, None, 0, 0, int(quiet * 1000)))
+        turns = (self._address, *(other._address for other in others))
+        array = (ctypes.c_void_p * len(turns))(*turns)
+        return int(self._library.run(array, len(turns), int(quiet * 1000)))
 
     def run_for_caller(self, stream: int, turns: int, counted: bool) -> int:
-        """Run a collective in the thread that waits for it: `p4r_turn_run`.
+        """Run a collective in the thread that waits for it: `p4r_turn_call`.
 
         Returns:
             `DONE`, `REFUSED`, or why it is back.
         """
-        return int(self._library.run(self._address, stream, turns, counted, 0))
+        return int(self._library.call(self._address, stream, turns, counted))
 
     def take_events(self) -> int:
         """Return why callers have left something to the progress thread, since the last call."""

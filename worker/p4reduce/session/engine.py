@@ -322,9 +322,9 @@ class Engine:
         return self._machine.idle
 
     @property
-    def native(self) -> bool:
-        """Whether C can run its loop."""
-        return self._native is not None
+    def turn(self) -> NativeTurn | None:
+        """What C runs its loop by; None: it cannot."""
+        return self._native
 
     @property
     def due(self) -> float:
@@ -339,9 +339,10 @@ class Engine:
     def take_events(self) -> None:
         """Take notice of what callers have left to the port's thread."""
         if self._native is not None and (why := self._native.take_events()):
-            self._take(why)
+            self.take_turn(why)
 
-    def _take(self, why: int) -> None:
+    def take_turn(self, why: int) -> None:
+        """Take notice of what C has done, and why it is back."""
         machine = self._slots
         assert machine is not None
         machine.take_news(time.monotonic())
@@ -381,12 +382,10 @@ class Engine:
             return None
         return lambda: tell(lost)
 
-    def run_natively(self, quiet: float) -> None:
-        """Let C go on for as long as it can."""
-        native = self._native
-        assert native is not None
-        self._backlog = native.give_backlog(self._backlog)
-        self._take(native.run(quiet))
+    def give_backlog(self) -> None:
+        """Let C send what waits for room in the transport."""
+        if self._native is not None and len(self._backlog):
+            self._backlog = self._native.give_backlog(self._backlog)
 
     def send(self) -> None:
         """Send what can be sent; what the transport does not take waits for room."""

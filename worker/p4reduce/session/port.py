@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
-from p4reduce.protocol.native_turn import LinkLock
+from p4reduce.protocol.native_turn import LinkLock, NativeTurn
 from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
 from p4reduce.wire.answers import JOB, KIND_FLAGS_RANK
 from p4reduce.wire.format import Endpoint
@@ -49,8 +49,8 @@ class PortClient(Protocol):
         """Whether nothing is under way."""
 
     @property
-    def native(self) -> bool:
-        """Whether C can run its loop."""
+    def turn(self) -> NativeTurn | None:
+        """What C runs its loop by; None: it cannot."""
 
     def take_events(self) -> None:
         """Take notice of what callers have left to this thread."""
@@ -66,8 +66,11 @@ class PortClient(Protocol):
     def begin_turn(self) -> bool:
         """Do what was asked for. False: it is to end."""
 
-    def run_natively(self, quiet: float) -> None:
-        """Let C go on for as long as it can, and callers drive until none has for `quiet` s."""
+    def give_backlog(self) -> None:
+        """Let C send what waits for room in the transport."""
+
+    def take_turn(self, why: int) -> None:
+        """Take notice of what C has done, and why it is back: see `NativeTurn.run`."""
 
     def send(self) -> None:
         """Send what can be sent."""
@@ -205,19 +208,25 @@ class Port:
                 self._drop(client, ClosedError("the communicator was closed"))
         clients = self._clients
         busy = [client for client in clients if not client.idle]
-        if len(busy) <= 1 and clients:
-            # C waits and works for one job at a time. The others have nothing to do meanwhile,
-            # and what they are asked for wakes it.
-            client = busy[0] if busy else clients[0]
-            if client.native:
-                self._guarded(client, lambda: client.run_natively(_QUIET))
-                self.cpu_seconds = time.thread_time()
-                return
-        if not self._over:
-            self._turn_of_all()
+        # Whoever has nothing to do is asked for something by what wakes C. Beside several others it
+        # gets its late frames all the same; one that runs alone does without the search.
+        running = list(clients) if len(busy) > 1 else busy or clients[:1]
+        if not self._turn_in_c(running) and not self._over:
+            self._turn_in_python()
         self.cpu_seconds = time.thread_time()
 
-    def _turn_of_all(self) -> None:
+    def _turn_in_c(self, clients: Sequence[PortClient]) -> bool:
+        """One turn of C for these jobs. False: it cannot run all of them."""
+        turns = [turn for client in clients if (turn := client.turn) is not None]
+        if not turns or len(turns) < len(clients):
+            return False
+        self._each(clients, lambda client: client.give_backlog())
+        why = turns[0].run(turns[1:], _QUIET)
+        self._each(clients, lambda client: client.take_turn(why))
+        return True
+
+    def _turn_in_python(self) -> None:
+        """One turn where C cannot: on sockets and faulty transports, and with a reference job."""
         clients, transport = self._clients, self.transport
         self._each(clients, lambda client: client.send())
         now = time.monotonic()

@@ -377,22 +377,28 @@ static void will_take(const struct p4r_slots *slots, const uint8_t *row, const u
 void p4r_receive(struct p4r_slots *slots, uint8_t *rows, const int64_t *lengths, uint32_t count,
                  double now)
 {
-    p4r_receive_from(slots, rows, lengths, NULL, count, now);
+    p4r_receive_from(slots, rows, lengths, NULL, NULL, count, now);
 }
 
 void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, const int64_t *lengths,
-                      const uint8_t *const *frames, uint32_t count, double now)
+                      const uint8_t *const *frames, const uint32_t *which, uint32_t count,
+                      double now)
 {
     struct batch batch = {.slots = slots, .now = now, .quiet = p4r_quiet(slots, now)};
     const uint8_t *first = rows + P4R_BUFFER_PAD;
 
-    for (uint32_t i = 0; frames && i < count && i < AHEAD; i++)
-        will_take(slots, first + (uint64_t)i * P4R_BUFFER_STRIDE, frames[i]);
+    for (uint32_t i = 0; frames && i < count && i < AHEAD; i++) {
+        uint32_t at = which ? which[i] : i;
+        will_take(slots, first + (uint64_t)at * P4R_BUFFER_STRIDE, frames[at]);
+    }
     for (uint32_t i = 0; i < count && !slots->trouble; i++) {
-        const uint8_t *frame = first + (uint64_t)i * P4R_BUFFER_STRIDE;
-        if (frames && i + AHEAD < count)
-            will_take(slots, frame + AHEAD * P4R_BUFFER_STRIDE, frames[i + AHEAD]);
-        take(&batch, frame, (frames ? frames[i] : frame) + P4R_PAYLOAD_OFFSET, lengths[i]);
+        uint32_t at = which ? which[i] : i;
+        const uint8_t *frame = first + (uint64_t)at * P4R_BUFFER_STRIDE;
+        if (frames && i + AHEAD < count) {
+            uint32_t next = which ? which[i + AHEAD] : i + AHEAD;
+            will_take(slots, first + (uint64_t)next * P4R_BUFFER_STRIDE, frames[next]);
+        }
+        take(&batch, frame, (frames ? frames[at] : frame) + P4R_PAYLOAD_OFFSET, lengths[at]);
     }
     put_visited(&batch);
     if (batch.heard) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's loop: send, receive, go on, wait; until there is something for Python. */
+/* The loop of a link's engines: send, receive, go on, wait; until there is something for Python. */
 #include "worker/turn.h"
 
 #include <errno.h>
@@ -46,43 +46,155 @@ static void forget_asking(struct p4r_turn *turn)
     }
 }
 
-/* Take what has come. Returns how many frames that were, or minus an errno. */
-static int receive(struct p4r_turn *turn)
+/* -- All jobs of a run -------------------------------------------------------------------------- */
+
+/* They have one link, lock and wake_fd, and the same rows to receive into. */
+struct jobs {
+    struct p4r_turn *const *turns;
+    uint32_t count;
+    uint32_t first; /* whose frames are sent first: each in turn, as the link may become full */
+};
+
+static uint32_t broken(const struct jobs *jobs, int code)
 {
-    struct p4r_slots *slots = turn->slots;
+    jobs->turns[0]->error = -code;
+    return P4R_TURN_BROKEN;
+}
+
+static int flush_all(struct jobs *jobs, double now)
+{
+    for (uint32_t i = 0; i < jobs->count; i++) {
+        int code = flush(jobs->turns[(jobs->first + i) % jobs->count], now);
+        if (code < 0)
+            return code;
+    }
+    jobs->first = (jobs->first + 1) % jobs->count;
+    return 0;
+}
+
+static int is_under_way(const struct jobs *jobs)
+{
+    for (uint32_t i = 0; i < jobs->count; i++)
+        if (jobs->turns[i]->slots->live_count)
+            return 1;
+    return 0;
+}
+
+static int is_news(const struct jobs *jobs)
+{
+    for (uint32_t i = 0; i < jobs->count; i++)
+        if (jobs->turns[i]->slots->over_count || jobs->turns[i]->slots->trouble)
+            return 1;
+    return 0;
+}
+
+/* Whether frames wait for room in the link; or, with `full`, so many that no more are taken on. */
+static int is_backlogged(const struct jobs *jobs, int full)
+{
+    for (uint32_t i = 0; i < jobs->count; i++) {
+        const struct p4r_turn *turn = jobs->turns[i];
+        uint32_t most = full ? turn->backlog_room - turn->slots->slots : 0;
+        if (turn->backlog_count > most)
+            return 1;
+    }
+    return 0;
+}
+
+/* When the first timer of all jobs runs out. `under_way`: how many run. */
+static double next_due(const struct jobs *jobs, uint32_t *under_way)
+{
+    double due = INFINITY;
+    uint32_t its;
+
+    *under_way = 0;
+    for (uint32_t i = 0; i < jobs->count; i++) {
+        if (!jobs->turns[i]->slots->live_count)
+            continue;
+        due = fmin(due, p4r_next_due(jobs->turns[i]->slots, &its));
+        *under_way += its;
+    }
+    return due;
+}
+
+/* Do what was due at a time. Returns whether anything was. */
+static int expire(const struct jobs *jobs, double at)
+{
+    int any = 0;
+    uint32_t under_way;
+
+    for (uint32_t i = 0; i < jobs->count; i++) {
+        struct p4r_turn *turn = jobs->turns[i];
+        if (!turn->slots->live_count || p4r_next_due(turn->slots, &under_way) > at)
+            continue;
+        p4r_expire(turn->slots, at);
+        forget_asking(turn);
+        any = 1;
+    }
+    return any;
+}
+
+/* Which job's answer a frame is. What is nobody's goes to the first one, which counts it. */
+static uint32_t whose(const struct jobs *jobs, const uint8_t *frame)
+{
+    for (uint32_t i = 0; i < jobs->count; i++) {
+        const struct p4r_slots *slots = jobs->turns[i]->slots;
+        if (p4r_get_job(frame) == slots->job && p4r_get_rank(frame) == slots->rank)
+            return i;
+    }
+    return 0;
+}
+
+/* Give each job its frames, in order. */
+static void hand_out(const struct jobs *jobs, const uint8_t *const *frames, uint32_t count,
+                     double now)
+{
+    const struct p4r_turn *link = jobs->turns[0];
+    uint32_t owners[P4R_LINK_MOST], which[P4R_LINK_MOST];
+
+    for (uint32_t i = 0; i < count; i++)
+        owners[i] = whose(jobs, link->received + (uint64_t)i * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD);
+    for (uint32_t job = 0; job < jobs->count; job++) {
+        uint32_t its = 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (owners[i] == job)
+                which[its++] = i;
+        if (its)
+            p4r_receive_from(jobs->turns[job]->slots, link->received, link->received_lengths,
+                             frames, which, its, now);
+    }
+}
+
+/* Take what has come. Returns how many frames that were, or minus an errno. */
+static int receive(const struct jobs *jobs)
+{
+    struct p4r_turn *link = jobs->turns[0];
     const uint8_t *frames[P4R_LINK_MOST];
-    int count = p4r_link_look(turn->link, turn->received + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
+    int count = p4r_link_look(link->link, link->received + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
                               P4R_BUFFER_STRIDE - P4R_BUFFER_PAD, P4R_PAYLOAD_OFFSET,
-                              turn->received_lengths, frames, (int)turn->most);
+                              link->received_lengths, frames, (int)link->most);
 
     if (count <= 0)
         return count;
     double now = seconds_now();
-    p4r_receive_from(slots, turn->received, turn->received_lengths, frames, (uint32_t)count, now);
-    p4r_nap_received(&turn->nap, (uint32_t)count, now);
-    p4r_link_drop(turn->link, count);
-    forget_asking(turn);
+    if (jobs->count == 1)
+        p4r_receive_from(link->slots, link->received, link->received_lengths, frames, NULL,
+                         (uint32_t)count, now);
+    else
+        hand_out(jobs, frames, (uint32_t)count, now);
+    p4r_nap_received(&link->nap, (uint32_t)count, now);
+    p4r_link_drop(link->link, count);
+    for (uint32_t i = 0; i < jobs->count; i++)
+        forget_asking(jobs->turns[i]);
     return count;
 }
+
+/* -- The loop ----------------------------------------------------------------------------------- */
 
 static int is_woken(int wake_fd)
 {
     struct pollfd wait = {.fd = wake_fd, .events = POLLIN};
 
     return poll(&wait, 1, 0) == 1;
-}
-
-static uint32_t broken(struct p4r_turn *turn, int code)
-{
-    turn->error = -code;
-    return P4R_TURN_BROKEN;
-}
-
-static int is_due(const struct p4r_turn *turn, double now)
-{
-    uint32_t under_way;
-
-    return p4r_next_due(turn->slots, &under_way) <= now;
 }
 
 /* A stopped process has not waited: before Python says that the others are missing, it has to hear
@@ -94,25 +206,26 @@ static uint32_t overslept(double began, double seconds)
 
 /* Wait for frames, or sleep until several have come, unless it `has_slept` and none had. `looked`: when
  * there were none. Returns 0 to go on, or why not. */
-static uint32_t wait_for_more(struct p4r_turn *turn, double looked, double now, int called,
+static uint32_t wait_for_more(const struct jobs *jobs, double looked, double now, int called,
                               int *has_slept)
 {
+    struct p4r_turn *link = jobs->turns[0];
     uint32_t under_way;
-    double due = p4r_next_due(turn->slots, &under_way);
-    double nap = fmin(p4r_nap_until(&turn->nap, under_way), due) - now;
+    int backlogged = is_backlogged(jobs, 0);
+    double due = next_due(jobs, &under_way);
+    double nap = fmin(p4r_nap_until(&link->nap, under_way), due) - now;
 
-    *has_slept = !*has_slept && !turn->backlog_count && nap > 0;
+    *has_slept = !*has_slept && !backlogged && nap > 0;
     if (*has_slept) {
-        p4r_sleep_until((uint64_t)((now + nap) * 1e9), turn->wake_fd);
+        p4r_sleep_until((uint64_t)((now + nap) * 1e9), link->wake_fd);
         return overslept(now, nap);
     }
     if (due <= looked)
         return 0;
     double seconds = fmin(fmax(due - now, 0.0), called ? LONGEST_PAUSE : LONGEST_WAIT);
-    int woken = p4r_link_wait(turn->link, turn->wake_fd, (int)ceil(seconds * 1000),
-                              turn->backlog_count != 0);
+    int woken = p4r_link_wait(link->link, link->wake_fd, (int)ceil(seconds * 1000), backlogged);
     if (woken < 0)
-        return broken(turn, woken);
+        return broken(jobs, woken);
     uint32_t why = overslept(now, seconds);
     if (called && !woken) /* a signal perhaps, whose handler only Python can call */
         why |= P4R_TURN_PAUSED;
@@ -125,42 +238,39 @@ static int is_wanted(const struct p4r_turn *turn, int called)
     return called ? p4r_link_lock_is_awaited(turn->lock) : is_woken(turn->wake_fd);
 }
 
-static uint32_t loop(struct p4r_turn *turn, int called, double began)
+static uint32_t loop(struct jobs *jobs, int called, double began)
 {
-    struct p4r_slots *slots = turn->slots;
+    struct p4r_turn *link = jobs->turns[0];
     double now = began, looked = began;
-    int count = (int)turn->most, has_slept = 0, code;
+    int count = (int)link->most, has_slept = 0, code;
 
     for (;;) {
-        if ((code = flush(turn, now)) < 0)
-            return broken(turn, code);
-        if (slots->over_count || slots->trouble)
+        if ((code = flush_all(jobs, now)) < 0)
+            return broken(jobs, code);
+        if (is_news(jobs))
             return P4R_TURN_NEWS;
         if (now - began > LONGEST_RUN)
             return called ? P4R_TURN_PAUSED : 0;
         /* What has come counts before timers do: after a pause, answers lie in the queue. However
          * late this thread has its turn, a timer was due before the latest look. */
-        if (count < (int)turn->most && is_due(turn, looked)) {
-            p4r_expire(slots, looked);
-            forget_asking(turn);
+        if (count < (int)link->most && expire(jobs, looked))
             continue;
-        }
         /* A full backlog is sent before anything else is taken on. */
-        int full = turn->backlog_count + slots->slots > turn->backlog_room;
+        int full = is_backlogged(jobs, 1);
         looked = seconds_now();
         if (looked - now > OVERSLEPT)
             return P4R_TURN_OVERSLEPT;
-        if ((count = full ? 0 : receive(turn)) < 0)
-            return broken(turn, count);
+        if ((count = full ? 0 : receive(jobs)) < 0)
+            return broken(jobs, count);
         now = seconds_now();
         has_slept &= !count;
-        if (count && !is_wanted(turn, called))
+        if (count && !is_wanted(link, called))
             continue;
         if (count) {
-            code = flush(turn, now);
-            return code < 0 ? broken(turn, code) : P4R_TURN_WOKEN | P4R_TURN_NEWS;
+            code = flush_all(jobs, now);
+            return code < 0 ? broken(jobs, code) : P4R_TURN_WOKEN | P4R_TURN_NEWS;
         }
-        uint32_t why = wait_for_more(turn, looked, now, called, &has_slept);
+        uint32_t why = wait_for_more(jobs, looked, now, called, &has_slept);
         if (why)
             return why;
         began += seconds_now() - now; /* waiting is no work */
@@ -168,14 +278,20 @@ static uint32_t loop(struct p4r_turn *turn, int called, double began)
     }
 }
 
-static uint32_t run(struct p4r_turn *turn, int called)
+static uint32_t run(struct jobs *jobs, int called)
 {
-    double began = seconds_now(), left_at = turn->left_at;
+    double began = seconds_now();
+    uint32_t why = 0;
 
-    turn->left_at = 0;
-    uint32_t why =
-        left_at > 0 && began - left_at > OVERSLEPT ? P4R_TURN_OVERSLEPT : loop(turn, called, began);
-    turn->left_at = turn->slots->live_count ? seconds_now() : 0;
+    for (uint32_t i = 0; i < jobs->count; i++) {
+        double *left_at = &jobs->turns[i]->left_at;
+        if (*left_at > 0 && began - *left_at > OVERSLEPT)
+            why = P4R_TURN_OVERSLEPT;
+        *left_at = 0;
+    }
+    why = why ? why : loop(jobs, called, began);
+    for (uint32_t i = 0; i < jobs->count; i++)
+        jobs->turns[i]->left_at = jobs->turns[i]->slots->live_count ? seconds_now() : 0;
     return why;
 }
 
@@ -201,15 +317,18 @@ static uint32_t let_callers_drive(struct p4r_turn *turn, int quiet_ms)
     return p4r_link_lock_take(lock) || waits[1].revents != 0 ? P4R_TURN_WOKEN : 0;
 }
 
-static uint32_t run_for_thread(struct p4r_turn *turn, int quiet_ms)
+uint32_t p4r_turn_run(struct p4r_turn *const *turns, uint32_t count, int quiet_ms)
 {
-    uint32_t why = turn->lock && !turn->slots->live_count ? let_callers_drive(turn, quiet_ms) : 0;
+    struct jobs jobs = {.turns = turns, .count = count};
+    uint32_t why =
+        turns[0]->lock && !is_under_way(&jobs) ? let_callers_drive(turns[0], quiet_ms) : 0;
     uint64_t wakes;
 
     if (!why)
-        why = run(turn, 0);
-    if (why & P4R_TURN_WOKEN && read(turn->wake_fd, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
-        return broken(turn, -errno);
+        why = run(&jobs, 0);
+    if (why & P4R_TURN_WOKEN && read(turns[0]->wake_fd, &wakes, sizeof wakes) < 0 &&
+        errno != EAGAIN)
+        return broken(&jobs, -errno);
     return why;
 }
 
@@ -229,10 +348,11 @@ static int is_all_done(struct p4r_turn *turn, const struct p4r_stream *stream, u
     return 1;
 }
 
-static uint32_t run_for_caller(struct p4r_turn *turn, const struct p4r_stream *stream,
-                               uint32_t turns, uint32_t counted)
+uint32_t p4r_turn_call(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t turns,
+                       uint32_t counted)
 {
     struct p4r_link_lock *lock = turn->lock;
+    struct jobs jobs = {.turns = &turn, .count = 1};
 
     if (!p4r_link_lock_try(lock, turns, turn))
         return P4R_TURN_REFUSED;
@@ -241,7 +361,7 @@ static uint32_t run_for_caller(struct p4r_turn *turn, const struct p4r_stream *s
         turn->asked_at = INFINITY;
         turn->asked = 0;
     }
-    uint32_t why = run(turn, 1);
+    uint32_t why = run(&jobs, 1);
     if (is_all_done(turn, stream, why, counted)) {
         why = P4R_TURN_DONE;
         lock->unfinished = NULL;
@@ -251,10 +371,4 @@ static uint32_t run_for_caller(struct p4r_turn *turn, const struct p4r_stream *s
     }
     p4r_link_lock_release(lock);
     return why;
-}
-
-uint32_t p4r_turn_run(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t turns,
-                      uint32_t counted, int quiet_ms)
-{
-    return stream ? run_for_caller(turn, stream, turns, counted) : run_for_thread(turn, quiet_ms);
 }

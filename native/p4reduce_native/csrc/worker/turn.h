@@ -40,18 +40,19 @@ enum {
     P4R_TURN_REFUSED = 128, /* only a caller: it is the thread's turn; nothing was done */
 };
 
-/* Drive the engine until there is something for Python, or for some milliseconds of work. Returns
- * why it has returned, as bits.
+/* Drive the engines of jobs on one link, one at least, until there is something for Python, or for
+ * some milliseconds of work. Returns why it has returned, as bits, which are for all of them. For the
+ * progress thread, which has the lock.
  *
- * The progress thread gives no `stream`, and has the lock. If nothing is under way, callers may drive
- * first, until somebody writes to `wake_fd`, the link's peer hangs up, or no caller has driven for
- * `quiet_ms`.
- *
- * A caller gives the `stream` that it waits for, which is submitted if it has not been yet; the turns
- * that the lock had when nothing else was under way; and whether the stream is one of
- * p4r_counts.collectives. What is left unless it is DONE is for the progress thread, which has to be
- * woken; after PAUSED for the same call once more. */
-uint32_t p4r_turn_run(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t turns,
-                      uint32_t counted, int quiet_ms);
+ * If nothing is under way, callers may drive first, until somebody writes to `wake_fd`, the link's
+ * peer hangs up, or no caller has driven for `quiet_ms`. */
+uint32_t p4r_turn_run(struct p4r_turn *const *turns, uint32_t count, int quiet_ms);
+
+/* The same for a caller, which drives one engine and waits for a `stream`. It is submitted if it has
+ * not been yet. `turns`: those that the lock had when nothing else was under way; `counted`: whether
+ * the stream is one of p4r_counts.collectives. What is left unless it is DONE is for the progress
+ * thread, which has to be woken; after PAUSED for the same call once more. */
+uint32_t p4r_turn_call(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t turns,
+                       uint32_t counted);
 
 #endif

@@ -286,9 +286,10 @@ void p4r_receive(struct p4r_slots *slots, uint8_t *rows, const int64_t *lengths,
                  double now);
 
 /* The same of frames that lie elsewhere, maybe in memory that is written to meanwhile; their
- * headers are in the rows. NULL: all is in the rows. */
+ * headers are in the rows. NULL: all is in the rows. `which` rows, in order; NULL: the first ones. */
 void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, const int64_t *lengths,
-                      const uint8_t *const *frames, uint32_t count, double now);
+                      const uint8_t *const *frames, const uint32_t *which, uint32_t count,
+                      double now);
 
 /* Repeat the frames whose time is up, and look at deadlines. */
 void p4r_expire(struct p4r_slots *slots, double now);
