@@ -24,6 +24,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 30
 
+HOOKS = (
+    "allreduce_hook",
+    "int16_hook",
+    "int8_hook",
+    "int4_hook",
+    "topk_hook",
+    "elements_hook",
+    "hierarchical_hook",
+    "cat_hook",
+    "majority_hook",
+    "onebit_hook",
+)
+
 
 def train(
     name: str, hook: Any, state: Any, comm: Any, bucket: float = 0.02, rate: float = 0.05
@@ -58,18 +71,7 @@ def train(
 def sparse(state: hooks.HookState) -> None:
     """An embedding's gradient, which is uncoalesced, against the one computed densely."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    for name in (
-        "allreduce_hook",
-        "int16_hook",
-        "int8_hook",
-        "int4_hook",
-        "topk_hook",
-        "elements_hook",
-        "hierarchical_hook",
-        "cat_hook",
-        "majority_hook",
-        "onebit_hook",
-    ):
+    for name in HOOKS:
         torch.manual_seed(0)
         model = DistributedDataParallel(nn.Embedding(10_000, 8, sparse=True))
         model.register_comm_hook(state, getattr(hooks, name))
@@ -134,18 +136,7 @@ def main() -> None:
     comm = p4reduce.init() if beside else hooks.HookState().channel.comm
     group = comm if beside else None
     train("none", None, None, comm)
-    for name in (
-        "allreduce_hook",
-        "int16_hook",
-        "int8_hook",
-        "int4_hook",
-        "topk_hook",
-        "elements_hook",
-        "hierarchical_hook",
-        "cat_hook",
-        "majority_hook",
-        "onebit_hook",
-    ):
+    for name in HOOKS:
         state = hooks.HookState(group, density=0.2)
         # A step of signs moves each parameter by the rate.
         rate = 0.002 if name == "majority_hook" else 0.05
