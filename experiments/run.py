@@ -73,7 +73,7 @@ PLANS = {
 ACCURACY_SEEDS = 3
 
 
-class Course:
+class TrainingProgress:
     """Says which training runs, and counts it when the next one begins. A context manager.
 
     Args:
@@ -91,7 +91,7 @@ class Course:
         self._begun += 1
         self._work.now(text)
 
-    def __enter__(self) -> Course:
+    def __enter__(self) -> TrainingProgress:
         self._work.__enter__()
         return self
 
@@ -120,7 +120,9 @@ def trainings(tasks: list[str], with_switch: bool) -> int:
     return number + ((len(METHODS) + 2) * ACCURACY_SEEDS if "digits" in tasks else 0)
 
 
-def compare(name: str, plan: Plan, share: float, say: Course) -> tuple[str, list[study.Outcome]]:
+def compare(
+    name: str, plan: Plan, share: float, say: TrainingProgress
+) -> tuple[str, list[study.Outcome]]:
     """One task's sweeps and CAT runs; also a sentence on the target."""
     task = TASKS[name]()
     dense = study.uncompressed_run(task, plan.dense_steps)
@@ -145,7 +147,7 @@ def made_by(method: str, task: Task) -> Callable[[int], Compressor]:
     return lambda rank: compressor(method, task, rank, True)
 
 
-def accuracies(steps: int, say: Course) -> str:
+def accuracies(steps: int, say: TrainingProgress) -> str:
     """Test accuracy of the network at the end of a full run, over several seeds."""
     rows, reference = [], None
     for name, longer in (*((name, 1) for name in METHODS), (RADIO_METHOD, 2), (RADIO_METHOD, 4)):
@@ -183,7 +185,7 @@ def accuracies(steps: int, say: Course) -> str:
     return report.table(head, rows)
 
 
-def schemes(share: float, say: Course) -> str:
+def schemes(share: float, say: TrainingProgress) -> str:
     """CAT over each of its schemes without feedback, on the logistic task with real data."""
     task = TASKS["cancer"]()
     dense = study.uncompressed_run(task, PLANS["cancer"].dense_steps)
@@ -218,7 +220,7 @@ def schemes(share: float, say: Course) -> str:
 
 
 def over_switch(
-    name: str, steps: int, output: Path, switch: str, say: Course
+    name: str, steps: int, output: Path, switch: str, say: TrainingProgress
 ) -> list[dict[str, Any]]:
     """Four processes, a switch and a controller; what rank 0 counted.
 
@@ -337,13 +339,13 @@ def main() -> None:
         return
     raise_on_signals()
     try:
-        with Course(trainings(given.tasks, given.switch != "none"), output) as say:
+        with TrainingProgress(trainings(given.tasks, given.switch != "none"), output) as say:
             run_experiments(given, output, say)
     except Interrupted as interruption:
         sys.exit(interruption.exit_code)
 
 
-def run_experiments(given: argparse.Namespace, output: Path, say: Course) -> None:
+def run_experiments(given: argparse.Namespace, output: Path, say: TrainingProgress) -> None:
     """Run what the command line asks for; pictures, tables and steps are written at the end."""
     targets, outcomes = [], []
     for name in given.tasks:

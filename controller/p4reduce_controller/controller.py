@@ -58,7 +58,7 @@ from p4reduce_controller.storage.job_table import (
     assemble,
     encode_job,
 )
-from p4reduce_controller.storage.keeping import Keeper
+from p4reduce_controller.storage.keeping import JobTableWriter
 from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.counts import Counts, RankCounts
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
@@ -128,7 +128,7 @@ class Controller:
         self.probes = Probes(
             self, settings.topology, self._switches.packet_out, self._switches.is_there
         )
-        self._keeper = Keeper(self._table, start.file.write)
+        self._table_writer = JobTableWriter(self._table, start.file.write)
 
     # -- Life --------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class Controller:
         self._switches.start()
         self.probes.start()
         self.jobs.resume()
-        self._keeper.changed()  # at least the pipeline's cookie
+        self._table_writer.changed()  # at least the pipeline's cookie
         self._spawn(self._watch_leases())
 
     async def stop(self, timeout: float = 1.2) -> None:
@@ -160,13 +160,13 @@ class Controller:
         self.probes.stop()
         if self.settings.keep_jobs:
             # Before the calls that wait are broken off: those would give up their places.
-            await self._keeper.close()
+            await self._table_writer.close()
         else:
             self.jobs.close("the controller is shutting down")
             removals = [task for task in self._tasks if task.get_name() == "removal"]
             if removals:
                 await asyncio.wait(removals, timeout=timeout)
-            await self._keeper.close()
+            await self._table_writer.close()
             if not self.jobs.worth_keeping():
                 self._start.file.remove()
         self._incarnations.close()
@@ -179,7 +179,7 @@ class Controller:
         """Stop at once, as if killed: what is on disk and on the switch stays as it is."""
         self.stopping.set()
         self.probes.stop()
-        self._keeper.abandon()
+        self._table_writer.abandon()
         self._incarnations.close()
         self._switches.abandon()
         for task in self._tasks:
@@ -216,7 +216,7 @@ class Controller:
     async def keep(self) -> None:
         """Wait until all is on disk that callers are going to be told. Raises RefusedError."""
         try:
-            await self._keeper.kept()
+            await self._table_writer.kept()
         except OSError as error:
             raise RefusedError(
                 Cause.NOT_KEPT, f"the controller cannot write its job table: {error}"
@@ -258,7 +258,7 @@ class Controller:
         which = "" if switch == ONLY else f"{switch} at "
         address = self.settings.servers[switch].address
         self.event("switch-back", None, f"connected with {which}{address}")
-        self._keeper.changed()  # the pipeline's cookie may be another
+        self._table_writer.changed()  # the pipeline's cookie may be another
         self.jobs.back(switch)
 
     # -- What the probes tell (probes.User) ----------------------------------------------
@@ -327,7 +327,7 @@ class Controller:
         """Keep it, and look at what waits for a change, once the present one is complete."""
         for job in jobs:
             job.changed()
-        self._keeper.changed()
+        self._table_writer.changed()
         if not self._advancing:
             self._advancing = True
             self._loop.call_soon(self._advance)

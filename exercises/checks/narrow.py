@@ -76,11 +76,11 @@ def add(switch: Switch, first: Sequence[int], second: Sequence[int], hint: str) 
                 hint,
                 switch.where("lanes", word),
             )
-    told = bool(got.flags & OVERFLOW)
-    if told != (sums != wanted):
+    flagged = bool(got.flags & OVERFLOW)
+    if flagged != (sums != wanted):
         raise WrongError(
-            f"OVERFLOW is {'set' if told else 'not set'}, although "
-            f"{'all sums fit' if told else 'a sum does not fit'}",
+            f"OVERFLOW is {'set' if flagged else 'not set'}, although "
+            f"{'all sums fit' if flagged else 'a sum does not fit'}",
             hint,
             switch.where("lab", "flags"),
         )

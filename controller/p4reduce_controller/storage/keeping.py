@@ -22,7 +22,7 @@ RETRY = 1.0  # seconds after a write that failed
 LAST_WRITE = 2.0  # seconds for it
 
 
-class Keeper:
+class JobTableWriter:
     """Made and used in the event loop.
 
     `snapshot` returns what is to be written, `write` writes it, and may raise OSError.

@@ -56,7 +56,7 @@ def display(console: Console, steps: int) -> Display:
     return _Bar(console, steps) if console.is_terminal else _Lines(console, steps)
 
 
-class _Course:
+class _TrainingRate:
     """How fast a training goes, from the first step that was seen."""
 
     def __init__(self, console: Console, steps: int) -> None:
@@ -89,7 +89,7 @@ class _Course:
 
 class _Bar:
     def __init__(self, console: Console, steps: int) -> None:
-        self._course = _Course(console, steps)
+        self._rate = _TrainingRate(console, steps)
         self._progress = Progress(
             # Together with Status.text() within the 80 columns of a usual terminal; what tells
             # the rate has a line of its own.
@@ -111,17 +111,17 @@ class _Bar:
         trace: TracebackType | None,
     ) -> None:
         self._progress.stop()
-        self._course.left_by(error)
+        self._rate.left_by(error)
 
     def show(self, status: Status) -> None:
-        pace = self._course.took(status)
+        pace = self._rate.took(status)
         text = f"{status.text()}\n{pace}" if pace else status.text()
         self._progress.update(self._task, completed=status.step, description=text)
 
 
 class _Lines:
     def __init__(self, console: Console, steps: int) -> None:
-        self._course = _Course(console, steps)
+        self._rate = _TrainingRate(console, steps)
         self._console = console
         self._steps = steps
         self._next = 0
@@ -136,10 +136,10 @@ class _Lines:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._course.left_by(error)
+        self._rate.left_by(error)
 
     def show(self, status: Status) -> None:
-        pace = self._course.took(status)
+        pace = self._rate.took(status)
         due = status.step >= self._next or status.step == self._steps
         if not due or status.step == self._shown:
             return

@@ -54,7 +54,7 @@ class CoreProcess:
         self._how = how
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = -1
-        self._told = b""
+        self._read = b""
         self._started = 0.0
         self._pause = _FIRST_PAUSE_S
         self._due = 0.0
@@ -68,7 +68,7 @@ class CoreProcess:
         """Start the process. From the main thread only: its end is the process's end."""
         self._ready, theirs = os.pipe()
         os.set_blocking(self._ready, False)
-        self._told, self.facts = b"", None
+        self._read, self.facts = b"", None
         settings = settings_of(self._whole, self._core, self._directory, theirs)
         order = pickle.dumps(Order(settings, self._how, os.getpid()))
         try:
@@ -102,15 +102,15 @@ class CoreProcess:
         if self._ready < 0:
             return
         try:
-            told = os.read(self._ready, 1 << 20)
+            read = os.read(self._ready, 1 << 20)
         except BlockingIOError:
             return
-        self._told += told
-        if not told:
+        self._read += read
+        if not read:
             os.close(self._ready)
             self._ready = -1
-            if self._told:
-                self.facts = json.loads(self._told)
+            if self._read:
+                self.facts = json.loads(self._read)
 
     def revive(self) -> None:
         """Start it again if it has ended, after a pause that grows if it does not last."""

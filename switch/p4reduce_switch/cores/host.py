@@ -110,7 +110,8 @@ class _Host:
             address = cleanup.enter_context(serving(front, settings))
             metrics_port = cleanup.enter_context(metrics_at(settings.metrics_port, self._collector))
             print(
-                announce(settings, self._ports(), address, metrics_port, self._told()), flush=True
+                announce(settings, self._ports(), address, metrics_port, self._core_facts()),
+                flush=True,
             )
             notify("READY=1", f"STATUS=P4Runtime at {address}, {self._count} cores")
             while not self._stop:
@@ -181,13 +182,13 @@ class _Host:
         assert facts is not None
         return {int(number): text for number, text in facts["ports"].items()}
 
-    def _told(self) -> list[dict[str, int]]:
-        told = []
+    def _core_facts(self) -> list[dict[str, int]]:
+        cores = []
         for core in self._cores:
             assert core.facts is not None
             pid = core.facts["pid"]
-            told.append({"core": core.number, "device_id": core.device_id, "pid": pid})
-        return told
+            cores.append({"core": core.number, "device_id": core.device_id, "pid": pid})
+        return cores
 
     def _collector(self) -> Collector:
         from p4reduce_switch.cores.metrics import CoresCollector

@@ -181,10 +181,10 @@ class HierarchicalTopK:
         places, values = self._sum_elements(shard, before, name, left)
         mine = np.empty(len(places), [("place", np.uint32), ("value", gradient.dtype)])
         mine["place"], mine["value"] = places, values
-        told = self.within.allgather(
+        gathered = self.within.allgather(
             np.array([len(mine)]), name, timeout=left(), counts=[1] * self.within.size
         )
-        counts = told.tolist()
+        counts = gathered.tolist()
         elements = self.within.allgather_async(mine, counts, name, timeout=left())
         return Handle([elements], lambda: _dense(elements.wait(), counts, gradient))
 

@@ -211,8 +211,8 @@ class AdaNetClassifier(Estimator):
         price = self._price(candidate)
         # Which candidate is the best is judged with its own weight alone, on its own rank.
         weight, mine = _line_search(ensemble, outputs, classes, price)
-        told = np.array([[mine + paid, weight, len(candidate.widths) - 2, candidate.parameters]])
-        of_all = gather(self.comm, told, "AdaNetClassifier: objectives")
+        own = np.array([[mine + paid, weight, len(candidate.widths) - 2, candidate.parameters]])
+        of_all = gather(self.comm, own, "AdaNetClassifier: objectives")
         owner = int(of_all[:, 0].argmin())
         if not of_all[owner, 0] < self.objectives_[-1]:
             return None

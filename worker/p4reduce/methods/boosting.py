@@ -89,11 +89,13 @@ class _Boosting(Estimator):
         features = array.shape[1] if array.ndim == 2 else 0
         facts = {"samples": len(array), "features": features}
         name = type(self).__name__
-        told = meet(self.comm, name, problem, facts, same=("features",), settings=self._settings())
-        total = int(told["samples"].sum())
+        gathered = meet(
+            self.comm, name, problem, facts, same=("features",), settings=self._settings()
+        )
+        total = int(gathered["samples"].sum())
         if total > _MOST_SAMPLES:
             raise ValueError(f"{name}: {total:,} samples; up to {_MOST_SAMPLES:,} are possible")
-        self._parts = told["samples"]
+        self._parts = gathered["samples"]
         self.n_features_in_ = features
         return array, y, total
 

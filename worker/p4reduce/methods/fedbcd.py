@@ -231,7 +231,7 @@ def _sequential(state: _State, rows: Rows) -> None:
 def _run(
     comm: Comm, method: str, party: Party, round_: Round, settings: Settings, watch: Watch
 ) -> Array:
-    told = begin(
+    gathered = begin(
         comm,
         method,
         party,
@@ -240,11 +240,11 @@ def _run(
         facts={"labels": party.labels is not None, "squares": party.squares},
         counted="samples",
     )
-    having = np.flatnonzero(told["labels"]).tolist()
+    having = np.flatnonzero(gathered["labels"]).tolist()
     if len(having) != 1:
         who = f"ranks {having} have" if having else "no rank has"
         raise ValueError(f"{method}: {who} labels; exactly one needs them")
-    if (told["squares"] != told["squares"][0]).any():
+    if (gathered["squares"] != gathered["squares"][0]).any():
         raise ValueError(f"{method}: the ranks have different losses")
     state = _State(
         *(comm, party, settings, _sums(comm, settings), np.zeros(party.features.shape[1]))

@@ -124,8 +124,8 @@ def _gadmm(
     greatest = int(np.frexp(np.abs(alone).max(initial=0.0))[1])
     facts = {"exponent": greatest}
     same = {"checksum of by": checksum(getattr(by, "__qualname__", ""))}
-    told = begin(comm, method, problem, settings, trouble, facts=facts, same=same)
-    grid = Grid(int(told["exponent"].max()))
+    gathered = begin(comm, method, problem, settings, trouble, facts=facts, same=same)
+    grid = Grid(int(gathered["exponent"].max()))
     random = np.random.default_rng(seed)
     place = Place(range(comm.size), comm.rank)
     neighbours = by(comm, grid)

@@ -236,8 +236,8 @@ class InProcess:
 
     def confer(self, value: T) -> list[T]:
         """Return what each rank gives here. For what looks at a method: nothing of it travels."""
-        told: list[T] = self._meet("confer", value, list)
-        return told
+        gathered: list[T] = self._meet("confer", value, list)
+        return gathered
 
     def split(
         self, color: int | None, key: int = 0, *, slots: int | None = None

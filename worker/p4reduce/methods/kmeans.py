@@ -85,8 +85,8 @@ class KMeans(Estimator):
         facts = {"samples": len(array), "features": features}
         problem = problem or self._wrong(features)
         settings = self._settings()
-        told = meet(comm, "KMeans", problem, facts, same=("features",), settings=settings)
-        parts = told["samples"]
+        gathered = meet(comm, "KMeans", problem, facts, same=("features",), settings=settings)
+        parts = gathered["samples"]
         if parts.sum() < self.n_clusters:
             raise ValueError(f"KMeans: {parts.sum()} samples for {self.n_clusters} clusters")
         self._fixed = Fixed(comm, array, int(parts.sum()), "KMeans")

@@ -141,11 +141,11 @@ def _lag(
     greatest = int(np.frexp(np.abs(now).max(initial=0.0))[1])
     settings = {"rate": rate, "steps": steps, "xi": xi, "depth": depth}
     settings["precision"] = 8.0 * np.dtype(_LANES.get(precision, np.int32)).itemsize
-    told = begin(comm, method, problem, settings, trouble, facts={"exponent": greatest})
+    gathered = begin(comm, method, problem, settings, trouble, facts={"exponent": greatest})
 
     changed: Array | None = now
     lane = np.dtype(np.int32)  # of the first upload, of all ranks' whole gradients
-    first = int(told["exponent"].max()) - (_most(lane, comm.size).bit_length() - 1)
+    first = int(gathered["exponent"].max()) - (_most(lane, comm.size).bit_length() - 1)
     exponent = first
     at = model
     uploaded, total = np.zeros(problem.size), np.zeros(problem.size)

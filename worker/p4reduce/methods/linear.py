@@ -64,14 +64,14 @@ class LinearRegression(Estimator):
             problem = f"alpha={self.alpha!r}: a number from 0 on is needed"
         features = array.shape[1] if array.ndim == 2 else 0
         facts, settings = {"samples": len(array), "features": features}, self._settings()
-        told = meet(
+        gathered = meet(
             self.comm, "LinearRegression", problem, facts, same=("features",), settings=settings
         )
         both = np.column_stack([array, y])
         mean = np.zeros(features + 1)
         if self.fit_intercept:
             sums = sum_floats(self.comm, both.sum(axis=0), "LinearRegression: sums")
-            mean = sums / int(told["samples"].sum())
+            mean = sums / int(gathered["samples"].sum())
         apart = both - mean
         products = sum_floats(self.comm, apart.T @ apart, "LinearRegression: products")
         matrix = products[:features, :features] + self.alpha * np.eye(features)

@@ -89,7 +89,7 @@ class LogisticRegression(Estimator):
             )
         features = array.shape[1] if array.ndim == 2 else 0
         facts, settings = {"samples": len(array), "features": features}, self._settings()
-        told = meet(
+        gathered = meet(
             self.comm, "LogisticRegression", problem, facts, same=("features",), settings=settings
         )
         self.classes_ = all_classes(self.comm, labels, "LogisticRegression")
@@ -103,7 +103,7 @@ class LogisticRegression(Estimator):
             part: _Part = _Part(array, which[:, None].astype(float))
         else:
             part = _Part(array, np.eye(len(self.classes_))[which])
-        weights = self._newton(part, int(told["samples"].sum()))
+        weights = self._newton(part, int(gathered["samples"].sum()))
         self.coef_ = np.ascontiguousarray(weights[:-1].T)
         self.intercept_ = weights[-1].copy()
         return self

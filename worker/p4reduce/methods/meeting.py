@@ -61,13 +61,13 @@ def meet(
     wrong = [f"rank {rank}: {text}" for rank, text in enumerate(texts) if text]
     if wrong:
         raise ValueError(f"{method}: {'; '.join(wrong)}")
-    told = dict(zip(facts, rows[:, : len(facts)].T, strict=True))
+    gathered = dict(zip(facts, rows[:, : len(facts)].T, strict=True))
     for fact in same:
-        _same(method, fact, told[fact], told[fact])
+        _same(method, fact, gathered[fact], gathered[fact])
     for name, bits in zip(settings or {}, rows[:, len(facts) : count].T, strict=True):
         of_all = np.ascontiguousarray(bits)
         _same(method, name, of_all, of_all.view(np.float64))
-    return told
+    return gathered
 
 
 def _same(method: str, name: str, bits: Facts, shown: npt.NDArray[Any]) -> None:

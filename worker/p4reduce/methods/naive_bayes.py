@@ -73,9 +73,9 @@ class _NaiveBayes(Estimator):
             problem = _problem_of_counts(array, comm.size)
         features = array.shape[1] if array.ndim == 2 else 0
         facts = {"samples": len(array), "features": features}
-        told = meet(comm, name, problem, facts, same=("features",), settings=self._settings())
+        gathered = meet(comm, name, problem, facts, same=("features",), settings=self._settings())
         self.n_features_in_ = features
-        self._total = int(told["samples"].sum())
+        self._total = int(gathered["samples"].sum())
         self.classes_ = all_classes(comm, labels, name)
         classes = np.searchsorted(self.classes_, labels)
         mine = np.bincount(classes, minlength=len(self.classes_)).astype(np.int64)

@@ -68,8 +68,10 @@ class PCA(Estimator):
         if problem is None and not 1 <= keep <= features:
             problem = f"n_components={keep}: 1 to {features} are possible"
         facts, name = {"samples": len(array), "features": features}, type(self).__name__
-        told = meet(self.comm, name, problem, facts, same=("features",), settings=self._settings())
-        self.n_samples_ = total = int(told["samples"].sum())
+        gathered = meet(
+            self.comm, name, problem, facts, same=("features",), settings=self._settings()
+        )
+        self.n_samples_ = total = int(gathered["samples"].sum())
         if total < 2:
             raise ValueError(f"{name}: all ranks together have one sample; two are needed")
         self.mean_ = sum_floats(self.comm, array.sum(axis=0), "PCA: sums") / total

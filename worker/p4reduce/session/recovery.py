@@ -35,7 +35,7 @@ from p4reduce.session.fallback_switches import (
 from p4reduce.session.machine import Machine
 from p4reduce.session.membership import Attached, Membership, Seat
 from p4reduce.session.recovery_states import Event, State, after
-from p4reduce.session.seeker import Connect, Found, Seeker, Standing
+from p4reduce.session.seeker import Connect, Found, JobLives, Seeker
 from p4reduce.tensors.stream import Collective
 
 log = logging.getLogger(__name__)
@@ -111,11 +111,11 @@ class _HomeLook:
     others are there then, and nobody comes to where this one goes.
     """
 
-    def __init__(self, membership: Membership, standing: Standing, *, homeless: bool) -> None:
+    def __init__(self, membership: Membership, lives: JobLives, *, homeless: bool) -> None:
         self._membership = membership
-        self._seat = standing.seat
+        self._seat = lives.seat
         # Of the life that was lost, the controller may not have noticed yet that it is.
-        self._due = math.inf if homeless or standing.seat is standing.life else 0.0
+        self._due = math.inf if homeless or lives.seat is lives.life else 0.0
 
     def __call__(self) -> None:
         """Raise SwitchUnreachableError if it does."""
@@ -159,7 +159,7 @@ class Recovery:
         self._why = why
         self._host = host
         self._engine = engine
-        self._standing = Standing.of_engine(seat, host.completed)
+        self._lives = JobLives.of_engine(seat, host.completed)
         self._awaited = ""
         self._switch_there = False
         self._moved = False  # to a job that has not agreed on what it begins with
@@ -234,7 +234,7 @@ class Recovery:
             return False
         seeker = Seeker(
             self._host.membership,
-            self._standing,
+            self._lives,
             0 if self._moved else self._engine.udp_port,
             self._host.connect,
             self._host.completed,
@@ -330,13 +330,13 @@ class Recovery:
         for at in others.candidates(host.home, homeless=self._homeless):
             self._awaited = f"all ranks to come to the next switch, as job {others.name(at)!r}"
             self._switch_there = True
-            look = _HomeLook(host.membership, self._standing, homeless=self._homeless)
+            look = _HomeLook(host.membership, self._lives, homeless=self._homeless)
 
             def check(look: _HomeLook = look) -> None:
                 self._check()
                 look()
 
-            move = Move(others, self._standing.seat, host.membership.place, check)
+            move = Move(others, self._lives.seat, host.membership.place, check)
             try:
                 taken = move.take_seat(at, host.slots, host.urgent_slots)
             except (WorkerLostError, _OverError):
@@ -346,7 +346,7 @@ class Recovery:
                 log.info("%s: switch %d: %s", host.membership.who, at, error)
                 continue
             self._moved, self._homeless = True, False
-            self._standing = Standing.of_newcomer(taken.attached.seat, host.completed)
+            self._lives = JobLives.of_newcomer(taken.attached.seat, host.completed)
             host.moved_to(taken)
             self._on(Event.SEATED)
             if self._agree(taken, machine):

@@ -68,7 +68,7 @@ class Found:
 
 
 @dataclass
-class Standing:
+class JobLives:
     """Which lives of its job a rank without a switch has to do with.
 
     It outlasts a `Seeker`: the next one goes on with it.
@@ -87,12 +87,12 @@ class Standing:
     resume_from: int
 
     @classmethod
-    def of_engine(cls, seat: Seat, completed: int) -> Standing:
+    def of_engine(cls, seat: Seat, completed: int) -> JobLives:
         """Return that of a rank whose engine has lost its transport."""
         return cls(seat, seat, seat, completed)
 
     @classmethod
-    def of_newcomer(cls, seat: Seat, completed: int) -> Standing:
+    def of_newcomer(cls, seat: Seat, completed: int) -> JobLives:
         """Return that of a rank that has run nothing yet in the life of that seat."""
         return cls(None, seat, seat, completed)
 
@@ -114,7 +114,7 @@ class Seeker:
 
     Args:
         membership: for the calls.
-        standing: in the job that lost its switch; changed as seats are.
+        lives: in the job that lost its switch; changed as seats are.
         udp_port: of the transport before; 0 if it had none.
         connect: to open a transport.
         completed: number of the first collective of which this rank lacks the result.
@@ -125,7 +125,7 @@ class Seeker:
     def __init__(
         self,
         membership: Membership,
-        standing: Standing,
+        lives: JobLives,
         udp_port: int,
         connect: Connect,
         completed: int,
@@ -139,7 +139,7 @@ class Seeker:
         self.found: Found | None = None
         self.failed: P4ReduceError | None = None
         self._membership = membership
-        self._standing = standing
+        self._lives = lives
         self._udp_port = udp_port
         self._connect = connect
         self._completed = completed
@@ -149,7 +149,7 @@ class Seeker:
         self._started = time.monotonic()
         self._unknown_since: float | None = None
         self._thread = threading.Thread(
-            target=self._run, name=f"p4reduce-seek-{standing.seat.rank}", daemon=True
+            target=self._run, name=f"p4reduce-seek-{lives.seat.rank}", daemon=True
         )
 
     def start(self) -> None:
@@ -201,12 +201,12 @@ class Seeker:
         try:
             reply = self._ask()
         except ControlError as error:
-            standing = self._standing
-            if error.code == grpc.StatusCode.NOT_FOUND and standing.seat is not standing.before:
+            lives = self._lives
+            if error.code == grpc.StatusCode.NOT_FOUND and lives.seat is not lives.before:
                 # The new job gave up on this rank when its way to the switch broke again. By its
                 # seat in the old one it gets its place back.
-                standing.seat = standing.before
-                self._moved(standing.seat)
+                lives.seat = lives.before
+                self._moved(lives.seat)
                 return
             self._refused(error)
             return
@@ -215,13 +215,13 @@ class Seeker:
         self._raise_if_over(reply)
         if reply.state == pb.FAILED:
             self._reform()
-        elif self._standing.seat is self._standing.life and reply.state == pb.RUNNING:
+        elif self._lives.seat is self._lives.life and reply.state == pb.RUNNING:
             self._reconnect()
         else:
             self._attach()
 
     def _ask(self) -> pb.HeartbeatReply:
-        seat = self._standing.seat
+        seat = self._lives.seat
         request = pb.HeartbeatRequest(
             incarnation=seat.incarnation,
             rank=seat.rank,
@@ -245,7 +245,7 @@ class Seeker:
                 raise translated(error, f"{self._membership.who} cannot go on")
 
     def _raise_if_over(self, reply: pb.HeartbeatReply) -> None:
-        seat = self._standing.seat
+        seat = self._lives.seat
         error = why_over(self._membership.job, seat, reply)
         if error is not None:
             raise error
@@ -262,9 +262,9 @@ class Seeker:
         if not self.all_lost:
             self.awaited = "the controller to have a switch again, and all ranks to ask for it"
             self.all_lost = True
-        standing, before = self._standing, self._standing.seat
+        lives, before = self._lives, self._lives.seat
         try:
-            standing.seat, standing.resume_from = self._membership.reform(
+            lives.seat, lives.resume_from = self._membership.reform(
                 before,
                 world_size=before.world_size,
                 completed=self._completed,
@@ -275,15 +275,15 @@ class Seeker:
         except ControlError as error:
             self._refused(error)
             return
-        standing.before = before
+        lives.before = before
         self.switch_there = True
-        self._moved(standing.seat)
+        self._moved(lives.seat)
         self._attach()
 
     def _attach(self) -> None:
         """Enter the latest life, be it forming or running: none of this rank has run in it."""
         self.awaited = "all ranks to reach the switch again"
-        standing = self._standing
+        lives = self._lives
         opened = self._open(0)
         if opened is None:
             return
@@ -299,7 +299,7 @@ class Seeker:
 
         try:
             ready = self._membership.attach(
-                *(standing.seat, transport, _ATTACH_TIMEOUT, self._check, again)
+                *(lives.seat, transport, _ATTACH_TIMEOUT, self._check, again)
             )
         except (ControlError, SwitchUnreachableError) as error:
             transport.close()
@@ -312,8 +312,8 @@ class Seeker:
             transport.close()
             raise
         else:
-            attached = Attached(standing.seat, transport, ready)
-            self.found = Found(transport, attached, standing.resume_from)
+            attached = Attached(lives.seat, transport, ready)
+            self.found = Found(transport, attached, lives.resume_from)
 
     def _reconnect(self) -> None:
         """The job runs: the switch is there, or the controller has not noticed its loss yet."""
@@ -321,7 +321,7 @@ class Seeker:
             return
         transport = self._open(self._udp_port)
         if transport is not None:
-            self.found = Found(transport, None, self._standing.resume_from)
+            self.found = Found(transport, None, self._lives.resume_from)
 
     def _open(self, udp_port: int) -> Transport | None:
         try:
