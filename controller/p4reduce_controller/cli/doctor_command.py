@@ -70,10 +70,10 @@ def doctor(
       p4reduce-controller doctor --interface eth0
     """
     # These take long to load, and no other command needs them.
-    from p4reduce_controller.doctor import Finding, Patient, Status, examine, view
+    from p4reduce_controller.doctor import Finding, Status, Target, examine, view
 
     options: Options = ctx.obj
-    patient = Patient(
+    target = Target(
         address=options.address,
         tls=options.tls,
         switch=switch,
@@ -84,7 +84,7 @@ def doctor(
     )
     findings: list[Finding] = []
     report, terminal = view.Report(), console()
-    for finding in examine(patient):  # some take seconds: what is known is shown
+    for finding in examine(target):  # some take seconds: what is known is shown
         findings.append(finding)
         if not options.json:
             report.add(terminal, finding)

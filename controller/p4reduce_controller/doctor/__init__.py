@@ -18,11 +18,11 @@ from p4reduce_controller.doctor import clock, control_path, data_path, kernel, s
 from p4reduce_controller.doctor.finding import Finding, Status, failure
 from p4reduce_controller.doctor.interface import fill
 
-__all__ = ["Finding", "Patient", "Status", "examine"]
+__all__ = ["Finding", "Status", "Target", "examine"]
 
 
 @dataclass(frozen=True)
-class Patient:
+class Target:
     """What to look at.
 
     Attributes:
@@ -45,10 +45,10 @@ class Patient:
     timeout: float
 
 
-def examine(patient: Patient) -> Iterator[Finding]:
+def examine(target: Target) -> Iterator[Finding]:
     """Yield findings as they are made. Never raises: what an examination raises is one."""
     answers = control_path.Answers()
-    interface = fill(patient.interface)
+    interface = fill(target.interface)
     examinations: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         (software.SECTION, software.examine),
         (kernel.SECTION, lambda: kernel.examine(interface.name)),
@@ -56,23 +56,23 @@ def examine(patient: Patient) -> Iterator[Finding]:
         (
             control_path.SECTION,
             lambda: control_path.examine(
-                patient.address, patient.tls, patient.state, patient.timeout, answers
+                target.address, target.tls, target.state, target.timeout, answers
             ),
         ),
         (
             switch.SECTION,
             lambda: switch.examine(
-                patient.switch,
-                patient.switch_tls,
-                patient.timeout,
+                target.switch,
+                target.switch_tls,
+                target.timeout,
                 answers,
-                near=is_local(patient.address),
+                near=is_local(target.address),
             ),
         ),
         (
             data_path.SECTION,
             lambda: data_path.examine(
-                patient.address, patient.tls, interface, patient.timeout, answers
+                target.address, target.tls, interface, target.timeout, answers
             ),
         ),
     ]

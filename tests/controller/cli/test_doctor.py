@@ -26,7 +26,7 @@ from p4reduce.control.tls import ENVIRONMENT, TlsFiles
 from p4reduce.environment import LAUNCHERS, OWN
 from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.doctor import (
-    Patient,
+    Target,
     clock,
     control_path,
     data_path,
@@ -243,8 +243,8 @@ def test_a_crash_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         raise RuntimeError("boom")
 
     monkeypatch.setattr(clock, "examine", crash)
-    patient = Patient(f"unix:{tmp_path}/no", None, None, None, None, tmp_path, 0.1)
-    findings = {finding.section: finding for finding in examine(patient)}
+    target = Target(f"unix:{tmp_path}/no", None, None, None, None, tmp_path, 0.1)
+    findings = {finding.section: finding for finding in examine(target)}
     assert findings["Clock"].status is Status.FAILURE
     assert "boom" in findings["Clock"].found
     assert "Data plane" in findings  # the rest was looked at all the same
