@@ -12,7 +12,7 @@ import torch.distributed as dist
 from p4reduce.compression import Compressor, in_lanes, proposal_lanes
 from p4reduce.handle import Handle
 from p4reduce.torch.dynamo import eagerly
-from p4reduce.torch.hooks.sending import send, send_sparse
+from p4reduce.torch.hooks.sending import BucketMean, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import TensorArray, array_of
 from p4reduce.wire.calls import Operation
@@ -59,15 +59,12 @@ def _mean(
     lent = array_of(tensor)
     chosen = state.compressor(compressor)
     chosen.describe(name, [tuple(one.shape) for one in bucket.parameters()])
-    started = _Started(state, chosen, name, lent)
-    return send(
-        *(state, hook, tensor, lent.array.nbytes, started.begin, started.finish),
-        agrees=started.wanted is not None,
-    )
+    mean = _CompressedMean(state, chosen, name, lent)
+    return mean.send(hook, tensor, agrees=mean.wanted is not None)
 
 
-class _Started:
-    """One bucket's compressed mean.
+class _CompressedMean(BucketMean):
+    """A mean of what a compressor makes of each rank's numbers.
 
     Attributes:
         wanted: what the ranks sum first, to agree; None: they need not.
@@ -76,36 +73,26 @@ class _Started:
     def __init__(
         self, state: HookState, compressor: Compressor, name: str, lent: TensorArray
     ) -> None:
-        self._state = state
+        super().__init__(state, name, lent)
         self._compressor = compressor
-        self._name = name
-        self._lent = lent
-        self._handle: Handle[Any] | None = None
         self.wanted = compressor.propose(name, lent.array)
 
-    def begin(self, timeout: float | None) -> Handle[Any]:
-        agreed = None
+    def start(self, timeout: float | None) -> Handle[Any]:
+        agreed, array, comm = None, self.array, self.state.channel.comm
         if self.wanted is not None:
-            comm, name = self._state.channel.comm, f"{self._name}/level"
-            seed = self._state.rounding_seed(self._compressor)
             total = comm.allreduce_async(
-                *(self.wanted, Operation.SUM, name),
+                *(self.wanted, Operation.SUM, f"{self.name}/level"),
                 timeout=timeout,
-                **proposal_lanes(self._compressor, seed),
+                **proposal_lanes(self._compressor, self.state.rounding_seed(self._compressor)),
             ).wait()
             agreed = np.asarray(total)
-            self._state.measure(self._compressor)
-        sent = self._compressor.compress(self._name, self._lent.array, agreed)
-        array = self._lent.array
-        self._handle = self._state.channel.comm.allreduce_async(
-            *(sent.values, Operation.MEAN, self._name),
+            self.state.measure(self._compressor)
+        sent = self._compressor.compress(self.name, array, agreed)
+        return comm.allreduce_async(
+            *(sent.values, Operation.MEAN, self.name),
             *(array if sent.values.shape == array.shape else None, timeout),
-            **in_lanes(sent, self._state.rounding_seed(self._compressor)),
+            **in_lanes(sent, self.state.rounding_seed(self._compressor)),
         )
-        return self._handle
 
-    def finish(self) -> None:
-        assert self._handle is not None, "begin was called"
-        total = np.asarray(self._handle.wait())
-        self._lent.array[...] = self._compressor.decompress(self._name, total)
-        self._lent.put_back()
+    def put(self, total: Any) -> None:
+        self.array[...] = self._compressor.decompress(self.name, np.asarray(total))

@@ -4,7 +4,6 @@
 # No `from __future__ import annotations`: see dense.py.
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +12,9 @@ import torch.distributed as dist
 from p4reduce.handle import Handle
 from p4reduce.tensors.sparse import SparseElements
 from p4reduce.torch.dynamo import eagerly
-from p4reduce.torch.hooks.sending import send, send_sparse
+from p4reduce.torch.hooks.sending import BucketMean, send_sparse
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.tensors import TensorArray, array_of
+from p4reduce.torch.tensors import array_of
 from p4reduce.wire.calls import Operation
 
 
@@ -31,41 +30,27 @@ def elements_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fu
         return send_sparse(state, "elements_hook", tensor, name, None)
     if not 0 < state.density <= 1:
         raise ValueError(f"density={state.density!r}: above 0 and up to 1 is needed")
-    lent = array_of(tensor)
-    started = _Started(state, name, lent)
-    return send(
-        *(state, "elements_hook", tensor, lent.array.nbytes, started.begin, started.finish),
-        agrees=True,
-    )
+    return _ElementsMean(state, name, array_of(tensor)).send("elements_hook", tensor, agrees=True)
 
 
-class _Started:
-    """One bucket's mean of the elements that any rank has chosen."""
+class _ElementsMean(BucketMean):
+    """The mean of the elements that any rank has chosen."""
 
-    def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
-        self._state = state
-        self._name = name
-        self._lent = lent
-        self._handle: Handle[SparseElements] | None = None
-
-    def begin(self, timeout: float | None) -> Handle[Any]:
-        state, array = self._state, self._lent.array.reshape(-1)
-        kept = state.kept.get(self._name)
+    def start(self, timeout: float | None) -> Handle[SparseElements]:
+        state, array = self.state, self.array.reshape(-1)
+        kept = state.kept.get(self.name)
         whole = array.copy() if kept is None else array + kept
         count = min(max(math.ceil(state.density * whole.size), 1), whole.size)
         places = np.argpartition(np.abs(whole), whole.size - count)[whole.size - count :]
         sent = SparseElements(places, whole[places], whole.size)
-        self._handle = state.channel.comm.allreduce_sparse_async(
-            *(sent, Operation.MEAN, self._name, timeout), seed=state.seed
+        handle = state.channel.comm.allreduce_sparse_async(
+            *(sent, Operation.MEAN, self.name, timeout), seed=state.seed
         )
         whole[places] = 0
-        state.kept[self._name] = whole
-        return self._handle
+        state.kept[self.name] = whole
+        return handle
 
-    def finish(self) -> None:
-        assert self._handle is not None, "begin was called"
-        mean = self._handle.wait()
-        array = self._lent.array.reshape(-1)
+    def put(self, total: SparseElements) -> None:
+        array = self.array.reshape(-1)
         array[:] = 0
-        array[mean.indices] = mean.values
-        self._lent.put_back()
+        array[total.indices] = total.values

@@ -10,9 +10,9 @@ import torch.distributed as dist
 
 from p4reduce.handle import Handle
 from p4reduce.torch.dynamo import eagerly
-from p4reduce.torch.hooks.sending import send, send_sparse
+from p4reduce.torch.hooks.sending import BucketMean, send_sparse
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.tensors import TensorArray, array_of
+from p4reduce.torch.tensors import array_of
 from p4reduce.wire.calls import Operation
 
 
@@ -29,29 +29,15 @@ def hierarchical_hook(
     tensor, name = bucket.buffer(), state.name(bucket)
     if tensor.layout != torch.strided:
         return send_sparse(state, "hierarchical_hook", tensor, name, None)
-    lent = array_of(tensor)
-    started = _Started(state, name, lent)
-    return send(
-        *(state, "hierarchical_hook", tensor, lent.array.nbytes, started.begin, started.finish),
-        agrees=True,
-    )
+    mean = _LeavesMean(state, name, array_of(tensor))
+    return mean.send("hierarchical_hook", tensor, agrees=True)
 
 
-class _Started:
-    """One bucket's mean."""
+class _LeavesMean(BucketMean):
+    """The mean of what the leaves have chosen."""
 
-    def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
-        self._state = state
-        self._name = name
-        self._lent = lent
-        self._handle: Handle[Any] | None = None
+    def start(self, timeout: float | None) -> Handle[Any]:
+        return self.state.hierarchy().start(self.array, self.name, Operation.MEAN, timeout)
 
-    def begin(self, timeout: float | None) -> Handle[Any]:
-        reducer = self._state.hierarchy()
-        self._handle = reducer.start(self._lent.array, self._name, Operation.MEAN, timeout)
-        return self._handle
-
-    def finish(self) -> None:
-        assert self._handle is not None, "begin was called"
-        self._lent.array[...] = self._handle.wait()
-        self._lent.put_back()
+    def put(self, total: Any) -> None:
+        self.array[...] = total

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import numpy.typing as npt
 import torch
 
 from p4reduce.handle import Handle
 from p4reduce.torch.futures import promise
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.sparse import SparseSum, sparse_reason
+from p4reduce.torch.tensors import TensorArray
 from p4reduce.wire.calls import Operation
 
 
@@ -64,3 +67,52 @@ def send_sparse(
         return sparse.result()
 
     return promise(settle)
+
+
+class BucketMean(ABC):
+    """One bucket's mean, where a hook does something of its own before and after the all-reduce.
+
+    Attributes:
+        state: the hook's.
+        name: the bucket's.
+
+    Args:
+        lent: the bucket's numbers.
+    """
+
+    def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
+        self.state = state
+        self.name = name
+        self._lent = lent
+        self._handle: Handle[Any] | None = None
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The bucket's numbers, which become the mean."""
+        return self._lent.array
+
+    @abstractmethod
+    def start(self, timeout: float | None) -> Handle[Any]:
+        """Start the all-reduce of what is sent, with a timeout in seconds."""
+
+    @abstractmethod
+    def put(self, total: Any) -> None:
+        """Put into `array` what came out."""
+
+    def send(
+        self, hook: str, tensor: torch.Tensor, *, agrees: bool
+    ) -> torch.futures.Future[torch.Tensor]:
+        """See the function of that name."""
+        return send(
+            *(self.state, hook, tensor, self.array.nbytes, self._begin, self._finish),
+            agrees=agrees,
+        )
+
+    def _begin(self, timeout: float | None) -> Handle[Any]:
+        self._handle = self.start(timeout)
+        return self._handle
+
+    def _finish(self) -> None:
+        assert self._handle is not None, "it was begun"
+        self.put(self._handle.wait())
+        self._lent.put_back()
