@@ -19,10 +19,11 @@ import sys
 from ipaddress import IPv4Interface
 from pathlib import Path
 from string import ascii_lowercase
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.networks.started import StartedNetwork
 from p4reduce_lab.networks.veth import VethError, prepare
 from p4reduce_lab.units import rate_as_typed
 
@@ -96,7 +97,7 @@ def _modules() -> dict[str, ModuleType]:
     }
 
 
-class MininetNetwork:
+class MininetNetwork(StartedNetwork):
     """``hosts`` hosts named h1, h2, … with the addresses 10.0.0.1, 10.0.0.2, …
 
     Args:
@@ -215,18 +216,6 @@ class MininetNetwork:
         net, self._net = self._net, None
         self._ports = [{} for _ in self._ports]
         net.stop()
-
-    def __enter__(self) -> MininetNetwork:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @staticmethod
     def _prefix_of(host: Any) -> list[str]:

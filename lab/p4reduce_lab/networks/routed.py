@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Interface
-from types import TracebackType
 
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.networks.links import check_rate, set_congestion, set_rate, unavailable
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 from p4reduce_lab.networks.namespaces import Namespace
+from p4reduce_lab.networks.started import StartedNetwork
 from p4reduce_lab.processes.children import Processes
 
 MAX_RANKS = 64
 
 
-class RoutedNetwork:
+class RoutedNetwork(StartedNetwork):
     """`ranks` namespaces, each a network of its own, and a router among them.
 
     Args:
@@ -105,18 +105,6 @@ class RoutedNetwork:
         """Take it down. What still runs in the namespaces loses its interfaces."""
         self._holders, self._router = [], None
         self._processes.end(grace=0.0)
-
-    def __enter__(self) -> RoutedNetwork:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _link(self, rank: int) -> None:
         assert self._router is not None

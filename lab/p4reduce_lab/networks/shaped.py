@@ -15,12 +15,12 @@ import contextlib
 import os
 from collections.abc import Sequence
 from ipaddress import IPv4Interface
-from types import TracebackType
 
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.networks.links import check_rate, set_congestion, set_rate, unavailable
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, PREFIX_LENGTH, SUBNET
 from p4reduce_lab.networks.namespaces import Namespace, run
+from p4reduce_lab.networks.started import StartedNetwork
 from p4reduce_lab.networks.veth import VethError, prepare
 from p4reduce_lab.processes.children import Processes
 
@@ -30,7 +30,7 @@ MAX_RANKS = 64
 _BRIDGE = "bridge0"
 
 
-class ShapedNetwork:
+class ShapedNetwork(StartedNetwork):
     """`ranks` namespaces, each with `eth0` to a port of a switch, and `eth1` to the bridge.
 
     Args:
@@ -115,18 +115,6 @@ class ShapedNetwork:
         self.ports = {}
         self._holders, self._hub = [], None
         self._processes.end(grace=0.0)
-
-    def __enter__(self) -> ShapedNetwork:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _link(self, rank: int) -> None:
         """Make both links of a rank."""

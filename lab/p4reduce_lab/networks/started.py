@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What networks have in common: a `with` statement starts them, and takes them down at its end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TypeVar
+
+Itself = TypeVar("Itself", bound="StartedNetwork")
+
+
+class StartedNetwork(ABC):
+    """A context manager."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Make all of it."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Remove all of it. May be called twice."""
+
+    def __enter__(self: Itself) -> Itself:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
