@@ -7,22 +7,19 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import p4reduce
 from p4reduce.control.tls import ENVIRONMENT, TlsFiles
-from p4reduce.transport.udp import own_key, parse_udp
+from p4reduce.transport.registry import port_type
 
 from p4reduce_controller.doctor.control_path import Answers
-from p4reduce_controller.doctor.finding import Finding, Status, failure, note, ok, skipped, warning
+from p4reduce_controller.doctor.finding import Finding, failure, note, ok, skipped, warning
 from p4reduce_controller.doctor.interface import Interface
 
 SECTION = "Data plane"
 SUMS = "sums"
-_UDP = "udp:"
 _ELEMENTS = 64 * 256
-_LEAST_MTU = 1088  # 1,102 bytes of frame less Ethernet's header
 
 CURES: dict[type[p4reduce.P4ReduceError], str] = {
     p4reduce.AdmissionError: "See p4reduce-controller job list: slots may have run out.",
@@ -54,12 +51,12 @@ def examine(
         return
     if interface.who:
         yield _filled(interface)
-    if not interface.name.startswith("unix:"):
-        by_udp = interface.name.startswith(_UDP)
-        link = _udp(interface.name) if by_udp else _link(interface.name.removesuffix(",offload"))
-        yield link
-        if link.status is not Status.OK:
+    kind, where = port_type(interface.name)
+    for look in kind.look(where):
+        if look.cure:
+            yield failure(SECTION, look.what, look.found, look.cure)
             return
+        yield ok(SECTION, look.what, look.found)
     if answers.switch is None or not answers.switch.connected:
         yield skipped(SECTION, SUMS, "no controller, or it has no switch")
         return
@@ -80,44 +77,6 @@ def _filled(interface: Interface) -> Finding:
             "For another one's set P4REDUCE_RANK, P4REDUCE_WORLD_SIZE and P4REDUCE_LOCAL_RANK.",
         )
     return ok(SECTION, name, f"{found}, as the environment says")
-
-
-def _link(interface: str) -> Finding:
-    name = "interface"
-    directory = Path("/sys/class/net", interface)
-    try:
-        state = (directory / "operstate").read_text().strip()
-        mtu = int((directory / "mtu").read_text())
-    except (OSError, ValueError):
-        return failure(
-            SECTION, name, f"there is no interface {interface!r}", "ip link lists those there are."
-        )
-    if state not in ("up", "unknown"):
-        return failure(SECTION, name, f"{interface} is {state}", f"ip link set {interface} up")
-    if mtu < _LEAST_MTU:
-        return failure(
-            SECTION,
-            name,
-            f"{interface} has an MTU of {mtu}, and frames take {_LEAST_MTU}",
-            f"ip link set {interface} mtu 1500",
-        )
-    return ok(SECTION, name, f"{interface} is up, MTU {mtu}")
-
-
-def _udp(interface: str) -> Finding:
-    name = "UDP port"
-    address = interface.removeprefix(_UDP)
-    try:
-        host, port = parse_udp(address)
-        key = own_key()
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    except p4reduce.ConfigurationError as error:
-        return failure(SECTION, name, str(error), CURES[p4reduce.ConfigurationError])
-    except OSError as error:
-        cure = "See how the host of the switch is called: getent hosts HOST."
-        return failure(SECTION, name, f"{interface}: {error.strerror or error}", cure)
-    way = f"{interface} is UDP port {port} of {places[0][4][0]}"
-    return ok(SECTION, name, f"{way}, {'with' if key else 'without'} a key")
 
 
 def _reduce(address: str, tls: TlsFiles | None, interface: str, timeout: float) -> Finding:

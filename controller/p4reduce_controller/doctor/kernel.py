@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from p4reduce.transport.registry import port_type
+
 from p4reduce_controller.doctor.finding import Finding, failure, note, ok, warning
 
 SECTION = "Kernel"
@@ -23,7 +25,7 @@ _TIMEOUT = 10.0  # seconds
 def examine(interface: str | None) -> Iterator[Finding]:
     """Look at it; packet sockets have to be there if `interface` is a network interface."""
     yield _cores()
-    yield _packet_sockets(interface is not None and not interface.startswith(("unix:", "udp:")))
+    yield _packet_sockets(interface is not None and port_type(interface)[0].packet_socket)
     yield _namespaces()
     yield from map(_buffer, ("wmem_max", "rmem_max"))
     yield _open_files()

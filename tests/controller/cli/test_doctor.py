@@ -24,6 +24,8 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError, ControllerUnreachableError
 from p4reduce.control.tls import ENVIRONMENT, TlsFiles
 from p4reduce.environment import LAUNCHERS, OWN
+from p4reduce.transport import packet
+from p4reduce.transport.packet import INTERFACE
 from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.doctor import (
     Target,
@@ -586,13 +588,15 @@ def test_a_udp_port_takes_no_packet_sockets(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert data_path._link("lo").status is Status.OK
-    assert data_path._link("nosuch0").status is Status.FAILURE
+    [there], [none] = INTERFACE.look("lo"), INTERFACE.look("nosuch0")
+    assert not there.cure
+    assert none.found == "there is no interface 'nosuch0'"
     by_offload = Interface("lo,offload", "lo,offload")
     found = list(data_path.examine("unix:/c", None, by_offload, 0.1, control_path.Answers()))
     assert [each.status for each in found] == [Status.OK, Status.SKIPPED]
-    monkeypatch.setattr(data_path, "_LEAST_MTU", 1 << 20)
-    assert "ip link set lo mtu" in data_path._link("lo").cure
+    monkeypatch.setattr(packet, "_LEAST_MTU", 1 << 20)
+    [small] = INTERFACE.look("lo")
+    assert "ip link set lo mtu" in small.cure
 
 
 @pytest.mark.root
@@ -601,7 +605,8 @@ def test_an_interface_that_is_down() -> None:
         pytest.skip("needs root to make an interface")
     subprocess.run(["ip", "link", "add", "p4rdown0", "type", "veth"], check=True)
     try:
-        assert "ip link set p4rdown0 up" in data_path._link("p4rdown0").cure
+        [down] = INTERFACE.look("p4rdown0")
+        assert "ip link set p4rdown0 up" in down.cure
     finally:
         subprocess.run(["ip", "link", "del", "p4rdown0"], check=True)
 

@@ -23,6 +23,7 @@ import numpy as np
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.protocol.native_turn import LinkLock, NativeTurn
 from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
+from p4reduce.transport.registry import port_type
 from p4reduce.wire.answers import JOB, KIND_FLAGS_RANK
 from p4reduce.wire.format import Endpoint
 from p4reduce.wire.frames import FrameBuffer
@@ -34,7 +35,6 @@ _OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or s
 REPRIEVE = 4.0  # seconds for the lease's thread to hear what has happened meanwhile
 _END_TIMEOUT = 5.0
 _QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
-_ONE_CONNECTION = ("unix:", "udp:")  # ports that take no second one
 
 
 class PortClient(Protocol):
@@ -381,7 +381,7 @@ class Ports:
         Raises:
             SwitchUnreachableError, ConfigurationError: as `open_it`.
         """
-        if not name.startswith(_ONE_CONNECTION):
+        if not port_type(name)[0].one_connection:
             return open_it()
         with self._lock:
             opening = self._opening.setdefault(name, threading.Lock())

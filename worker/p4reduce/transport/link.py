@@ -10,20 +10,25 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from p4reduce_native.link import Kind, Link, offers
+from p4reduce_native.cores import path_at_core
+from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers, why_not
 
-from p4reduce.errors import SwitchUnreachableError
-from p4reduce.transport.base import RECEIVE_BATCH, Indices
-from p4reduce.transport.unix import connect, hung_up
+from p4reduce.errors import ConfigurationError, SwitchUnreachableError
+from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
+from p4reduce.transport.port_type import Look, PortType
+from p4reduce.transport.unix import UnixTransport, connect, hung_up
 from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 
-__all__ = ["ANSWER_SECONDS", "FramesOverLink", "LinkTransport"]
+__all__ = ["ANSWER_SECONDS", "LINK_ENVIRONMENT", "UNIX", "FramesOverLink", "LinkTransport"]
 
 log = logging.getLogger(__name__)
+
+LINK_ENVIRONMENT = "P4REDUCE_LINK"
 
 ANSWER_SECONDS = 1.0
 """How long the switch may take to say what it knows. One that is older never does."""
@@ -158,3 +163,35 @@ def _broken(description: str, code: int) -> SwitchUnreachableError:
     return SwitchUnreachableError(
         f"cannot exchange frames with the switch by {description}: {os.strerror(code)}"
     )
+
+
+def _open_unix(path: str, _udp_port: int) -> Transport:
+    best = _best_kind()
+    reason = why_not()
+    if reason is not None:
+        log.debug("unix:%s: one frame per message, by Python: %s", path, reason)
+        return UnixTransport(path)
+    return LinkTransport(path, best)
+
+
+def _best_kind() -> Kind:
+    """Return the fastest kind of link that `$P4REDUCE_LINK` allows."""
+    names = {kind.name.lower(): kind for kind in UNIX_KINDS}
+    given = os.environ.get(LINK_ENVIRONMENT) or Kind.SHARED.name.lower()
+    if given not in names:
+        raise ConfigurationError(f"P4REDUCE_LINK={given}: expected one of single, batch, shared")
+    return names[given]
+
+
+def _look(_path: str) -> Iterator[Look]:
+    """Opening says what there is to say."""
+    yield from ()
+
+
+UNIX = PortType(
+    "unix:",
+    "unix:PATH",
+    _open_unix,
+    _look,
+    at_core=lambda name, core: "unix:" + path_at_core(name.removeprefix("unix:"), core),
+)

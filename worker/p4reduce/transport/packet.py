@@ -3,15 +3,25 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.link import Link
+from p4reduce_native.link import Link, why_not
 
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.transport.base import SocketTransport
+from p4reduce.transport.base import SocketTransport, Transport
 from p4reduce.transport.link import FramesOverLink
 from p4reduce.transport.packet_socket import PacketSocket
+from p4reduce.transport.port_type import Look, PortType
 
-__all__ = ["LinkedPacketTransport", "PacketTransport"]
+__all__ = ["INTERFACE", "LinkedPacketTransport", "PacketTransport"]
+
+log = logging.getLogger(__name__)
+
+_OFFLOAD = ",offload"
+_LEAST_MTU = 1088  # 1,102 bytes of frame less Ethernet's header
 
 
 class PacketTransport(SocketTransport):
@@ -68,7 +78,7 @@ class LinkedPacketTransport(FramesOverLink):
             if not offload:
                 raise
             raise SwitchUnreachableError(f"no offload on {interface!r}: {error}") from None
-        super().__init__(f"{interface},offload" if offload else interface, link)
+        super().__init__(interface + _OFFLOAD * offload, link)
 
     @property
     def dropped(self) -> int:
@@ -77,3 +87,34 @@ class LinkedPacketTransport(FramesOverLink):
     def close(self) -> None:
         super().close()
         self._packets.close()
+
+
+def _open_interface(name: str, udp_port: int) -> Transport:
+    if name.endswith(_OFFLOAD):
+        return LinkedPacketTransport(name.removesuffix(_OFFLOAD), udp_port, offload=True)
+    reason = why_not()
+    if reason is None:
+        return LinkedPacketTransport(name, udp_port)
+    log.debug("%s: by Python: %s", name, reason)
+    return PacketTransport(name, udp_port)
+
+
+def _look(name: str) -> Iterator[Look]:
+    what, interface = "interface", name.removesuffix(_OFFLOAD)
+    directory = Path("/sys/class/net", interface)
+    try:
+        state = (directory / "operstate").read_text().strip()
+        mtu = int((directory / "mtu").read_text())
+    except (OSError, ValueError):
+        yield Look(what, f"there is no interface {interface!r}", "ip link lists those there are.")
+        return
+    if state not in ("up", "unknown"):
+        yield Look(what, f"{interface} is {state}", f"ip link set {interface} up")
+    elif mtu < _LEAST_MTU:
+        found = f"{interface} has an MTU of {mtu}, and frames take {_LEAST_MTU}"
+        yield Look(what, found, f"ip link set {interface} mtu 1500")
+    else:
+        yield Look(what, f"{interface} is up, MTU {mtu}")
+
+
+INTERFACE = PortType("", "eth0", _open_interface, _look, one_connection=False, packet_socket=True)

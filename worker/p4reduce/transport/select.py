@@ -3,29 +3,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-
-from p4reduce_native.cores import path_at_core
-from p4reduce_native.link import UNIX_KINDS, Kind, why_not
 
 from p4reduce.errors import ConfigurationError
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
-from p4reduce.transport.link import LinkTransport
-from p4reduce.transport.packet import LinkedPacketTransport, PacketTransport
-from p4reduce.transport.udp import CORE_MARK, open_udp
-from p4reduce.transport.unix import UnixTransport
+from p4reduce.transport.registry import PORT_TYPES, port_type
 
 INTERFACE_ENVIRONMENT = "P4REDUCE_INTERFACE"
 FIRST_PORT_ENVIRONMENT = "P4REDUCE_FIRST_PORT"
-LINK_ENVIRONMENT = "P4REDUCE_LINK"
-_UNIX = "unix:"
-_UDP = "udp:"
-_OFFLOAD = ",offload"
-
-log = logging.getLogger(__name__)
 
 
 def port_name(interface: str | None, rank: int, local_rank: int) -> str:
@@ -71,14 +58,14 @@ def port_at_core(name: str, core: int) -> str:
     """
     if not core:
         return name
-    if name.startswith(_UNIX):
-        return _UNIX + path_at_core(name.removeprefix(_UNIX), core)
-    if name.startswith(_UDP):
-        return f"{name}{CORE_MARK}{core}"
-    raise ConfigurationError(
-        f"interface {name!r}: the switch has several cores (p4reduce-switch --cores), which are "
-        "reached by its Unix ports (unix:PATH) and UDP ports (udp:HOST:PORT)"
-    )
+    kind, _ = port_type(name)
+    if kind.at_core is None:
+        several = " and ".join(kind.form for kind in PORT_TYPES if kind.at_core is not None)
+        raise ConfigurationError(
+            f"interface {name!r}: the switch has several cores (p4reduce-switch --cores), which "
+            f"are reached by {several}"
+        )
+    return kind.at_core(name, core)
 
 
 def _first_port() -> int:
@@ -107,41 +94,13 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
         ConfigurationError: `$P4REDUCE_LINK` or `$P4REDUCE_FAULTS` does not read as it has to, or
             this is no Linux and that no UDP port.
     """
-    transport: Transport
-    if sys.platform != "linux" and not name.startswith(_UDP):
+    kind, where = port_type(name)
+    if kind.only_linux and sys.platform != "linux":
         raise ConfigurationError(
             f"interface {name!r} requires Linux; this is {sys.platform}: only UDP ports of the "
             "embedded switch (udp:switch:7001+{rank}) can be reached from here"
         )
-    if name.startswith(_UNIX):
-        transport = _open_unix(name.removeprefix(_UNIX))
-    elif name.startswith(_UDP):
-        transport = open_udp(name.removeprefix(_UDP))
-    elif name.endswith(_OFFLOAD):
-        transport = LinkedPacketTransport(name.removesuffix(_OFFLOAD), udp_port, offload=True)
-    elif (reason := why_not()) is None:
-        transport = LinkedPacketTransport(name, udp_port)
-    else:
-        log.debug("%s: by Python: %s", name, reason)
-        transport = PacketTransport(name, udp_port)
+    transport = kind.open(where, udp_port)
     if faults := os.environ.get(FAULTS_ENVIRONMENT):
         transport = FaultyTransport(transport, FaultPlan.parse(faults, stream=rank))
     return transport
-
-
-def _open_unix(path: str) -> Transport:
-    best = _best_kind()
-    reason = why_not()
-    if reason is not None:
-        log.debug("unix:%s: one frame per message, by Python: %s", path, reason)
-        return UnixTransport(path)
-    return LinkTransport(path, best)
-
-
-def _best_kind() -> Kind:
-    """Return the fastest kind of link that `$P4REDUCE_LINK` allows."""
-    names = {kind.name.lower(): kind for kind in UNIX_KINDS}
-    given = os.environ.get(LINK_ENVIRONMENT) or Kind.SHARED.name.lower()
-    if given not in names:
-        raise ConfigurationError(f"P4REDUCE_LINK={given}: expected one of single, batch, shared")
-    return names[given]

@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Iterator
 
 import numpy as np
 from p4reduce_native.datagrams import DatagramLink
@@ -26,15 +27,16 @@ from p4reduce_native.udp_handshake import (
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.transport.base import BUFFER_BYTES, RECEIVE_BATCH, Indices
 from p4reduce.transport.link import FramesOverLink
+from p4reduce.transport.port_type import Look, PortType
 from p4reduce.wire.frames import FrameBuffer
 
 __all__ = [
     "CORE_MARK",
     "KEY_ENVIRONMENT",
     "KEY_FILE_ENVIRONMENT",
+    "UDP",
     "PythonUdpTransport",
     "UdpTransport",
-    "open_udp",
     "own_key",
     "parse_udp",
 ]
@@ -151,7 +153,7 @@ class PythonUdpTransport:
         self._waker.close()
 
 
-def open_udp(address: str) -> UdpTransport | PythonUdpTransport:
+def _open_udp(address: str, _udp_port: int) -> UdpTransport | PythonUdpTransport:
     """Open the faster one. Raises as `UdpTransport`."""
     return UdpTransport(address) if why_not() is None else PythonUdpTransport(address)
 
@@ -209,3 +211,30 @@ def _broken(description: str, error: OSError) -> SwitchUnreachableError:
     return SwitchUnreachableError(
         f"cannot exchange frames with the switch by {description}: {error.strerror}"
     )
+
+
+def _look(address: str) -> Iterator[Look]:
+    what = "UDP port"
+    try:
+        host, port = parse_udp(address)
+        key = own_key()
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except ConfigurationError as error:
+        cure = "Set --interface or the environment as the message says."
+        yield Look(what, str(error), cure)
+    except OSError as error:
+        cure = "See how the host of the switch is called: getent hosts HOST."
+        yield Look(what, f"udp:{address}: {error.strerror or error}", cure)
+    else:
+        way = f"udp:{address} is UDP port {port} of {places[0][4][0]}"
+        yield Look(what, f"{way}, {'with' if key else 'without'} a key")
+
+
+UDP = PortType(
+    "udp:",
+    "udp:HOST:PORT",
+    _open_udp,
+    _look,
+    at_core=lambda name, core: f"{name}{CORE_MARK}{core}",
+    only_linux=False,
+)
