@@ -13,6 +13,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -28,7 +29,10 @@ HEAD = ("", "seconds to the end of the first step: median", "least", "most")
 
 
 def train(config: dict[str, Any]) -> None:
-    """One step of a small network; reports the seconds since `config["begun"]`."""
+    """One step of a small network; rank 0 writes the seconds since `config["begun"]` to a file.
+
+    Ray Train keeps no metrics of a report without a checkpoint.
+    """
     import torch
     from ray.train.torch import prepare_model
 
@@ -36,24 +40,28 @@ def train(config: dict[str, Any]) -> None:
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     model(torch.ones(8, 64)).sum().backward()
     optimiser.step()
-    ray.train.report({"seconds": time.time() - config["begun"]})
+    took = time.time() - config["begun"]
+    if ray.train.get_context().get_world_rank() == 0:
+        Path(config["told"]).write_text(str(took))
 
 
 def seconds(way: str, workers: int, storage: str) -> float:
     """Run one training."""
     share = min(1.0, ray.cluster_resources()["CPU"] / workers)
+    told = Path(storage) / "seconds"
     trainer = TorchTrainer(
         train,
-        train_loop_config={"begun": time.time()},
+        train_loop_config={"begun": time.time(), "told": str(told)},
         torch_config=WAYS[way](),
         scaling_config=ray.train.ScalingConfig(
             num_workers=workers, resources_per_worker={"CPU": share}
         ),
         run_config=ray.train.RunConfig(storage_path=storage),
     )
-    metrics = trainer.fit().metrics
-    assert metrics is not None
-    return float(metrics["seconds"])
+    trainer.fit()
+    took = float(told.read_text())
+    told.unlink()
+    return took
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ Times of the switch and of treeAggregate are medians; MLlib's is the mean over i
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -29,7 +30,11 @@ TIMEOUT = 1200.0  # seconds, of one size
 def row(features: int, master: str) -> list[str]:
     """One line of the table: run one size."""
     command = [sys.executable, str(EXAMPLE), "--features", str(features), "--master", master]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    # Executors take the first python3 of PATH, which need not be this one.
+    own = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=own
+    )
     off = re.search(r"off MLlib's by at most (\S+)", done.stdout)
     times = [re.search(rf"{way}: \d+ sums, (\S+) ms each", done.stdout) for way in WAYS]
     if done.returncode != 0 or off is None:
