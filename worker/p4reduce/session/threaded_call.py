@@ -106,5 +106,5 @@ _running: set[ThreadedCall[Any]] = set()
 @atexit.register
 def _wait_for_all() -> None:
     """What has been begun, such as to leave a job, is not cut off by the interpreter's end."""
-    for apart in list(_running):
-        apart._over.wait(_LAST_WAIT)
+    for call in list(_running):
+        call._over.wait(_LAST_WAIT)

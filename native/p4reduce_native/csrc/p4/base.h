@@ -14,8 +14,6 @@ __extension__ typedef __int128 p4r_i128;
 
 #define P4R_INLINE static inline __attribute__((always_inline, unused))
 #define P4R_UNUSED __attribute__((unused))
-#define P4R_LIKELY(condition) __builtin_expect(!!(condition), 1)
-#define P4R_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
 /* Before a loop whose turns do not depend on each other, each being one limb of a wide field. */
 #if defined(__clang__)

@@ -7,8 +7,6 @@
 
 #include "bytes.h"
 
-#define P4R_LIMBS_OF(bits) (((bits) + 63) / 64)
-
 P4R_INLINE void p4r_wide_zero(uint64_t *to, unsigned count) { memset(to, 0, count * sizeof *to); }
 
 P4R_INLINE void p4r_wide_copy(uint64_t *to, const uint64_t *from, unsigned count)
