@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the planner says beside what real ranks take: ten configurations that fitted nothing.
+"""What the planner says beside what real ranks take: configurations that fitted nothing.
 
-Nine are measured by `p4reduce-lab compare`'s own ranks, over veth pairs that a token bucket limits,
-and one, with two switches side by side, in a Mininet network as in `bench.scale.measured`. Links
-are so slow that two cores keep up with them on a machine that does nothing else; where they did
-not, the row says so. All constants are the planner's own, from other measurements; none is taken
-from this run.
+Most are measured by `p4reduce-lab compare`'s own ranks, over veth pairs that a token bucket limits,
+and one, with two switches side by side, in a Mininet network as in `bench.scale.measured`. Those at
+1 Gbit/s have UDP ports with offloads, the others interfaces without. Links are so slow that two
+cores keep up with them on a machine that does nothing else; where they did not, the row says so.
+All constants are the planner's own, from other measurements; none is taken from this run.
 
     python -m bench.planner.check [--json FILE] [--docs] [--turns 3]
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.choice import choose
-from p4reduce_lab.compare.cells import GLOO, P4REDUCE, Case, Cell
+from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, PORT_BYTES, UDP, Case, Cell
 from p4reduce_lab.compare.results import LINK, PROCESSOR, limit_of
 from p4reduce_lab.compare.run import compare
 from p4reduce_lab.compare.turns import machine_seconds
@@ -55,6 +55,7 @@ class Configuration:
         wire: lanes of ours, or "float32" for Gloo's ring.
         density, overlap: of the tensor's blocks.
         switches: side by side; each rank has a link of `rate` to each.
+        links: as `p4reduce-lab compare` has them.
     """
 
     ranks: int
@@ -64,6 +65,7 @@ class Configuration:
     density: float = 1.0
     overlap: str = "aligned"
     switches: int = 1
+    links: str = ETHERNET
 
     @property
     def case(self) -> Case:
@@ -74,9 +76,9 @@ class Configuration:
     def predicted(self) -> float:
         """Return the planner's seconds."""
         # A shaper of the kernel counts frames from their Ethernet header on.
-        cluster = Cluster(
-            self.ranks, Link(self.rate * 1e6, overhead=0), switch=SWITCHES["embedded"]
-        )
+        kind = "embedded-udp" if self.links == UDP else "embedded"
+        link = Link(self.rate * 1e6, overhead=PORT_BYTES[self.links])
+        cluster = Cluster(self.ranks, link, switch=SWITCHES[kind])
         if self.wire == "float32":
             return by_ring(cluster, Tensor(self.size // 4)).seconds
         tensor = Tensor(self.size // 4, self.wire, self.density, self.overlap)
@@ -94,6 +96,9 @@ CONFIGURATIONS = (
     Configuration(4, 10.0, 2 * _MB, density=0.05, overlap="independent"),
     Configuration(8, 10.0, _MB),
     Configuration(8, 10.0, 4 * _MB, "int8"),
+    Configuration(4, 1000.0, 16 * _MB, links=UDP),
+    Configuration(4, 1000.0, 16 * _MB, "int8", links=UDP),
+    Configuration(8, 1000.0, 16 * _MB, links=UDP),
     SIDE_BY_SIDE,
 )
 RINGS = (Configuration(4, 25.0, 2 * _MB, "float32"), Configuration(8, 10.0, _MB, "float32"))
@@ -127,14 +132,24 @@ class Outcome:
 def measure_on_shaped_links(turns: int) -> list[Outcome]:
     """Measure all but the two switches. Raises LabError."""
     wanted = [one for one in (*CONFIGURATIONS, *RINGS) if one.switches == 1]
+    found = []
+    for kind in (ETHERNET, UDP):
+        found += _measured([one for one in wanted if one.links == kind], kind, turns)
+    return found
+
+
+def _measured(wanted: Sequence[Configuration], kind: str, turns: int) -> list[Outcome]:
     cells: dict[tuple[int, float, int], list[Configuration]] = {}
     for one in sorted(wanted, key=lambda one: one.ranks):
         cells.setdefault((one.ranks, one.rate, one.size), []).append(one)
     report = compare(
-        [Cell(*place, tuple(one.case for one in some), turns) for place, some in cells.items()],
+        [
+            Cell(*place, tuple(one.case for one in some), turns, kind)
+            for place, some in cells.items()
+        ],
         choose("embedded", "local"),
         None,
-        OUTPUT,
+        OUTPUT / kind,
         print,
     )
     found = []
@@ -193,7 +208,7 @@ def lines(outcomes: Sequence[Outcome]) -> list[list[str]]:
     return [
         [
             str(one.configuration.ranks),
-            f"{one.configuration.rate:g} Mbit/s",
+            _links_text(one.configuration),
             str(one.configuration.switches) if one.configuration.wire != "float32" else "-",
             f"{one.configuration.size / _MB:g} MB",
             one.configuration.case.name,
@@ -204,6 +219,10 @@ def lines(outcomes: Sequence[Outcome]) -> list[list[str]]:
         ]
         for one in outcomes
     ]
+
+
+def _links_text(one: Configuration) -> str:
+    return f"{one.rate:g} Mbit/s" + (", UDP" if one.links == UDP else "")
 
 
 def verdict(outcomes: Sequence[Outcome]) -> str:

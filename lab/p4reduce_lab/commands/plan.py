@@ -80,7 +80,9 @@ MAX_RANKS = 64**3
 )
 @click.option(
     "--switch",
-    type=click.Choice(["hardware", "embedded", "embedded-memory", "python", "bmv2"]),
+    type=click.Choice(
+        ["hardware", "embedded", "embedded-udp", "embedded-memory", "python", "bmv2"]
+    ),
     default="embedded",
     show_default=True,
     help="The kind of switch.",

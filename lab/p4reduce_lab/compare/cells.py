@@ -21,7 +21,8 @@ ETHERNET_MTU = 1514  # bytes of a whole frame
 TCP_PAYLOAD = 1448  # of it, with timestamps
 ETHERNET, UDP = "ethernet", "udp"
 LINKS = (ETHERNET, UDP)
-_PORT_BYTES = {ETHERNET: 0, UDP: 12}  # what a port adds to each frame: a UDP port's token and kind
+PORT_BYTES = {ETHERNET: 0, UDP: 12}
+"""What a port adds to each frame: a UDP port's token and kind."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Case:
         if self.contender == P4REDUCE:
             blocks = -(-size // 4 // Format[self.wire.upper()].lanes)
             union = union_density(self.density, self.overlap, ranks)
-            more = _PORT_BYTES[links]
+            more = PORT_BYTES[links]
             frames = blocks * union * (PAYLOAD_FRAME_BYTES + more)
             return (frames + EMPTY_FRAME_BYTES + more) / bytes_per_second
         width = {"float32": 1.0, "float16": 0.5}[self.wire]

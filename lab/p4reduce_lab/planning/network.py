@@ -64,7 +64,9 @@ SWITCHES = {
     # docs/figures.md, "make bench": processor time for each frame taken in, a copy for
     # each included, which is halved here.
     "embedded": SwitchCost("the embedded switch as machine code", 1.6e-6, 1.6e-6),
-    "embedded-memory": SwitchCost("the embedded switch, by shared memory", 0.5e-6, 0.5e-6),
+    # docs/performance.md, "What limits large tensors": per contribution, its result included.
+    "embedded-udp": SwitchCost("the embedded switch, by UDP with offloads", 0.3e-6, 0.3e-6),
+    "embedded-memory": SwitchCost("the embedded switch, by shared memory", 0.15e-6, 0.15e-6),
     "python": SwitchCost("the embedded switch in Python", 9e-6, 9e-6),
     "bmv2": SwitchCost("BMv2", 23e-6, 23e-6),  # 21,900 contributions/s on two cores
 }
