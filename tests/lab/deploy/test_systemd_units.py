@@ -228,4 +228,4 @@ def test_an_upgrade_of_the_controller_ends_no_job(tmp_path: Path, cores: int) ->
             go.touch()
             assert [rank.wait(DEADLINE) for rank in started] == [0, 0]
         log = (tmp_path / "controller.log").read_text()
-        assert "jobs-taken-up 1 from a former life" in log, log
+        assert f"jobs-taken-up {cores} from a former life" in log, log  # a job per core
