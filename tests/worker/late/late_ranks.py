@@ -14,9 +14,4 @@ def wait_until_behind(sums: Sums, by: int = 1) -> None:
 
 def wait_until_there(sums: Sums, ranks: int) -> None:
     """Return when a roll has had so many ranks present."""
-
-    def there() -> bool:
-        roll = sums._attendant._duties.last_roll
-        return roll is not None and len(roll.present) >= ranks
-
-    wait_for(there, f"{ranks} ranks have called the sum")
+    wait_for(lambda: sums.present >= ranks, f"{ranks} ranks have called the sum")

@@ -21,6 +21,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.machine_code import native_library
 from p4reduce.protocol.native_turn import LinkLock
 from p4reduce.session import port
+from p4reduce.session.port import Port
 from p4reduce.transport.link import LinkTransport
 from worker_system import DEADLINE, System, at_once, outcome
 
@@ -32,8 +33,14 @@ pytestmark = [
 SAMPLE = 10  # of the places where an exception is raised; drawn anew each time
 
 
-def lock_of(comm: Communicator) -> LinkLock:
-    lock = comm._session._engine._port.lock  # type: ignore[union-attr]
+def port_of(system: System, comm: Communicator) -> Port:
+    found = port.named(system.interface(1 + comm.rank))
+    assert found is not None
+    return found
+
+
+def lock_of(system: System, comm: Communicator) -> LinkLock:
+    lock = port_of(system, comm).lock
     assert lock is not None
     return lock
 
@@ -48,21 +55,21 @@ def two(system: System, **options: Any) -> Iterator[list[Communicator]]:
         at_once([comm.close for comm in comms])
 
 
-def wait_until_free(comm: Communicator) -> None:
+def wait_until_free(system: System, comm: Communicator) -> None:
     """The progress thread rests soon after what it had to do, and rests no longer than needed."""
     end = time.monotonic() + DEADLINE
-    while not lock_of(comm).is_free:
+    while not lock_of(system, comm).is_free:
         assert time.monotonic() < end
-        comm._session._engine._port.post(lambda: None)  # type: ignore[union-attr]
+        port_of(system, comm).post(lambda: None)
         time.sleep(0.001)
 
 
 def test_the_caller_runs_it(system: System) -> None:
     def work(comm: Communicator) -> tuple[int, p4reduce.Statistics]:
         comm.barrier()
-        wait_until_free(comm)
-        before, calls = comm.stats, lock_of(comm).calls
-        wait_until_free(comm)
+        wait_until_free(system, comm)
+        before, calls = comm.stats, lock_of(system, comm).calls
+        wait_until_free(system, comm)
         for number in range(10):
             share = np.full(700, number + comm.rank, np.float32)
             assert (comm.allreduce(share) == 2 * number + 1).all()
@@ -71,7 +78,7 @@ def test_the_caller_runs_it(system: System) -> None:
         assert after.blocks - before.blocks == 10 * 3
         assert after.blocks_sent - before.blocks_sent >= 10 * 3 - 3  # zeros are not sent
         assert after.frames_received > before.frames_received
-        return lock_of(comm).calls - calls, after
+        return lock_of(system, comm).calls - calls, after
 
     for calls, figures in system.run(2, work):
         assert calls > 0
@@ -104,7 +111,7 @@ def test_in_any_order_with_what_others_start(system: System, rng: np.random.Gene
     with two(system) as comms, two(system) as others:
         both = [(comm, seed) for seed, some in enumerate([comms, others]) for comm in some]
         at_once([lambda comm=comm, seed=seed: run(comm, seed) for comm, seed in both])
-        assert sum(lock_of(comm).calls for comm in comms) > 0
+        assert sum(lock_of(system, comm).calls for comm in comms) > 0
 
 
 def test_several_busy_jobs_of_a_port_run_in_c(
@@ -134,7 +141,7 @@ def test_several_busy_jobs_of_a_port_run_in_c(
 def test_a_rank_that_does_not_come(system: System) -> None:
     with two(system) as comms:
         at_once([comm.barrier for comm in comms])
-        wait_until_free(comms[0])
+        wait_until_free(system, comms[0])
         error = outcome(lambda: comms[0].allreduce(np.ones(300, np.float32), timeout=0.5))
         assert isinstance(error, p4reduce.P4ReduceTimeoutError)
         assert error.missing == (1,)
@@ -143,8 +150,8 @@ def test_a_rank_that_does_not_come(system: System) -> None:
 def test_a_rank_that_comes_late(system: System) -> None:
     with two(system) as comms:
         at_once([comm.barrier for comm in comms])
-        wait_until_free(comms[0])
-        calls = lock_of(comms[0]).calls
+        wait_until_free(system, comms[0])
+        calls = lock_of(system, comms[0]).calls
 
         def late() -> npt.NDArray[Any]:
             time.sleep(0.7)  # long enough for the timers of the other
@@ -152,7 +159,7 @@ def test_a_rank_that_comes_late(system: System) -> None:
 
         sums = at_once([lambda: comms[0].allreduce(np.ones(900, np.float32)), late])
         assert all((one == 3).all() for one in sums)
-        assert lock_of(comms[0]).calls > calls
+        assert lock_of(system, comms[0]).calls > calls
 
 
 def test_ranks_that_call_different_things(system: System) -> None:
@@ -176,19 +183,19 @@ def test_an_exception_at_any_bytecode_of_a_caller(system: System, rng: np.random
 
     with two(system) as comms:
         at_once([lambda comm=comm: call(comm) for comm in comms])
-        wait_until_free(comms[0])
-        calls = lock_of(comms[0]).calls
+        wait_until_free(system, comms[0])
+        calls = lock_of(system, comms[0]).calls
         other = threading.Thread(target=call, args=(comms[1],), daemon=True)
         other.start()
         found = places(lambda: call(comms[0]))
         other.join(DEADLINE)
-        assert lock_of(comms[0]).calls > calls
+        assert lock_of(system, comms[0]).calls > calls
     found = [place for place in found if place.code is not call.__code__]
     for number in rng.choice(len(found), SAMPLE, replace=False):
         print(f"interrupted at {found[number]}")
         with two(system) as comms:
             at_once([lambda comm=comm: call(comm) for comm in comms])
-            wait_until_free(comms[0])
+            wait_until_free(system, comms[0])
             said: list[Any] = []
             other = threading.Thread(
                 target=lambda: said.append(outcome(lambda: call(comms[1]))),  # noqa: B023
@@ -197,7 +204,7 @@ def test_an_exception_at_any_bytecode_of_a_caller(system: System, rng: np.random
             other.start()
             if not interrupted(lambda: call(comms[0]), found[number]):
                 continue
-            if comms[0]._session.broken is None:
+            if comms[0].broken is None:
                 call(comms[0])  # it had not begun, or an instruction of the call's wrapper
                 later: Any = None
             else:
@@ -270,14 +277,14 @@ def test_a_caller_that_runs_longer_than_a_quiet_second(
 
     def work(comm: Communicator) -> int:
         comm.barrier()
-        calls = lock_of(comm).calls
+        calls = lock_of(system, comm).calls
         for number in range(20):
             with contextlib.suppress(AssertionError):
-                wait_until_free(comm)
+                wait_until_free(system, comm)
             if comm.rank:
                 time.sleep(0.03)  # the other one waits for it meanwhile, and its timers run out
             share = np.full(3000, number + comm.rank, np.int32)
             assert (comm.allreduce(share) == 2 * number + 1).all()
-        return lock_of(comm).calls - calls
+        return lock_of(system, comm).calls - calls
 
     assert sum(system.run(2, work)) > 0

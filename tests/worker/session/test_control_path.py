@@ -101,7 +101,7 @@ def test_ranks_that_were_all_taken_for_lost_can_go_on(broken: FaultSystem, relay
         relay.cut()
         wait_for(lambda: broken.job(job).state == pb.FAILED, "the job is over")
         relay.mend()
-        wait_for(lambda: all(comm._session.broken for comm in comms), "they were told")
+        wait_for(lambda: all(comm.broken for comm in comms), "they were told")
         for comm in comms:
             error = outcome(comm.barrier)
             assert isinstance(error, p4reduce.WorkerLostError), error

@@ -114,7 +114,7 @@ def run(world: SmallWorld, call: Call, place: Place) -> None:
     step = functools.partial(steps, call, comms[0], 0, mine)
     step(0)
     if interrupted(lambda: step(INTERRUPTED), place):
-        if comms[0]._sequence == INTERRUPTED and comms[0]._session.broken is None:
+        if comms[0]._sequence == INTERRUPTED and comms[0].broken is None:
             # Before the `try` around the call: as if it were in the caller's own code.
             assert place.code is Collectives.allreduce.__code__
             assert place.offset < 6
@@ -124,7 +124,7 @@ def run(world: SmallWorld, call: Call, place: Place) -> None:
     step(*range(INTERRUPTED + 1, STEPS))
     thread.join(2 * TIMEOUT)
     assert not thread.is_alive(), "the other rank hangs"
-    judge(mine, other, office, broken=comms[0]._session.broken)
+    judge(mine, other, office, broken=comms[0].broken)
     for comm in comms:
         comm.close()
     for comm in comms:
@@ -281,7 +281,7 @@ for job in range(int(jobs)):
             except Alarm:
                 said["alarms"] += 1
                 mine[:] = -7
-                if comm._sequence == begun and comm._session.broken is None:
+                if comm._sequence == begun and comm.broken is None:
                     break  # before the call's first `try`, as in this program's own code
     except Alarm:
         said["alarms"] += 1  # in this program's own code: it leaves

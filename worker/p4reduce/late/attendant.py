@@ -204,6 +204,12 @@ class Attendant:
         if over is None:
             self._comm.__exit__(type(error), error, None)
 
+    @property
+    def present(self) -> int:
+        """How many ranks were there in the latest roll; 0 before the first."""
+        roll = self._duties.last_roll
+        return 0 if roll is None else len(roll.present)
+
     def _timed_out(self, seconds: float) -> P4ReduceTimeoutError:
         roll = self._duties.last_roll
         text = f"sum {self._duties.completed} is not complete after {seconds:g} s"

@@ -73,6 +73,11 @@ class Sums:
         return self._attendant.behind
 
     @property
+    def present(self) -> int:
+        """How many ranks had called the sum under way, as far as this rank has heard."""
+        return self._attendant.present
+
+    @property
     def lost(self) -> tuple[int, ...]:
         """Ranks that were lost, as the communicator numbered them."""
         return self._attendant.lost

@@ -396,6 +396,10 @@ class Ports:
                 assert share is not None
             return share
 
+    def named(self, name: str) -> Port | None:
+        """Return the port with that name, which jobs share or have shared; None: there is none."""
+        return self._ports.get(name)
+
 
 def _end_all(clients: Sequence[PortClient], error: P4ReduceError) -> None:
     for after in [client.end(error) for client in clients]:
@@ -430,6 +434,11 @@ _ports = Ports()
 def connect(name: str, rank: int, open_it: Callable[[], Transport]) -> Transport:
     """Return a way to the switch, by a port that this process has already: `Ports.connect`."""
     return _ports.connect(name, rank, open_it)
+
+
+def named(name: str) -> Port | None:
+    """Return a port of this process: `Ports.named`."""
+    return _ports.named(name)
 
 
 def _begin_anew() -> None:
