@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who drives the engines of a link: the progress thread, or a caller that runs its own collective.
  *
- * The lock is held through each call of p4r_turn_run, and by the progress thread while it runs any
+ * The lock is held through each call of turn.h, and by the progress thread while it runs any
  * Python as well. The thread lets go of it when nothing is under way; then a caller may drive. So a
  * caller has it only within C, where no exception of a signal handler can leave it taken. */
 #ifndef P4R_WORKER_LINK_LOCK_H
