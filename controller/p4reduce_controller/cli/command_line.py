@@ -189,7 +189,8 @@ def switch_tables(options: Options, name: str | None, which: str) -> None:
 def switch_slots(options: Options, job: str | None, which: str) -> None:
     """Show what each slot of the running jobs (or of one) is doing.
 
-    The embedded switch shows its registers; BMv2 does not.
+    The embedded switch shows its registers by P4Runtime. BMv2 shows them by Thrift, where it is
+    built with Thrift and runs on the controller's machine (docs/bmv2.md).
 
     \b
     Example:

@@ -20,9 +20,10 @@ import grpc
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2
 from p4reduce.control import tls
+from p4reduce.control.controller_address import is_local
 from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 
-from p4reduce_controller.fabric import switch_ports
+from p4reduce_controller.fabric import bmv2_thrift, switch_ports
 from p4reduce_controller.fabric.compiled_program import Program
 from p4reduce_controller.fabric.schema import (
     Group,
@@ -219,6 +220,7 @@ class SwitchClient:
         self._session = session
         self._schema: Schema | None = None
         self._ended = threading.Event()
+        self._thrift_port: int | None = None  # of a BMv2 that shows its registers there
 
     @classmethod
     def connect(
@@ -420,9 +422,34 @@ class SwitchClient:
     def read_cells(self, registers: Sequence[str], indices: Sequence[int]) -> list[list[int]]:
         """Return the values of the cells `indices` of each of the registers, in order.
 
-        All cells come from one Read, but not from one moment. Raises RegistersHiddenError for a
-        switch that keeps its registers to itself, as BMv2 does.
+        The cells are not from one moment. BMv2 on this machine shows them by Thrift. Raises
+        RegistersHiddenError for a switch that keeps its registers to itself.
         """
+        if self._thrift_port is not None:
+            return self._read_by_thrift(registers, indices)
+        try:
+            return self._read_by_p4runtime(registers, indices)
+        except RegistersHiddenError:
+            if not is_local(self.address):
+                raise
+            self._thrift_port = bmv2_thrift.port_of(self.address)
+            if self._thrift_port is None:
+                raise
+        return self._read_by_thrift(registers, indices)
+
+    def _read_by_thrift(self, registers: Sequence[str], indices: Sequence[int]) -> list[list[int]]:
+        assert self._thrift_port is not None
+        names = [self.schema.register(name).preamble.name for name in registers]
+        try:
+            found = bmv2_thrift.read_registers(self._thrift_port, names)
+        except bmv2_thrift.ThriftError as error:
+            self._thrift_port = None  # look for it again
+            raise RegistersHiddenError(f"BMv2 at {self.address}: {error}") from None
+        return [[cells[index] for index in indices] for cells in found]
+
+    def _read_by_p4runtime(
+        self, registers: Sequence[str], indices: Sequence[int]
+    ) -> list[list[int]]:
         ids = [self.schema.register(name).preamble.id for name in registers]
         entities = []
         for register in ids:
@@ -460,8 +487,9 @@ class SwitchClient:
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise RegistersHiddenError(
-                    f"the switch at {self.address} does not show its registers by P4Runtime "
-                    "(BMv2 does not; the embedded switch does)"
+                    f"the switch at {self.address} does not show its registers by P4Runtime. "
+                    "BMv2 shows them by Thrift: on the controller's machine, built with Thrift, "
+                    "started with --thrift-port (docs/bmv2.md)"
                 ) from None
             raise RequestRefusedError(
                 f"the switch refuses to read: {error.code().name} {error.details()}"

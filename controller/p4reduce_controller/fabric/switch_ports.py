@@ -59,27 +59,36 @@ def ports_in(metadata: Iterable[tuple[str, str | bytes]]) -> Ports | None:
 
 def of_bmv2(address: str, processes: Path = Path("/proc")) -> Ports | None:
     """Read them off the command line of the BMv2 that serves at `address`, if it runs here."""
+    found = bmv2_at(address, processes)
+    if found is None:
+        return None
+    given = [each.partition("@") for each in values_of(found[1], ("-i", "--interface"))]
+    names = {int(number): name for number, _, name in given if number.isdecimal()}
+    return Ports(frozenset(names), frozenset(n for n in names if _is_dark(names[n])))
+
+
+def bmv2_at(address: str, processes: Path = Path("/proc")) -> tuple[Path, list[str]] | None:
+    """Return folder and command line of the BMv2 that serves at `address`, if it runs here."""
     port = address.rpartition(":")[2]
-    for command in _commands(processes):
-        served = _values(command, ("--grpc-server-addr",))
+    for process, command in _commands(processes):
+        served = values_of(command, ("--grpc-server-addr",))
         if Path(command[0]).name == _BMV2 and any(s.rpartition(":")[2] == port for s in served):
-            given = [each.partition("@") for each in _values(command, ("-i", "--interface"))]
-            found = {int(number): name for number, _, name in given if number.isdecimal()}
-            return Ports(frozenset(found), frozenset(n for n in found if _is_dark(found[n])))
+            return process, command
     return None
 
 
-def _commands(processes: Path) -> Iterator[list[str]]:
+def _commands(processes: Path) -> Iterator[tuple[Path, list[str]]]:
     for path in processes.glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue  # it has ended
         if words[0]:
-            yield words
+            yield path.parent, words
 
 
-def _values(command: list[str], options: tuple[str, ...]) -> list[str]:
+def values_of(command: list[str], options: tuple[str, ...]) -> list[str]:
+    """Return what a command line says for some options, written apart or with `=`."""
     apart = [value for option, value in pairwise(command) if option in options]
     return apart + [word.partition("=")[2] for word in command if word.partition("=")[0] in options]
 

@@ -39,8 +39,8 @@ def bmv2_command(
 ) -> list[str]:
     """BMv2's command line, as everything here starts it, such that any number run at once.
 
-    p4lang's package is built with Thrift, which nothing here uses, and whose default port two BMv2
-    cannot share: the kernel chooses a free one.
+    p4lang's package is built with Thrift, by which the controller reads slots. Two BMv2
+    cannot share its default port: the kernel chooses a free one.
 
     Args:
         options: of all of BMv2's targets: interfaces, log, the program or --no-p4.
