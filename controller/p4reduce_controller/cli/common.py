@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from google.protobuf.message import Message
 from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
 from p4reduce.control.controller_address import ENVIRONMENT as ADDRESS_ENVIRONMENT
 from p4reduce.control.controller_address import default_address, parse_address
+from p4reduce.control.pem import in_a_file
 from p4reduce.control.tls import ENVIRONMENT, OPTIONS, TlsError, TlsFiles
 from p4reduce_common.command_group import CommandGroup
 from rich.console import Console, RenderableType
@@ -97,6 +99,13 @@ def with_json(command: _F) -> _F:
     )(command)
 
 
+class _Pem(click.Path):
+    """A file in PEM form. A variable may hold the text itself, as `p4reduce-lab deploy` sets it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(in_a_file(os.fspath(value)), param, ctx)
+
+
 def tls_options(prefix: str, whom: str) -> Callable[[_F], _F]:
     """--PREFIXtls-cert, -key and -ca; the first ones are in the environment as well."""
     helps = (
@@ -109,7 +118,7 @@ def tls_options(prefix: str, whom: str) -> Callable[[_F], _F]:
         for option, variable, text in reversed([*zip(OPTIONS, ENVIRONMENT, helps, strict=True)]):
             command = click.option(
                 option.replace("--", f"--{prefix}"),
-                type=click.Path(dir_okay=False, path_type=Path),
+                type=_Pem(dir_okay=False, path_type=Path),
                 metavar="FILE",
                 envvar=None if prefix else variable,
                 show_envvar=True,
