@@ -103,7 +103,7 @@ class _Pem(click.Path):
     """A file in PEM form. A variable may hold the text itself, as `p4reduce-lab deploy` sets it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(in_a_file(os.fspath(value)), param, ctx)
+        return super().convert(in_a_file(os.fspath(value)) or value, param, ctx)
 
 
 def tls_options(prefix: str, whom: str) -> Callable[[_F], _F]:
