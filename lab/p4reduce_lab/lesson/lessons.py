@@ -151,7 +151,8 @@ LOST_RESULT = Lesson(
     "lost-result",
     "a lost result, and why a slot has two copies",
     lambda: _two(2 * BLOCK),
-    "Two ranks sum 512 numbers: two blocks of 256. A slot is a place in the switch that sums one "
+    "Two workers, called ranks, have 512 numbers each. The switch adds them up block by block, 256 "
+    "numbers at a time. A slot is a place in the switch that sums one "
     "block at a time. A round is one use of it: each rank sends a frame, and after the last one "
     "the switch sends the result to all. Every slot has two copies, and rounds take turns: even "
     "rounds use copy 0, odd rounds copy 1. Why are there two?",
@@ -190,8 +191,8 @@ LOST_RESULT = Lesson(
             "let 7",
         ),
         Scene(
-            "Think before you go on: if the slot had one copy, what would this frame do to the sum "
-            "11 22 33 44?",
+            "Think first: if the slot had one copy, what would this frame do to the sum "
+            "11 22 33 44? Then let it go.",
             "let 9",
             Outcome.ROUND_OPENED,
         ),
@@ -207,7 +208,11 @@ LOST_RESULT = Lesson(
             "let 10",
             Outcome.RESULT_REPEATED,
         ),
-        Scene("Rank 1 has the sum of block 0 at last, and sends block 1.", "let 11"),
+        Scene(
+            "Rank 1 has the sum of block 0 at last, and sends block 1. The frame is new and has "
+            "RETRANSMISSION: rank 1 is late by its timer, so this round's time is no measure.",
+            "let 11",
+        ),
         Scene("Its frame completes round 2, in copy 0.", "let 12", Outcome.ROUND_COMPLETED),
         Scene("Let the rest go: both ranks get the second block's sum as well.", "go"),
     ),
@@ -215,7 +220,8 @@ LOST_RESULT = Lesson(
     "overwrite the sum that another rank still needs. Two copies are enough. Copy 1 is used again "
     "in round 3. That round begins only when round 2 is complete, which takes a frame of round 2 "
     "from every rank. A rank sends that frame only when it has the result of round 1. Try it: "
-    "restart, take the first eight steps, and see how far rank 0 gets while rank 1 is silent.",
+    "`restart`, take the first eight steps, then `go`, `repeat 0`, `go` and `slots`. Rank 0 stays "
+    "in round 2, and copy 1 keeps its sum for rank 1.",
     {0: 11, 1: 11},
 )
 

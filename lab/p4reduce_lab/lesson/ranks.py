@@ -30,6 +30,7 @@ class Rank:
 
     Attributes:
         alive: whether it takes frames and repeats its own.
+        waits_for: the round that its latest frame is of.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Rank:
     ) -> None:
         self.number = number
         self.alive = True
+        self.waits_for = "the switch"
         self._size = size
         self._slots = slots
         self._machine = SlotMachine(
@@ -100,7 +102,7 @@ class Rank:
             return f"error: {collective.error}"
         if collective.done():
             return f"done: {_numbers(result)}"
-        return "waits for the switch"
+        return f"waits for {self.waits_for}"
 
     @property
     def result(self) -> Array | None:

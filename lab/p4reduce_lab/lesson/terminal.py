@@ -87,9 +87,17 @@ def _until_done(
             return _End.QUIT
         if typed == "restart":
             return _End.RESTART
-        taken = typed or proposed
-        if _do(commands, taken, say) and proposed and commands.finished.split() == proposed.split():
+        before = commands.world.position
+        done = _do(commands, typed or proposed, say)
+        if not proposed:
+            continue
+        if done and commands.finished.split() == proposed.split():
             return _End.DONE
+        if commands.finished and commands.world.position != before:
+            say("")
+            say("You have left the lesson's steps: from here on try what you like.")
+            say("`restart` begins the lesson again.")
+            proposed = ""
 
 
 def _asked(ask: Ask, prompt: str) -> str | None:

@@ -231,6 +231,11 @@ class World:
             for copy in range(VERSIONS)
         ]
 
+    @property
+    def position(self) -> tuple[object, ...]:
+        """What changes if anything has happened: the frames on their way, and who is alive."""
+        return (*(held.number for held in self.flying), *(rank.alive for rank in self.ranks))
+
     # -- Within ------------------------------------------------------------------------------------
 
     def _find(self, number: int) -> HeldFrame:
@@ -246,7 +251,13 @@ class World:
         return self.ranks[rank]
 
     def _take(self, rank: Rank) -> list[HeldFrame]:
-        return [self._send(rank.number, True, data) for data in rank.take()]
+        sent = [self._send(rank.number, True, data) for data in rank.take()]
+        if sent:
+            latest = header(sent[-1].data)
+            block = latest["block"]
+            what = "" if block == wire.NO_BLOCK else f" (block {block})"
+            rank.waits_for = f"round {latest['round']}{what}"
+        return sent
 
     def _send(self, rank: int, up: bool, data: bytes, note: str = "") -> HeldFrame:
         self._sent += 1
