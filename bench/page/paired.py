@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the live page costs the data plane: sums with and without it, in pairs.
 
-    python -m bench.page.paired [--ranks 4] [--pairs 60]
+    python -m bench.page.paired [--ranks 4] [--pairs 60] [--sums 25]
 
 Two systems run beside each other, a switch and a controller each: one controller serves the page
 to browsers that read it, the other serves none. In each pair both sum the same tensors, one after
@@ -38,7 +38,7 @@ from bench.machine import describe, machine
 from bench.page.load import watching
 
 NUMBERS = 65_536  # in each sum
-SUMS = 25  # of a system in a pair
+SUMS = 25  # of a system in a pair, by default
 SLOTS = 16
 CONFIDENCE = 0.95
 PATIENCE = 300.0  # seconds that ranks may take to join, and for their part of a pair
@@ -81,10 +81,12 @@ class Side:
     Args:
         stack: closes it.
         ranks: how many.
+        sums: how many at a time.
         page: whether the controller serves the live page.
     """
 
-    def __init__(self, stack: ExitStack, ranks: int, *, page: bool) -> None:
+    def __init__(self, stack: ExitStack, ranks: int, sums: int, *, page: bool) -> None:
+        self._sums = sums
         directory = stack.enter_context(run_directory())
         choice = replace(choose("embedded", "local"), web=page)
         self._system = stack.enter_context(System(choice, directory, directory, ranks))
@@ -124,7 +126,7 @@ class Side:
                 self._begin.wait()
                 if self._over:
                     return
-                for _ in range(SUMS):
+                for _ in range(self._sums):
                     comm.allreduce(mine)
                 self._end.wait(PATIENCE)
 
@@ -137,7 +139,7 @@ class Side:
             thread.join(PATIENCE)
 
     def sums(self) -> Cost:
-        """Have its ranks do `SUMS` sums."""
+        """Have its ranks do their sums."""
         before = self._switch_seconds()
         self._begin.wait(PATIENCE)
         begun = time.perf_counter()
@@ -166,15 +168,15 @@ def ratios(first: Side, second: Side, pairs: int) -> list[Cost]:
     return found
 
 
-def measured(ranks: int, pairs: int, browsers: int | None) -> tuple[Interval, Interval]:
+def measured(ranks: int, pairs: int, sums: int, browsers: int | None) -> tuple[Interval, Interval]:
     """Compare a system without the page with one with it and so many browsers; None: no page.
 
     Returns:
         Of the ratios of seconds, and of the switch's processor time.
     """
     with ExitStack() as stack:
-        plain = Side(stack, ranks, page=False)
-        other = Side(stack, ranks, page=browsers is not None)
+        plain = Side(stack, ranks, sums, page=False)
+        other = Side(stack, ranks, sums, page=browsers is not None)
         if browsers:  # in a process of their own, as they are elsewhere
             watcher = get_context("spawn").Process(target=_watch, args=(other.page, browsers))
             watcher.start()
@@ -193,15 +195,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n\n")[0])
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--sums", type=int, default=SUMS)
     parser.add_argument("--browsers", type=int, nargs="+", default=[0, 1, 50])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     print(describe(machine()))
-    print(f"{options.ranks} ranks, {options.pairs} pairs of {SUMS} sums of {NUMBERS:,} numbers")
+    print(f"{options.ranks} ranks, {options.pairs} pairs")
+    print(f"{options.sums} sums of {NUMBERS:,} numbers each")
     results = {}
     for browsers in (None, *options.browsers):
         name = "no page on either side" if browsers is None else f"{browsers} browsers"
-        found = measured(options.ranks, options.pairs, browsers)
+        found = measured(options.ranks, options.pairs, options.sums, browsers)
         results[name] = dict(zip(("seconds", "switch"), map(asdict, found), strict=True))
         shown = [f"{one.median:.3f} ({one.low:.3f} to {one.high:.3f})" for one in found]
         print(f"{name:24} time {shown[0]}, switch's processor time {shown[1]}", flush=True)

@@ -32,5 +32,5 @@ def test_the_interval_has_the_median_as_often_as_it_says() -> None:
 
 @pytest.mark.long
 def test_two_systems_take_turns() -> None:
-    for found in measured(2, 6, 1):
+    for found in measured(2, 6, 3, 1):
         assert 0 < found.low <= found.median <= found.high

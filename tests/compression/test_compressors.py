@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -473,10 +471,3 @@ def test_other_names_are_refused_with_the_known_ones(text: str, why: str) -> Non
         compressor_by_name(text, 4)
     assert "Known: cat, cat:level, " in str(raised.value)
     assert ", topk:SHARE, each of them with /int16" in str(raised.value)
-
-
-def test_the_examples_of_the_page_do_what_they_say() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "experiments.md"
-    results = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
-    assert results.attempted > 5
-    assert results.failed == 0
