@@ -49,11 +49,19 @@ class Monitor:
         """Whose state it is."""
         return self._controller
 
+    def end(self) -> None:
+        """Have `run` end, which is to be cancelled as well.
+
+        To cancel it is not enough: `asyncio.wait_for` of Python 3.11 loses a cancellation that
+        comes when what it waits for has just come.
+        """
+        self._ended = True
+
     async def run(self) -> None:
-        """Sample until cancelled."""
+        """Sample until cancelled, or until `end`."""
         following = asyncio.create_task(self._follow())
         try:
-            while True:
+            while not self._ended:
                 await self.sample(slots=self._watchers > 0)
                 self._wake.clear()
                 wait = WATCHED if self._watchers else UNWATCHED

@@ -147,6 +147,7 @@ async def serving(
     try:
         yield f"{scheme}://{host}:{listener.getsockname()[1]}/"
     finally:
+        monitor.end()
         sampling.cancel()
         server.should_exit = True
         await asyncio.gather(sampling, answering, return_exceptions=True)
