@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
+from typing import Protocol
 
 from p4reduce_model.cases import LARGE, SMALL
 from p4reduce_model.explorer import Outcome, explore
@@ -23,6 +25,7 @@ from p4reduce_model.scenario import Scenario
 from p4reduce_model.system import System
 from p4reduce_model.trace import describe
 from p4reduce_model.tree_faults import TREE_FAULTS
+from p4reduce_model.violation import Violation
 
 MOST_JOB_STATES = 20_000
 
@@ -73,7 +76,7 @@ def _explore_all(cases: list[Scenario], limit: int) -> bool:
     for scenario in cases:
         system = System(scenario)
         outcome = explore(system, limit=limit)
-        print(_row(scenario, outcome), flush=True)
+        _print_cells(_cells(scenario, outcome))
         if outcome.violation is not None:
             holds = False
             print(describe(system, outcome), file=sys.stderr)
@@ -86,14 +89,12 @@ def _explore_late(cases: list[LateCase], limit: int) -> bool:
     holds = True
     for case in cases:
         outcome = explore_late(case, limit)
-        result = "holds" if outcome.complete else f"stopped at {outcome.states:,} states"
         if outcome.violation is not None:
-            result = f"VIOLATED: {outcome.violation.invariant}"
             print(describe_late(outcome), file=sys.stderr)
         holds &= outcome.violation is None
         cells = [case.name, case.ranks, case.sums, case.deaths, f"{outcome.states:,}"]
-        cells += [f"{outcome.transitions:,}", outcome.depth, f"{outcome.seconds:.1f}", result]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+        cells += [f"{outcome.transitions:,}", outcome.depth, f"{outcome.seconds:.1f}"]
+        _print_cells([*cells, _verdict(outcome)])
     return holds
 
 
@@ -103,15 +104,13 @@ def _explore_jobs(cases: list[JobCase], limit: int) -> bool:
     holds = True
     for case in cases:
         lives = explore_jobs(case, limit)
-        result = "holds" if lives.complete else f"stopped at {lives.states:,} states"
         if lives.violation is not None:
-            result = f"VIOLATED: {lives.violation.invariant}"
             print("\n".join([*lives.trace, str(lives.violation)]), file=sys.stderr)
         holds &= lives.violation is None
         missing = sorted(f"{a.name} {event.name}" for a, event, _ in lives.missing)
         cells = [case.name, case.ranks, case.lives, f"{lives.states:,}", f"{lives.steps:,}"]
-        cells += [lives.depth, f"{lives.seconds:.1f}", result, ", ".join(missing) or "none"]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+        cells += [lives.depth, f"{lives.seconds:.1f}"]
+        _print_cells([*cells, _verdict(lives), ", ".join(missing) or "none"])
     return holds
 
 
@@ -133,13 +132,13 @@ def _hunt_all() -> bool:
             f"{outcome.states:,}",
             f"{outcome.seconds:.1f}",
         ]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+        _print_cells(cells)
     for case in LATE_FAULTS:
         late = explore_late(case)
         found &= late.violation is not None
         cells = [case.name, "NOT FOUND" if late.violation is None else late.violation.invariant]
         cells += [len(late.trace), f"{late.states:,}", f"{late.seconds:.1f}"]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+        _print_cells(cells)
     return found
 
 
@@ -157,12 +156,27 @@ def _print_titles(titles: str) -> None:
     print("|---" * (titles.count("|") - 1) + "|")
 
 
-def _row(scenario: Scenario, outcome: Outcome) -> str:
-    result = "holds" if outcome.complete else f"stopped at {outcome.states:,} states"
-    if outcome.violation is not None:
-        result = f"VIOLATED: {outcome.violation.invariant}"
+def _print_cells(cells: Sequence[object]) -> None:
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+class _Explored(Protocol):
+    """What all explorations end with."""
+
+    complete: bool
+    states: int
+    violation: Violation | None
+
+
+def _verdict(explored: _Explored) -> str:
+    if explored.violation is not None:
+        return f"VIOLATED: {explored.violation.invariant}"
+    return "holds" if explored.complete else f"stopped at {explored.states:,} states"
+
+
+def _cells(scenario: Scenario, outcome: Outcome) -> list[object]:
     calls = " then ".join("+".join(str(call.blocks) for call in life) for life in scenario.lives)
-    cells = [
+    return [
         scenario.name,
         scenario.ranks,
         scenario.slots,
@@ -174,9 +188,8 @@ def _row(scenario: Scenario, outcome: Outcome) -> str:
         outcome.depth,
         f"{outcome.runs:,}",
         f"{outcome.seconds:.1f}",
-        result,
+        _verdict(outcome),
     ]
-    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 if __name__ == "__main__":
