@@ -32,26 +32,30 @@ static uint8_t *find(const struct p4r_blocks *blocks, int64_t block, uint64_t bl
 /* A block's first lines; the processor goes on by itself with what lies behind them. */
 enum { LINE = 64, HINTED = 16 * LINE };
 
-void p4r_block_will_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
-                           int64_t block)
+static void hint(const struct p4r_codec *codec, const struct p4r_blocks *blocks, int64_t block,
+                 int is_written)
 {
     uint64_t bytes = 0;
     const uint8_t *numbers =
-        find(source, block, (uint64_t)p4r_lanes(codec) * p4r_number_bytes(codec), &bytes);
+        find(blocks, block, (uint64_t)p4r_lanes(codec) * p4r_number_bytes(codec), &bytes);
 
     for (uint64_t at = 0; numbers && at < bytes && at < HINTED; at += LINE)
-        __builtin_prefetch(numbers + at, 0, 3);
+        if (is_written)
+            __builtin_prefetch(numbers + at, 1, 3);
+        else
+            __builtin_prefetch(numbers + at, 0, 3);
+}
+
+void p4r_block_will_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                           int64_t block)
+{
+    hint(codec, source, block, 0);
 }
 
 void p4r_block_will_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
                            int64_t block)
 {
-    uint64_t bytes = 0;
-    const uint8_t *numbers =
-        find(target, block, (uint64_t)p4r_lanes(codec) * p4r_number_bytes(codec), &bytes);
-
-    for (uint64_t at = 0; numbers && at < bytes && at < HINTED; at += LINE)
-        __builtin_prefetch(numbers + at, 1, 3);
+    hint(codec, target, block, 1);
 }
 
 void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source, int64_t block,
