@@ -18,31 +18,18 @@ from dataclasses import dataclass
 from p4reduce.wire.format import Hello, parse_hello
 
 from p4reduce_controller.events import Event, EventLog, RateLimit
-from p4reduce_controller.fabric.fabric import (
-    Fabric,
-)
+from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.layout import lay_out
 from p4reduce_controller.fabric.outcome import Outcome
-from p4reduce_controller.fabric.p4client import (
-    PacketIn,
-    SwitchError,
-    WriteRefusedError,
-)
+from p4reduce_controller.fabric.p4client import PacketIn, SwitchError, WriteRefusedError
 from p4reduce_controller.fabric.probes import Probes
-from p4reduce_controller.fabric.schema import (
-    Row,
-)
+from p4reduce_controller.fabric.schema import Row
 from p4reduce_controller.fabric.slots import SlotState
 from p4reduce_controller.fabric.switch_link import BREAKS, LinkStatus
 from p4reduce_controller.fabric.switches import Switches, Taken
 from p4reduce_controller.jobs import comparing, leases
 from p4reduce_controller.jobs.comparing import Called, Comparison
-from p4reduce_controller.jobs.job import (
-    Attachment,
-    Job,
-    Member,
-    port_text,
-)
+from p4reduce_controller.jobs.job import Attachment, Job, Member, port_text
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.plan import plan

@@ -23,9 +23,7 @@ from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.layout import Layout, ground, lay_out
 from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient, SwitchError
 from p4reduce_controller.fabric.switches import Taken
-from p4reduce_controller.jobs.job import (
-    Job,
-)
+from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.plan import Plan, plan
 from p4reduce_controller.service import listen

@@ -8,11 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from p4reduce_controller.jobs.job import (
-    Attachment,
-    Job,
-    Member,
-)
+from p4reduce_controller.jobs.job import Attachment, Job, Member
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.leases import DESERTED
 from p4reduce_controller.jobs.lifecycle import Jobs

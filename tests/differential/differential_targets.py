@@ -21,11 +21,7 @@ from itertools import groupby, zip_longest
 from p4reduce.wire.format import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Flag, Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import PacketIn
-from p4reduce_controller.fabric.schema import (
-    Group,
-    Row,
-    Update,
-)
+from p4reduce_controller.fabric.schema import Group, Row, Update
 from p4reduce_controller.values.counts import Counts
 from p4reduce_lab.networks.veth import VethPorts
 from p4reduce_lab.processes.rundir import run_directory

@@ -24,12 +24,7 @@ from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.layout import own_addresses
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import PacketIn, StreamEnded, SwitchClient
-from p4reduce_controller.fabric.schema import (
-    Group,
-    Op,
-    Row,
-    Update,
-)
+from p4reduce_controller.fabric.schema import Group, Op, Row, Update
 from p4reduce_controller.values.counts import Counts
 from p4reduce_lab.networks.veth import open_interface
 from p4reduce_lab.switches.launch import SwitchLauncher

@@ -21,12 +21,7 @@ from p4reduce_controller.fabric.p4client import (
     SwitchUnreachableError,
     WriteRefusedError,
 )
-from p4reduce_controller.fabric.schema import (
-    Entity,
-    Op,
-    Row,
-    Update,
-)
+from p4reduce_controller.fabric.schema import Entity, Op, Row, Update
 from p4reduce_controller.fabric.slots import SlotState, read_slots
 from p4reduce_controller.fabric.take_up import difference, named, read_all
 from p4reduce_controller.values.counts import Counts, RankCounts

@@ -25,15 +25,7 @@ from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 
 from p4reduce_controller.fabric import bmv2_thrift, switch_ports
 from p4reduce_controller.fabric.compiled_program import Program
-from p4reduce_controller.fabric.schema import (
-    Group,
-    MeterRate,
-    Op,
-    Row,
-    Schema,
-    Update,
-    decode,
-)
+from p4reduce_controller.fabric.schema import Group, MeterRate, Op, Row, Schema, Update, decode
 from p4reduce_controller.values.counts import Counts
 
 log = logging.getLogger(__name__)

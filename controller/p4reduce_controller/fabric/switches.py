@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from p4reduce_controller.fabric.fabric import (
-    Fabric,
-)
+from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.layout import Layout
 from p4reduce_controller.fabric.p4client import (
     PacketIn,

@@ -13,10 +13,7 @@ one is heard again, the others have time to follow. Only after a long time is no
 
 from __future__ import annotations
 
-from p4reduce_controller.jobs.job import (
-    Job,
-    Member,
-)
+from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.job_states import JobState
 
 # In leases:

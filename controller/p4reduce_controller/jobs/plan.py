@@ -6,10 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p4reduce_controller.jobs.job import (
-    MAX_CHILDREN,
-    Job,
-)
+from p4reduce_controller.jobs.job import MAX_CHILDREN, Job
 from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.topology.switches import Topology
 

@@ -10,11 +10,7 @@ from typing import Protocol
 
 from p4reduce_controller.jobs import leases
 from p4reduce_controller.jobs.holdings import Holdings
-from p4reduce_controller.jobs.job import (
-    Job,
-    Member,
-    count_text,
-)
+from p4reduce_controller.jobs.job import Job, Member, count_text
 from p4reduce_controller.jobs.job_states import Event
 from p4reduce_controller.jobs.refusals import Cause, RefusedError
 

@@ -15,9 +15,7 @@ from pathlib import Path
 from p4reduce_common.files import named
 from p4reduce_native.files import read_file
 
-from p4reduce_controller.jobs.job import (
-    Job,
-)
+from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.values.token_hash import TokenHash
 

@@ -25,11 +25,7 @@ from p4reduce_controller.fabric.p4client import (
 from p4reduce_controller.fabric.schema import Row, SchemaError
 from p4reduce_controller.jobs import presence, tokens
 from p4reduce_controller.jobs.comparing import Called
-from p4reduce_controller.jobs.job import (
-    SLOTS,
-    Job,
-    Member,
-)
+from p4reduce_controller.jobs.job import SLOTS, Job, Member
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.jobs.refusals import Cause, RefusedError

@@ -10,10 +10,7 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 
-from p4reduce_controller.jobs.job import (
-    Job,
-    Member,
-)
+from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.refusals import Cause, RefusedError
 

@@ -18,12 +18,7 @@ from p4reduce_controller.fabric.p4client import (
     SwitchClient,
     WriteRefusedError,
 )
-from p4reduce_controller.fabric.schema import (
-    Group,
-    Op,
-    Row,
-    Update,
-)
+from p4reduce_controller.fabric.schema import Group, Op, Row, Update
 from p4reduce_controller.jobs.job import GROUP_IDS, REPLICA_IDS
 from p4reduce_controller.values.counts import Counts
 

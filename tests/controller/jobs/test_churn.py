@@ -11,10 +11,7 @@ import pytest
 from controller_harness import RunningController, SwitchProcess, eventually
 from jobs_world import LEASE, World, attach, join, leave, make_jobs, refused
 from p4reduce.control.client import ControlError
-from p4reduce_controller.jobs.job import (
-    SLOTS,
-    Job,
-)
+from p4reduce_controller.jobs.job import SLOTS, Job
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.jobs.roster import PAST_JOBS

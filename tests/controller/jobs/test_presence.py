@@ -13,11 +13,7 @@ from collections.abc import Iterator
 import pytest
 from jobs_world import LEASE, World, attach, make_jobs, place
 from p4reduce_controller.jobs import leases
-from p4reduce_controller.jobs.job import (
-    Job,
-    Member,
-    MemberState,
-)
+from p4reduce_controller.jobs.job import Job, Member, MemberState
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.presence import UNATTENDED, is_local, process_start

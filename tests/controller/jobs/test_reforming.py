@@ -16,13 +16,7 @@ from jobs_world import (
     refused,
     running,
 )
-from p4reduce_controller.jobs.job import (
-    SLOTS,
-    Job,
-    Member,
-    MemberState,
-    Reformation,
-)
+from p4reduce_controller.jobs.job import SLOTS, Job, Member, MemberState, Reformation
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.reforming import Place, Reforming

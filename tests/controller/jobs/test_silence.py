@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import pytest
 from jobs_world import LEASE, World, attach, join, leave, make_jobs, running
-from p4reduce_controller.jobs.job import (
-    Job,
-    MemberState,
-)
+from p4reduce_controller.jobs.job import Job, MemberState
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.refusals import Cause

@@ -7,10 +7,7 @@ import pytest
 from jobs_world import SWITCH_IP, SWITCH_MAC, World, join, make_jobs, refused
 from p4reduce_controller.fabric.layout import lay_out
 from p4reduce_controller.fabric.schema import Row
-from p4reduce_controller.jobs.job import (
-    Attachment,
-    Job,
-)
+from p4reduce_controller.jobs.job import Attachment, Job
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.plan import Child, plan

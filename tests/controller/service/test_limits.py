@@ -13,10 +13,7 @@ from controller_harness import DEADLINE, RunningController, SwitchProcess, event
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce_controller.events import MAX_WATCHERS
-from p4reduce_controller.jobs.job import (
-    Job,
-    Member,
-)
+from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.job_states import Stage
 from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.service import limits
