@@ -5,7 +5,8 @@
     python -m bench.record --check    # say which pages differ from their records; 1 if any does
 
 A record is a file in bench/records/, NAME-DATE-COMMIT.json. Its sections have the text that stands
-between a pair of markers on a page: `<!-- name -->` and `<!-- /name -->`.
+between a pair of markers on a page: `<!-- name -->` and `<!-- /name -->`. Sections of the page
+`SITE` have all rows. `make docs` makes that page, and the repository does not hold it.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.errors import LabError
+from p4reduce_lab.measured.machine import described
 from p4reduce_lab.measured.pages import has_place, put_text, table
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = Path(__file__).resolve().parent / "records"
+SITE = "reference/figures.md"
+"""The page of all rows, below the site's pages."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,8 @@ class Section:
     """What a pair of markers on a page holds.
 
     Attributes:
-        page: relative to the repository, like "docs/figures.md".
-        name: of the markers.
+        page: relative to the repository, like "docs/figures.md"; or `SITE`.
+        name: of the markers, or the heading on `SITE`.
         text: before the table; ends with an empty line where there is a table.
         head, rows: the table; both empty where there is none.
     """
@@ -94,7 +98,7 @@ class Record:
     def show(self, root: Path = ROOT) -> None:
         """Write its sections into their pages, where these have the markers."""
         for section in self.sections:
-            if has_place(root / section.page, section.name):
+            if section.page != SITE and has_place(root / section.page, section.name):
                 put_text(root / section.page, section.name, section.markdown())
 
 
@@ -109,11 +113,25 @@ def newest(folder: Path = RECORDS) -> list[Record]:
     return [found[name] for name in sorted(found)]
 
 
+def site_page(records: Iterable[Record]) -> str:
+    """The page `SITE`: what each record has for it, below the command that measured it."""
+    lines = ["# All measured rows", "", "[Measured figures](../figures.md) is the summary.", ""]
+    for record in records:
+        shown = [section for section in record.sections if section.page == SITE]
+        if shown:
+            lines += [f"## {record.command}", "", described(record.begun), ""]
+        for section in shown:
+            lines += [f"### {section.name}", "", section.markdown()]
+    return "\n".join(lines)
+
+
 def differing(records: Iterable[Record], root: Path = ROOT) -> list[str]:
     """Return "page: name" for each section that its page lacks or shows otherwise."""
     found = []
     for record in records:
         for section in record.sections:
+            if section.page == SITE:
+                continue
             text = (root / section.page).read_text("utf-8")
             pattern = (
                 rf"<!-- {re.escape(section.name)} -->\n(.*?)<!-- /{re.escape(section.name)} -->"

@@ -24,14 +24,12 @@ from typing import Any
 from p4reduce_lab.errors import Interrupted
 from p4reduce_lab.measured.difference import direction
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import has_place
 from p4reduce_lab.processes.foreground import EndedError, raise_on_signals, run_through
 from p4reduce_lab.progress import LongWork
 from rich.console import Console
 from rich.table import Table
 
-from bench.in_docs import PAGE
-from bench.record import Record, Section
+from bench.record import SITE, Record, Section
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "bench" / "results.json"
@@ -55,10 +53,9 @@ class Bench:
     """Whether it writes its table into the documentation itself, with --docs."""
 
     @property
-    def place(self) -> str:
-        """Its markers in docs/figures.md."""
-        words = [self.module, *(word.removeprefix("--") for word in self.arguments)]
-        return "bench-" + "-".join(words).replace(".", "-")
+    def heading(self) -> str:
+        """Its heading on the page of all rows."""
+        return f"{self.title}: `python -m {' '.join([f'bench.{self.module}', *self.arguments])}`"
 
 
 BENCHES = (
@@ -202,17 +199,16 @@ def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def record(benches: Sequence[Bench], everything: dict[str, Any]) -> Record:
-    """Return what pages show: a table of each bench that has a place in docs/figures.md."""
-    page = f"docs/{PAGE.name}"
-    sections = [Section(page, "bench-machine", described(everything) + "\n")]
+    """Return what the page of all rows shows: a table of each bench without one of its own."""
+    sections = []
     for bench, report in zip(benches, everything["benches"], strict=True):
-        if "results" not in report or not has_place(PAGE, bench.place):
+        if "results" not in report or bench.own_docs:
             continue
         rows = report["results"]
         columns = _columns(rows)
         head = [column.replace("_", " ") for column in columns]
         cells = [[_cell(row, column) for column in columns] for row in rows]
-        sections.append(Section(page, bench.place, head=head, rows=cells))
+        sections.append(Section(SITE, bench.heading, head=head, rows=cells))
     begun = {name: one for name, one in everything.items() if name != "benches"}
     return Record("bench", "make bench", begun, tuple(sections))
 

@@ -119,6 +119,26 @@ def comparison(outcomes: list[Outcome]) -> str:
     return table(head, rows)
 
 
+def short_comparison(outcomes: list[Outcome]) -> str:
+    """Cost by that of the best fixed level, and how many times less it is than uncompressed."""
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    columns: list[str] = []
+    for (task, link, feedback), group in groups(outcomes).items():
+        costs = [one.cost for one in group if one.fixed and one.cost is not None]
+        dense = next(one for one in group if one.method == UNCOMPRESSED)
+        for cat in (one for one in group if one.method.startswith(CAT)):
+            column = link + AGREED * cat.method.endswith(AGREED)
+            if column not in columns:
+                columns.append(column)
+            told = "not reached"
+            if costs and cat.cost and dense.cost:
+                told = f"{cat.cost / min(costs):.2f}, {dense.cost / cat.cost:.1f}"
+            key = (task, "yes" if feedback else "no", cat.method.removesuffix(AGREED))
+            rows.setdefault(key, {})[column] = told
+    cells = [[*key, *(row.get(column, "") for column in columns)] for key, row in rows.items()]
+    return table(["task", "feedback", "method", *columns], cells)
+
+
 def write_steps(outcomes: list[Outcome], path: Path) -> None:
     """CSV: T, alpha, cost and loss of each step of each run."""
     with path.open("w", newline="") as file:

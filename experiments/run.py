@@ -354,8 +354,9 @@ def run_experiments(given: argparse.Namespace, output: Path, say: TrainingProgre
         outcomes += some
     sections = {
         "targets": "\n".join(targets) + "\n",
-        "comparison": report.comparison(outcomes),
+        "comparison": report.short_comparison(outcomes),
     }
+    every = report.comparison(outcomes)
     report.write_steps(outcomes, output / "steps.csv")
     if "cancer" in given.tasks:
         sections["schemes"] = schemes(given.target, say)
@@ -372,7 +373,7 @@ def run_experiments(given: argparse.Namespace, output: Path, say: TrainingProgre
                 for name, results in runs.items()
             )
     drawn = pictures(outcomes, runs, output)
-    (output / "tables.md").write_text("\n".join(sections.values()))
+    (output / "tables.md").write_text("\n".join([*sections.values(), every]))
     if given.docs:
         into_docs(sections, drawn)
     print("\n".join(sections.values()))

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepare the pages of the site: `make docs` runs this, and then zensical.
 
-    python tools/build_site.py           # build/pages, for zensical.toml
-    python tools/build_site.py --write   # also the tables in docs/ that come from the code
+    python -m tools.build_site           # build/pages, for zensical.toml
+    python -m tools.build_site --write   # also the tables in docs/ that come from the code
 
 Pages of docs/ are copied. What they link to outside of docs/ becomes a page below source/, so that
-no link leaves the site. The reference of commands and of the Python API is made from the code.
+no link leaves the site. The reference of commands and of the Python API is made from the
+code, and the page of all measured rows from bench/records.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 import click
 from nbconvert import MarkdownExporter
 from p4reduce_common.variables import VARIABLES
+
+from bench.record import SITE, newest, site_page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -234,6 +237,7 @@ def build() -> None:
     reference.mkdir()
     (reference / "commands.md").write_text(commands_page(), "utf-8")
     (reference / "api.md").write_text(api_page(), "utf-8")
+    (PAGES / SITE).write_text(site_page(newest()), "utf-8")
     (PAGES / "javascripts").mkdir()
     (PAGES / "javascripts" / MERMAID.name).write_bytes(mermaid())
 

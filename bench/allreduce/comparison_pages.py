@@ -15,8 +15,9 @@ from p4reduce_lab.compare.cells import UDP
 from p4reduce_lab.compare.results import AIMS_HEAD, HEAD, aims_table, cells_of_table, headline
 from p4reduce_lab.compare.run import Report, draw_pictures, introduction
 
+from bench.allreduce.comparison_tables import aims, variants, whole
 from bench.in_docs import IMAGES, PAGE
-from bench.record import Record, Section
+from bench.record import SITE, Record, Section
 
 UDP_NAME = "compare-udp"
 RESULTS = Path("build/compare/compare.json")
@@ -30,17 +31,21 @@ def record(report: Report, pictures: str) -> Record:
         pictures: lines of Markdown that show them, or an empty text.
     """
     page = f"docs/{PAGE.name}"
-    rows = report.rows
-    if report.settings.get("links") == UDP:
-        shown = Section(page, UDP_NAME, introduction(report) + pictures, HEAD, cells_of_table(rows))
-        return Record(UDP_NAME, "make compare LINKS=udp", report.begun, (shown,))
+    udp = report.settings.get("links") == UDP
+    name, command = (UDP_NAME, "make compare LINKS=udp") if udp else ("compare", "make compare")
+    cells = cells_of_table(report.rows)
     sections = [
-        Section(page, "compare-aims", head=AIMS_HEAD, rows=aims_table(rows)),
-        Section(page, "compare", introduction(report) + pictures, HEAD, cells_of_table(rows)),
+        Section(page, name, introduction(report) + pictures, *whole(cells)),
+        Section(SITE, "All rows", "", HEAD, cells),
     ]
-    if text := headline(rows):
-        sections.append(Section("README.md", "headline", text))
-    return Record("compare", "make compare", report.begun, tuple(sections))
+    if not udp:
+        reached = aims_table(report.rows)
+        sections.append(Section(page, "compare-variants", "", *variants(cells)))
+        sections.append(Section(page, "compare-aims", "", *aims(reached)))
+        sections.append(Section(SITE, "Aims", "", AIMS_HEAD, reached))
+        if text := headline(report.rows):
+            sections.append(Section("README.md", "headline", text))
+    return Record(name, command, report.begun, tuple(sections))
 
 
 def main() -> None:

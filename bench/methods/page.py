@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes what build/methods/scorecard.json says into docs/methods.md, between its markers.
 
-- `scorecard`: all rows;
+- `scorecard`: steps and uploads of each method on each task; `scorecard-bytes`: bytes up and down;
 - `choice`: for each task and each thing that can be scarce, the methods that need the least of it.
 
     python -m bench.methods.page [--scorecard build/methods/scorecard.json]
@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from p4reduce_lab.measured.pages import pivot
 
 from bench.in_docs import DOCS, IMAGES, put_table
 from bench.methods.row import HEAD, Row
@@ -23,6 +25,9 @@ PAGE = DOCS / "methods.md"
 PICTURE = IMAGES / "methods-scorecard.png"
 BASE = "gd"
 BEST = 3  # methods in a cell
+STEPS = {", steps": "steps", ", uploads": "uploads"}
+BYTES = {", MB up": "MB up", ", MB down": "MB down"}
+"""Columns of a task, as `pivot` takes them."""
 
 SCARCE: tuple[tuple[str, Callable[[Row], float]], ...] = (
     ("uploads", lambda row: row.uploads),
@@ -64,12 +69,28 @@ def _with_gain(row: Row, base: Row | None, amount: Callable[[Row], float]) -> st
     return f"`{row.method}`{gain}"
 
 
+def by_task(
+    rows: Sequence[Sequence[str]], columns: Mapping[str, str]
+) -> tuple[list[str], list[list[str]]]:
+    """Head and rows with a row per method; `rows` are for `HEAD`.
+
+    A gap that is too large, which `Row.cells` puts in parentheses, stands behind the steps.
+    """
+    steps, gap = HEAD.index("steps"), HEAD.index("gap")
+    shown = [
+        [*row[:steps], f"{row[steps]} {row[gap]}", *row[gap:]] if row[gap].startswith("(") else row
+        for row in rows
+    ]
+    return pivot(HEAD, shown, ("method",), "task", columns)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--scorecard", type=Path, default=OUTPUT / "scorecard.json")
     options = parser.parse_args()
     rows = rows_of(options.scorecard)
-    put_table("scorecard", HEAD, [row.cells() for row in rows], PAGE)
+    for name, columns in (("scorecard", STEPS), ("scorecard-bytes", BYTES)):
+        put_table(name, *by_task([row.cells() for row in rows], columns), PAGE)
     put_table("choice", *choice(rows), PAGE)
     picture = options.scorecard.with_suffix(".png")
     if picture.exists():

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from typing import Any
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import table
+from p4reduce_lab.measured.pages import pivot, table
 from p4reduce_lab.networks import links
 from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE, ShapedNetwork
 from p4reduce_lab.processes.children import Processes
@@ -37,7 +38,7 @@ from p4reduce_lab.system import System, rank_variables
 from bench.in_docs import DOCS, IMAGES, PAGE
 from bench.pytorch.accuracy_plot import plot
 from bench.ranks import wait_for
-from bench.record import Record, Section
+from bench.record import SITE, Record, Section
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 TIMEOUT = 3600.0  # seconds; for all methods of a backend over links of one rate
@@ -203,6 +204,15 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return shown
 
 
+def by_links(cells: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return a short table: a row per model and method, of rows for `HEAD`."""
+    values = {"": "time to target", ", of Gloo's speed": "of Gloo's speed"}
+    short = [[re.sub(r" \(.*?\)", "", cell) for cell in row] for row in cells]
+    models = [row[1] for row in short]
+    short.sort(key=lambda row: models.index(row[1]))
+    return pivot(HEAD, short, ("model", "gradients by"), "links", values)
+
+
 README_HEAD = (
     "links",
     "model",
@@ -258,9 +268,9 @@ def record(report: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Record:
             f"docs/{PAGE.name}",
             "time-to-accuracy",
             f"{described(report)} {ranks} ranks.\n\n{picture}\n\n",
-            HEAD,
-            lines(rows),
-        )
+            *by_links(lines(rows)),
+        ),
+        Section(SITE, "All rows", "", HEAD, lines(rows)),
     ]
     if shown := headline(rows):
         sections.append(Section(README.name, "headline-training", head=README_HEAD, rows=shown))

@@ -23,7 +23,7 @@ from p4reduce_lab.measured.pages import table
 from p4reduce_lab.networks import links
 
 from bench.pytorch.accuracy import BASE, CANNOT_RUN, HEAD, lines, measure
-from bench.record import Record, Section
+from bench.record import SITE, Record, Section
 
 METHODS = (
     *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, local SGD, H = 8"),
@@ -78,7 +78,7 @@ def record(report: dict[str, Any]) -> Record:
     rows = report["results"]
     sections = (
         Section(PAGE, "stacked", f"{described(report)}\n\n", SUMMARY, summary(rows)),
-        Section(PAGE, "stacked-all", head=HEAD, rows=lines(rows)),
+        Section(SITE, "All runs", head=HEAD, rows=lines(rows)),
     )
     begun = {name: one for name, one in report.items() if name != "runs"}
     return Record("stacked", "python -m bench.pytorch.stacked --docs", begun, sections)

@@ -19,6 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from p4reduce_lab.measured.pages import pivot
+
 from bench.in_docs import DOCS, IMAGES, put_table
 from bench.machine import describe, machine
 from bench.scale.cost import Cost, in_turns
@@ -101,28 +103,18 @@ def tables(costs: Sequence[Cost], found: Sequence[Measured]) -> None:
         PAGE,
     )
     if found:
-        put_table(
-            "scale-measured",
+        cells = [
             [
-                "ranks",
-                "switches",
-                "tensor",
-                "measured, ms",
-                "model, ms",
-                "off",
-                "of which a call, ms",
-            ],
-            [
-                [
-                    *(str(one.workers), str(one.switches), what(one)),
-                    f"{1e3 * one.median:,.0f} ({1e3 * one.fastest:,.0f} to "
-                    f"{1e3 * one.slowest:,.0f})",
-                    *(f"{1e3 * one.model:,.0f}", f"{one.off:+.1%}", f"{1e3 * one.call:.1f}"),
-                ]
-                for one in found
-            ],
-            PAGE,
-        )
+                what(one),
+                f"{one.workers} ranks, {one.switches} switch{'es' * (one.switches > 1)}",
+                f"{1e3 * one.median:,.0f}",
+                f"{1e3 * one.model:,.0f} ({one.off:+.1%})",
+            ]
+            for one in found
+        ]
+        head = ("tensor", "case", "measured", "model")
+        values = {": ms": "measured", ", model": "model"}
+        put_table("scale-measured", *pivot(head, cells, ("tensor",), "case", values), PAGE)
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ import numpy.typing as npt
 import p4reduce
 from p4reduce_lab.choice import Choice, choose
 from p4reduce_lab.errors import UnavailableError
+from p4reduce_lab.measured.pages import pivot
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SUBNET
 
 from bench.in_docs import IMAGES, put_table
@@ -203,28 +204,21 @@ def measure(choice: Choice, workers: int, blocks: int, bandwidth: float) -> list
 
 
 def table(results: list[Result]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows for the documentation: a column for each switch."""
-    switches = list(dict.fromkeys(one.switch for one in results))
-    groups: dict[tuple[int, str, float], dict[str, Result]] = {}
-    for one in results:
-        groups.setdefault((one.workers, one.overlap, one.density), {})[one.switch] = one
-    rows = []
-    for (workers, overlap, density), of_switch in groups.items():
-        first = next(iter(of_switch.values()))
-        times = [
-            f"{of.median_ms:,.0f} ({of.fastest_ms:,.0f} to {of.slowest_ms:,.0f})" if of else ""
-            for of in map(of_switch.get, switches)
+    """Head and rows for the documentation: a row per density and switch, columns by world size."""
+    cells = [
+        [
+            one.switch,
+            one.overlap,
+            f"{one.density:g}",
+            f"{one.workers} ranks",
+            f"{one.median_ms:,.0f}",
+            f"{one.times_ring:.2f}",
         ]
-        gains = [f"{of.times_ring:.2f}" for of in map(of_switch.get, switches) if of]
-        rows.append(
-            [
-                *(str(workers), overlap, f"{density:g}", f"{first.model_ms:,.0f}"),
-                *times,
-                ", ".join(gains),
-            ]
-        )
-    head = ["workers", "blocks", "density", "model, ms", *(f"{name}, ms" for name in switches)]
-    return [*head, "times the ring's bound"], rows
+        for one in results
+    ]
+    head = ("switch", "blocks", "density", "ranks", "ms", "times")
+    values = {", ms": "ms", ", times the ring's bound": "times"}
+    return pivot(head, cells, head[:3], "ranks", values)
 
 
 def main() -> None:

@@ -10,11 +10,11 @@ import pytest
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import provenance
 
-import bench.run as runner
+from bench.allreduce.comparison_tables import aims, variants, whole
 from bench.pytorch.accuracy import HEAD, README_HEAD, headline, lines, results
 from bench.pytorch.accuracy_plot import plot
-from bench.record import ROOT, Record, Section, differing, newest
-from bench.run import BENCHES, Bench, merged, record
+from bench.record import ROOT, Record, Section, differing, newest, site_page
+from bench.run import Bench, merged, record
 
 
 def test_several_runs_give_medians_and_their_spread() -> None:
@@ -39,32 +39,27 @@ def test_a_run_that_lacks_a_row_is_left_out() -> None:
     assert merged([rows, rows[:1]]) == rows
 
 
-def test_tables_go_where_they_have_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "docs" / "page.md"
-    page.parent.mkdir()
-    page.write_text(
-        "<!-- bench-machine -->\n<!-- /bench-machine -->\n"
-        "<!-- bench-a-b-slow -->\nold\n<!-- /bench-a-b-slow -->\n"
-    )
-    monkeypatch.setattr(runner, "PAGE", page)
-    benches = [Bench("A", "a.b", ("--slow",)), Bench("C", "c")]
+def test_all_rows_are_on_the_page_of_the_site() -> None:
+    benches = [Bench("A", "a.b", ("--slow",)), Bench("C", "c"), Bench("D", "d", own_docs=True)]
     row = {"name": "x", "send_ns": 1500.0, "least_send_ns": 10.0, "most_send_ns": 2e3}
-    report = {**provenance(), "benches": [{"results": [row]}, {"failed": "it did"}]}
-    measured = record(benches, report)
-    assert differing([measured], tmp_path) == [
-        f"docs/{page.name}: bench-machine",
-        f"docs/{page.name}: bench-a-b-slow",
-    ]
+    results = [{"results": [row]}, {"failed": "it did"}, {"results": [row]}]
+    measured = record(benches, {**provenance(), "benches": results})
+    page = site_page([measured])
+    assert "\n### A: `python -m bench.a.b --slow`\n" in page
+    assert page.count("| x | 1,500 (10 to 2,000) |") == 1
+    assert differing([measured], ROOT) == []
+
+
+def test_a_section_goes_where_its_page_has_a_place(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- x -->\nold\n<!-- /x -->\n")
+    begun = {"time": "2026-01-02T00:00:00Z", "commit": "abc"}
+    sections = [Section("page.md", name, head=["n"], rows=[["1"]]) for name in ("x", "y")]
+    measured = Record("a", "make a", begun, tuple(sections))
+    assert differing([measured], tmp_path) == ["page.md: x", "page.md: y"]
     measured.show(tmp_path)
-    assert differing([measured], tmp_path) == []
-    assert "| x | 1,500 (10 to 2,000) |" in page.read_text()
-    assert "old" not in page.read_text()
-
-
-def test_every_bench_has_a_place_in_the_page() -> None:
-    text = runner.PAGE.read_text()
-    missing = [bench.place for bench in BENCHES if f"<!-- {bench.place} -->" not in text]
-    assert missing == [bench.place for bench in BENCHES if bench.own_docs]
+    assert differing([measured], tmp_path) == ["page.md: y"]
+    assert page.read_text() == "<!-- x -->\n| n |\n| --- |\n| 1 |\n<!-- /x -->\n"
 
 
 def run(method: str, seed: int, seconds: float | None) -> dict[str, Any]:
@@ -73,6 +68,42 @@ def run(method: str, seed: int, seconds: float | None) -> dict[str, Any]:
         "seconds": seconds, "target": 0.9, "steps": 10, "step_ms": 20.0, "accuracy": 0.95,
         "megabytes_up": 1.0, "curve": [[0, 0.0, 2.0, 0.1], [5, 1.0, 0.5, 0.9]],
     }  # fmt: skip
+
+
+def test_short_tables_have_a_column_per_system() -> None:
+    def row(rate: str, name: str, median: str, times: str) -> list[str]:
+        spread = f"{median} (1 s to 9 s)"
+        return [rate, "4", "2 MiB", name, spread, "0.9", "1.1", "3 ms", times, "link"]
+
+    rows = [
+        row("10 Mbit/s", "**p4reduce**", "2 s", "1.5 (1 to 2)"),
+        row("10 Mbit/s", "gloo", "3 s", "-"),
+        row("10 Mbit/s", "**p4reduce int8**", "1 s", "3 (2 to 4)"),
+        row("25 Mbit/s", "**p4reduce**", "1 s", "2 (1 to 3)"),
+    ]
+    head, table = whole(rows)
+    assert head[3:5] == ["p4reduce", "Gloo"]
+    assert table == [
+        ["10 Mbit/s", "4", "2 MiB", "2 s", "3 s", "1.5 (1 to 2)", "0.9", "link"],
+        ["25 Mbit/s", "4", "2 MiB", "1 s", "", "2 (1 to 3)", "0.9", "link"],
+    ]
+    assert variants(rows) == (
+        ["links", "ranks", "tensor", "p4reduce int8"],
+        [["10 Mbit/s", "4", "2 MiB", "3"]],
+    )
+    head, table = whole(rows[:3])  # each place has each variant: one table
+    assert head[-1] == "p4reduce int8, times Gloo"
+    assert table[0][-1] == "3"
+    assert variants(rows[:3]) == ([], [])
+
+
+def test_an_aim_is_a_row() -> None:
+    rows = [
+        ["speed", "1.5", "1.6", "4 ranks", "yes"],
+        ["speed", "1.5", "1.4", "8 ranks", "no"],
+        ["speed", "1.5", "0.7", "1 Gbit/s", "no claim: CPU"],
+    ]
+    assert aims(rows)[1] == [["speed", "1.5", "1.4 to 1.6", "1 of 2"]]
 
 
 def test_time_to_accuracy_is_compared_seed_by_seed(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_every_variable_is_in_the_table() -> None:
 
 def test_the_page_of_variables_is_of_the_code(build_site: ModuleType) -> None:
     page = ROOT / "docs" / "environment.md"
-    assert page.read_text() == build_site.environment_page(), "python tools/build_site.py --write"
+    assert page.read_text() == build_site.environment_page(), "python -m tools.build_site --write"
 
 
 def test_the_pages_of_the_site(
@@ -57,6 +57,9 @@ def test_the_pages_of_the_site(
     commands = (pages / "reference" / "commands.md").read_text()
     assert "### p4reduce-lab exec" in commands
     assert "### p4reduce-controller doctor" in commands
+    rows = (pages / "reference" / "figures.md").read_text()
+    assert "## make compare\n" in rows
+    assert "python -m bench.switch.ports" in rows
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from p4reduce_lab.errors import LabError
@@ -39,3 +39,35 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def pivot(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    index: Sequence[str],
+    column: str,
+    values: Mapping[str, str],
+) -> tuple[list[str], list[list[str]]]:
+    """Turn the values of one column into columns of their own.
+
+    Args:
+        head, rows: a table.
+        index: columns of `head` that stay; rows that are equal in these become one.
+        column: the column whose values become columns.
+        values: for each new column of a value, the end of its heading and the column of `head`
+            that fills it, as in {"": "median", ", MB": "bytes"}.
+
+    Returns:
+        The new head and its rows. A cell that no row fills is empty.
+    """
+    place = {name: number for number, name in enumerate(head)}
+    kinds = list(dict.fromkeys(row[place[column]] for row in rows))
+    merged: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in rows:
+        cells = merged.setdefault(tuple(row[place[name]] for name in index), {})
+        for end, filling in values.items():
+            cells[row[place[column]] + end] = row[place[filling]]
+    names = [kind + end for kind in kinds for end in values]
+    return [*index, *names], [
+        [*key, *(cells.get(name, "") for name in names)] for key, cells in merged.items()
+    ]
