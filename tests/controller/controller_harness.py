@@ -268,11 +268,11 @@ class RunningController(Calls):
 
     def client_now(self) -> SwitchClient:
         """Return the session with the switch."""
-        return self.daemon._fabrics[ONLY]._client
+        return self.daemon.taken[ONLY].fabric.client
 
     def break_session(self) -> None:
-        """End the session as if the connection broke."""
-        self.client_now()._session.stream.cancel()
+        """End the session, and not tell those who use it."""
+        self.client_now().close()
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from p4reduce_controller.doctor.control_path import Answers
 from p4reduce_controller.doctor.finding import Finding, failure, ok, warning
@@ -22,8 +23,32 @@ _DRIFT = 0.005  # how far two clocks may run apart
 _CAUSE = "The machine is overloaded, or a virtual one that is not always run."
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What the clocks of a machine say.
+
+    Attributes:
+        late: seconds that a sleep took longer than asked for, at most.
+        drift: by which part the monotonic clock is faster than the hardware's.
+        slept: seconds that the machine was suspended since it was started.
+        date: seconds since 1970.
+    """
+
+    late: float
+    drift: float
+    slept: float
+    date: float
+
+
 def examine(answers: Answers) -> Iterator[Finding]:
     """Take a tenth of a second to look at the clocks; note how late timers are."""
+    reading = read()
+    answers.late = reading.late
+    yield from judge(reading)
+
+
+def read() -> Reading:
+    """Read the clocks, in a tenth of a second."""
     raw, steady = time.clock_gettime(time.CLOCK_MONOTONIC_RAW), time.monotonic()
     latest = 0.0
     for _ in range(_NAPS):
@@ -32,13 +57,16 @@ def examine(answers: Answers) -> Iterator[Finding]:
         latest = max(latest, time.monotonic() - before - _NAP)
     steady = time.monotonic() - steady
     raw = time.clock_gettime(time.CLOCK_MONOTONIC_RAW) - raw
-    answers.late = latest
-    yield _punctuality(latest)
-    yield _drift(steady / raw - 1)
-    yield _suspended(
-        time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
-    )
-    yield _date(time.time())
+    slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    return Reading(latest, steady / raw - 1, slept, time.time())
+
+
+def judge(reading: Reading) -> Iterator[Finding]:
+    """Say of each clock whether leases and timers can rely on it."""
+    yield _punctuality(reading.late)
+    yield _drift(reading.drift)
+    yield _suspended(reading.slept)
+    yield _date(reading.date)
 
 
 def _punctuality(latest: float) -> Finding:

@@ -197,7 +197,7 @@ def _talk(
         yield failure(SECTION, name, str(error), "Mend the TLS files (docs/security.md).")
         return
     except ControlError as error:
-        yield failure(SECTION, name, str(error), _cure(address, error))
+        yield failure(SECTION, name, str(error), cure(address, error))
         return
     found = f"{address}, in {median(took) * 1e3:.1f} ms"
     if max(took) > _SLOW_ANSWER:
@@ -216,7 +216,7 @@ def _talk(
         f"{states.count(pb.RUNNING)} running, {states.count(pb.FORMING)} forming, "
         f"{states.count(pb.FAILED)} failed",
     )
-    yield _lease(switch.lease, max(took), answers.late)
+    yield judge_lease(switch.lease, max(took), answers.late)
 
 
 def _count(client: ControlClient, timeout: float, answers: Answers) -> None:
@@ -234,7 +234,7 @@ def _count(client: ControlClient, timeout: float, answers: Answers) -> None:
         answers.counts = {count.name: count.frames for count in counters.counts}
 
 
-def _cure(address: str, error: ControlError) -> str:
+def cure(address: str, error: ControlError) -> str:
     """Say what to do about a controller that did not answer, or not as one."""
     known = next((cure for text, cure in CURES.items() if text in str(error)), None)
     if known is not None:
@@ -261,7 +261,8 @@ def _listens(address: str) -> bool:
     return True
 
 
-def _lease(lease: float, slowest: float, late: float) -> Finding:
+def judge_lease(lease: float, slowest: float, late: float) -> Finding:
+    """Compare a lease with the slowest answer and the latest timer here, all in seconds."""
     name = "lease"
     if not lease:
         return skipped(SECTION, name, "the controller does not tell: it is of an older version")

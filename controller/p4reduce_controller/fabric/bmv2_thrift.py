@@ -46,7 +46,7 @@ def port_of(address: str, processes: Path = Path("/proc")) -> int | None:
     try:
         if (process / "ns/net").readlink() != (processes / "self/ns/net").readlink():
             return None
-        ports = _listening(process) - {_port_in(address)}
+        ports = listening_ports(process) - {_port_in(address)}
     except OSError:  # another user's
         return wanted or None
     if wanted in ports:
@@ -60,7 +60,7 @@ def _port_in(address: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _listening(process: Path) -> set[int]:
+def listening_ports(process: Path) -> set[int]:
     """Return the TCP ports that a process listens at. Raises OSError."""
     own = set()
     for entry in (process / "fd").iterdir():

@@ -52,7 +52,8 @@ class Fabric:
         self._stations: Counter[tuple[int, int]] = Counter()  # how many jobs need each
 
     @property
-    def _client(self) -> SwitchClient:
+    def client(self) -> SwitchClient:
+        """The session with the switch. Raises SwitchUnreachableError where there is none."""
         if self._session is None:
             raise SwitchUnreachableError("there is no session with the switch")
         return self._session
@@ -115,12 +116,12 @@ class Fabric:
 
     def check(self) -> None:
         """Raise SwitchError unless the switch is there and has the program still."""
-        if self._client.pipeline_cookie() != self.cookie:
-            raise PipelineLostError(f"the switch at {self._client.address} has lost its program")
+        if self.client.pipeline_cookie() != self.cookie:
+            raise PipelineLostError(f"the switch at {self.client.address} has lost its program")
 
     def packet_out(self, port: int, frame: bytes) -> None:
         """Send a frame out of a port. Raises SwitchUnreachableError where there is no session."""
-        self._client.packet_out(port, frame)
+        self.client.packet_out(port, frame)
 
     def _note(self, incarnation: int, layout: Layout) -> None:
         self._layouts[incarnation] = layout
@@ -139,7 +140,7 @@ class Fabric:
         try:
             for stage in stages:
                 updates = [Update(Op.INSERT, entity) for entity in stage]
-                self._client.write(updates)
+                self.client.write(updates)
                 done.append(updates)
         except WriteRefusedError as error:
             for part in (error.done, *reversed(done)):
@@ -171,7 +172,7 @@ class Fabric:
         if layout is None:
             return []
         wanted: list[Entity] = [entity for stage in layout.stages for entity in stage]
-        updates = difference(read_all(self._client), wanted).updates
+        updates = difference(read_all(self.client), wanted).updates
         return [str(update.entity) for update in updates if update.op is not Op.DELETE]
 
     def _is_there(self, key: tuple[int, int]) -> bool:
@@ -181,7 +182,7 @@ class Fabric:
         if not entities:
             return
         try:
-            self._client.write([Update(Op.DELETE, named(entity)) for entity in entities])
+            self.client.write([Update(Op.DELETE, named(entity)) for entity in entities])
         except SwitchError as error:
             # What cannot be deleted was not there, or the switch is gone: no more can be done.
             log.warning("while removing entries: %s", error)
@@ -197,10 +198,10 @@ class Fabric:
             dict.fromkeys(admitted.values(), nothing),
             dict.fromkeys(admitted.values(), nothing),
         )
-        for row in self._client.read_table("admission"):
+        for row in self.client.read_table("admission"):
             if (rank := admitted.get(frozenset(row.match.items()))) is not None:
                 up[rank] = _counts(row)
-        for row in self._client.read_table("delivery"):
+        for row in self.client.read_table("delivery"):
             if (rank := delivered.get(row.match["replica"])) is not None:
                 so_far, more = down[rank], _sent_down(row)
                 down[rank] = Counts(so_far.frames + more.frames, so_far.bytes + more.bytes)
@@ -208,7 +209,7 @@ class Fabric:
 
     def outcomes(self) -> dict[Outcome, Counts]:
         """Return what became of every frame so far. Raises SwitchError."""
-        cells = self._client.read_counter("outcomes")
+        cells = self.client.read_counter("outcomes")
         return {outcome: cells[outcome] for outcome in Outcome}
 
     def counter(self, name: str) -> dict[str, Counts]:
@@ -216,23 +217,23 @@ class Fabric:
 
         Raises SchemaError for a name that there is not.
         """
-        table = self._client.schema.table_of_counter(name)
+        table = self.client.schema.table_of_counter(name)
         if table is None:
-            cells = self._client.read_counter(name)
+            cells = self.client.read_counter(name)
             return {str(index): counts for index, counts in enumerate(cells)}
-        return {str(row): _counts(row) for row in self._client.read_table(table)}
+        return {str(row): _counts(row) for row in self.client.read_table(table)}
 
     def slots(self, incarnation: int, slots: range) -> list[SlotState]:
         """Return what each of a job's slots is doing. Raises SwitchError."""
-        return read_slots(self._client, slots, incarnation)
+        return read_slots(self.client, slots, incarnation)
 
     def tables(self) -> list[str]:
         """Return the tables' names."""
-        return self._client.schema.tables
+        return self.client.schema.tables
 
     def table(self, name: str) -> list[Row]:
         """Return a table's entries. Raises SchemaError for a name that there is not."""
-        return self._client.read_table(name)
+        return self.client.read_table(name)
 
 
 def _sent_down(row: Row) -> Counts:

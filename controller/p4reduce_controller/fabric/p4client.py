@@ -209,6 +209,7 @@ class SwitchClient:
         self.address = address
         self.device_id = int(session.device_id)
         self.election_id = _number(session.election_id)
+        self.incoming = session.incoming  # what the switch has said, and `receive` not yet taken
         self._session = session
         self._schema: Schema | None = None
         self._ended = threading.Event()
@@ -501,7 +502,7 @@ class SwitchClient:
         StreamEnded, once and for all, when the session ended or another controller took over.
         """
         try:
-            message = self._session.incoming.get(timeout=timeout)
+            message = self.incoming.get(timeout=timeout)
         except queue.Empty:
             # A stream that the server closed in order ends without a word to any queue.
             if self._session.stream_recv_thread.is_alive():

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,6 @@ from p4reduce.control.tls import ENVIRONMENT, TlsFiles
 from p4reduce.environment import LAUNCHERS, OWN
 from p4reduce.transport import packet
 from p4reduce.transport.packet import INTERFACE
-from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.doctor import (
     Target,
     clock,
@@ -137,17 +137,15 @@ def test_a_port_that_is_not_the_controllers(start: Start, mortal_switch: SwitchP
     assert "switch status" in found["Data plane", "sums"]["cure"]
 
 
-@pytest.mark.usefixtures("few_tools")
-def test_ports_that_the_switch_does_not_have(
-    start: Start, mortal_switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when it came back with fewer than it had: at first `serve` refuses that."""
-    monkeypatch.setattr(Daemon, "_check_ports", lambda self, name, client: None)
-    there = start(mortal_switch, ports=tuple(range(1, 65)))
-    done, found = run("--controller", there.address, "doctor")
-    assert done.exit_code == 9
-    assert found["Switch", "ports"]["found"] == "the switch has no port 5-64, only 1-4"
-    assert found["Switch", "ports"]["cure"].startswith("serve --ports 1-4;")
+def test_ports_that_the_switch_does_not_have(mortal_switch: SwitchProcess) -> None:
+    """It came back with fewer than it had: at first `serve` refuses that."""
+    said = switched(address=mortal_switch.address)
+    said.ports[:] = range(1, 65)
+    answers = control_path.Answers(switch=said)
+    found = only(switch.examine(None, None, 10.0, answers, near=True), "ports")
+    assert found.status is Status.FAILURE
+    assert found.found == "the switch has no port 5-64, only 1-4"
+    assert found.cure.startswith("serve --ports 1-4;")
 
 
 @pytest.mark.usefixtures("few_tools")
@@ -262,18 +260,19 @@ def only(findings: Iterator[Finding], name: str) -> Finding:
 
 def test_missing_tools_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    findings = [software._tool(tool) for tool in software.TOOLS]
-    assert {finding.status for finding in findings} == {Status.NOTE}
-    assert all(finding.cure for finding in findings)
-    assert kernel._namespaces().status is Status.NOTE
+    findings = {finding.name: finding for finding in software.examine()}
+    tools = [findings[tool.name] for tool in software.TOOLS]
+    assert {finding.status for finding in tools} == {Status.NOTE}
+    assert all(finding.cure for finding in tools)
+    assert only(kernel.examine(None), "namespaces, veth").status is Status.NOTE
 
 
 def test_a_tool_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "simple_switch_grpc"
     broken.write_text("#!/bin/sh\necho cannot open libfoo.so >&2\nexit 127\n")
     broken.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = software._tool(software.TOOLS[0])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = only(software.examine(), "BMv2")
     assert found.status is Status.NOTE
     assert "cannot open libfoo.so" in found.found
 
@@ -282,6 +281,7 @@ def test_a_tool_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ("requirement", "wrong"),
     [
         ("numpy>=1.26", ""),
+        ("numpy>=1.26.4,<99", ""),
         ("numpy (>=1.26)", ""),
         ("protobuf<99,>=3.20.2", ""),
         ("numpy>=99", "which is not >=99"),
@@ -290,18 +290,21 @@ def test_a_tool_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ('no-such-package>=1; extra == "demo"', ""),
     ],
 )
-def test_requirements(requirement: str, wrong: str) -> None:
-    found = software._unmet(requirement)
-    assert wrong in found
-    assert bool(wrong) == bool(found)
+@pytest.mark.usefixtures("few_tools")
+def test_requirements(requirement: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "requires", lambda _: [requirement])
+    found = only(software.examine(), "packages")
+    assert wrong in found.found
+    assert found.status is (Status.FAILURE if wrong else Status.OK)
 
 
 def test_small_buffers_and_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "WANTED_BUFFER", 1 << 60)
     monkeypatch.setattr(kernel, "WANTED_FILES", 1 << 60)
-    assert kernel._buffer("wmem_max").status is Status.WARNING
-    assert "sysctl -w net.core.wmem_max" in kernel._buffer("wmem_max").cure
-    assert kernel._open_files().status is Status.WARNING
+    findings = {finding.name: finding for finding in kernel.examine(None)}
+    assert findings["wmem_max"].status is Status.WARNING
+    assert "sysctl -w net.core.wmem_max" in findings["wmem_max"].cure
+    assert findings["open files"].status is Status.WARNING
 
 
 def test_packet_sockets_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,32 +312,43 @@ def test_packet_sockets_where_there_are_none(monkeypatch: pytest.MonkeyPatch) ->
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(kernel.socket, "socket", refuse)
-    assert kernel._packet_sockets(needed=False).status is Status.NOTE
-    needed = kernel._packet_sockets(needed=True)
+    assert only(kernel.examine(None), kernel.PACKET_SOCKET).status is Status.NOTE
+    needed = only(kernel.examine("eth0"), kernel.PACKET_SOCKET)
     assert needed.status is Status.FAILURE
     assert "CAP_NET_RAW" in needed.cure
 
 
 def test_clocks() -> None:
-    assert clock._punctuality(0.2).status is Status.WARNING
-    assert clock._drift(-0.02).status is Status.WARNING
-    assert clock._suspended(3600.0).status is Status.WARNING
-    assert clock._date(0.0).status is Status.FAILURE
-    assert clock._date(2.3e9).status is Status.FAILURE  # 2042
-    assert clock._drift(0.0001).status is clock._date(1.8e9).status is Status.OK
+    good = clock.Reading(late=0.001, drift=0.0001, slept=0.0, date=1.8e9)
+
+    def wrong(**changes: float) -> dict[str, Status]:
+        findings = clock.judge(replace(good, **changes))
+        return {each.name: each.status for each in findings if each.status is not Status.OK}
+
+    assert wrong() == {}
+    assert wrong(late=0.2) == {"timers": Status.WARNING}
+    assert wrong(drift=-0.02) == {"drift": Status.WARNING}
+    assert wrong(slept=3600.0) == {"sleep": Status.WARNING}
+    assert wrong(date=0.0) == {"date": Status.FAILURE}
+    assert wrong(date=2.3e9) == {"date": Status.FAILURE}  # 2042
+
+
+def of_state(directory: Path) -> list[Finding]:
+    """What is found about a state directory."""
+    nowhere = f"unix:{directory}/none.sock"
+    findings = control_path.examine(nowhere, None, directory, 0.1, control_path.Answers())
+    return [each for each in findings if each.name in ("state directory", "operator's token")]
 
 
 def test_a_state_directory_open_to_others(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     tokens.operator_token(tmp_path)
     (tmp_path / tokens.OPERATOR_FILE).chmod(0o644)
-    findings = list(control_path._state(tmp_path))
-    assert [finding.status for finding in findings if finding.status is not Status.OK] == [
-        Status.FAILURE,
-        Status.FAILURE,
-    ]
-    assert findings[0].cure == f"chmod 700 {tmp_path}"
-    assert findings[-1].cure.startswith(f"rm {tmp_path}/operator.token")
+    findings = of_state(tmp_path)
+    wrong = [finding for finding in findings if finding.status is not Status.OK]
+    assert [finding.status for finding in wrong] == [Status.FAILURE, Status.FAILURE]
+    assert wrong[0].cure == f"chmod 700 {tmp_path}"
+    assert wrong[1].cure.startswith(f"rm {tmp_path}/operator.token")
 
 
 def test_a_state_directory_that_cannot_be_written_to(
@@ -344,7 +358,7 @@ def test_a_state_directory_that_cannot_be_written_to(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    found = only(control_path._state(tmp_path), "state directory")
+    [found] = of_state(tmp_path)
     assert found.status is Status.FAILURE
     assert "No space left on device" in found.found
 
@@ -354,23 +368,23 @@ def test_what_to_do_about_a_controller_that_does_not_answer(tmp_path: Path) -> N
     nowhere = f"unix:{tmp_path}/none.sock"
 
     def cure(text: str, code: grpc.StatusCode = status.UNAVAILABLE) -> str:
-        return control_path._cure(nowhere, ControllerUnreachableError(code, text))
+        return control_path.cure(nowhere, ControllerUnreachableError(code, text))
 
     assert cure("no controller answers (Connection refused)").startswith("Start one")
     assert "unset P4REDUCE_TLS_" in cure("(it does not speak TLS (WRONG_VERSION_NUMBER))")
     assert "another user's" in cure("no controller answers (Permission denied)")
     assert cure("no answer", status.DEADLINE_EXCEEDED).startswith("Nothing came back")
     other = ControlError(status.UNIMPLEMENTED, "the controller failed: UNIMPLEMENTED")
-    assert "this version" in control_path._cure(nowhere, other)
+    assert "this version" in control_path.cure(nowhere, other)
 
 
 def test_leases() -> None:
-    assert control_path._lease(10.0, 0.002, 0.001).status is Status.OK
-    assert control_path._lease(0.5, 0.002, 0.001).status is Status.WARNING
-    assert control_path._lease(10.0, 0.5, 0.1).status is Status.WARNING  # for those answers
-    assert control_path._lease(10.0, 0.002, 0.6).status is Status.WARNING  # for those timers
-    assert control_path._lease(0.0, 0.002, 0.001).status is Status.SKIPPED
-    assert "dates need not agree" in control_path._lease(10.0, 0.002, 0.001).found
+    assert control_path.judge_lease(10.0, 0.002, 0.001).status is Status.OK
+    assert control_path.judge_lease(0.5, 0.002, 0.001).status is Status.WARNING
+    assert control_path.judge_lease(10.0, 0.5, 0.1).status is Status.WARNING  # for those answers
+    assert control_path.judge_lease(10.0, 0.002, 0.6).status is Status.WARNING  # for those timers
+    assert control_path.judge_lease(0.0, 0.002, 0.001).status is Status.SKIPPED
+    assert "dates need not agree" in control_path.judge_lease(10.0, 0.002, 0.001).found
 
 
 def test_ports() -> None:
@@ -430,7 +444,12 @@ def test_a_port_without_a_carrier(tmp_path: Path) -> None:
     subprocess.run(["ip", "link", "add", "p4rdoc1", "type", "veth"], check=True)
     try:
         subprocess.run(["ip", "link", "set", "p4rdoc1", "up"], check=True)
-        assert switch_ports._is_dark("p4rdoc1")
+        process = tmp_path / "1"
+        process.mkdir()
+        command = "simple_switch_grpc -i 1@p4rdoc1 -i 2@lo -- --grpc-server-addr 127.0.0.1:50001"
+        (process / "cmdline").write_text("\0".join(command.split()) + "\0")
+        found = switch_ports.of_bmv2("127.0.0.1:50001", tmp_path)
+        assert found == Ports(frozenset({1, 2}), dark=frozenset({1}))
         specs = [PortSpec(1, InterfacePlace("p4rdoc1")), PortSpec(2, InterfacePlace("lo"))]
         opened = [PacketPort(spec) for spec in specs]
         assert [port.has_carrier for port in opened] == [False, True]
@@ -503,13 +522,15 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("case", PATTERNS)
-def test_patterns(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns(case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     environment, name, who, guessed = PATTERNS[case]
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     filled = fill("eth{local_rank}")
     assert (filled.name, filled.who, filled.guessed) == (name, who, guessed)
-    finding = data_path._filled(filled)
+    nowhere = f"unix:{tmp_path}/none.sock"
+    findings = data_path.examine(nowhere, None, filled, 0.1, control_path.Answers())
+    finding = only(findings, "pattern")
     assert f"eth{{local_rank}} is {name} for {who}" in finding.found
     assert finding.status is (Status.NOTE if guessed else Status.OK)
     assert fill("eth0") == Interface("eth0", "eth0")

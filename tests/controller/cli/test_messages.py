@@ -23,9 +23,8 @@ from controller_harness import (
     cli_process,
     eventually,
 )
-from p4reduce.control.client import ControlError
+from p4reduce.control.client import ControlClient, ControlError
 from p4reduce_common.grpc_binding import why_not_bound
-from p4reduce_controller.cli import job_commands
 from p4reduce_controller.cli.command_line import cli as command
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.terminal.exit_codes import Exit
@@ -67,10 +66,10 @@ def test_a_switchs_address_as_the_controllers(
 def test_deleting_a_job_from_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator's token is not read for a controller that is elsewhere."""
 
-    def refuse(client: Any, name: str, candidates: list[str]) -> Any:
+    def refuse(*_: Any) -> None:
         raise ControlError(grpc.StatusCode.PERMISSION_DENIED, "takes a token, and none was given")
 
-    monkeypatch.setattr(job_commands, "_delete", refuse)
+    monkeypatch.setattr(ControlClient, "call", refuse)
     done = CliRunner().invoke(command, ["--controller", "192.0.2.1:7070", "job", "delete", "x"])
     assert done.exit_code == Exit.REFUSED
     assert "none was given. The operator's token, which deletes any job, is in" in done.output

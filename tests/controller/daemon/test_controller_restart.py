@@ -217,7 +217,7 @@ def test_a_damaged_table_is_not_guessed_at(start: Start, switch: SwitchProcess) 
     first = start(switch)
     first.running(switch, 1)
     first.crash()
-    table = the_table(Path(first.daemon._settings.state_directory).parent)
+    table = the_table(Path(first.daemon.settings.state_directory).parent)
     table.write_bytes(table.read_bytes()[:-7])
     with pytest.raises(TableError, match="move it away"):
         start(switch)

@@ -90,10 +90,10 @@ def test_the_port_that_the_kernel_chose(tmp_path: Path) -> None:
     (tmp_path / "self").symlink_to(own.resolve())
     command = ["simple_switch_grpc", "--thrift-port", "0", "--", "--grpc-server-addr", "unix:/s"]
     (here / "cmdline").write_text("\0".join(command) + "\0")
-    before = bmv2_thrift._listening(here)
+    before = bmv2_thrift.listening_ports(here)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        assert bmv2_thrift._listening(here) - before == {port}
+        assert bmv2_thrift.listening_ports(here) - before == {port}
         assert port_of("unix:/s", tmp_path) == (None if before else port)
         command[2] = str(port)
         (here / "cmdline").write_text("\0".join(command) + "\0")

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 from controller_harness import RunningController, SwitchProcess, eventually
 from p4reduce.control import control_pb2 as pb
-from p4reduce_controller.fabric.slots import SlotState, _newer
+from p4reduce_controller.fabric.p4client import SwitchClient
+from p4reduce_controller.fabric.slots import SlotState, read_slots
 
 Start = Callable[..., RunningController]
 
@@ -51,15 +53,35 @@ def test_one_job_by_its_name(start: Start, switch: SwitchProcess) -> None:
     assert [slot.slot for slot in slots.slots] == [2, 3]
 
 
+class Registers:
+    """A switch of which only the cells of one slot are known.
+
+    Args:
+        versions: job, round, heard ranks and block of each of the slot's two versions.
+    """
+
+    def __init__(self, *versions: tuple[int, int, int, int]) -> None:
+        self.versions = versions
+
+    def read_cells(self, registers: Sequence[str], indices: Sequence[int]) -> list[list[int]]:
+        at = [("jobs", "rounds", "heard_ranks", "blocks").index(name) for name in registers]
+        return [[self.versions[index % 2][field] for index in indices] for field in at]
+
+
+def of_slot(number: int, job: int, *versions: tuple[int, int, int, int]) -> SlotState:
+    [state] = read_slots(cast(SwitchClient, Registers(*versions)), [number], job)
+    return state
+
+
 @pytest.mark.parametrize(
     ("rounds", "newest"),
     [((4, 5), 5), ((6, 5), 6), ((0xFFFFFFFE, 0xFFFFFFFF), 0xFFFFFFFF), ((0, 0xFFFFFFFF), 0)],
 )
 def test_the_newer_version_counts_over_the_wrap_too(rounds: tuple[int, int], newest: int) -> None:
     versions = [(9, number, 1, 2) for number in rounds]
-    assert _newer(3, 9, versions) == SlotState(3, 9, newest, 2, 1)
+    assert of_slot(3, 9, *versions) == SlotState(3, 9, newest, 2, 1)
 
 
 def test_a_version_of_another_job_does_not_count() -> None:
-    assert _newer(3, 9, [(8, 7, 1, 2), (9, 1, 1, 2)]) == SlotState(3, 9, 1, 2, 1)
-    assert _newer(3, 9, [(8, 7, 1, 2), (7, 1, 1, 2)]) == SlotState(3)
+    assert of_slot(3, 9, (8, 7, 1, 2), (9, 1, 1, 2)) == SlotState(3, 9, 1, 2, 1)
+    assert of_slot(3, 9, (8, 7, 1, 2), (7, 1, 1, 2)) == SlotState(3)

@@ -22,7 +22,7 @@ from jobs_world import (
     running,
 )
 from p4reduce_controller.fabric.layout import lay_out
-from p4reduce_controller.jobs import leases
+from p4reduce_controller.jobs import leases, presence
 from p4reduce_controller.jobs.job import (
     MAX_CHILDREN,
     SLOTS,
@@ -814,23 +814,28 @@ def test_many_ranks_that_are_lost_at_once_are_told_of_in_one_line() -> None:
     assert job.reason == text
 
 
-def test_ranks_whose_processes_end_one_by_one_are_told_of_together() -> None:
+def test_ranks_whose_processes_end_one_by_one_are_told_of_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: set[int] = set()
+    monkeypatch.setattr(presence, "process_start", lambda pid: None if pid in ended else 7)
     world = World()
     jobs = make_jobs(world)
     job = running(jobs, size=8)
     for member in job.members.values():
+        member.local = True
         jobs.begin_attending(member)
     world.kinds.clear()
     world.texts.clear()
     for rank in (3, 4, 6, 7):
-        member = job.members[rank]
-        jobs._lose(job, {member: f"{member} was lost: its process ended"})
+        ended.add(job.members[rank].pid)
+        jobs.end_attending(job, job.members[rank])
     assert world.kinds == ["rank-lost", "job-failed"]
     assert "others" not in job.reason
     jobs.expire()
     assert world.kinds[2:] == ["rank-lost"]
     assert world.texts[2] == (
-        "rank 4 (host host4, pid 104) was lost: its process ended; so were 2 others: ranks 6-7"
+        "rank 4 (host host4, pid 104) was lost: its process has ended; so were 2 others: ranks 6-7"
     )
     jobs.expire()
     assert len(world.kinds) == 3

@@ -26,7 +26,7 @@ def packet(frame: bytes, port: bytes = b"\1", number: int = 1) -> Any:
 
 def hand_over(controller: RunningController, message: Any) -> None:
     """As if it came from the switch, which lets only HELLOs through."""
-    controller.client_now()._session.incoming.put(message, timeout=10.0)
+    controller.client_now().incoming.put(message, timeout=10.0)
 
 
 def almost(rng: Any, rank: Rank) -> bytes:
@@ -66,7 +66,7 @@ def test_hellos_that_are_none(
                 message = p4rt.StreamMessageResponse(error={"canonical_code": 3})
             hand_over(controller, message)
         time.sleep(0.005)
-    taken = controller.client_now()._session.incoming
+    taken = controller.client_now().incoming
     eventually(taken.empty, "all are taken from the queue")
     assert [member.state for member in controller.job("wanted").members] == ["joined"]
     assert controller.call("GetSwitch").hellos_refused > 0

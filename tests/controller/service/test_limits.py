@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -151,10 +153,12 @@ def test_a_peer_has_so_many_ranks_in_the_making() -> None:
 def test_jobs_that_are_gone_are_not_remembered() -> None:
     limit = limits.PeerLimits()
     made = forming(limit, "unix", 3, 3)
-    for job in made:
-        job.stage = Stage.ENDED
+    jobs = [weakref.ref(job) for job in made]
+    while made:
+        made.pop().stage = Stage.ENDED
     limit.check("unix", new_job=True)
-    assert not limit._joined
+    gc.collect()
+    assert [job() for job in jobs] == [None] * 3
 
 
 @pytest.mark.parametrize(
