@@ -60,6 +60,7 @@ class System:
 
     Attributes:
         network: The Mininet network, or the one given, while there is one.
+        controller: The controller's process, once it was started.
         state_directory: The controller's, with the operator's token.
         page_address: HOST:PORT of the controller's live page, where the choice has one.
     """
@@ -77,6 +78,7 @@ class System:
         number: int = 0,
     ) -> None:
         self.processes = processes or Processes()
+        self.controller: Child | None = None
         self._networks = networks
         self._number = number
         self._mark = f"-{ascii_lowercase[number]}" if number else ""
@@ -85,7 +87,6 @@ class System:
         self._ports = ports
         self._choice = choice
         self._switch: SwitchLauncher | None = None
-        self._controller: Child | None = None
         self.network: MininetNetwork | ShapedNetwork | RoutedNetwork | None = network
         self._own_network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
@@ -147,7 +148,7 @@ class System:
             self._switch.start(self.processes, self._logs / f"switch{self._mark}.log")
         except VethError as error:
             raise LabError(f"cannot make the switch's ports: {error}") from error
-        self._start_controller(f"controller{self._mark}.log")
+        self.start_controller(f"controller{self._mark}.log")
 
     def restart_switch(self, killed: Callable[[], None]) -> None:
         """Kills the switch, as a crash would, calls `killed`, and returns when the next one serves
@@ -160,12 +161,13 @@ class System:
 
     def restart_controller(self, killed: Callable[[], None]) -> None:
         """Kills the controller, calls `killed`, and starts the next one."""
-        assert self._controller is not None
-        self.processes.kill(self._controller)
+        assert self.controller is not None
+        self.processes.kill(self.controller)
         killed()
-        self._start_controller("controller-2.log")
+        self.start_controller("controller-2.log")
 
-    def _start_controller(self, log: str) -> None:
+    def start_controller(self, log: str) -> None:
+        """Starts the controller, with its output in the log of that name, and does not wait."""
         refresh_program()
         command = [sys.executable, "-m", "p4reduce_controller", "serve", *self._serve_options()]
         command += ["--listen", self.controller_address]
@@ -178,7 +180,7 @@ class System:
             # The next controller takes the same, so that browsers find it.
             self.page_address = self.page_address or live_page.free_address(self._number)
             command += ["--http", self.page_address]
-        self._controller = self.processes.start("controller", command, log=self._logs / log)
+        self.controller = self.processes.start("controller", command, log=self._logs / log)
 
     def _serve_options(self) -> list[str]:
         """What `serve` is told about its switches."""
@@ -236,6 +238,15 @@ class System:
     def rank_command(self, rank: int, command: list[str]) -> list[str]:
         """``command`` such that it runs where the worker of this rank belongs."""
         return command if self.network is None else [*self.network.prefix(rank), *command]
+
+    @property
+    def launchers(self) -> Mapping[str, SwitchLauncher]:
+        """The switches of this controller, by name.
+
+        Raises:
+            LabError: they were not started.
+        """
+        return {self.switch_name: self._running_switch}
 
     @property
     def _running_switch(self) -> SwitchLauncher:

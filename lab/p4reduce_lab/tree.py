@@ -143,7 +143,7 @@ class Tree(System):
                 self._below[node.name] = launcher
             launcher.start(self.processes, self._logs / f"switch-{node.name}.log")
         (self._directory / NET_FILE).write_text(self._net_file())
-        self._start_controller("controller.log")
+        self.start_controller("controller.log")
 
     def _make_ports(self) -> Mapping[int, str]:
         """Make the ports that the ranks are at; returns the switch's end of each rank's."""
@@ -188,8 +188,8 @@ class Tree(System):
         """What `serve --topology` reads."""
         lines = []
         for node in self._nodes:
-            launcher = self._launcher(node)
-            lines += [f"[switches.{node.name}]", f'p4runtime = "{launcher.address}"']
+            address = self.launchers[node.name].address
+            lines += [f"[switches.{node.name}]", f'p4runtime = "{address}"']
             if node.ranks:
                 lines.append(f'ports = "1-{len(node.ranks)}"')
             if node.ranks and self.network is not None:
@@ -203,8 +203,10 @@ class Tree(System):
                 lines += [f'child = "{node.name}:{_UPLINK}"', ""]
         return "\n".join(lines)
 
-    def _launcher(self, node: _Node) -> SwitchLauncher:
-        return self._running_switch if node.parent is None else self._below[node.name]
+    @property
+    def launchers(self) -> Mapping[str, SwitchLauncher]:
+        """See `System`; the root comes first."""
+        return {"root": self._running_switch, **self._below}
 
     def _serve_options(self) -> list[str]:
         return ["--topology", str(self._directory / NET_FILE)]

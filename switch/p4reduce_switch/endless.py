@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["endless_loop", "say_endless_loop"]
 
 log = logging.getLogger(__name__)
-_warnings = RateLimitedLog(log)
+warnings = RateLimitedLog(log)
 
 
 def endless_loop(stats: PipelineStats, where: str) -> None:
@@ -26,6 +26,6 @@ def endless_loop(stats: PipelineStats, where: str) -> None:
 
 def say_endless_loop(where: str) -> None:
     """Log it, at a slow rate: packets decide how often there is one."""
-    _warnings.warning(
+    warnings.warning(
         "a loop at %s took more than %d turns; its packet was dropped", where, MAX_TURNS
     )

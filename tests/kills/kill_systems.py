@@ -74,9 +74,9 @@ class Broken:
     def switches(self) -> dict[str, SwitchLauncher]:
         """All of them, by name."""
         if isinstance(self.system, Tree):
-            return {node.name: self.system._launcher(node) for node in self.system._nodes}
-        parts = enumerate(self.system.parts)
-        return {f"switch {number}": part._running_switch for number, part in parts}
+            return dict(self.system.launchers)
+        launchers = (one for part in self.system.parts for one in part.launchers.values())
+        return {f"switch {number}": launcher for number, launcher in enumerate(launchers)}
 
     @property
     def controllers(self) -> dict[str, System]:
@@ -115,10 +115,9 @@ class Broken:
         if self.is_alive(name):
             return
         if (part := self.controllers.get(name)) is not None:
-            part._start_controller(f"{name.replace(' ', '-')}-again.log")
+            part.start_controller(f"{name.replace(' ', '-')}-again.log")
             return
         launcher = self.switches[name]
-        launcher._socket.unlink(missing_ok=True)
         launcher.start(self.system.processes, launcher.log)
         launcher.wait_ready(PATIENCE)
 
@@ -130,7 +129,7 @@ class Broken:
 
     def _child(self, name: str) -> Child:
         part = self.controllers.get(name)
-        child = self.switches[name].child if part is None else part._controller
+        child = self.switches[name].child if part is None else part.controller
         assert child is not None
         return child
 

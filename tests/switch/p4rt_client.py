@@ -184,6 +184,10 @@ class Client:
         except grpc.RpcError as error:
             self.received.put(error)
 
+    def end_sending(self) -> None:
+        """Close the stream's own half; what the switch says still comes."""
+        self._outgoing.put(None)
+
     def send(self, **fields: Any) -> None:
         self._outgoing.put(p4rt.StreamMessageRequest(**fields))
 

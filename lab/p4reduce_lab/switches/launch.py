@@ -103,6 +103,7 @@ class SwitchLauncher(ABC):
         if log is not None:
             self.log = log
         self._processes = processes
+        self._socket.unlink(missing_ok=True)  # one that a crash has left
         command = [*self.prefix, *self._command()]
         self._child = processes.start(f"switch ({self.name})", command, log=self.log)
 
@@ -152,7 +153,6 @@ class SwitchLauncher(ABC):
         assert self._processes is not None
         self._processes.kill(self._child)
         self._child = None
-        self._socket.unlink(missing_ok=True)
 
     @abstractmethod
     def _command(self) -> list[str]: ...

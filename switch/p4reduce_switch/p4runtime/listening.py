@@ -8,7 +8,7 @@ from concurrent import futures
 import grpc
 from p4reduce_common.grpc_binding import why_not_bound
 
-__all__ = ["MAX_STREAMS", "BindError", "bind", "make_server"]
+__all__ = ["KEEPALIVE", "MAX_STREAMS", "BindError", "bind", "make_server"]
 
 # As BMv2's server: each stream holds a thread.
 MAX_STREAMS = 16
@@ -16,10 +16,11 @@ MAX_STREAMS = 16
 
 _UNARY_THREADS = 8
 _MAX_MESSAGE_BYTES = 64 << 20
-_KEEPALIVE = (
+KEEPALIVE = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.http2.ping_timeout_ms", 10_000),  # gRPC's own is a minute, whatever keepalive_timeout
 )
+"""gRPC's options, by which a client is found out that is gone without having said so."""
 
 
 class BindError(OSError):
@@ -39,7 +40,7 @@ def make_server(devices: int = 1) -> tuple[grpc.Server, futures.ThreadPoolExecut
             # Without this two switches may listen on one port and share its connections.
             ("grpc.so_reuseport", 0),
             # A primary whose machine is gone must not stay primary.
-            *_KEEPALIVE,
+            *KEEPALIVE,
         ),
     )
     return server, executor

@@ -132,7 +132,11 @@ def _check_writable(path: Path, option: str) -> None:
         raise StartError(f"{option}: {path}: {error.strerror or error}") from None
 
 
-def _read_udp_key(path: Path | None) -> bytes:
+def read_udp_key(path: Path | None) -> bytes:
+    """Return the key of the UDP ports: of a file, else of the environment; empty: there is none.
+
+    Raises StartError.
+    """
     text = os.environ.get(_KEY_ENVIRONMENT, "")
     if path is None and not text:
         return b""
@@ -151,7 +155,7 @@ def _open_data_plane(settings: SwitchSettings) -> DataPlane:
     from p4reduce_switch.dataplane import open_data_plane
     from p4reduce_switch.ports.port import PortError
 
-    udp_key = _read_udp_key(settings.udp_key_file)
+    udp_key = read_udp_key(settings.udp_key_file)
     try:
         return open_data_plane(
             settings.ports,

@@ -16,7 +16,7 @@ from p4reduce_lab.demo.config import TrainingConfig
 from p4reduce_lab.demo.display import Status, display
 from p4reduce_lab.demo.ranks.compressed import CompressionHistory
 from p4reduce_lab.demo.ranks.report import ProgressReader, ProgressWriter, progress_path
-from p4reduce_lab.demo.ranks.worker import _Rank
+from p4reduce_lab.demo.ranks.worker import RankTraining
 from p4reduce_lab.demo.training.curve import Curve
 from p4reduce_lab.demo.training.sgd import Progress
 from p4reduce_lab.demo.verdict.plot import plot
@@ -274,10 +274,10 @@ class _Communicator:
 def test_contributions_are_counted_over_the_loss_of_a_rank(tmp_path: Path) -> None:
     comm: Any = _Communicator(100)
     digits: Any = None
-    rank = _Rank(TrainingConfig(), tmp_path, digits, comm)
+    rank = RankTraining(TrainingConfig(), tmp_path, digits, comm)
     for lives in range(3):
         assert rank.sent == 100 + 5 * lives
-        rank._reform(p4reduce.WorkerLostError("lost", ranks=(1,)))
+        rank.reform(p4reduce.WorkerLostError("lost", ranks=(1,)))
 
 
 def test_the_last_step_is_always_due(tmp_path: Path) -> None:

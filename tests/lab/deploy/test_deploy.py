@@ -26,10 +26,9 @@ pytestmark = pytest.mark.usefixtures("unplaced")
 
 
 @pytest.fixture
-def unplaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("P4REDUCE_")]:
-        if name not in local_network._KEPT:
-            monkeypatch.delenv(name)
+def unplaced() -> Iterator[None]:
+    with local_network.environment({}):
+        yield
 
 
 def sums(network: launch.Network, job: str = "first") -> list[float]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,11 +26,9 @@ DEADLINE = 120.0
 
 
 @pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch) -> str:
-    for name in [name for name in os.environ if name.startswith("P4REDUCE_")]:
-        if name not in local_network._KEPT:
-            monkeypatch.delenv(name)
-    return f"test-{secrets.token_hex(6)}"
+def shared() -> Iterator[str]:
+    with local_network.environment({}):
+        yield f"test-{secrets.token_hex(6)}"
 
 
 def until(what: Callable[[], object]) -> None:

@@ -282,7 +282,7 @@ def test_a_client_that_stops_sending_ends_its_stream(target: Target) -> None:
     first.become_primary()
     second.arbitrate()
     second.next()
-    first._outgoing.put(None)
+    first.end_sending()
     assert first.next() is grpc.StatusCode.OK
     assert standing(second.next()) == ("NOT_FOUND", 5)
 
@@ -331,8 +331,8 @@ def test_a_primary_that_is_gone_without_a_word(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one whose machine lost its power. The times are shortened, both of which count."""
-    quick = tuple((option, milliseconds // 50) for option, milliseconds in listening._KEEPALIVE)
-    monkeypatch.setattr(listening, "_KEEPALIVE", quick)
+    quick = tuple((option, milliseconds // 50) for option, milliseconds in listening.KEEPALIVE)
+    monkeypatch.setattr(listening, "KEEPALIVE", quick)
     target: Target = request.getfixturevalue("target")
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(

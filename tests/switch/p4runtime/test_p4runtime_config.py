@@ -76,12 +76,15 @@ def test_verify_changes_nothing(features: Client, build: Builder) -> None:
     assert len(features.read(build.entry("ingress.lpm_table"))) == 1
 
 
-def test_save_then_commit(features: Client, target: Target) -> None:
+def test_save_then_commit(features: Client, target: Target, build: Builder) -> None:
     other = Builder("p4rt_match_kinds")
-    running = target.dataplane.run(lambda: target.dataplane._pipeline)
+    left, right = target.plug(1), target.plug(2)
+    frame = bytes(6) + (1 << 40).to_bytes(6, "big") + b"\0\1" + bytes(46)
+    features.write((INSERT, src_entry(build, port=2)))
     features.set_config(config("p4rt_match_kinds", cookie=2), "VERIFY_AND_SAVE")
     # Packets go on as before; reads and writes are about the new program.
-    assert target.dataplane.run(lambda: target.dataplane._pipeline) is running
+    left.send(frame)
+    assert right.receive() == frame
     assert features.get_config("COOKIE_ONLY").config.cookie.cookie == 2
     entry = other.entry(
         "ingress.range_table",
@@ -91,7 +94,8 @@ def test_save_then_commit(features: Client, target: Target) -> None:
     )
     features.write((INSERT, entry))
     features.set_config(None, "COMMIT")
-    assert target.dataplane.run(lambda: target.dataplane._pipeline) is not running
+    left.send(frame)
+    assert left.receive() == frame  # the new program's entry sends it back
     assert features.read(other.entry("ingress.range_table")) == [entry]
     assert refusal(features, None, "COMMIT")[0] == "NOT_FOUND"
 

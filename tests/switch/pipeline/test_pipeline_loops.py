@@ -68,7 +68,7 @@ def test_an_endless_loop_ends_with_its_packet(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Said at a slow rate, whatever other tests have said before.
-    monkeypatch.setattr(endless, "_warnings", endless.RateLimitedLog(endless.log))
+    monkeypatch.setattr(endless, "warnings", endless.RateLimitedLog(endless.log))
     pipeline = load("loops")
     assert pipeline.process(1, command(ENDLESS, 5)) == []
     assert pipeline.process(1, command(ENDLESS, 5)) == []

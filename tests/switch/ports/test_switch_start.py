@@ -65,16 +65,16 @@ def test_what_is_no_file_is_refused(options: list[str], kind: str, tmp_path: Pat
 
 def test_a_key_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("P4REDUCE_UDP_KEY", raising=False)
-    assert process._read_udp_key(None) == b""
+    assert process.read_udp_key(None) == b""
     monkeypatch.setenv("P4REDUCE_UDP_KEY", "0123456789abcdef")
-    assert process._read_udp_key(None) == b"0123456789abcdef"
+    assert process.read_udp_key(None) == b"0123456789abcdef"
     file = tmp_path / "key"
     file.touch(mode=0o600)
     file.write_text("fedcba9876543210")
-    assert process._read_udp_key(file) == b"fedcba9876543210"
+    assert process.read_udp_key(file) == b"fedcba9876543210"
     monkeypatch.setenv("P4REDUCE_UDP_KEY", "short")
     with pytest.raises(process.StartError, match=r"P4REDUCE_UDP_KEY: a key of 5 bytes; .* 16 to"):
-        process._read_udp_key(None)
+        process.read_udp_key(None)
     done = switch("--port", "1=udp:127.0.0.1:0")
     assert done.returncode == 1
     assert "P4REDUCE_UDP_KEY: a key of 5 bytes" in done.stderr

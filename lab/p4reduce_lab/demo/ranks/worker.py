@@ -140,7 +140,7 @@ class _Notices(logging.Handler):
         _log(text)
 
 
-class _Rank:
+class RankTraining:
     """One rank's training, or its two: uncompressed and compressed over one communicator."""
 
     def __init__(
@@ -168,7 +168,7 @@ class _Rank:
             trained, link = self._compress(recorder, whole)
             resumed = None
         else:
-            reform = self._reform if self._config.fault == KILL_WORKER else None
+            reform = self.reform if self._config.fault == KILL_WORKER else None
             aggregator = SwitchAggregator(self._comm, recorder, reform)
             trained = self._train(self._directory, aggregator)
             resumed = aggregator.resumed
@@ -195,7 +195,8 @@ class _Rank:
         ).save(self._directory, self._rank)
         self._comm.close()
 
-    def _reform(self, error: p4reduce.WorkerLostError) -> p4reduce.Communicator:
+    def reform(self, error: p4reduce.WorkerLostError) -> p4reduce.Communicator:
+        """Goes on with the ranks that are left."""
         who = f"rank {self._rank} of job {self._comm.job!r}"
         self._notices.add(f"{who}: {type(error).__name__}: {error}")
         self._sent_before = self.sent  # the next communicator counts from nothing
@@ -300,7 +301,7 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
         )
     with p4reduce.init(rank=rank, world_size=config.workers, controller=controller) as comm:
         _log(f"rank {comm.rank} of {comm.size} in job {comm.job!r}, process {os.getpid()}")
-        _Rank(config, directory, digits, comm).run()
+        RankTraining(config, directory, digits, comm).run()
 
 
 def _log(text: str) -> None:
