@@ -145,7 +145,6 @@ lint: $(LINT_READY) prose  ## ruff, mypy --strict, clang-format, C compilers, im
 	$(PYTHON) tools/lint_c.py
 	$(PYTHON) tools/make_header.py --check
 	$(PYTHON) tools/make_proto.py --check
-	$(PYTHON) tools/draw_states.py --check
 	PYTHONPATH=model $(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/mypy $(PACKAGES) exercises/__main__.py exercises/checks
 	for scripts in $(SCRIPTS); do (cd $$scripts && \

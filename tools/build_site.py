@@ -24,6 +24,7 @@ from nbconvert import MarkdownExporter
 from p4reduce_common.variables import VARIABLES
 
 from bench.record import SITE, newest, site_page
+from tools.draw_states import drawn
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -97,7 +98,8 @@ class Site:
             if source.is_dir():
                 page.write_text(self._listing(source, page), "utf-8")
             elif source.suffix == ".md":
-                page.write_text(self._rewritten(source, page, source.read_text("utf-8")), "utf-8")
+                text = drawn(source.read_text("utf-8"))
+                page.write_text(self._rewritten(source, page, text), "utf-8")
             elif source.suffix == NOTEBOOK:
                 page.write_text(self._rewritten(source, page, _as_markdown(source, page)), "utf-8")
             elif page.suffix == ".md":

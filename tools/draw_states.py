@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the state tables into the pages that show them; `--check`: say which drawing is stale.
+"""Draw the state tables of the code as diagrams. `tools/build_site.py` puts them into docs/faults.md.
 
-A drawing stands between two comments, ``<!-- states: NAME -->`` and ``<!-- end of states -->``.
+A comment ``<!-- states: NAME -->`` on the page says where a drawing stands.
 """
 
 from __future__ import annotations
 
-import argparse
-import re
-import sys
 from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from p4reduce.session import recovery_states
 from p4reduce_controller.jobs import job_states
-
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "faults.md"
 
 Table = Mapping[Any, Mapping[Any, Any]]  # states, events, states
 
@@ -59,30 +52,7 @@ def drawings() -> dict[str, str]:
 
 
 def drawn(text: str) -> str:
-    """Return a page with its drawings as they should be."""
+    """Return a page with a drawing in the place of each comment that names one."""
     for name, drawing in drawings().items():
-        pattern = rf"(<!-- states: {name} -->\n).*?(\n<!-- end of states -->)"
-        text, count = re.subn(pattern, rf"\g<1>{drawing}\g<2>", text, flags=re.DOTALL)
-        if count != 1:
-            raise ValueError(f"{PAGE.name} has {count} places for the states of {name!r}, not 1")
+        text = text.replace(f"<!-- states: {name} -->", drawing)
     return text
-
-
-def main() -> int:
-    """Draw, or compare."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; 1 if it is stale")
-    options = parser.parse_args()
-    text = PAGE.read_text()
-    new = drawn(text)
-    if new == text:
-        return 0
-    if options.check:
-        print(f"{PAGE.relative_to(ROOT)} is stale: run python tools/draw_states.py")
-        return 1
-    PAGE.write_text(new)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
