@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the state tables of the code as diagrams. `tools/build_site.py` puts them into docs/faults.md.
+"""Draw the state tables of the code as diagrams, for docs/faults.md on the site.
 
 A comment ``<!-- states: NAME -->`` on the page says where a drawing stands.
 """
