@@ -169,12 +169,12 @@ $(DOCS_READY): $(READY)
 
 .PHONY: docs
 docs: $(DOCS_READY) $(MERMAID)  ## the site, into build/site; a broken link, anchor or reference is an error
-	$(PYTHON) -m tools.build_site --write
+	PYTHONPATH=. $(PYTHON) tools/build_site.py --write
 	$(VENV)/bin/zensical build --strict --clean
 
 .PHONY: docs-serve
 docs-serve: $(DOCS_READY) $(MERMAID)  ## the site at http://localhost:8000
-	$(PYTHON) -m tools.build_site --write
+	PYTHONPATH=. $(PYTHON) tools/build_site.py --write
 	$(VENV)/bin/zensical serve
 
 .PHONY: format

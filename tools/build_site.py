@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepare the pages of the site: `make docs` runs this, and then zensical.
 
-    python -m tools.build_site           # build/pages, for zensical.toml
-    python -m tools.build_site --write   # also the tables in docs/ that come from the code
+    PYTHONPATH=. python tools/build_site.py          # build/pages, for zensical.toml
+    PYTHONPATH=. python tools/build_site.py --write  # also tables in docs/ made from the code
 
 Pages of docs/ are copied. What they link to outside of docs/ becomes a page below source/, so that
 no link leaves the site. The reference of commands and of the Python API is made from the
@@ -20,11 +20,11 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+from draw_states import drawn
 from nbconvert import MarkdownExporter
 from p4reduce_common.variables import VARIABLES
 
 from bench.record import SITE, newest, site_page
-from tools.draw_states import drawn
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

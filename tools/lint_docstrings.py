@@ -23,7 +23,7 @@ PACKAGES = (
     "switch/p4reduce_switch",
     "lab/p4reduce_lab",
 )
-LONGEST_IN_DOCSTRINGS = 45
+LONGEST_IN_DOCSTRINGS = 32
 LONGEST_IN_HELP = 30
 
 SECTION = re.compile(r"(?:Args|Attributes|Returns|Yields|Raises):$")

@@ -73,9 +73,8 @@ def command(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ends_with_reader() -> Iterator[None]:
-    """End the command as soon as its output's reader is gone, not when it next has something to
-    say: for one that is there to be read and may be silent for hours. By itself it does nothing
-    outside of `command`."""
+    """End the command as soon as its output's reader is gone, not when it next writes. It is for
+    commands that may be silent for hours. Outside of `command` it has no effect."""
     if not _current:
         yield
         return

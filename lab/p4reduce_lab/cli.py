@@ -33,9 +33,9 @@ for _name, _command in find():
 
 
 def main() -> None:
-    """Runs the command line; ends the process with an exit code: 0, 1 (it failed; the message
-    says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it; see
-    `p4reduce_common.output` for output that cannot be written."""
+    """Runs the command line and ends the process with an exit code: 0, 1 (it failed; the message
+    says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it.
+    `p4reduce_common.output` has the codes for output that cannot be written."""
     raise_on_signals()
     with command("p4reduce-lab"):
         sys.exit(_run())

@@ -2,8 +2,8 @@
 """Which ports of a running switch the ranks of one more job get.
 
 Two things say that a port is taken: the controller, which knows the port of every rank that it has
-heard of; and a name in the kernel that whoever hands the port out holds until its ranks have ended.
-The name is an abstract Unix socket's, so it is free again however its holder ends.
+heard of, and a name in the kernel. The process that assigns the port holds the name until its ranks
+have ended. It is an abstract Unix socket's name, so it is free again however its holder ends.
 """
 
 from __future__ import annotations

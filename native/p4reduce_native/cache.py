@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directory of compiled files: this user's own, checked before anything in it is trusted.
 
-A shared object that is loaded runs with all of this process's rights, so the directory must belong
-to this user and nobody else may write to it. Each `NAME.so` has a `NAME.sha256` beside it, which
-is compared before loading: that finds what was cut off or damaged, not what an attacker with the
-user's own rights did, who could change both.
+A shared object that is loaded runs with all of this process's rights. So the directory must belong
+to this user, and nobody else may write to it. Each `NAME.so` has a `NAME.sha256` beside it, which
+is compared before loading. That finds files that are cut off or damaged. It does not stop an
+attacker with the user's own rights, who could change both.
 """
 
 from __future__ import annotations

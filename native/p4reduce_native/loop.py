@@ -317,8 +317,9 @@ class Loop:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Frames that came before there was a program, that left by no port, and packet-ins that
-        were lost because too many came at once; as they were at the end, once it is closed."""
+        """Frames that came before there was a program, frames that left by no port, and packet-ins
+        that were lost because too many came at once. Once the loop is closed, the counts are those
+        of its end."""
         if self._last_counts is not None:
             return self._last_counts
         return tuple(self._library.p4r_loop_stats(self._handle).contents)

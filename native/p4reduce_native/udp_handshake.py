@@ -10,9 +10,9 @@
 
 An answer is never longer than its question, so nobody can have the switch send much to a third
 host. The cookie is a MAC of address, nonce and time with a secret of the switch (as in RFC 9147,
-section 5.1, and RFC 9000, section 8.1), and lets somebody in once. With a key, both prove by
-HMAC-SHA-256 that they know it.
-The token of the data that follows (`csrc/link/datagram.c`) is made of both nonces and the key.
+section 5.1, and RFC 9000, section 8.1). It admits a worker once. With a key, both prove by
+HMAC-SHA-256 that they know it. The token of the data that follows (`csrc/link/datagram.c`) is made
+of both nonces and the key.
 
 A switch with several cores (`cores.py`) has a socket at the port for each of them. The head of a
 worker's messages names the core that it wants. Zero is the first one, and what every version of
@@ -233,7 +233,7 @@ def never_cut_up(sock: socket.socket) -> None:
     """Let no router take this UDP socket's datagrams apart: a part that is lost loses all of it.
 
     Nor does the kernel believe routers that say how large datagrams may be, as anybody can say that
-    (RFC 8899, section 3): the handshake and the link find it by asking the other end.
+    (RFC 8899, section 3). The handshake and the link find the size by asking the other end.
     """
     ipv6 = sock.family == socket.AF_INET6
     if sys.platform == "linux":  # IP_MTU_DISCOVER and IPV6_MTU_DISCOVER to PMTUDISC_PROBE

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data plane: one thread, whose loop is in C, and what others ask of it.
 
-A compiled pipeline never comes near Python. One that runs in Python is handed the frames of the
-same loop and the same ports, a batch per call; so a switch may load either kind, one after the
-other, and loses no port. Python enters for requests, packet-ins, timers, and what is rare.
+A compiled pipeline never comes near Python. One that runs in Python gets the frames of the same
+loop and the same ports, a batch per call. So a switch may load either kind, one after the other,
+and loses no port. Python enters for requests, packet-ins, timers, and what is rare.
 
 Everything that touches ports, pipeline or tables happens in the data plane's thread; others ask for
 it with `run`. So the packet path has no locks, and a change from outside falls between two packets.

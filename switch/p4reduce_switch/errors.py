@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of the P4Runtime server and their form on the wire.
 
-P4Runtime 1.4.1, "Error Reporting Messages": an error of a whole call is a plain gRPC status; errors
-of single elements of a batch are a status UNKNOWN whose `grpc-status-details-bin` holds a
+P4Runtime 1.4.1, "Error Reporting Messages": an error of a whole call is a plain gRPC status. Errors
+of single elements of a batch are a status UNKNOWN. Its `grpc-status-details-bin` holds a
 `google.rpc.Status` with one `p4.v1.Error` per element, OK ones included.
 """
 

@@ -98,7 +98,7 @@ def init(
         job: name; ranks with the same one reduce together. None: `P4REDUCE_JOB`, or the id of
             the torchrun or Slurm job, or "default".
         timeout: seconds to wait for the other ranks; also the default of all collectives.
-        interface: how to reach the switch: a network interface ("eth0", needs CAP_NET_RAW), or a
+        interface: how to reach the switch. A network interface ("eth0", needs CAP_NET_RAW), or a
             port of the embedded switch: a Unix socket ("unix:/path/port{port}.sock") or a UDP port
             ("udp:switch.example:7000+{port}"). `{rank}`, `{local_rank}` and `{port}` are filled
             in; the port is rank + 1. None: `P4REDUCE_INTERFACE`.
@@ -219,7 +219,7 @@ class Communicator(Collectives):
     same on all ranks.
 
     After an error that leaves the ranks out of step (timeout, mismatch, lost worker, lost switch)
-    the communicator is broken: all collectives in flight end with that error, and so does each
+    the communicator is broken. All collectives in flight end with that error, and so does each
     later one. `LaneOverflowError` breaks nothing.
 
     A child made by `os.fork` cannot use its parent's communicator, because threads do not survive

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A flag to wait for that an exception of a signal handler cannot leave half done.
 
-`threading.Event` is Python code around a lock: an exception that a signal handler raises inside
-it can leave that lock taken for ever, and with it the thread that wanted to set the flag. Here
-each step is one call into C, and every order of them leaves the latch fit for use.
+`threading.Event` is Python code around a lock. An exception that a signal handler raises inside it
+can leave that lock taken for ever. The thread that wants to set the flag would then hang. Here each
+step is one call into C, and every order of them leaves the latch fit for use.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     with p4reduce.launch.start(ranks=4) as network:
         ...  # start workers with network.variables in their environment
 
-Engines (MPI, Spark, Ray) place processes; they call this where the switch is to be. The network is
-a process of its own (`p4reduce_lab.deploy`, of the extra "lab"), which watches switch and
-controller, starts them again, and ends with the process that started it, however that one ends.
+Engines (MPI, Spark, Ray) place processes, and call this on the host of the switch. The network is a
+process of its own (`p4reduce_lab.deploy`, of the extra "lab"). It watches switch and controller and
+starts them again. It ends with the process that started it, however that one ends.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 All ranks compute the trace's id from what they have in common anyway: the secret of the job's
 incarnation, the number of the collective and the tag that its frames carry. So nothing is sent.
 
-A span is made when its collective is over, in a thread of its own: neither the caller nor the
+A span is made when its collective is over, in a thread of its own. Neither the caller nor the
 progress thread waits for a span processor. opentelemetry-api is needed, the extra `otel`.
 """
 

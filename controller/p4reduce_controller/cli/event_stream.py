@@ -79,9 +79,8 @@ def _wait_for_one(client: ControlClient) -> None:
 def follow(client: ControlClient, job: str, say: Callable[[str], object]) -> Iterator[pb.Event]:
     """Yield events from now on; see `events`.
 
-    They are received on a thread of their own: what ends this one while it waits for the next
-    (Ctrl-C, a reader that is gone) then never does so in the middle of gRPC, whose locks it would
-    leave held.
+    They are received on a thread of their own. Ctrl-C, or a reader that is gone, then never ends
+    this thread in the middle of gRPC, whose locks it would leave held.
     """
     arrived: queue.SimpleQueue[pb.Event | ControlError] = queue.SimpleQueue()
 

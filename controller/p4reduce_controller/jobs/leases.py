@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a rank is lost, told from who is heard and who is not.
 
-Each rank sends a heartbeat eight times a lease (the worker's session/session.py). Those who are
-left know of a lost one within the lease after its last heartbeat: it is lost after three quarters,
-which is seen a fortieth later, and the others' next heartbeats, whose answers say so, come within
-an eighth.
+Each rank sends a heartbeat eight times per lease (the worker's session/session.py). A rank is lost
+after three quarters of a lease without one, and the controller notices within a fortieth. The
+answers to the others' next heartbeats say so, within an eighth. So they know of it within the lease
+after its last heartbeat.
 
 A silence of all ranks says nothing of any of them. Its likelier causes are the control network,
 and a controller that stood still. So while nobody of a job is heard, nobody is lost; when the first

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a job that failed goes on: its ranks ask for it, and find themselves in a new one.
 
-Each rank that is still alive asks. When all have, what the old job had is taken off the switch,
-and a new job is made of the same name and number of slots with all of them in it. As the old
+Each rank that is still alive asks. When all have, the old job's entries are removed from the
+switch. A new job of the same name and number of slots is made with all of them in it. As the old
 job's slots were freed just before, there is always room for the new one on the same switches.
 """
 

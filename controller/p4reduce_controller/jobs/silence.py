@@ -4,10 +4,10 @@
 A rank reaches the controller by another way than the switch, so its lease says nothing of its
 port. Each heartbeat tells for how long the switch has left it without an answer.
 
-A switch answers each repeated contribution of a job that it has. So where a rank has heard nothing
-for half a lease, the controller looks whether the switch has all of the job. Where no rank hears
-anything for longer than it takes to find one that is cut off, the job has lost its switch, whatever
-the cause: its ranks form it anew, instead of waiting for their deadlines.
+A switch answers each repeated contribution of a job that it has. So if a rank has heard nothing for
+half a lease, the controller checks that the switch has all of the job. If no rank hears anything
+for longer than it takes to find one that is cut off, the job has lost its switch. Its ranks form it
+anew, instead of waiting for their deadlines.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def report(now: float, unanswered: float, heard: float) -> Report:
 def cut_off(job: Job, member: Member, now: float, limit: float) -> str:
     """Say why `member` is cut off, or nothing.
 
-    It is where it asked in vain for `limit` seconds while the switch answered another rank, and not
-    only at first: when a switch falls silent, some rank has had the last answer.
+    It is cut off if it asked in vain for `limit` seconds while the switch answered another rank,
+    and not only at first. When a switch falls silent, some rank has had the last answer.
     """
     since = member.report.silent_since
     if since is None or now - since < limit:

@@ -49,7 +49,7 @@ class Switch:
 class Topology:
     """All switches of one controller. Raises TopologyError.
 
-    `meeting` are the IP and MAC address that every switch of a tree answers to besides its own: a
+    `meeting` are the IP and MAC address that every switch of a tree answers to besides its own. A
     rank sends its HELLO there, as it does not know yet which switch it is at.
     """
 

@@ -2,8 +2,8 @@
 """Refuses requests that do not come from the page's own user.
 
 A browser can be made to send requests to loopback by any page that it shows. So the Host header has
-to name this server (DNS rebinding), a request that another site caused is refused (Sec-Fetch-Site),
-only GET and HEAD are answered, and beyond loopback a token is needed.
+to name this server (DNS rebinding), and a request that another site caused is refused
+(Sec-Fetch-Site). Only GET and HEAD are answered, and beyond loopback a token is needed.
 """
 
 from __future__ import annotations

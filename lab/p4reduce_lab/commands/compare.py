@@ -176,11 +176,11 @@ def command(
 ) -> None:
     """Measure p4reduce beside PyTorch's Gloo and Open MPI, on the same links.
 
-    Each rank is in a network namespace with two links of the same rate: one to the P4 switch, for
-    p4reduce, and one to a plain Linux bridge, for the TCP of the others. The same tensors are
+    Each rank is in a network namespace with two links of the same rate. One leads to the P4 switch,
+    for p4reduce, the other to a plain Linux bridge, for the TCP of the others. The same tensors are
     reduced by each in turns. With --links udp the rank's only link leads to a router, on which the
     switch has UDP ports. Needs root, and PyTorch. Without options a set is measured that takes
-    about ten minutes; with --ranks, --rates or --sizes, all of these with each other.
+    about ten minutes. With --ranks, --rates or --sizes, all of these are combined.
 
     \b
     Examples:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of one contender: ``python -m p4reduce_lab.compare.rank CONTENDER SOCKET …``.
 
-It does what it is told through a socket, line by line: prepares a tensor, starts to reduce it at a
-time that all ranks are told (they share the machine's clock), and says what it took.
+It obeys commands from a socket, line by line. It prepares a tensor, starts to reduce it at a time
+that all ranks get (they share the machine's clock), and reports the time that it took.
 """
 
 from __future__ import annotations

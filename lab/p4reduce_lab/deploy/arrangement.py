@@ -53,8 +53,9 @@ def arrange(settings: Settings, cores: int | None = None) -> Arrangement:
     """Choose, by the planner's rules, unless the settings say.
 
     A switch has 64 ranks at most, so more make a tree. Up to 64 ranks there are as many switches
-    side by side as it takes for their cores to keep up with the host's interface, and no more than
-    the host has cores. Where all ranks are on this host too, they need the cores: one switch.
+    side by side as it takes for their cores to keep up with the host's interface. There are no more
+    of them than the host has cores. Where all ranks are on this host too, they need the cores, and
+    there is one switch.
 
     Args:
         settings: what is asked for.

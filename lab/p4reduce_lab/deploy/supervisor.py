@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that `p4reduce.launch.start` starts.
 
-It reads what is asked for, one line of JSON, from its standard input, and writes what has become of
-it to its standard output, a line each: {"ready": …}, {"news": …}, {"refused": …} or {"failed": …}.
-The network ends by a further line, when standard input ends, when the process that started it has
-gone, or by SIGTERM. A part of a network that ends without that line leaves its jobs to the part
-that an engine starts in its place.
+It reads the request, one line of JSON, from its standard input. It writes events to its standard
+output, a line each: {"ready": …}, {"news": …}, {"refused": …} or {"failed": …}. The network ends by
+a further line, when standard input ends, when the process that started it has gone, or by SIGTERM.
+A part of a network that ends without that line leaves its jobs to the part that an engine starts in
+its place.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ by a round of its own. The first slots in order may send, as many as the window 
 (`p4reduce.protocol.window`, which tests compare with the real one). Nothing is lost here.
 
 All ranks of a job do the same at the same time, and so do all switches of a level. So by default
-one of each is followed, and weighs as many as there are: a leaf takes one event for the frames of
+one of each is followed, and weighs as many as there are. A leaf takes one event for the frames of
 its 64 ranks, and 100,000 ranks take no longer than 64. `symmetric=False` follows each for itself;
 `tests/lab/planning/test_events.py` compares the two.
 """

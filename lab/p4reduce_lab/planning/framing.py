@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an all-reduce puts on each rank's link: rounds, and the bytes of a round.
 
-Follows docs/protocol.md: a block is 1,024 bytes of lanes, a round is about a block that some rank
-has, and a rank that has it not sends a frame without lanes.
+Follows docs/protocol.md. A block is 1,024 bytes of lanes, and a round is about a block that some
+rank has. A rank without that block sends a frame without lanes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slots, window and switches that a network needs.
 
-A slot has one frame under way, so what is under way is the window times a frame: it fills a link if
-that is the product of bandwidth and delay at least. SwitchML (Sapio et al., NSDI 2021, on tuning
-the pool's size) takes the next power of two of that, divided by a packet's size, as its pool of
-slots: more only waits in queues, and fewer leave the link idle. Here the delay has the computing
-of hosts and switches in it as well.
+A slot has one frame in flight, so the bytes in flight are the window times a frame. They fill a
+link from the product of bandwidth and delay on. SwitchML (Sapio et al., NSDI 2021, on tuning the
+pool's size) divides that by a packet's size, and takes the next power of two as its pool of slots.
+More slots only wait in queues, and fewer leave the link idle. Here the delay includes the computing
+of hosts and switches.
 """
 
 from __future__ import annotations

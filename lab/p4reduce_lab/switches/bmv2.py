@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts BMv2, p4lang's behavioral model: the target that the P4 program is written for.
 
-BMv2 queues 64 frames at most for each port (simple_switch's default) and drops what
-comes on top. Only its Thrift interface can change that, so that workers have to keep fewer results
-than that under way; the controller's default of 32 slots a job does, as a result is at most
-two frames.
+BMv2 queues 64 frames at most for each port (simple_switch's default) and drops further ones. Only
+its Thrift interface can change that, so workers have to keep fewer results in flight. The
+controller's default of 32 slots per job is enough, as a result is at most two frames.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """Expressions as C source.
 
 BMv2 computes with unbounded integers and cuts a value to size only where it is assigned. So each
-value comes with its bounds, and gets a type that holds all of them; or, where only its lowest bits
-are asked for (`modulo`), one that holds these and wraps around. Expressions have no side effects,
-so a part may be computed beforehand, in statements of its own.
+value comes with its bounds, and gets a type that holds all of them. If only its lowest bits are
+asked for (`modulo`), it gets a type that holds these and wraps around. Expressions have no side
+effects, so a part may be computed beforehand, in statements of its own.
 """
 
 from __future__ import annotations

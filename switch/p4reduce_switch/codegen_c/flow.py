@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which wide fields have been written where they are read.
 
-All fields of a packet start as zero. For a field of 2,048 bits that costs as much as an addition,
-so one is zeroed only if something may read it before it is written; otherwise what had been on
-the stack could leave with a packet. A function is generated twice: the first time to find out.
+All fields of a packet start as zero. For a field of 2,048 bits that costs as much as an addition.
+So a field is zeroed only if something may read it before it is written. Otherwise old bytes of the
+stack could leave with a packet. A function is generated twice: the first time to find out.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Operations on numbers of more than 128 bits.
 
 What goes limb by limb stays text, so that one statement becomes one loop, which the compiler
-vectorises: that is all bitwise operations, and additions where known zero bits say that nothing is
-carried from one limb to the next. All else goes through arrays and the run-time's functions.
+vectorises. That is all bitwise operations, and additions where known zero bits show that no limb
+carries into the next. All else goes through arrays and the run-time's functions.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """Expressions as Python source.
 
 BMv2 computes with unbounded integers and cuts a value to size only where it is assigned. Python's
-integers are unbounded too, so expressions carry over one to one. With each piece of source goes
-what is known of its value (bounds, and the bits that may be set), which shows most of the masks
-that p4c writes to be superfluous; on 2,048 bits each costs as much as an addition.
+integers are unbounded too, so expressions carry over one to one. Each piece of source comes with
+the bounds of its value and the bits that may be set. That shows most of the masks that p4c writes
+to be superfluous; on 2,048 bits each costs as much as an addition.
 """
 
 from __future__ import annotations

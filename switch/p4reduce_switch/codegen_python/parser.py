@@ -2,9 +2,9 @@
 """The parser as Python source.
 
 Two forms. A parser whose paths are few becomes a tree of `if`s, in which the offset of every header
-is a number. Otherwise (loops, many paths that join) its states are the branches of a loop.
-Both leave `_at`, the number of bytes taken, and `parser_error`; both end with `break` out of a
-`while True`, which is also how an error leaves, with all that was extracted until then in place.
+is a number. Otherwise (loops, many paths that join) its states are the branches of a loop. Both
+leave `_at`, the number of bytes taken, and `parser_error`. Both end with `break` out of a `while
+True`. An error leaves in the same way, with all that was extracted until then in place.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of a program's digests is which of its P4Info's.
 
-A digest of a struct has the struct's name in both. One of a list (`digest(1, { a, b })`) has none:
-p4c numbers it in the P4Info ("digest_0"), and calls it by the type that it makes of the list in the
-JSON ("tuple_0"). Both are in the order of the calls in the program, so what is left of names is
-paired in that order, by the widths of the fields; p4c may have left out calls from the JSON that no
-packet reaches. BMv2's server takes such a P4Info as well, but never finds these digests.
+A digest of a struct has the struct's name in both. A digest of a list (`digest(1, { a, b })`) has
+no name: p4c numbers it in the P4Info ("digest_0"). In the JSON it has the name of the type that p4c
+makes of the list ("tuple_0"). Both are in the order of the calls in the program. So the remaining
+names are paired in that order, by the widths of the fields. p4c may have left out calls from the
+JSON that no packet reaches. BMv2's server takes such a P4Info as well, but never finds these
+digests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of a P4Info message that the server needs, indexed by id and by name.
 
-`P4Info.parse` reads the message once per pipeline; `P4Info.differences` compares it with the
-pipeline that was loaded from the BMv2 JSON, so that a P4Info of another program is refused before
+`P4Info.parse` reads the message once per pipeline. `P4Info.differences` compares it with the
+pipeline that was loaded from the BMv2 JSON. So a P4Info of another program is refused before
 anything is written with it.
 """
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sockets of several cores at one UDP port, and the rule by which the kernel tells them apart.
 
-All of them are in one SO_REUSEPORT group, in the order of the cores. What comes from a peer that a
-core knows goes to that core's connected socket, as always. For all else a classic BPF program reads
-the datagram, and returns a place in the group (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5): that of the
-core that a handshake names, or that a token is of (`p4reduce_native.cores`).
+All of them are in one SO_REUSEPORT group, in the order of the cores. A datagram from a known peer
+goes to the connected socket of that peer's core. For all others a classic BPF program reads the
+datagram, and returns a place in the group (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5). That is the core
+which a handshake names, or to which a token belongs (`p4reduce_native.cores`).
 
 A place in the group is free for others once its socket is closed. So the sockets stay open here,
 in the process that starts the cores, also while a core does not run.

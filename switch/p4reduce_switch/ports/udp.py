@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A port on a UDP socket: for workers anywhere that IP reaches, without root and without a cable.
 
-One peer at a time. It is let in by a handshake (`HandshakeServer` in
-native/p4reduce_native/udp_handshake.py), which shows that it is where it says it is, and that it
-has the key where there is one. From there on its datagrams come to a connected socket of its own
-and carry a token; whatever else comes is counted and has no effect, but for two things. A peer
-that was started again at the same address is let in by its new handshake. One whose address has
-changed (a NAT box forgot it) is asked at the new one for a nonce, as in RFC 9000, section 8.2, and
-is served there from then on.
+One peer at a time. It is admitted by a handshake (`HandshakeServer` in
+native/p4reduce_native/udp_handshake.py), which proves its address, and that it has the key where
+there is one. From then on its datagrams come to a connected socket of its own and carry a token.
+Other datagrams are counted and have no effect, with two exceptions. A peer that was started again
+at the same address is admitted by its new handshake. A peer may have another address, because a NAT
+box forgot it. It must return a nonce from there, as in RFC 9000, section 8.2, and is then served at
+the new address.
 """
 
 from __future__ import annotations

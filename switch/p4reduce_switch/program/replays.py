@@ -2,7 +2,7 @@
 """What packets keep that go round again: by clone, resubmit and recirculate.
 
 All metadata of such a packet is zero, but for the fields of the primitive's field list. A clone
-made at the end of ingress is the frame as it came in, parsed once more; one made at the end of
+made at the end of ingress is the frame as it came in, parsed once more. A clone made at the end of
 egress has the headers as egress left them, before checksums are updated.
 """
 

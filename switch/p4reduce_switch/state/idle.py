@@ -2,9 +2,9 @@
 """Idle timeouts of table entries.
 
 P4Runtime 1.4.1, "Idle-timeout": an entry that no packet hits for its timeout is reported, and again
-after each further timeout. BMv2 looks at its entries once a second; here each table is looked at
-when its next entry may be due, but not more often than every 10 ms, and in large tables not so
-often that it takes much of the data plane's time.
+after each further timeout. BMv2 looks at its entries once per second. Here each table is looked at
+when its next entry may be due, but at most every 10 ms. Large tables are looked at less often, so
+that it takes little of the data plane's time.
 """
 
 from __future__ import annotations

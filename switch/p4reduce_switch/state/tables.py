@@ -5,10 +5,10 @@ Priorities follow P4Runtime: the larger number wins. (BMv2's JSON has it the oth
 loader turns const entries over.) They count only in tables with a ternary, range or optional key;
 elsewhere give 0. Of two matching entries with the same priority the one inserted first wins.
 
-The packet path calls only `lookup(key)`, and reads `default_slot[0]` on a miss. What these return
-is a `Slot`, an immutable tuple. Every change is one assignment of a dict or list item, or of a new
-tuple, which the interpreter lock makes atomic: a packet sees a table either before or after a
-change, so there is no lock here.
+The packet path calls only `lookup(key)`, and reads `default_slot[0]` on a miss. These return a
+`Slot`, an immutable tuple. Every change is one assignment of a dict or list item, or of a new
+tuple, which the interpreter lock makes atomic. So a packet sees a table either before or after a
+change, and no lock is needed.
 """
 
 from __future__ import annotations

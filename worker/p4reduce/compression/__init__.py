@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compression: send what earns the most progress per bit, on the link at hand.
 
-Compressors choose what of a gradient is all-reduced, `CompressedAllreduce` sums it over a
-communicator. How much of it is chosen from what the link charges: by
-`MemoryCat` (memory.py), which is "cat", or by the paper's own rule (cat.py, levels.py; arXiv
-2003.06377), which is "cat:paper".
-`HierarchicalTopK` sums over a tree of switches and chooses once per leaf. docs/experiments.md has
-what each of them saves, measured. Imports `collectives`, `tensors` and `wire`; of the other folders
-`torch` imports it, for its hooks, and `methods`.
+Compressors choose what of a gradient is all-reduced, and `CompressedAllreduce` sums it over a
+communicator. "cat" is `MemoryCat` (memory.py), which chooses how much to send from the price of the
+link. "cat:paper" is the paper's own rule (cat.py, levels.py; arXiv 2003.06377). `HierarchicalTopK`
+sums over a tree of switches and chooses once per leaf. docs/experiments.md has measured savings.
+Imports `collectives`, `tensors` and `wire`. Of the other folders, `methods` and the hooks of
+`torch` import it.
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ own shape and zeros where nothing is sent, because that is what the switch sums:
 choice unless `unit=1` is asked for (which is what the papers' cost models count).
 
 Error feedback (Seide et al., Interspeech 2014; Stich et al., NeurIPS 2018; Karimireddy et al., ICML
-2019): what was not sent is kept, per tensor, and added to the next gradient of that name.
+2019) keeps what was not sent, per tensor. It is added to the next gradient of that name.
 
-**NaN and infinity** do to a compressed all-reduce what they do to a plain one: a block of the sum
-that has them on any rank is NaN on all ranks, in that step, and the next step can be as usual. For
-that, a gradient that is not finite is sent whole: nothing can be chosen of it, and nothing of it
-belongs into a residual, which would never lose it again. The rank has no say in what the ranks
-agree on. What the others sent of the blocks that come out as NaN has reached nobody; with feedback
-they keep it as if it had not been sent.
+**NaN and infinity** have the same effect as in a plain all-reduce. A block of the sum that has them
+on any rank is NaN on all ranks in that step, and the next step can be as usual. So a gradient that
+is not finite is sent whole: nothing can be chosen of it. No part of it belongs into a residual,
+which would never lose it again. The rank has no say in what the ranks agree on. What the others
+sent of the blocks that come out as NaN has reached nobody; with feedback they keep it as if it had
+not been sent.
 """
 
 from __future__ import annotations

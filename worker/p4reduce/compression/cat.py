@@ -51,10 +51,10 @@ class Agreement(Enum):
 class Cat(Compressor):
     """Communication-aware adaptive tuning.
 
-    What is sent is gamma(T) L Q_T(g), for a step of 1/L (see `levels.py`): messages of ranks with
-    different levels add up, any optimiser can take them, and error feedback loses 1 - alpha of the
-    energy. With `fold=False` it is Q_T(g) itself, as in the paper, without error feedback, and
-    `Compressed.step` is gamma(T) L; for the stochastic scheme, Q is then unbiased.
+    What is sent is gamma(T) L Q_T(g), for a step of 1/L (see `levels.py`). So messages of ranks
+    with different levels add up, any optimiser can take them, and error feedback loses 1 - alpha of
+    the energy. With `fold=False` it is Q_T(g) itself, as in the paper, without error feedback.
+    `Compressed.step` is then gamma(T) L, and Q of the stochastic scheme is unbiased.
 
     **With error feedback** (which the paper does not have) the level is chosen from the gradient
     alone, and the units from gradient and residual. alpha's promise is about the gradient. The
@@ -63,8 +63,8 @@ class Cat(Compressor):
 
     Attributes:
         cost: what the link charges. For a `SwitchLink` the overlap of the ranks' choices is
-            measured and put into the model step by step. What the ranks all-reduce in order to
-            agree is left out: it is the same for all levels, and with it in C(T) the levels were
+            measured and put into the model step by step. The all-reduce by which the ranks
+            agree is left out, as it is the same for all levels. With it in C(T) the levels were
             higher and runs up to 1.5 times dearer (docs/experiments.md). When a rank considers
             sending everything, it is spent already.
         scheme: S, S+Q or stochastic.

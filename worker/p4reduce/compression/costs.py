@@ -186,9 +186,10 @@ class Traffic:
 class SwitchLink:
     """A rank's full-duplex link to the switch, priced in seconds by docs/protocol.md.
 
-    A collective's stripes advance side by side, one round trip a round, each direction of the link
-    at its own rate. So it takes what is longest of: the bytes up, the bytes down, the handling of
-    all frames, and the rounds of the longest stripe; before that one round trip opens the stripes.
+    A collective's stripes advance side by side, one round trip per round. Each direction of the
+    link has its own rate. So a collective takes the longest of: the bytes up, the bytes down, the
+    handling of all frames, and the rounds of the longest stripe. One round trip before that opens
+    the stripes.
 
     Attributes:
         workers: world size n.

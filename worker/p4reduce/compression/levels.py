@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much progress a level T promises, and the T with the most progress for its price.
 
-Khirirat, Magnusson, Aytekin and Johansson (arXiv 2003.06377): for an objective whose gradient is
-L-Lipschitz, the step x - gamma Q with gamma = <g, Q> / (L |Q|²) decreases it by at least
-alpha / (2L) |g|², where alpha = <g, Q>² / (|g|² |Q|²). CAT sends the T that maximises
+Khirirat, Magnusson, Aytekin and Johansson (arXiv 2003.06377). Let an objective's gradient be
+L-Lipschitz, and let gamma = <g, Q> / (L |Q|²). Then the step x - gamma Q decreases the objective by
+at least alpha / (2L) |g|², where alpha = <g, Q>² / (|g|² |Q|²). CAT sends the T that maximises
 alpha(T) / C(T).
 
 | scheme, I the T largest | Q_T(g) | alpha(T) | gamma(T) L |
@@ -18,9 +18,9 @@ In all three, gamma L Q is the projection of g on the direction sent (in expecta
 |gamma L Q - g|² = (1 - alpha) |g|². So gamma L Q is what this package sends (see `cat.py`):
 messages of different levels add up, the step is 1/L for all, and error feedback has a contraction.
 
-A unit is an element or a block. Of blocks, S chooses those of most energy, S+Q those of largest
-1-norm; the stochastic scheme keeps a block with a probability in proportion to its 2-norm, which
-minimises Σ |g_b|²/p_b as the paper's rule does for elements.
+A unit is an element or a block. Of blocks, S chooses those of most energy, and S+Q those of largest
+1-norm. The stochastic scheme keeps a block with a probability in proportion to its 2-norm. That
+minimises Σ |g_b|²/p_b, as the paper's rule does for elements.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ def _saturation(weights: FloatArray, levels: IntArray) -> tuple[IntArray, FloatA
 def choose(levels: Levels, cost: CostModel, encoding: Encoding) -> Choice:
     """The T that maximises alpha(T) / C(T), the smallest of equal ones; exact over all T.
 
-    Searching all T costs O(d) after the sort, so that there is no need for the paper's early stop
-    (affine cost) or its restriction to full packets; the tests confirm that the result obeys both.
+    Searching all T costs O(d) after the sort. So the paper's early stop (affine cost) and its
+    restriction to full packets are not needed. The tests confirm that the result obeys both.
     """
     if not len(levels.alpha):
         return Choice(0, 0.0, 0.0)

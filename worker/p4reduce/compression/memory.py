@@ -7,11 +7,11 @@ without feedback, and at the first step. `MemoryCat` minimises instead the price
     (steps that a run at level T takes) * C(T).
 
 **Steps.** With feedback x is the uncompressed iterate less a residual that has yet to be sent (the
-"virtual iterate" of Stich and Karimireddy, arXiv 1909.05350), so that a run is not slower in
-proportion: it lags. If each message takes the share alpha of what waits, and the gradient g stays
-the same, the residual settles at e = (1/alpha - 1) g: the lag is 1/alpha - 1 steps. And what
-arrives late is worth less, as the gradient has changed: of the 1 - alpha that waits, let the share
-q(T) still be of use when it is sent. What uncompressed takes t steps and one more then takes
+"virtual iterate" of Stich and Karimireddy, arXiv 1909.05350). So a run is not slower in proportion:
+it lags. Let each message take the share alpha of what waits, and let the gradient g stay the same.
+Then the residual settles at e = (1/alpha - 1) g, and the lag is 1/alpha - 1 steps. A late part is
+worth less, because the gradient has changed. Of the 1 - alpha that waits, let the share q(T) still
+be of use when it is sent. What uncompressed takes t steps and one more then takes
 
     t / (alpha + q (1 - alpha)) + 1 + k (1/alpha - 1).
 
@@ -22,7 +22,7 @@ Where q is 0 it is the paper's rule again.
 
 **Measured, not assumed,** are k and q, per tensor, by sums over about the last ten steps:
 
-* The age a of what waits. A unit's age is the number of steps since it was sent, and the mean is
+* The age a of what waits. A unit's age is the number of steps since it was sent. The mean is
   weighted with the gradient's energy. k is a, divided by the mean 1/alpha - 1 of the levels used.
   It is above 1 if messages take less than the share alpha of a residual that is flatter than the
   gradient.

@@ -7,10 +7,11 @@ A module registers what it has:
     def _by_name(given: Settings) -> Compressor:
         return Stride(**given.common, every=int(given.number()))
 
-The own ones are the modules of `operators`. Others' are found by the entry points of the group
-"p4reduce.compressors" (https://packaging.python.org/specifications/entry-points/): the name of the
-entry point is that of the compressor, its object the module. It is imported when somebody asks for
-that name, or for a name that nobody has.
+The package's own compressors are the modules of `operators`. Those of other packages are found by
+entry points of the group "p4reduce.compressors"
+(https://packaging.python.org/specifications/entry-points/). The name of the entry point is that of
+the compressor, and its object is the module. It is imported when that name is asked for, or a name
+that is not known.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ class ControlServicer(object):
     def Attend(self, request, context):
         """Stays open as long as the rank's process lives, so that its end shows at once: the kernel
         closes it. An answer comes when it counts. To lose it is to lose nothing: it is opened again.
-        The rank is lost only if this machine's kernel says that its process is gone, or, from
-        another machine, if neither this nor a heartbeat comes for a lease after it was closed.
+        A rank on this machine is lost only if the kernel says that its process is gone. A rank on
+        another machine is lost if neither this nor a heartbeat comes for a lease after it was closed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,8 +156,8 @@ class ControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Reform(self, request, context):
-        """Goes on after a job that failed: returns once every rank of it that is still alive has
-        asked for this, and the switch is there, with a place in a new job of the same name.
+        """Goes on after a job that failed, with a place in a new job of the same name. Returns once
+        every rank of it that is still alive has asked for this, and the switch is there.
         What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
         FAILED_PRECONDITION: the job has not failed. PERMISSION_DENIED: this rank has left, or was
         declared lost while others go on.

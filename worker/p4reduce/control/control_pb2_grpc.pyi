@@ -63,8 +63,8 @@ class ControlStub:
     ]
     """Stays open as long as the rank's process lives, so that its end shows at once: the kernel
     closes it. An answer comes when it counts. To lose it is to lose nothing: it is opened again.
-    The rank is lost only if this machine's kernel says that its process is gone, or, from
-    another machine, if neither this nor a heartbeat comes for a lease after it was closed.
+    A rank on this machine is lost only if the kernel says that its process is gone. A rank on
+    another machine is lost if neither this nor a heartbeat comes for a lease after it was closed.
     """
 
     Leave: grpc.UnaryUnaryMultiCallable[
@@ -77,8 +77,8 @@ class ControlStub:
         p4reduce.control.control_pb2.ReformRequest,
         p4reduce.control.control_pb2.ReformReply,
     ]
-    """Goes on after a job that failed: returns once every rank of it that is still alive has
-    asked for this, and the switch is there, with a place in a new job of the same name.
+    """Goes on after a job that failed, with a place in a new job of the same name. Returns once
+    every rank of it that is still alive has asked for this, and the switch is there.
     What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
     FAILED_PRECONDITION: the job has not failed. PERMISSION_DENIED: this rank has left, or was
     declared lost while others go on.
@@ -195,8 +195,8 @@ class ControlAsyncStub:
     ]
     """Stays open as long as the rank's process lives, so that its end shows at once: the kernel
     closes it. An answer comes when it counts. To lose it is to lose nothing: it is opened again.
-    The rank is lost only if this machine's kernel says that its process is gone, or, from
-    another machine, if neither this nor a heartbeat comes for a lease after it was closed.
+    A rank on this machine is lost only if the kernel says that its process is gone. A rank on
+    another machine is lost if neither this nor a heartbeat comes for a lease after it was closed.
     """
 
     Leave: grpc.aio.UnaryUnaryMultiCallable[
@@ -209,8 +209,8 @@ class ControlAsyncStub:
         p4reduce.control.control_pb2.ReformRequest,
         p4reduce.control.control_pb2.ReformReply,
     ]
-    """Goes on after a job that failed: returns once every rank of it that is still alive has
-    asked for this, and the switch is there, with a place in a new job of the same name.
+    """Goes on after a job that failed, with a place in a new job of the same name. Returns once
+    every rank of it that is still alive has asked for this, and the switch is there.
     What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
     FAILED_PRECONDITION: the job has not failed. PERMISSION_DENIED: this rank has left, or was
     declared lost while others go on.
@@ -335,8 +335,8 @@ class ControlServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[p4reduce.control.control_pb2.Attending], collections.abc.AsyncIterator[p4reduce.control.control_pb2.Attending]]:
         """Stays open as long as the rank's process lives, so that its end shows at once: the kernel
         closes it. An answer comes when it counts. To lose it is to lose nothing: it is opened again.
-        The rank is lost only if this machine's kernel says that its process is gone, or, from
-        another machine, if neither this nor a heartbeat comes for a lease after it was closed.
+        A rank on this machine is lost only if the kernel says that its process is gone. A rank on
+        another machine is lost if neither this nor a heartbeat comes for a lease after it was closed.
         """
 
     @abc.abstractmethod
@@ -353,8 +353,8 @@ class ControlServicer(metaclass=abc.ABCMeta):
         request: p4reduce.control.control_pb2.ReformRequest,
         context: _ServicerContext,
     ) -> typing.Union[p4reduce.control.control_pb2.ReformReply, collections.abc.Awaitable[p4reduce.control.control_pb2.ReformReply]]:
-        """Goes on after a job that failed: returns once every rank of it that is still alive has
-        asked for this, and the switch is there, with a place in a new job of the same name.
+        """Goes on after a job that failed, with a place in a new job of the same name. Returns once
+        every rank of it that is still alive has asked for this, and the switch is there.
         What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
         FAILED_PRECONDITION: the job has not failed. PERMISSION_DENIED: this rank has left, or was
         declared lost while others go on.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS with certificates on both sides, and what is wrong when it does not come about.
 
-gRPC says "Socket closed" for most of what can go wrong, so files are checked before they are used
-and a connection that failed is tried again by hand, to be able to say why.
+gRPC says "Socket closed" for most faults. So files are checked before they are used, and a
+connection that failed is tried again by hand, to find the reason.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ So the switch sees nothing but sums with all ranks. What is lost on the way, a s
 trees, and slots that go on only when all have a result are dealt with as ever. A rank that is late
 finds the sums that it missed in its attendant's queue.
 
-When a rank is lost, the attendants form the job anew without it, agree on which sum the first of
-them lacks, hand it on, and go on with those who are left.
+When a rank is lost, the attendants form the job anew without it. They agree on the first sum that
+one of them lacks, hand it on, and continue with the ranks that are left.
 """
 
 from __future__ import annotations

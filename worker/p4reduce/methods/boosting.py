@@ -2,9 +2,9 @@
 """Gradient boosting by histograms that the switch adds up, as the data-parallel form of LightGBM.
 
 Friedman, "Greedy Function Approximation: A Gradient Boosting Machine", Annals of Statistics 29(5),
-2001, algorithm 1, with the second derivatives of Chen and Guestrin, "XGBoost", KDD 2016, section
-2.2; the histograms are in trees.py. Each rank has its own samples. Per level of a tree the ranks
-exchange histograms, whose size does not depend on the number of samples.
+2001, algorithm 1. The second derivatives are those of Chen and Guestrin, "XGBoost", KDD 2016,
+section 2.2. The histograms are in trees.py. Each rank has its own samples. Per level of a tree the
+ranks exchange histograms, whose size does not depend on the number of samples.
 """
 
 from __future__ import annotations

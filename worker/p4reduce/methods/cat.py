@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradient descent with adaptive compression: blocks of the gradient, as many as pay.
 
-Khirirat, Magnússon, Aytekin and Johansson, arXiv 2003.06377 (CAT, communication-aware adaptive
-tuning): per step the level T of compression that maximises the guaranteed improvement per unit of
-communication, α(T)/C(T), then θ ← θ − γ(T)·Q_T(∇f). Here Q is a choice of blocks, the cost is this
-protocol's on a given link, and what is left out is added to the next gradient (error feedback). The
-choice itself is `p4reduce.compression`'s, where the formulas stand (`levels.py`, `costs.py`).
+CAT, communication-aware adaptive tuning (Khirirat, Magnússon, Aytekin and Johansson, arXiv
+2003.06377). Each step takes the level T of compression that maximises the guaranteed improvement
+per unit of communication, α(T)/C(T). Then θ ← θ − γ(T)·Q_T(∇f). Here Q is a choice of blocks, and
+the cost is this protocol's on a given link. What is left out is added to the next gradient (error
+feedback). The choice itself is `p4reduce.compression`'s, where the formulas stand (`levels.py`,
+`costs.py`).
 
 A block has 256 numbers, so a model of one block leaves nothing to choose: it is gradient descent.
 """

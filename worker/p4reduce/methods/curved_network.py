@@ -14,7 +14,7 @@ class CurvedNetwork(NetworkPart):
     """A `NetworkPart` for methods that need products with the Hessian.
 
     By Pearlmutter's operator R, "Fast Exact Multiplication by the Hessian", Neural Computation 6
-    (1994): R{x} is the derivative of x as the model moves in a direction, and R of each line that
+    (1994). R{x} is the derivative of x as the model moves in a direction. R of each line that
     computes the gradient is a line here. A rectified unit has no second derivative.
     """
 

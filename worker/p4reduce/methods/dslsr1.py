@@ -15,9 +15,9 @@ is summed, in floats:
     f and g: 1 + d;   M = Σ SᵀY_i: m²;   per product B·q: Σ Y_iᵀq, m, then Σ Y_i·(M⁻¹Yᵀq), d
 
 which is 1 + d + m² + n_cg(d + m) per iteration; the naive form sums Y, m·d. M⁻¹ is built up pair by
-pair from Schur complements c_j = s_jᵀ(y_j − B s_j), which are what SR1 divides by, and pairs with a
-small one are skipped. SR1's own rule compares |c_j| with ‖s_j‖·‖y_j − B s_j‖, which takes YᵀY, and
-no sum of the ranks' own products gives that. Here it is compared with the greatest |s_iᵀy_i|.
+pair from Schur complements c_j = s_jᵀ(y_j − B s_j), by which SR1 divides. Pairs with a small one
+are skipped. SR1's own rule compares |c_j| with ‖s_j‖·‖y_j − B s_j‖. That needs YᵀY, which no sum of
+the ranks' own products gives. Here it is compared with the greatest |s_iᵀy_i|.
 
 The paper calls the first form DS-LSR1 and the second naive. The rule for pairs and the trust
 region's constants are this project's.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums that are exact, so that they do not depend on how samples are spread over ranks.
 
-The switch adds integers of 32 bits exactly and reports overflow. Wider integers travel as *limbs*,
+The switch adds integers of 32 bits exactly and reports overflow. Wider integers travel as *limbs*:
 digits in a base so small that the sum of all ranks' digits fits into a lane. The limbs of high
 order are zeros for small numbers, and blocks of zeros are never sent. Floats become integers by a
-power of two that all ranks agree on (the fixed-point form of a reproducible sum: Demmel and Nguyen,
-"Fast reproducible floating-point summation", ARITH 2013, round each addend to a common unit too).
+power of two that all ranks agree on. The reproducible sum of Demmel and Nguyen ("Fast reproducible
+floating-point summation", ARITH 2013) rounds each addend to a common unit, too.
 """
 
 from __future__ import annotations

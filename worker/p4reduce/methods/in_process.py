@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All ranks in one process, without a switch: to try a method, and to check it.
 
-Sums are taken in the order of the ranks, so that a run gives the same bits each time. Ranks are
-threads of which one runs at a time, until it waits for the others: there is nothing to race for,
-and a rank that the others wait for in vain is an error at once.
+Sums are taken in the order of the ranks, so a run gives the same bits each time. Ranks are threads,
+and one runs at a time, until it waits for the others. So there are no races, and a rank that the
+others wait for in vain is an error at once.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Chu et al., "Map-Reduce for Machine Learning on Multicore", NeurIPS 2006, sectio
 new centres are sums over samples. Lloyd, IEEE Transactions on Information Theory 28(2), 1982; the
 first centres as Arthur and Vassilvitskii, "k-means++", SODA 2007, algorithm 1.
 
-Coordinates are rounded to integers of up to 62 bits, so sums are exact: labels, counts and centres
+Coordinates are rounded to integers of up to 62 bits, so sums are exact. Labels, counts and centres
 have the same bits for any number of ranks that hold the same samples in the same order.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear regression by the normal equations, which are sums over samples.
 
-Chu et al., "Map-Reduce for Machine Learning on Multicore", NeurIPS 2006, section 4 (locally
-weighted linear regression, with all weights 1): A = sum of x x^T and b = sum of x y; then A w = b.
+Chu et al., "Map-Reduce for Machine Learning on Multicore", NeurIPS 2006, section 4: locally
+weighted linear regression, with all weights 1. A = sum of x x^T and b = sum of x y; then A w = b.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local SGD and DiLoCo: each rank steps by itself, and models are averaged every H steps.
 
-Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767: K
-ranks step x ← x − η·g on samples of their own, and after H steps each takes the mean
-of all. H = 1 is the ordinary sum of gradients.
+Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767. K ranks step
+x ← x − η·g on samples of their own, and after H steps each takes the mean of all. H = 1 is the
+ordinary sum of gradients.
 
 Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv
 2311.08105: what the ranks have moved by on average, Δ, is a gradient for an outer

@@ -2,8 +2,8 @@
 """Logistic regression by Newton's method, whose gradients and Hessians are sums over samples.
 
 Chu et al., "Map-Reduce for Machine Learning on Multicore", NeurIPS 2006, section 4 (logistic
-regression): each rank adds up the gradient and the Hessian of its own samples, and the step is
-computed from their sums over the ranks, by all ranks alike.
+regression). Each rank adds up the gradient and the Hessian of its own samples. All ranks compute
+the same step from the sums over the ranks.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ class SubspaceDetector(PCA):
     """Tells anomalies by how far they are from the subspace in which normal samples lie.
 
     Lakhina, Crovella and Diot, "Diagnosing Network-Wide Traffic Anomalies", SIGCOMM 2004, section
-    4: the components of normal traffic span the normal subspace, and the squared length of what a
-    sample has outside of it, the squared prediction error, is compared with a threshold. The ranks
+    4. The components of normal traffic span the normal subspace. The squared prediction error is
+    the squared length of a sample's part outside of it, and is compared with a threshold. The ranks
     fit the subspace together; each judges its own samples.
 
     Attributes:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Regression trees grown from integer histograms, which the ranks add up.
 
-Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", NeurIPS 2017, section 2.1
-(histograms; a child's is its parent's minus its sibling's), and its data-parallel form, in which
-the machines add the histograms of their samples. Gradients are integers here, so sums are exact and
-every rank finds the same splits: trees are the same bits for any number of ranks.
+Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", NeurIPS 2017, section
+2.1: histograms, where a child's is its parent's minus its sibling's. In its data-parallel form the
+machines add the histograms of their samples. Gradients are integers here, so sums are exact and
+every rank finds the same splits. Trees have the same bits for any number of ranks.
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ _CAREFULLY = 8  # by an eighth a period
 class Window:
     """A number of slots, between `FLOOR` and all that the job has.
 
-    A period is as many results as the window holds, about a round trip. If there is a standing
-    queue that takes longer than `TARGET`, the window becomes what takes that long (by Little's law,
-    rate times `TARGET`), if frames are lost in one it is halved, and the next period, whose frames
-    were sent before, is passed over. A queue of half that or more is left as it is. Else the window
-    grows: twofold until that has been too much once, then by an eighth.
+    A period is as many results as the window holds, about a round trip. If a standing queue takes
+    longer than `TARGET`, the window becomes what takes that long (by Little's law, rate times
+    `TARGET`). If frames are lost in a queue, the window is halved. The next period is passed over,
+    because its frames were sent before. A queue of half of `TARGET` or more is left as it is.
+    Otherwise the window grows: twofold until that was too much once, then by an eighth.
 
     A queue is taken to be standing if the typical round trip is more than 4 times as long as both
     the shortest one and the longest time for which nothing came. The latter tells it from ranks

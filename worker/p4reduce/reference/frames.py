@@ -82,7 +82,7 @@ def read_answer(
     """Take a frame apart. Returns the `Aggregation` layer of an answer to this rank, or None.
 
     "What is an answer": a frame from the switch's MAC and IP address and port 0xBEE0 to the own IP
-    address and port, with the own job and rank; and as long as its kind and flags say.
+    address and port. It has the own job and rank, and the length that its kind and flags ask for.
     """
     if len(frame) < EMPTY_FRAME_BYTES:
         return None

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A call's numbers as blocks of lanes, and back: docs/protocol.md, "Numbers".
 
-Plain Python, a block at a time, but for two things: where the numbers lie, which is up to the
-caller's arrays, and rounding at random to lanes of 16, 8 and 4 bits, which is
-`tensors.stochastic`'s.
+Plain Python, a block at a time, with two exceptions. The caller's arrays decide where the numbers
+lie, and `tensors.stochastic` rounds at random to lanes of 16, 8 and 4 bits.
 """
 
 from __future__ import annotations

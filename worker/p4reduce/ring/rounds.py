@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all ranks of a ring do together: gather, and reduce in n - 1 steps twice.
 
-The reduction is the usual one: an array is cut into as many parts as there are ranks; each part
-goes once round the ring and is added to, and then the sums go round once more. Each rank sends
-2 (n - 1) / n of the array (Patarasuk and Yuan, JPDC 2009).
+The reduction is the usual one. An array is cut into as many parts as there are ranks. Each part
+goes once round the ring and is added to, and then the sums go round once more. Each rank sends 2 (n
+- 1) / n of the array (Patarasuk and Yuan, JPDC 2009).
 """
 
 from __future__ import annotations

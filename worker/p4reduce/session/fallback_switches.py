@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a session goes whose switch stays away: to another one of the job's switches.
 
-To each switch of a communicator the ranks are a job of its own (`p4reduce.switches`). Where a
-switch is lost for longer than it may take to come back, its ranks make their job anew at a switch
-that is left, beside the one that they have there, and run again there what was not finished. So
-nothing has to be cut anew, and nobody has to know how far the others have come in what goes
-through the other switches.
+At each switch of a communicator the ranks are a job of its own (`p4reduce.switches`). If a switch
+stays away for too long, its ranks form their job anew at a switch that is left, beside the one that
+they have there. They repeat there what was not finished. So nothing is cut anew, and the
+collectives of the other switches are not affected.
 
 **All go, or none.** The new job has a name that says whose it is and where, so ranks that come at
 different times meet in it, and it runs when all of them are there. In its first collective they

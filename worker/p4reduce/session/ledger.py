@@ -2,22 +2,22 @@
 """What may have to be reduced once more: the inputs of collectives that some rank may still need.
 
 A switch that is lost takes the sums in it along. The ranks then repeat, on the switch that comes
-back, every collective of which one of them lacks the result; those that have it take part for the
-others' sake. So each input is copied when its collective starts (the caller may write to the
-array once the call is over, and in place the result overwrites it), and the copy kept until all
-ranks have the result.
+back, every collective whose result one of them lacks. Ranks that have the result take part for the
+others. So each input is copied when its collective starts, because the caller may write to the
+array once the call is over, and in place the result overwrites it. The copy is kept until all ranks
+have the result.
 
-**When all ranks have it.** A stripe of collective C ended in slot s with round r. A rank sends
-for round r+1 in s only when it has the result of r (docs/protocol.md, "Why two versions are
-enough"). So once a later collective, which used s as well, is over on this rank, every rank has
-that stripe of C; and once that is so for all slots of C, every rank has C.
+**When all ranks have it.** A stripe of collective C ended in slot s with round r. A rank sends for
+round r+1 in s only when it has the result of r (docs/protocol.md, "Why two versions are enough").
+So when a later collective that used s as well is over on this rank, every rank has that stripe of
+C. When that holds for all slots of C, every rank has C.
 
-**How much that is.** A collective of as many blocks as there are slots, or more, uses all slots,
-so it releases all before it when it is over: besides those under way at most one of this size is
-kept. Smaller ones take one block a slot, in turn through the slots, so those kept have two blocks
-a slot at most. An urgent collective has slots of its own, which only later urgent ones use again;
-where these do not come, what is kept from it on is let go of when the controller says that all
-ranks have it, with the next heartbeat.
+**How much that is.** A collective of as many blocks as there are slots, or more, uses all slots, so
+it releases all before it when it is over. Besides those in flight, at most one of this size is
+kept. Smaller ones take one block per slot, in turn through the slots, so those kept have at most
+two blocks per slot. An urgent collective has slots of its own, which only later urgent ones use
+again. If these do not come, its inputs are released with the next heartbeat, when the controller
+says that all ranks have the result.
 """
 
 from __future__ import annotations

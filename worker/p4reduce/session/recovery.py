@@ -401,9 +401,9 @@ class Recovery:
     def _must_agree(self, seeker: Seeker) -> bool:
         """Whether it is time to form the ring.
 
-        Either to reduce by it, or only to agree from where on the switch is used again: with a
-        ring to fall back to, a rank does not know whether another one is in it already. A rank
-        that alone lost its way to the switch does neither, as the others know of nothing.
+        Either to reduce by it, or only to agree from where on the switch is used again. With a ring
+        to fall back to, a rank does not know whether another one is in it already. A rank that
+        alone lost its way to the switch does neither, as the others know of nothing.
         """
         if self._host.fallback is None or not (seeker.all_lost or seeker.unheard):
             return False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ranks of a communicator tell each other to split, and the groups that come of it.
 
-As MPI's `MPI_Comm_split` (MPI 4.1, section 7.4.2): the ranks of one colour make a group, in which
-they are numbered by their keys, and those of equal keys by their old numbers.
+As MPI's `MPI_Comm_split` (MPI 4.1, section 7.4.2). The ranks of one colour make a group. They are
+numbered by their keys, and those of equal keys by their old numbers.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ Each array begins with a block of its own. Without gaps, a block would have the 
 largest number in any of its arrays. A bias's gradient of 1e-6 next to weights' of 1 would be exact
 to 1% only, where the bound for a block of its own is 2^-27 of *its* largest number. So fusion
 changes no bit of any result, except of those rounded at random. The cost is at most one block per
-array: 19 kB of ResNet-50's 102 MB (161 arrays, of which 32 are not a multiple of 256), and nothing
-for BERT, whose sizes are multiples of 256.
+array. That is 19 kB of ResNet-50's 102 MB (161 arrays, of which 32 are not a multiple of 256), and
+nothing for BERT.
 """
 
 from __future__ import annotations

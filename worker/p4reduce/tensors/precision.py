@@ -121,9 +121,9 @@ def error_bound(
     and 1/n of that for the mean. The result's own rounding to its dtype is not in it.
 
     Args:
-        largest: the largest magnitude, on any rank, in the block that the element is in: 256,
-            512, 1,024 or 2,048 elements in a row (int32, int16, int8, int4), the first block
-            beginning at the first element. A number or an array of them; the largest of a whole
+        largest: the largest magnitude, on any rank, in the block that the element is in. A block
+            is 256, 512, 1,024 or 2,048 elements in a row (int32, int16, int8, int4). The first one
+            begins at the first element. A number or an array of them; the largest of a whole
             tensor gives a bound for all of it.
         world_size: number of ranks.
         precision: as given to `allreduce`.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks of arrays that are never built: sources and targets of the size of what is not zero.
 
-An array is given as *runs*: stretches of equally many elements, disjoint and in order, between
-which all is zero. A row of an embedding's gradient is a run, and so is each number of a sparse
-matrix. Besides the runs, only the arrays of one entry a block are as long as the dense array
-would be: 1 byte for a flag, 1 for an exponent and 8 for the next block, against 1,024.
+An array is given as *runs*: stretches of equally many elements, disjoint and in order, with zeros
+between them. A row of an embedding's gradient is a run, and so is each number of a sparse matrix.
+Besides the runs, only the arrays of one entry per block are as long as the dense array would be.
+They have 1 byte for a flag, 1 for an exponent and 8 for the next block, against 1,024.
 """
 
 from __future__ import annotations

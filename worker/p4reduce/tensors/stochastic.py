@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floats to lanes of 16, 8 or 4 bits and back, rounded at random so that errors average out.
 
-Exponents are agreed as in `tensors.quantise`. With world size n, lane maximum L and an agreed
-exponent e, |x| < 2^e on all ranks, the limit is M = L // n and a lane's unit is u = 2^e / M. A
-number x / u is rounded up with a probability equal to its fraction, else down, so that the expected
-lane is x / u itself, as in QSGD (Alistarh et al., NIPS 2017).
+Exponents are agreed as in `tensors.quantise`, so |x| < 2^e on all ranks. With world size n and lane
+maximum L, the limit is M = L // n and a lane's unit is u = 2^e / M. A number x / u is rounded up
+with a probability equal to its fraction, else down. So the expected lane is x / u itself, as in
+QSGD (Alistarh et al., NIPS 2017).
 
-**No overflow.** x / u lies strictly between -M and M. It is turned into a number of fixed point
-with 16 bits after the point: rounded to float32 first, which cannot lead beyond +-M as M has at
-most 15 bits, then to a multiple of 2^-16, nor can that. Noise of less than 1 is added and the
-fraction cut off, so that the lane is at least -M, and at most M, as M + noise < M + 1. Nothing has
-to be held back, which would spoil the expectation; and n lanes add up to no more than L.
+**No overflow.** x / u lies strictly between -M and M. It becomes a fixed-point number with 16 bits
+after the point. First it is rounded to float32, which cannot lead beyond +-M, as M has at most 15
+bits. Then it is rounded to a multiple of 2^-16, which cannot either. Noise of less than 1 is added
+and the fraction cut off. So the lane is at least -M, and at most M, as M + noise < M + 1. Nothing
+has to be held back, which would spoil the expectation; and n lanes add up to no more than L.
 
 **Error bound.** A lane is off by less than 1 after rounding and by M * 2^-24 at most before, so
 

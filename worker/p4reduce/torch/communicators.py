@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a group's communicator comes from.
 
-Each group is a job of its own on the switch, with a name that its first rank draws: so no group
-ever meets ranks of an earlier one, be it of the run before an elastic restart.
+Each group is a job of its own on the switch, with a name that its first rank draws. So no group
+ever meets ranks of an earlier one, such as those of the run before an elastic restart.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process group that torch sees: each collective goes to the switch, or by name to Gloo.
 
-It is a `ProcessGroup` of Python, the one kind of backend that torch 2.10 to 2.13 let Python write
-(there a subclass of `Backend` is not called); where torch has `dist.BackendBase`, python_backend.py
-makes one of these methods. All methods are here, since what is not would be run by C++ on the inner
-group with Python's lock held.
+It is a `ProcessGroup` of Python, the only kind of backend that torch 2.10 to 2.13 accept from
+Python: they do not call a subclass of `Backend`. Where torch has `dist.BackendBase`,
+python_backend.py makes one of these methods. All methods are here. C++ would run a missing one on
+the inner group with Python's lock held.
 """
 
 from __future__ import annotations

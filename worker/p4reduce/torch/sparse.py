@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sparse tensors through the switch, such as an embedding's gradients: never made dense.
 
-A frame holds 256 numbers, so of an embedding of 64 columns it has four rows, of which mostly one
-is not all zeros. So the ranks first sum marks, a few bits for each row of the whole tensor, that
-say which rows any of them has; then they sum those rows alone, close together, as a dense array.
-In a step of the model in `bench/pytorch/accuracy_rank.py` with 8 ranks, one then receives 138 KB
-instead of the 359 KB of whole blocks.
+A frame holds 256 numbers: four rows of an embedding of 64 columns, of which mostly one is not all
+zeros. So the ranks first sum marks, a few bits for each row of the whole tensor, that say which
+rows any of them has. Then they sum those rows alone, close together, as a dense array. In a step of
+the model in `bench/pytorch/accuracy_rank.py` with 8 ranks, a rank then receives 138 KB instead of
+the 359 KB of whole blocks.
 """
 
 from __future__ import annotations

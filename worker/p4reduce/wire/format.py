@@ -2,8 +2,8 @@
 """Frames of the aggregation protocol: docs/protocol.md, "Header".
 
 The header itself is the table of `wire/header.py`. `header_bytes` and `template` build a frame of
-it that the fast path then only patches; `wire/frames.py` makes a numpy dtype of the fields, so that
-a batch of frames can be read and written as columns.
+it that the fast path then only patches. `wire/frames.py` makes a numpy dtype of the fields, to read
+and write a batch of frames as columns.
 
 Neither numpy nor scapy is imported here: the controller needs neither, and scapy, which reads the
 names of all makers of network cards first, takes a fifth of a second. A rank that joins a job has

@@ -74,7 +74,7 @@ class Perceptron:
         """Writes this shard's part of the gradient into ``gradient``, layer by layer.
 
         The part is the gradient of Σ loss / ``batch`` over the shard, with ``batch`` the size of
-        the *global* batch: the sum over all ranks' parts is the gradient of the mean loss, for
+        the *global* batch. So the sum over all ranks' parts is the gradient of the mean loss, for
         any number of ranks.
 
         Yields:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clone sessions by P4Runtime ("CloneSessionEntry" of the packet replication engine).
 
-Where BMv2's server refuses a class of service and a length, both are taken here: copies are cut to
-the length, and the class is kept and given back, as there are no priority queues.
+BMv2's server refuses a class of service and a length; here both are accepted. Copies are cut to the
+length. The class is kept and given back, as there are no priority queues.
 """
 
 from __future__ import annotations

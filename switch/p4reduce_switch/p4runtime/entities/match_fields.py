@@ -32,7 +32,7 @@ def decode(
     """A match, in the order of `fields`; `owner` is what has these, for messages.
 
     Omitted fields are "don't care": range the full range, all other kinds (0, 0). p4c makes an
-    optional field a ternary one whose mask is all or nothing, so that is what it becomes here.
+    optional field a ternary one whose mask is all or nothing, and so does this.
     """
     given: dict[int, Any] = {}
     known = {field.id: field for field in fields}

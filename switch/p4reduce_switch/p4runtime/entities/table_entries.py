@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Table entries between P4Runtime messages and the pipeline's own form.
 
-Decoding checks everything P4Runtime 1.4.1 asks of a well-formed entry ("Action Specification";
-keys are in `match_fields.py`); encoding gives the canonical form, so that an entry is read back as
-it was written.
+Decoding checks everything P4Runtime 1.4.1 asks of a well-formed entry ("Action Specification"; keys
+are in `match_fields.py`). Encoding gives the canonical form, so an entry is read back as it was
+written.
 """
 
 from __future__ import annotations

@@ -44,9 +44,10 @@ def approximate_top_k(
 ) -> IntArray:
     """Indices of `count` values that are the largest but for a narrow band of thresholds.
 
-    MSTopK (Shi et al., MLSys 2021, algorithm 1): halve the interval from mean to maximum `passes`
-    times, counting what is above; take all above the upper end, and fill up with a random run of
-    what lies between the two ends. No sort, only passes over memory.
+    MSTopK (Shi et al., MLSys 2021, algorithm 1). It halves the interval from mean to maximum
+    `passes` times, and counts the numbers above. It takes all numbers above the upper end, and
+    fills up with a random run of those between the two ends. It needs no sort, only passes over
+    memory.
 
     Raises:
         ValueError: count is not within 1 to the number of magnitudes.
