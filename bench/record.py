@@ -119,7 +119,8 @@ def site_page(records: Iterable[Record]) -> str:
     for record in records:
         shown = [section for section in record.sections if section.page == SITE]
         if shown:
-            lines += [f"## {record.command}", "", described(record.begun), ""]
+            begun = described(record.begun) if "machine" in record.begun else record.begun["time"]
+            lines += [f"## {record.command}", "", begun, ""]
         for section in shown:
             lines += [f"### {section.name}", "", section.markdown()]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what build/methods/scorecard.json says into docs/methods.md, between its markers.
+"""Keep what build/methods/scorecard.json says as a record, and show it in docs/methods.md.
 
-- `scorecard`: steps and uploads of each method on each task; `scorecard-bytes`: bytes up and down;
+- `scorecard`: steps and uploads of each method on each task; the record has all columns;
 - `choice`: for each task and each thing that can be scarce, the methods that need the least of it.
 
     python -m bench.methods.page [--scorecard build/methods/scorecard.json]
@@ -15,18 +15,19 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from p4reduce_lab.measured.machine import provenance
 from p4reduce_lab.measured.pages import pivot
 
-from bench.in_docs import DOCS, IMAGES, put_table
+from bench.in_docs import DOCS, IMAGES
 from bench.methods.row import HEAD, Row
 from bench.methods.scorecard import OUTPUT
+from bench.record import ROOT, SITE, Record, Section
 
 PAGE = DOCS / "methods.md"
 PICTURE = IMAGES / "methods-scorecard.png"
 BASE = "gd"
 BEST = 3  # methods in a cell
 STEPS = {", steps": "steps", ", uploads": "uploads"}
-BYTES = {", MB up": "MB up", ", MB down": "MB down"}
 """Columns of a task, as `pivot` takes them."""
 
 SCARCE: tuple[tuple[str, Callable[[Row], float]], ...] = (
@@ -89,9 +90,16 @@ def main() -> None:
     parser.add_argument("--scorecard", type=Path, default=OUTPUT / "scorecard.json")
     options = parser.parse_args()
     rows = rows_of(options.scorecard)
-    for name, columns in (("scorecard", STEPS), ("scorecard-bytes", BYTES)):
-        put_table(name, *by_task([row.cells() for row in rows], columns), PAGE)
-    put_table("choice", *choice(rows), PAGE)
+    cells = [row.cells() for row in rows]
+    page = str(PAGE.relative_to(ROOT))
+    sections = (
+        Section(page, "scorecard", "", *by_task(cells, STEPS)),
+        Section(page, "choice", "", *choice(rows)),
+        Section(SITE, "All rows", "", HEAD, cells),
+    )
+    record = Record("methods", "make methods", provenance(), sections)
+    record.save()
+    record.show()
     picture = options.scorecard.with_suffix(".png")
     if picture.exists():
         shutil.copyfile(picture, PICTURE)

@@ -213,6 +213,34 @@ def test_bad_lengths_are_told_slowly(tmp_path: Path, caplog: pytest.LogCaptureFi
         port.close()
 
 
+def test_missing_peers_are_told_slowly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Counted(UnixPort):
+        stats = PortStats()
+
+    ports = [Counted(PortSpec(n, UnixPlace(tmp_path / f"p{n}"))) for n in range(1, 7)]
+    for port in ports:
+        port.stats = PortStats()
+    warnings = PortWarnings(ports)
+
+    def told(now: float) -> str:
+        caplog.clear()
+        warnings.look(now)
+        return caplog.text
+
+    assert told(100.0) == ""
+    ports[1].stats.tx_down += 5
+    assert f"port 2=unix:{tmp_path / 'p2'} (5)" in told(101.0)
+    for port in ports:
+        port.stats.tx_down += 1
+    assert told(110.9) == ""  # one line per ten seconds for all ports
+    text = told(111.0)
+    assert text.count("are dropped; so far: port 1=") == 1
+    assert text.rstrip().endswith("(1), and 2 more ports")
+    assert told(500.0) == ""  # nothing new
+    for port in ports:
+        port.close()
+
+
 def test_random_garbage_does_no_harm(make_switch: Callable[..., Switch]) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -233,11 +261,14 @@ def test_random_garbage_does_no_harm(make_switch: Callable[..., Switch]) -> None
     right.expect_nothing()
 
 
-def test_peers_come_and_go(make_switch: Callable[..., Switch]) -> None:
+def test_peers_come_and_go(
+    make_switch: Callable[..., Switch], caplog: pytest.LogCaptureFixture
+) -> None:
     switch = make_switch()
     left = switch.plug(1)
     left.send(ethernet(b"nobody there"))
     eventually(lambda: switch.counts("port 2")["tx_down"] == 1, "drop for want of a peer")
+    eventually(lambda: "to ports without a peer" in caplog.text, "a warning")
 
     for turn in range(3):
         right = switch.plug(2)
