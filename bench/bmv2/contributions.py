@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from p4reduce.transport.batch import ReceiveBatch, SendBatch
+from p4reduce.transport.link import FramesOverLink
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.lanes import lane_type, pack
@@ -37,6 +37,7 @@ from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.launch import DEVICE_ID, SwitchLauncher
+from p4reduce_native.link import Link
 
 from bench.machine import describe, machine
 
@@ -44,7 +45,6 @@ CANNOT_RUN = 77
 DEADLINE = 5.0  # seconds
 WARM_UP = 0.5  # seconds
 PAUSE = 0.0003  # seconds
-RECEIVE = 128  # frames a call
 SOCKET_BYTES = 8 << 20
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 JOB, GROUP_WHOLE, GROUP_HALVES = 1, 2, 3
@@ -84,11 +84,10 @@ class Rank:
         lane_format: wire.Format = wire.Format.INT32,
     ) -> None:
         self.at = _endpoint(number)
-        self._socket = _open(where)
+        with _open(where) as opened:
+            self._transport = FramesOverLink(where, Link.over_packets(opened))
         self._out = FrameBuffer(slots)
-        self._received = FrameBuffer(RECEIVE)
-        self._incoming = ReceiveBatch(self._received)
-        self._outgoing = SendBatch(RECEIVE)
+        self._received = self._transport.received
         for slot in range(slots):
             header = wire.header_bytes(
                 flags=int(wire.Flag.PAYLOAD) if lanes else 0,
@@ -104,22 +103,20 @@ class Rank:
             self._out.put(slot, wire.template(self.at, SWITCH, header, lanes))
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        return self._transport.link.fileno()
 
     def close(self) -> None:
-        self._socket.close()
+        self._transport.close()
 
     def send(self, slots: np.ndarray[Any, np.dtype[np.int64]]) -> None:
         """Contribute to these slots."""
-        for start in range(0, len(slots), RECEIVE):
-            part = slots[start : start + RECEIVE]
-            sent, error = self._outgoing.send(self.fileno(), self._out, part)
-            if sent != len(part):
-                raise OSError(error, f"only {sent} of {len(part)} frames were sent")
+        sent = self._transport.send(self._out, slots)
+        if sent != len(slots):
+            raise OSError(f"only {sent} of {len(slots)} frames were sent")
 
     def turn(self, expected: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
         """Take the results that are there, check them, and contribute to the next rounds."""
-        count, _ = self._incoming.receive(self.fileno())
+        count = self._transport.receive()
         if not count:
             return 0
         results = self._received.records[:count]

@@ -3,8 +3,7 @@
 
 A process of its own stands for switch and other ranks: it answers each contribution over a Unix
 socket, in batches, and adds nothing up. The worker is the real one: engine, slots, quantiser,
-transport; once with a frame per message and the loop in Python, once with frames through shared
-memory and the loop in C. Two loads:
+transport; once with a frame per message, once with frames through shared memory. Two loads:
 
 - exchange: each block is quantised and sent, its sum received and written to the output;
 - receive: this rank has nothing but zeros and answers each round without payload, so that only
@@ -33,9 +32,9 @@ import numpy.typing as npt
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.engine import Engine
+from p4reduce.session.port import Port
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
-from p4reduce.transport import UnixTransport
 from p4reduce.transport.link import FramesOverLink
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
@@ -48,6 +47,7 @@ JOB, RANK, WORLD = 1, 0, 4
 HERE = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 SEED = 1
+LINKS = {Kind.SINGLE: "messages", Kind.SHARED: "shared memory"}
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,7 @@ class Result:
     goodput_megabytes_per_second: float
 
 
-class SharedMemory(FramesOverLink):
-    """One end of a pair."""
-
-    endpoint = None
-    dropped = 0
-
-
-def answer_all(transport: UnixTransport | SharedMemory, slots: int, blocks: int) -> None:
+def answer_all(transport: FramesOverLink, slots: int, blocks: int) -> None:
     """Be the switch, until the other side hangs up.
 
     A rank that announces no block is told that another one has them all.
@@ -120,14 +113,14 @@ def answer_all(transport: UnixTransport | SharedMemory, slots: int, blocks: int)
         transport.close()
 
 
-def run(array: npt.NDArray[Any], slots: int, native: bool) -> tuple[float, float, float]:
+def run(array: npt.NDArray[Any], slots: int, kind: Kind) -> tuple[float, float, float]:
     """One collective; CPU seconds of the thread, of preparing, and seconds."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (near, far):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
     blocks = -(-len(array) // wire.Format.INT32.lanes)
     context = multiprocessing.get_context("fork")
-    peer = context.Process(target=_peer, args=(near, far, slots, blocks, native), daemon=True)
+    peer = context.Process(target=_peer, args=(near, far, slots, blocks, kind), daemon=True)
     peer.start()
     far.close()
     machine_ = SlotMachine(
@@ -138,12 +131,8 @@ def run(array: npt.NDArray[Any], slots: int, native: bool) -> tuple[float, float
         here=HERE,
         switch=SWITCH,
     )
-    transport: UnixTransport | SharedMemory
-    if native:
-        transport = SharedMemory("bench", Link.connect(near, offers(Kind.SHARED), 10.0))
-    else:
-        transport = UnixTransport.of_socket(near)
-    engine = Engine(machine_, transport, "bench")
+    transport = FramesOverLink("bench", Link.connect(near, offers(kind), 10.0))
+    engine = Engine(machine_, Port.alone(transport, RANK))
     try:
         out = np.empty_like(array)
         plan = plans.allreduce(array, Operation.SUM, None, out, world_size=WORLD)
@@ -163,15 +152,12 @@ def run(array: npt.NDArray[Any], slots: int, native: bool) -> tuple[float, float
         peer.join(10.0)
 
 
-def _peer(near: socket.socket, far: socket.socket, slots: int, blocks: int, native: bool) -> None:
+def _peer(near: socket.socket, far: socket.socket, slots: int, blocks: int, kind: Kind) -> None:
     near.close()
-    if native:
-        answer_all(SharedMemory("peer", Link.accept(far, offers(Kind.SHARED))), slots, blocks)
-    else:
-        answer_all(UnixTransport.of_socket(far), slots, blocks)
+    answer_all(FramesOverLink("peer", Link.accept(far, offers(kind))), slots, blocks)
 
 
-def measure(dtype: type, slots: int, megabytes: float, repeat: int, native: bool) -> Result:
+def measure(dtype: type, slots: int, megabytes: float, repeat: int, kind: Kind) -> Result:
     """Take the best of `repeat` runs: the machine may have other things to do."""
     count = int(megabytes * 1e6) // np.dtype(dtype).itemsize
     rng = np.random.default_rng(SEED)
@@ -180,13 +166,13 @@ def measure(dtype: type, slots: int, megabytes: float, repeat: int, native: bool
     else:
         data = rng.standard_normal(count).astype(dtype)
     blocks = -(-count // wire.Format.INT32.lanes)
-    exchanges = [run(data, slots, native) for _ in range(repeat)]
-    receipts = [run(np.zeros_like(data), slots, native) for _ in range(repeat)]
+    exchanges = [run(data, slots, kind) for _ in range(repeat)]
+    receipts = [run(np.zeros_like(data), slots, kind) for _ in range(repeat)]
     exchange, prepare, _ = min(exchanges)
     receive = min(receipts)[0]
     seconds = min(one[2] for one in exchanges)
     return Result(
-        name=f"{np.dtype(dtype).name}, {slots} slots, {'shared memory' if native else 'messages'}",
+        name=f"{np.dtype(dtype).name}, {slots} slots, {LINKS[kind]}",
         exchange_us=exchange / blocks * 1e6,
         receive_us=receive / blocks * 1e6,
         send_us=(exchange - receive) / blocks * 1e6,
@@ -213,8 +199,8 @@ def main() -> None:
         (np.float16, 32),
         (np.int32, 32),
     ):
-        for native in (False, True):
-            result = measure(dtype, slots, options.megabytes, options.repeat, native)
+        for kind in LINKS:
+            result = measure(dtype, slots, options.megabytes, options.repeat, kind)
             results.append(result)
             print(
                 f"{result.name:28}{result.exchange_us:8.2f}us{result.receive_us:8.2f}us"

@@ -14,7 +14,6 @@ from p4reduce_native.errors import NativeUnavailableError
 __all__ = ["CSRC", "engine", "engine_sources", "load", "runtime", "runtime_sources"]
 
 CSRC = Path(__file__).parent / "csrc"
-_OF_LINKS = frozenset({"turn.c", "link_lock.c"})  # of the worker's: who has a link, and its loop
 _PROGRAM_PARTS = "p4"  # belongs to compiled programs, which are libraries of their own
 
 
@@ -28,8 +27,8 @@ def runtime_sources() -> list[Path]:
 
 
 def engine_sources(csrc: Path = CSRC) -> list[Path]:
-    """The files of the worker's engine that need no link, and so no Linux."""
-    return [path for path in sorted((csrc / "worker").glob("*.c")) if path.name not in _OF_LINKS]
+    """The files of the worker's engine, which needs no Linux."""
+    return sorted((csrc / "worker").glob("*.c"))
 
 
 @functools.cache

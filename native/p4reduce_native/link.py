@@ -14,12 +14,12 @@ import functools
 import math
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-from p4reduce_native.compile import check_enabled
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import runtime
+from p4reduce_native.library import engine
 from p4reduce_native.udp_handshake import HandshakeResult
 
 __all__ = [
@@ -49,7 +49,7 @@ class Kind(enum.IntEnum):
     """How frames cross a link, from slow to fast."""
 
     SINGLE = 0
-    """One frame per message, as peers without machine code do."""
+    """One frame per message, as of peers that know no other."""
     BATCH = 1
     """Many frames per message."""
     SHARED = 2
@@ -106,7 +106,7 @@ class _Functions:
     """The library's functions with their types. `connect` and `wait` release the lock."""
 
     def __init__(self) -> None:
-        waiting = runtime()
+        waiting = engine()
         quick = ctypes.PyDLL(waiting._name)
         self.connect = waiting.p4r_link_connect
         self.connect.argtypes = (_INT, _UINT, _INT, ctypes.POINTER(_INT))
@@ -163,8 +163,9 @@ def _functions() -> _Functions:
 
 def why_not() -> str | None:
     """Say why there are no links here; None: there are. The first call may have to compile."""
+    if sys.platform != "linux":
+        return f"links are for Linux, and this is {sys.platform}"
     try:
-        check_enabled()
         _functions()
     except NativeUnavailableError as error:
         return str(error)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import array
 import errno
 import fcntl
-import logging
 import os
 import select
 import socket
@@ -21,7 +20,7 @@ import pytest
 from link_ends import ALL, DEADLINE_S, HELLO, NO_LINKS, answering
 from link_ends import link as both_ends
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
-from p4reduce.transport import LinkTransport, Transport, UnixTransport, open_port
+from p4reduce.transport import LinkTransport, Transport, open_port
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
 from p4reduce_switch.dataplane import DataPlane, open_data_plane
@@ -174,7 +173,7 @@ def test_the_best_that_both_can(
 
 
 def test_old_and_new_workers_at_a_new_switch(switch: DataPlane, tmp_path: Path) -> None:
-    old, new = UnixTransport(tmp_path / "p1"), LinkTransport(tmp_path / "p2")
+    old, new = LinkTransport(tmp_path / "p1", Kind.SINGLE), LinkTransport(tmp_path / "p2")
     assert new.kind == Kind.SHARED
     until_up(switch)
     exchange(old, new)
@@ -378,9 +377,7 @@ def test_the_switch_stops(kind: Kind, tmp_path: Path, switch: DataPlane) -> None
 
 @pytest.mark.usefixtures("switch")
 def test_which_kind_the_environment_asks_for(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"unix:{tmp_path}/p1"
     for asked, kind in ((None, 2), ("shared", 2), ("batch", 1), ("single", 0)):
@@ -395,13 +392,6 @@ def test_which_kind_the_environment_asks_for(
     monkeypatch.setenv("P4REDUCE_LINK", "fast")
     with pytest.raises(ConfigurationError, match=r"P4REDUCE_LINK=fast.*single, batch, shared"):
         open_port(name, 0)
-    monkeypatch.delenv("P4REDUCE_LINK")
-    monkeypatch.setenv("P4REDUCE_NATIVE", "0")
-    with caplog.at_level(logging.DEBUG):
-        transport = open_port(name, 0)
-    assert isinstance(transport, UnixTransport)
-    assert "P4REDUCE_NATIVE=0" in caplog.text
-    transport.close()
 
 
 def test_wake_ends_a_wait() -> None:

@@ -12,12 +12,13 @@ import socket
 import threading
 from typing import Any, cast
 
+from connected import Connected, pair_of_ends
 from one_process import CONFIG, FULL_GROUP, HALVES_GROUP, SWITCH, _number, endpoint
 from p4reduce.communicator import Communicator
 from p4reduce.control import control_pb2 as pb
 from p4reduce.session.membership import Attached, Membership, Seat
+from p4reduce.session.port import Port, PortShare
 from p4reduce.session.session import Session, Settings
-from p4reduce.transport.unix import UnixTransport
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry
@@ -60,10 +61,10 @@ class Switch:
     def _insert(self, table: str, key: Any, action: str, params: Any) -> None:
         self._pipeline.tables[table].insert(Entry(key, 0, action, params))
 
-    def connect(self, job: int) -> list[UnixTransport]:
-        """Take off the job before, if any; return the transports of the ranks of this one."""
+    def connect(self, job: int) -> list[PortShare]:
+        """Take off the job before, if any; return the ports of the ranks of this one."""
         world = self.world_size
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(world)]
+        pairs = [pair_of_ends() for _ in range(world)]
         for _, mine in pairs:
             mine.setblocking(False)
         with self._lock:
@@ -75,7 +76,8 @@ class Switch:
                 grant = (1 << rank, (1 << world) - 1, 0, SLOTS, FULL_GROUP, HALVES_GROUP)
                 self._insert("admission", key, "grant", grant)
         self._wake.send(b"x")
-        return [UnixTransport.of_socket(theirs) for theirs, _ in pairs]
+        ends = enumerate(theirs for theirs, _ in pairs)
+        return [Port.alone(Connected(end), rank) for rank, end in ends]
 
     def close(self) -> None:
         self._closed = True

@@ -174,7 +174,8 @@ def init(
     urgent, agreed = kept_for_urgent(urgent_slots), shapes_agreed(check_shapes)
     options = Options(timeout, slots or 0, ring, urgent, agreed, spans)
     elsewhere_after = fallback_after if recover and ring is None else None
-    settings = Settings(there[0].connect(place.rank), timeout, recover, elsewhere_after, engine)
+    connect = there[0].connect(place.rank, engine)
+    settings = Settings(connect, timeout, recover, elsewhere_after, engine)
     cancelled = Latch()
 
     def make() -> Communicator:

@@ -11,7 +11,17 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Mapping
-from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import engine
@@ -192,14 +202,41 @@ class NapStructure(ctypes.Structure):
     )
 
 
+LINK_READY, LINK_WOKEN = 1, 2
+"""P4R_LINK_READY, P4R_LINK_WOKEN"""
+
+TURN_WOKEN, TURN_NEWS, TURN_OVERSLEPT, TURN_BROKEN = 1, 2, 8, 16
+TURN_PAUSED, TURN_DONE, TURN_REFUSED = 32, 64, 128
+"""P4R_TURN_…, as bits. Plain numbers: flags of an enumeration cost microseconds before Python
+3.12."""
+
+WAY_SEND = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_int)
+WAY_LOOK = ctypes.CFUNCTYPE(
+    c_int, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, c_void_p, c_void_p, c_int
+)
+WAY_DROP = ctypes.CFUNCTYPE(None, c_void_p, c_int)
+WAY_WAIT = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int)
+
+
+class WayStructure(ctypes.Structure):
+    """`struct p4r_way`."""
+
+    _fields_ = (
+        ("link", c_void_p),
+        ("send_rows", WAY_SEND),
+        ("look", WAY_LOOK),
+        ("drop", WAY_DROP),
+        ("wait", WAY_WAIT),
+    )
+
+
 class TurnStructure(ctypes.Structure):
     """`struct p4r_turn`."""
 
     _fields_ = (
-        *(
-            (name, c_void_p)
-            for name in (*("slots", "link", "received", "received_lengths", "backlog"),)
-        ),
+        ("slots", c_void_p),
+        ("way", WayStructure),
+        *((name, c_void_p) for name in ("received", "received_lengths", "backlog")),
         ("asked_at", c_double),
         ("left_at", c_double),
         ("asked", c_int64),
@@ -218,7 +255,8 @@ class LinkLockStructure(ctypes.Structure):
     """`struct p4r_link_lock`."""
 
     _fields_ = (
-        *((name, c_uint32) for name in ("state", "turns", "calls", "unused")),
+        *((name, c_uint32) for name in ("state", "turns", "calls")),
+        ("fd", c_int32),
         ("unfinished", c_void_p),
     )
 
@@ -272,18 +310,24 @@ class Library:
         for measure in (self.measure, self.measure_freely):
             measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, array, array, array)
             measure.restype = c_int64
-        self.has_links = hasattr(library, "p4r_turn_run")
-        if self.has_links:
-            self._add_links(library)
-
-    def _add_links(self, library: ctypes.CDLL) -> None:
-        array = c_void_p
         self.run = library.p4r_turn_run
         self.run.argtypes = (array, c_uint32, c_int32)
         self.run.restype = c_uint32
         self.call = library.p4r_turn_call
         self.call.argtypes = (array, array, c_uint32, c_uint32)
         self.call.restype = c_uint32
+        self._library = library
+
+    def way_of_link(self, link: int) -> WayStructure:
+        """Return the functions of a `struct p4r_link`, which only Linux has."""
+        library = self._library
+        return WayStructure(
+            link,
+            ctypes.cast(library.p4r_link_send_rows, WAY_SEND),
+            ctypes.cast(library.p4r_link_look, WAY_LOOK),
+            ctypes.cast(library.p4r_link_drop, WAY_DROP),
+            ctypes.cast(library.p4r_link_wait, WAY_WAIT),
+        )
 
 
 SHARED: Mapping[str, type[ctypes.Structure]] = {
@@ -298,6 +342,7 @@ SHARED: Mapping[str, type[ctypes.Structure]] = {
     "p4r_counts": CountsStructure,
     "p4r_slots": SlotsStructure,
     "p4r_nap": NapStructure,
+    "p4r_way": WayStructure,
     "p4r_turn": TurnStructure,
     "p4r_link_lock": LinkLockStructure,
 }

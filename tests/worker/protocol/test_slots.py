@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import math
-import socket
 import time
 import weakref
 from typing import Any
@@ -13,9 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from connected import Connected, pair_of_ends
 from p4reduce.errors import (
     ClosedError,
     MismatchError,
+    P4ReduceError,
     P4ReduceTimeoutError,
     SwitchUnreachableError,
     WorkerLostError,
@@ -23,9 +24,9 @@ from p4reduce.errors import (
 from p4reduce.handle import Handle
 from p4reduce.protocol.slots import FEW, SlotMachine
 from p4reduce.session.engine import Engine
+from p4reduce.session.port import Port
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
-from p4reduce.transport import UnixTransport
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.dissect import Aggregation
@@ -911,9 +912,9 @@ def test_a_rank_that_left_after_taking_part_is_not_missed() -> None:
 
 
 def test_engine_runs_the_machine_over_a_socket() -> None:
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ends = pair_of_ends()
     script = Script()
-    engine = Engine(script.machine, UnixTransport.of_socket(ends[0]), "test")
+    engine = Engine(script.machine, Port.alone(Connected(ends[0]), RANK))
     far = ends[1]
     far.settimeout(120.0)
     array = np.full(10, 1.0, np.float32)
@@ -937,9 +938,9 @@ def test_engine_runs_the_machine_over_a_socket() -> None:
 
 
 def test_engine_ends_when_the_switch_hangs_up() -> None:
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ends = pair_of_ends()
     script = Script()
-    engine = Engine(script.machine, UnixTransport.of_socket(ends[0]), "test")
+    engine = Engine(script.machine, Port.alone(Connected(ends[0]), RANK))
     array = np.ones(10, np.float32)
     collective = allreduce(array, array, Operation.SUM)
     engine.submit(collective)
@@ -950,6 +951,29 @@ def test_engine_ends_when_the_switch_hangs_up() -> None:
     with pytest.raises(SwitchUnreachableError, match="hung up"):
         engine.submit(collective)
     engine.stop(10.0)
+
+
+def test_what_was_ended_unfinished_does_not_make_others_patient() -> None:
+    """Since then its loop has not run, as if the process had been stopped; but nothing waited."""
+    near, far = pair_of_ends()
+    shares = [share := Port.alone(Connected(near), RANK), share.port.share(), share.port.share()]
+    engines = [Engine(Script().machine, one) for one in shares if one is not None]
+    lost, *others = [allreduce(np.ones(10), np.ones(10), timeout=3.0) for _ in engines]
+    engines[1].submit(lost)
+    far.recv(2048)
+    engines[1].fail(P4ReduceError("a test ends it"))
+    with pytest.raises(P4ReduceError, match="a test"):
+        lost.wait(20.0)
+    time.sleep(1.1)  # longer than any wait takes that nothing interrupts
+    for engine, collective in zip(engines[::2], others, strict=True):
+        collective.started = time.monotonic()
+        collective.deadline = before = collective.started + 3.0
+        engine.submit(collective)
+        far.recv(2048)
+        assert collective.deadline == before
+    for engine in engines:
+        engine.stop(10.0)
+    far.close()
 
 
 def test_a_machine_that_nobody_has_any_more_is_freed() -> None:

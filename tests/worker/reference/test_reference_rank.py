@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import subprocess
 import sys
@@ -84,6 +85,29 @@ def test_an_error_is_the_same_on_all_ranks(system: System) -> None:
             return type(error.value).__name__
 
     assert at_once([lambda: rank(0), lambda: rank(1)]) == ["MismatchError"] * 2
+
+
+@pytest.mark.parametrize("system", ["embedded"], indirect=True)
+def test_jobs_share_a_port_if_their_engine_is_the_same(system: System) -> None:
+    jobs = [system.new_job() for _ in range(3)]
+
+    def rank(number: int) -> bool:
+        engine, other = ("reference", "native") if number == 0 else ("native", "reference")
+        with contextlib.ExitStack() as stack:
+            comms = [
+                stack.enter_context(system.init(number, 2, job, engine=engine, slots=4))
+                for job in jobs[:2]
+            ]
+            with pytest.raises(p4reduce.ConfigurationError, match=f"engine='{engine}' has this"):
+                system.init(number, 2, jobs[2], engine=other)
+            shares = [np.full(700, 10**k * (number + 1), np.int32) for k in range(2)]
+            handles = [
+                comm.allreduce_async(share) for comm, share in zip(comms, shares, strict=True)
+            ]
+            sums = [handle.wait() for handle in handles]
+            return all((total == 3 * 10**k).all() for k, total in enumerate(sums))
+
+    assert at_once([lambda: rank(0), lambda: rank(1)]) == [True, True]
 
 
 def test_an_engine_that_there_is_not() -> None:

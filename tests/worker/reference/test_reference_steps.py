@@ -78,34 +78,36 @@ class Both:
         self.results.append(outs)
 
     def receive(self, frame: bytes) -> None:
-        for machine in self.machines:
-            buffer = FrameBuffer(1)
-            buffer.put(0, frame)
-            machine.receive(buffer, 1, self.now)
+        buffer = FrameBuffer(1)
+        buffer.put(0, frame)
+        self.shipped.receive(buffer, 1, self.now)
+        self.specified.receive(frame, self.now)
 
     def expire(self) -> None:
         """What the one repeats, the other does: which slots ask is not what this is about."""
         self.shipped.expire(self.now)
-        worker = self.specified.worker
-        for slot in sorted(self._slots_of(rows := self.shipped.take_sendable(), self.shipped)):
+        worker, frames = self.specified, self._shipped()
+        for slot in sorted(Ether(frame)[Aggregation].slot for frame in frames):
             worker.repeat(worker.slots[slot])
-        self.shipped.sent(rows, self.now)
-        self._compare(self._frames(self.shipped, rows), self._sent(self.specified))
+        self._compare(frames, self._specified())
         if self.now >= 30.0:
             for each in worker.slots:
                 each.due = np.inf
             worker.tick(self.now)
 
-    def _slots_of(self, rows: Any, machine: Machine) -> list[int]:
-        return [Ether(machine.outgoing.get(row))[Aggregation].slot for row in rows]
+    def _shipped(self) -> list[bytes]:
+        """What the one that ships sends."""
+        rows = self.shipped.take_sendable()
+        self.shipped.sent(rows, self.now)
+        return [self.shipped.outgoing.get(row) for row in rows]
 
-    def _frames(self, machine: Machine, rows: Any) -> list[bytes]:
-        return [machine.outgoing.get(row) for row in rows]
-
-    def _sent(self, machine: Machine) -> list[bytes]:
-        rows = machine.take_sendable()
-        machine.sent(rows, self.now)
-        return self._frames(machine, rows)
+    def _specified(self) -> list[bytes]:
+        outbox = self.specified.outbox
+        frames = [bytes(frame) for frame in outbox.values()]
+        for slot in outbox:
+            self.specified.sent(slot, self.now)
+        outbox.clear()
+        return frames
 
     def _compare(self, shipped: Sequence[bytes], specified: Sequence[bytes]) -> None:
         assert sorted(map(_said, shipped)) == sorted(map(_said, specified))
@@ -116,7 +118,7 @@ class Both:
 
     def check(self) -> None:
         """All that can be seen of both is the same."""
-        self._compare(self._sent(self.shipped), self._sent(self.specified))
+        self._compare(self._shipped(), self._specified())
         if self.shipped.broken is None:  # else who was asked again last is not the same
             assert asdict(self.shipped.counts) == asdict(self.specified.counts)
         assert self.shipped.heard_switch_at == self.specified.heard_switch_at

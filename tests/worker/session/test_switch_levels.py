@@ -7,7 +7,7 @@ from typing import cast
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.session.membership import Attached, Seat
-from p4reduce.transport.base import Transport
+from p4reduce.session.port import PortShare
 from p4reduce.wire.format import Endpoint
 from p4reduce.wire.rank_sets import Child, Level
 
@@ -17,7 +17,7 @@ HERE = Endpoint("02:00:00:00:00:02", "10.77.0.1", 49152)
 
 def attached(ready: pb.Ready) -> Attached:
     seat = Seat(7, 2, 4, 1, HERE, MEETING)
-    return Attached(seat, cast(Transport, None), ready)
+    return Attached(seat, cast(PortShare, None), ready)
 
 
 def test_contributions_go_to_the_switch_that_the_hello_came_in_by() -> None:

@@ -15,26 +15,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from connected import Connected, connected_pair, pair_of_ends
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.transport import (
     FaultPlan,
     FaultyTransport,
-    LinkedPacketTransport,
+    LinkTransport,
     PacketTransport,
-    UnixTransport,
     open_port,
     port_name,
 )
-from p4reduce.transport.base import RECEIVE_BATCH, SocketTransport
+from p4reduce.transport.base import RECEIVE_BATCH, Transport
 from p4reduce.transport.faulty import Fault
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.layer import Aggregation
-from p4reduce_native.link import why_not
 from veth_pairs import until_up
 from worker_system import DEADLINE
-
-Packets = PacketTransport | LinkedPacketTransport
 
 needs_root = [
     pytest.mark.root,
@@ -44,10 +41,9 @@ needs_root = [
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[UnixTransport, UnixTransport]]:
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    transports = [UnixTransport.of_socket(end) for end in ends]
-    yield transports[0], transports[1]
+def pair() -> Iterator[tuple[Connected, Connected]]:
+    transports = connected_pair()
+    yield transports
     for transport in transports:
         transport.close()
 
@@ -59,7 +55,7 @@ def numbered(count: int, length: int = 78) -> FrameBuffer:
     return buffer
 
 
-def receive_all(transport: SocketTransport | FaultyTransport, seconds: float = 0.0) -> list[int]:
+def receive_all(transport: Transport, seconds: float = 0.0) -> list[int]:
     """Numbers of the frames that come; waits on until `seconds` pass without any."""
     numbers: list[int] = []
     while True:
@@ -79,7 +75,7 @@ def receive_all(transport: SocketTransport | FaultyTransport, seconds: float = 0
 # -- Unix sockets --------------------------------------------------------------------------------
 
 
-def test_rows_go_out_in_the_order_asked_for(pair: tuple[UnixTransport, UnixTransport]) -> None:
+def test_rows_go_out_in_the_order_asked_for(pair: tuple[Connected, Connected]) -> None:
     near, far = pair
     buffer = numbered(10)
     assert near.send(buffer, np.array([7, 2, 2, 9])) == 4
@@ -88,7 +84,7 @@ def test_rows_go_out_in_the_order_asked_for(pair: tuple[UnixTransport, UnixTrans
     assert far.receive() == 0
 
 
-def test_more_than_a_batch(pair: tuple[UnixTransport, UnixTransport]) -> None:
+def test_more_than_a_batch(pair: tuple[Connected, Connected]) -> None:
     near, far = pair
     count = RECEIVE_BATCH + 5
     assert near.send(numbered(count), np.arange(count)) == count
@@ -96,7 +92,7 @@ def test_more_than_a_batch(pair: tuple[UnixTransport, UnixTransport]) -> None:
     assert far.receive() == 5
 
 
-def test_full_queue_is_neither_loss_nor_error(pair: tuple[UnixTransport, UnixTransport]) -> None:
+def test_full_queue_is_neither_loss_nor_error(pair: tuple[Connected, Connected]) -> None:
     near, far = pair
     buffer = numbered(1000, 1102)
     rows = np.arange(1000)
@@ -115,23 +111,26 @@ def test_full_queue_is_neither_loss_nor_error(pair: tuple[UnixTransport, UnixTra
     assert received == list(range(1000))
 
 
-def test_wake_ends_a_wait(pair: tuple[UnixTransport, UnixTransport]) -> None:
+def test_wake_ends_a_wait(pair: tuple[Connected, Connected]) -> None:
     threading.Timer(0.05, pair[0].wake).start()
     start = time.monotonic()
     pair[0].wait(2 * DEADLINE)
     assert time.monotonic() - start < DEADLINE
 
 
-def test_frames_longer_than_a_row_do_not_spill(pair: tuple[UnixTransport, UnixTransport]) -> None:
-    near, far = pair
-    near._socket.send(b"\xff" * 9000)
-    near._socket.send(b"\x01" * 20)
+def test_frames_longer_than_a_row_do_not_spill() -> None:
+    near, end = pair_of_ends()
+    far = Connected(end)
+    near.send(b"\xff" * 9000)
+    near.send(b"\x01" * 20)
     assert far.receive() == 2
     assert far.received.lengths[:2].tolist() == [2046, 20]
     assert far.received.get(1) == b"\x01" * 20
+    near.close()
+    far.close()
 
 
-def test_hanging_up_is_told(pair: tuple[UnixTransport, UnixTransport]) -> None:
+def test_hanging_up_is_told(pair: tuple[Connected, Connected]) -> None:
     pair[1].close()
     with pytest.raises(SwitchUnreachableError, match="hung up"):
         pair[0].receive()
@@ -141,26 +140,27 @@ def test_hanging_up_is_told(pair: tuple[UnixTransport, UnixTransport]) -> None:
 
 def test_reasons_for_no_connection(tmp_path: Path) -> None:
     with pytest.raises(SwitchUnreachableError, match=r"no directory .*/nowhere"):
-        UnixTransport(tmp_path / "nowhere" / "port1.sock")
+        LinkTransport(tmp_path / "nowhere" / "port1.sock")
     with pytest.raises(SwitchUnreachableError, match=r"port1\.sock: there is no such socket"):
-        UnixTransport(tmp_path / "port1.sock")
+        LinkTransport(tmp_path / "port1.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left_behind:
         left_behind.bind(str(tmp_path / "port2.sock"))
     with pytest.raises(SwitchUnreachableError, match="nobody listens"):
-        UnixTransport(tmp_path / "port2.sock")
+        LinkTransport(tmp_path / "port2.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other_type:
         other_type.bind(str(tmp_path / "port3.sock"))
         other_type.listen()
         with pytest.raises(SwitchUnreachableError, match="another type"):
-            UnixTransport(tmp_path / "port3.sock")
+            LinkTransport(tmp_path / "port3.sock")
     with pytest.raises(SwitchUnreachableError, match="107 bytes"):
-        UnixTransport("/tmp/" + 120 * "x")
+        LinkTransport("/tmp/" + 120 * "x")
 
 
 # -- Which transport -----------------------------------------------------------------------------
 
 
-def test_interface_is_filled_in(tmp_path: Path) -> None:
+def test_interface_is_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_LINK", "single")  # nobody answers a hello
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(tmp_path / "p4-3-1.sock"))
         listener.listen()
@@ -210,13 +210,9 @@ def veth() -> Iterator[tuple[str, str]]:
     subprocess.run(["ip", "link", "delete", near], check=True)
 
 
-@pytest.fixture(params=[PacketTransport, LinkedPacketTransport])
-def packet(
-    request: pytest.FixtureRequest, veth: tuple[str, str]
-) -> Iterator[tuple[Packets, socket.socket]]:
-    if request.param is LinkedPacketTransport and (reason := why_not()):
-        pytest.skip(reason)
-    transport: Packets = request.param(veth[0])
+@pytest.fixture
+def packet(veth: tuple[str, str]) -> Iterator[tuple[PacketTransport, socket.socket]]:
+    transport = PacketTransport(veth[0])
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as far:
         far.bind((veth[1], 0x0800))
         far.settimeout(120.0)
@@ -228,7 +224,7 @@ SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.99.7.254", wire.AGGREGATION_PORT
 
 
 def test_packet_socket_has_the_interfaces_addresses(
-    packet: tuple[Packets, socket.socket], veth: tuple[str, str]
+    packet: tuple[PacketTransport, socket.socket], veth: tuple[str, str]
 ) -> None:
     endpoint = packet[0].endpoint
     assert endpoint.mac == Path(f"/sys/class/net/{veth[0]}/address").read_text().strip()
@@ -241,7 +237,7 @@ def test_packet_socket_has_the_interfaces_addresses(
 
 
 def test_packet_socket_takes_the_switchs_answers_only(
-    packet: tuple[Packets, socket.socket],
+    packet: tuple[PacketTransport, socket.socket],
 ) -> None:
     transport, far = packet
     here = transport.endpoint
@@ -266,7 +262,7 @@ def test_packet_socket_takes_the_switchs_answers_only(
 
 
 def test_packet_socket_sends_and_does_not_hear_itself(
-    packet: tuple[Packets, socket.socket],
+    packet: tuple[PacketTransport, socket.socket],
 ) -> None:
     transport, far = packet
     buffer = FrameBuffer(2)
@@ -293,7 +289,7 @@ def test_packet_socket_without_an_address() -> None:
 
 
 def test_packet_socket_whose_interface_goes_away(
-    packet: tuple[Packets, socket.socket], veth: tuple[str, str]
+    packet: tuple[PacketTransport, socket.socket], veth: tuple[str, str]
 ) -> None:
     transport, _ = packet
     subprocess.run(["ip", "link", "set", veth[0], "down"], check=True)
@@ -312,8 +308,7 @@ def test_packet_socket_on_an_interface_that_is_down(veth: tuple[str, str]) -> No
 
 def through_faults(plan: FaultPlan, count: int, *, up: bool) -> tuple[list[int], dict[Fault, int]]:
     """What comes of `count` frames sent one way, and what happened to them."""
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    near, far = (UnixTransport.of_socket(end) for end in ends)
+    near, far = connected_pair()
     faulty = FaultyTransport(near, plan)
     buffer = numbered(50)
     received: list[int] = []
@@ -352,7 +347,7 @@ def test_faults_of_one_direction_only(up: bool) -> None:
     assert counts[Fault.DROP] == 0
 
 
-def test_losses_come_in_bursts(pair: tuple[UnixTransport, UnixTransport]) -> None:
+def test_losses_come_in_bursts(pair: tuple[Connected, Connected]) -> None:
     """As much of the time as without, but all at once."""
     near, far = pair
     now, frames = 0.0, numbered(1)
@@ -368,8 +363,7 @@ def test_losses_come_in_bursts(pair: tuple[UnixTransport, UnixTransport]) -> Non
 
 
 def test_an_outage_lasts_as_long_as_it_should() -> None:
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    near, far = (UnixTransport.of_socket(end) for end in ends)
+    near, far = connected_pair()
     now = [10.0]
     plan = FaultPlan(outage_after=0.5, outage_seconds=1.0)
     faulty = FaultyTransport(near, plan, clock=lambda: now[0])
@@ -401,8 +395,7 @@ def test_copies_of_a_multicast_are_lost_one_by_one() -> None:
 
 
 def test_reordered_and_delayed_frames_come_late_but_come() -> None:
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    near, far = (UnixTransport.of_socket(end) for end in ends)
+    near, far = connected_pair()
     now = [0.0]
     plan = FaultPlan(reorder=0.2, delay=0.2, seed=3)
     faulty = FaultyTransport(near, plan, clock=lambda: now[0])
@@ -425,8 +418,7 @@ def test_reordered_and_delayed_frames_come_late_but_come() -> None:
 
 
 def test_waiting_ends_when_a_held_frame_is_due() -> None:
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    near, far = (UnixTransport.of_socket(end) for end in ends)
+    near, far = connected_pair()
     faulty = FaultyTransport(near, FaultPlan(delay=0.999, delay_seconds=0.05))
     faulty.send(numbered(1), np.arange(1))
     assert far.receive() == 0
@@ -439,7 +431,7 @@ def test_waiting_ends_when_a_held_frame_is_due() -> None:
 
 
 def test_faults_hold_on_to_what_the_kernel_does_not_take(
-    pair: tuple[UnixTransport, UnixTransport],
+    pair: tuple[Connected, Connected],
 ) -> None:
     near, far = pair
     faulty = FaultyTransport(near, FaultPlan())

@@ -1,55 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's loop in C, for transports that C can use."""
+"""The engines' loop, in C."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
-from p4reduce_native.link import Kind, Link
+from p4reduce_native.link import Kind
 
-from p4reduce.machine_code import (
-    Library,
-    LinkLockStructure,
-    NapStructure,
-    TurnStructure,
-    native_library,
-)
-from p4reduce.tensors.blocks import Indices
+from p4reduce.machine_code import Library, LinkLockStructure, NapStructure, TurnStructure
+from p4reduce.protocol.way import Way
+from p4reduce.transport.base import Transport
 from p4reduce.wire.frames import FrameBuffer
 
 _ROW_PAD = 2  # a frame begins that many bytes into its row
 _FREE, _TAKEN = 0, 1  # enum p4r_link_lock_state
 _ROUNDS_OF_BACKLOG = 4  # rows that wait for the link, for each slot, beyond which nothing is taken
-
-
-class LinkedTransport(Protocol):
-    """A transport on a link of `p4reduce_native`."""
-
-    @property
-    def link(self) -> Link:
-        """Open as long as the transport is."""
-
-    @property
-    def received(self) -> FrameBuffer:
-        """Where frames are put."""
-
-    @property
-    def wake_fd(self) -> int:
-        """The eventfd that `wake` writes to."""
-
-    @property
-    def lossless(self) -> bool:
-        """As of `transport.base.Transport`."""
-
-
-WOKEN, NEWS, OVERSLEPT, BROKEN = 1, 2, 8, 16
-PAUSED, DONE, REFUSED = 32, 64, 128
-"""Why the loop has returned, as bits: `P4R_TURN_…`. Plain numbers: flags of an enumeration cost
-microseconds before Python 3.12."""
 
 
 class LinkLock:
@@ -59,23 +27,23 @@ class LinkLock:
 
     Attributes:
         address: of the structure.
+
+    Args:
+        fd: of the link.
     """
 
-    def __init__(self) -> None:
-        self._shared = LinkLockStructure(state=_TAKEN)
+    def __init__(self, fd: int) -> None:
+        self._shared = LinkLockStructure(state=_TAKEN, fd=fd)
         self.address = ctypes.addressof(self._shared)
 
     @classmethod
-    def of(cls, transport: object) -> LinkLock | None:
+    def of(cls, transport: Transport) -> LinkLock | None:
         """Return one for a transport; None: only the thread can use it.
 
         Only rings in shared memory may be left alone while nothing is under way.
         """
-        link = getattr(transport, "link", None)
-        library = native_library()
-        if library is None or not library.has_links or not isinstance(link, Link):
-            return None
-        return cls() if link.kind is Kind.SHARED else None
+        link = transport.link
+        return None if link is None or link.kind is not Kind.SHARED else cls(link.fileno())
 
     @property
     def turns(self) -> int:
@@ -100,6 +68,7 @@ class NativeTurn:
         library: the functions.
         slots: address of what to run.
         number: of these slots.
+        outgoing: their frames.
         transport: to the switch; stays open as long as this is used.
         lock: of its link, where callers may drive.
     """
@@ -109,15 +78,17 @@ class NativeTurn:
         library: Library,
         slots: int,
         number: int,
-        transport: LinkedTransport,
-        lock: LinkLock | None = None,
+        outgoing: FrameBuffer,
+        transport: Transport,
+        lock: LinkLock | None,
     ) -> None:
         self._library = library
+        self._way = Way(library, transport, outgoing)
         self._backlog = np.zeros(_ROUNDS_OF_BACKLOG * number, np.int64)
         self._received = transport.received
         self._turn = TurnStructure(
             slots=slots,
-            link=transport.link.pointer,
+            way=self._way.structure,
             received=self._received.address - _ROW_PAD,
             received_lengths=self._received.lengths.ctypes.data,
             backlog=self._backlog.ctypes.data,
@@ -127,7 +98,7 @@ class NativeTurn:
             lock=None if lock is None else lock.address,
             most=len(self._received),
             # Within this machine frames come as fast as its cores allow, in batches by themselves.
-            nap=NapStructure(allowed=not transport.lossless),
+            nap=NapStructure(allowed=transport.link is not None and not transport.lossless),
         )
         self._address = ctypes.addressof(self._turn)
 
@@ -140,7 +111,7 @@ class NativeTurn:
                 thread listens at the link itself.
 
         Returns:
-            Why it is back, for all of them: `WOKEN` and so on, together.
+            Why it is back, for all of them: `TURN_WOKEN` and so on, together.
         """
         turns = (self._address, *(other._address for other in others))
         array = (ctypes.c_void_p * len(turns))(*turns)
@@ -150,7 +121,7 @@ class NativeTurn:
         """Run a collective in the thread that waits for it: `p4r_turn_call`.
 
         Returns:
-            `DONE`, `REFUSED`, or why it is back.
+            `TURN_DONE`, `TURN_REFUSED`, or why it is back.
         """
         return int(self._library.call(self._address, stream, turns, counted))
 
@@ -159,19 +130,9 @@ class NativeTurn:
         events, self._turn.events = int(self._turn.events), 0
         return events
 
-    def take_backlog(self) -> Indices:
-        """Return the rows that wait for room in the link, which are not C's any more."""
-        count, self._turn.backlog_count = self._turn.backlog_count, 0
-        rows: Indices = self._backlog[:count].copy()
-        return rows
-
-    def give_backlog(self, rows: Indices) -> Indices:
-        """Let C send rows that have waited for room; return those that there is no room for."""
-        count = self._turn.backlog_count
-        some = rows[: len(self._backlog) - count]
-        self._backlog[count : count + len(some)] = some
-        self._turn.backlog_count += len(some)
-        return rows[len(some) :]
+    def raise_problem(self) -> None:
+        """Raise what has broken the way to the switch."""
+        self._way.raise_problem()
 
     @property
     def asked_at(self) -> float:

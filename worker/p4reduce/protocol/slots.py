@@ -13,27 +13,25 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import numpy as np
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.link import Link
 
 from p4reduce.errors import (
-    ConfigurationError,
     P4ReduceError,
     P4ReduceTimeoutError,
     SwitchUnreachableError,
     WorkerLostError,
 )
 from p4reduce.machine_code import VISIT, Library, engine_library
-from p4reduce.protocol.native_turn import LinkedTransport, LinkLock, NativeTurn
+from p4reduce.protocol.native_turn import LinkLock, NativeTurn
 from p4reduce.protocol.slot_state import IDLE, SHAPES, SlotState
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective, overflow_error
+from p4reduce.transport.base import Transport, without_machine_code
 from p4reduce.wire.answers import FIRST, SECOND, own_answers
 from p4reduce.wire.format import (
     PAYLOAD_BYTES,
@@ -59,10 +57,7 @@ def _library() -> Library:
     try:
         return engine_library()
     except NativeUnavailableError as error:
-        raise ConfigurationError(
-            f"a rank needs machine code, and there is none here: {error}. "
-            'engine="reference" does without, hundreds of times slower'
-        ) from None
+        raise without_machine_code(error) from None
 
 
 class SlotMachine:
@@ -74,7 +69,6 @@ class SlotMachine:
         broken: why no collective can be run any more, or None.
         disputed: called when the ranks do not agree; must not wait, and see to it that `fail` ends
             the dispute soon. Until then nothing runs. None: it fails at once.
-        key: the job times 65,536 plus the rank, which all answers to it carry.
 
     Args:
         slots: how many the job has; all ranks have the same number.
@@ -111,7 +105,6 @@ class SlotMachine:
         self._levels = tuple(levels or one_switch(world_size))
         self._world_size = world_size
         self._job = job
-        self.key = job << 16 | rank
         self.broken: P4ReduceError | None = None
         self.disputed: Callable[[Dispute], object] | None = None
         self._in_dispute = False
@@ -326,14 +319,12 @@ class SlotMachine:
             collective.deadline = max(collective.deadline, until)
             collective.stream.postpone(collective.deadline)
 
-    # -- The loop in C -------------------------------------------------------------------------
+    # -- The loop ------------------------------------------------------------------------------
 
-    def native_turn(self, transport: object, lock: LinkLock | None = None) -> NativeTurn | None:
-        """Return what lets C run the engine's loop; None: it cannot, on this transport."""
-        if not isinstance(getattr(transport, "link", None), Link):
-            return None
-        linked = cast(LinkedTransport, transport)
-        return NativeTurn(self._library, self._address, len(self._out), linked, lock)
+    def turn(self, transport: Transport, lock: LinkLock | None = None) -> NativeTurn:
+        """Return what runs these slots over a transport."""
+        number = len(self._out)
+        return NativeTurn(self._library, self._address, number, self.outgoing, transport, lock)
 
     def prepare(self, collective: Collective) -> int | None:
         """Take in a collective that the thread that waits for it is to run.

@@ -3,14 +3,15 @@
 
 `worker` is docs/protocol.md, "What a worker does", in Python that handles one frame at a time:
 scapy crafts and takes apart each packet, and each rule names its section. Read it first, and in
-this order: `frames` (what is on the wire), `numbers` (floats to lanes), `worker`. `machine` puts
-the worker below a communicator, for `p4reduce.init(engine="reference")`.
+this order: `frames` (what is on the wire), `numbers` (floats to lanes), `worker`, `turn` (the loop
+that sends and receives). `machine` puts the worker below a communicator, for
+`p4reduce.init(engine="reference")`.
 
 It is the executable specification: tests and the model compare the engine that ships with it, step
 by step. What the protocol leaves open it decides in the simplest way. All slots may send at once
 (no "Window"), each rank asks for itself ("Who asks") and for each slot ("When nothing comes").
 
-It imports `tensors` (what a call is, and where its numbers lie) and `wire`.
+It imports `tensors` (what a call is, and where its numbers lie), `transport` and `wire`.
 """
 
 from __future__ import annotations

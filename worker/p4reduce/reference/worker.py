@@ -109,6 +109,7 @@ class Worker:
             from then on, until `fail` is called. None: it fails at once.
         heard_switch_at: when the switch last answered anything.
         next_sequence: number of the first call that it was not given.
+        name: job and rank, which all answers to it carry.
 
     Args:
         slots: how many the job has, of which the last `urgent` ones are for urgent calls.
@@ -142,7 +143,8 @@ class Worker:
         self._in_dispute = False
         self.heard_switch_at = -math.inf
         self.next_sequence = 0
-        self._job, self._rank, self._world_size = job, rank, world_size
+        self.name = job, rank
+        self._rank, self._world_size = rank, world_size
         self._here, self._switch = here, switch
         self._levels = tuple(levels or one_switch(world_size))
         self._classes = {False: range(slots - urgent), True: range(slots - urgent, slots)}
@@ -202,7 +204,7 @@ class Worker:
             self._switch,
             flags=flags,
             rank=self._rank,
-            job=self._job,
+            job=self.name[0],
             slot=slot.number,
             format=int(call.collective.format),
             next_exponent=call.exponent(slot.announced),
@@ -239,7 +241,7 @@ class Worker:
         """Take a frame that came in, whatever it is."""
         self.counts.frames_received += 1
         self.counts.bytes_received += len(frame)
-        header = read_answer(frame, self._here, self._switch, job=self._job, rank=self._rank)
+        header = read_answer(frame, self._here, self._switch, job=self.name[0], rank=self._rank)
         if header is None or header.slot >= len(self.slots):
             self.counts.invalid += 1
             return

@@ -11,9 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-
-import numpy as np
+from dataclasses import asdict
 
 from p4reduce.errors import (
     ClosedError,
@@ -22,32 +20,18 @@ from p4reduce.errors import (
     SwitchUnreachableError,
 )
 from p4reduce.latch import Latch
-from p4reduce.protocol.native_turn import BROKEN, DONE, OVERSLEPT, PAUSED, NativeTurn
+from p4reduce.machine_code import TURN_BROKEN, TURN_DONE, TURN_OVERSLEPT, TURN_PAUSED
+from p4reduce.protocol.native_turn import NativeTurn
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.machine import Machine
-from p4reduce.session.port import REPRIEVE, Port, PortShare
+from p4reduce.session.port import PortShare
 from p4reduce.statistics import Statistics
-from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
-from p4reduce.transport.base import Transport
-from p4reduce.wire.frames import FrameBuffer
 
 _TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
+_REPRIEVE = 4.0  # seconds for the lease's thread to hear what has happened meanwhile
 _ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there at all
-
-
-@dataclass
-class Asking:
-    """What the switch owes an answer to: as `NativeTurn`, where that does not count it.
-
-    Attributes:
-        asked_at: when something was first sent since the switch last answered.
-        asked: how often since then.
-    """
-
-    asked_at: float = math.inf
-    asked: int = 0
 
 
 class Engine:
@@ -55,12 +39,11 @@ class Engine:
 
     Attributes:
         lock: held where a request meets the thread's end.
+        turn: what moves its frames.
 
     Args:
         machine: what to run; from now on for the thread alone.
-        transport: how to reach the switch, closed at the end: a share of a port that other jobs
-            use as well, or a transport that this alone is to use.
-        name: of the thread, where the transport is this one's alone.
+        share: of the port, closed at the end.
         lost: called by the thread, as the last thing that it does, when the transport broke. The
             collectives are then left as they are. None: they end with the transport's error.
         disputed: see `SlotMachine`.
@@ -69,21 +52,15 @@ class Engine:
     def __init__(
         self,
         machine: Machine,
-        transport: Transport,
-        name: str,
+        share: PortShare,
         lost: Callable[[SwitchUnreachableError], None] | None = None,
         disputed: Callable[[Dispute], object] | None = None,
     ) -> None:
         self._machine = machine
         machine.disputed = disputed
-        if not isinstance(transport, PortShare):
-            own = Port(transport, name).share()
-            assert own is not None
-            transport = own
-        self._share = transport
-        self._port = transport.port
-        self._transport = self._port.transport
-        self._backlog: Indices = np.arange(0)
+        self._share = share
+        self._port = share.port
+        self._transport = share.port.transport
         self._requests: deque[Callable[[], None]] = deque()
         self._lost = lost
         self._stopping = False
@@ -92,12 +69,7 @@ class Engine:
         self._ended = Latch()
         self._finally_dropped = 0
         self._slots = machine if isinstance(machine, SlotMachine) else None
-        self._native = (
-            None
-            if self._slots is None
-            else self._slots.native_turn(self._transport, self._port.lock)
-        )
-        self._asking: Asking | NativeTurn = self._native or Asking()
+        self.turn = machine.turn(self._transport, self._port.lock)
         if self._transport.lossless:
             machine.be_patient()
         self.lock = threading.RLock()  # between submitting and the end
@@ -136,8 +108,8 @@ class Engine:
         collective. It is among what the progress thread is asked for all the same, in order, so
         that it may as well find it there when it is woken by something else.
         """
-        lock, turn, slots = self._port.lock, self._native, self._slots
-        if lock is None or turn is None or slots is None:
+        lock, turn, slots = self._port.lock, self.turn, self._slots
+        if lock is None or not isinstance(turn, NativeTurn) or slots is None:
             return False
         with self.lock:
             turns = lock.turns
@@ -176,10 +148,10 @@ class Engine:
         The link's lock is held within C alone: an exception of a signal handler finds either that
         nothing was done, or that the port's thread has to go on.
         """
-        why = PAUSED
-        while why == PAUSED:
+        why = TURN_PAUSED
+        while why == TURN_PAUSED:
             why = turn.run_for_caller(stream, turns, collective.counted)
-        if why == DONE:
+        if why == TURN_DONE:
             with contextlib.suppress(ValueError):
                 self._requests.remove(start)
             slots.is_over(collective)
@@ -244,7 +216,7 @@ class Engine:
         Both in seconds, and 0 if it owes none, or never gave one. A repeated contribution is
         always answered, whoever else is missing, and repeated several times a second.
         """
-        now, asking = time.monotonic(), self._asking
+        now, asking = time.monotonic(), self.turn
         asked_at, heard = asking.asked_at, self._machine.heard_switch_at
         return (
             max(now - asked_at, 0.0) if asking.asked >= _TRIES_TO_TELL else 0.0,
@@ -312,45 +284,27 @@ class Engine:
     # -- In the port's thread ----------------------------------------------------------------------
 
     @property
-    def key(self) -> int:
-        """See `SlotMachine.key`."""
-        return self._machine.key
-
-    @property
     def idle(self) -> bool:
         """Whether nothing is under way."""
         return self._machine.idle
 
-    @property
-    def turn(self) -> NativeTurn | None:
-        """What C runs its loop by; None: it cannot."""
-        return self._native
-
-    @property
-    def due(self) -> float:
-        """When the first timer or deadline runs out."""
-        return self._machine.next_due
-
-    @property
-    def backlogged(self) -> bool:
-        """Whether frames wait for room in the transport."""
-        return bool(len(self._backlog))
-
     def take_events(self) -> None:
         """Take notice of what callers have left to the port's thread."""
-        if self._native is not None and (why := self._native.take_events()):
+        if why := self.turn.take_events():
             self.take_turn(why)
 
     def take_turn(self, why: int) -> None:
-        """Take notice of what C has done, and why it is back."""
-        machine = self._slots
-        assert machine is not None
+        """Take notice of what its turn has done, and why it is back: see `NativeTurn.run`."""
+        machine, turn = self._machine, self.turn
         machine.take_news(time.monotonic())
-        if why & BROKEN:
-            self._transport.receive()  # says how
-        if why & OVERSLEPT:
-            machine.postpone(time.monotonic() + REPRIEVE)
-        self._forget_asking()
+        if why & TURN_BROKEN:
+            turn.raise_problem()
+        if why & TURN_OVERSLEPT:
+            # A stopped process has not waited: before it says that the others are missing, it has
+            # to hear whether it is missed itself.
+            machine.postpone(time.monotonic() + _REPRIEVE)
+        if machine.idle or machine.heard_switch_at >= turn.asked_at:
+            turn.asked_at, turn.asked = math.inf, 0
 
     def begin_turn(self) -> bool:
         """Do what was asked for. False: this is to end."""
@@ -381,41 +335,3 @@ class Engine:
         if tell is None or lost is None:
             return None
         return lambda: tell(lost)
-
-    def give_backlog(self) -> None:
-        """Let C send what waits for room in the transport."""
-        if self._native is not None and len(self._backlog):
-            self._backlog = self._native.give_backlog(self._backlog)
-
-    def send(self) -> None:
-        """Send what can be sent; what the transport does not take waits for room."""
-        rows = self._machine.take_sendable()
-        if self._native is not None and len(late := self._native.take_backlog()):
-            rows = np.concatenate((late, rows))
-        if len(self._backlog):
-            rows = np.concatenate((self._backlog, rows))
-        if len(rows):
-            done = self._transport.send(self._machine.outgoing, rows)
-            self._backlog = rows[done:]
-            now = time.monotonic()
-            self._machine.sent(rows[:done], now)
-            self._asking.asked_at = min(self._asking.asked_at, now)
-            self._asking.asked += 1
-
-    def receive(self, buffer: FrameBuffer, count: int) -> None:
-        """Take frames, the first rows of a buffer."""
-        self._machine.receive(buffer, count, time.monotonic())
-
-    def postpone(self, until: float) -> None:
-        """Let nothing come to its deadline before then."""
-        self._machine.postpone(until)
-
-    def expire(self) -> None:
-        """Do what is due."""
-        self._machine.expire(time.monotonic())
-        self._forget_asking()
-
-    def _forget_asking(self) -> None:
-        asking = self._asking
-        if self._machine.idle or self._machine.heard_switch_at >= asking.asked_at:
-            asking.asked_at, asking.asked = math.inf, 0

@@ -216,7 +216,7 @@ class Agreement:
             counted=False,
         )
         self.deserted = False
-        self.engine = Engine(machine, taken.attached.transport, f"p4reduce-{seat.rank}")
+        self.engine = Engine(machine, taken.attached.transport)
 
     def reach(self, check: Callable[[], None]) -> int:
         """Return the number of the first collective that a rank lacks.

@@ -16,9 +16,9 @@ from p4reduce.latch import Latch
 from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
 from p4reduce.ring.rank_address import Listener
 from p4reduce.session.membership import Attached, Membership, Seat, translated
+from p4reduce.session.port import PortShare
 from p4reduce.session.session import Session, Settings, neighbourhood
 from p4reduce.session.waiting import Waiting
-from p4reduce.transport.base import Transport
 
 _LOOPBACK = "127.0.0.1"
 _PAUSE = 0.1  # seconds between two attempts
@@ -222,7 +222,7 @@ def _is_over(error: ControlError, waiting: Waiting) -> bool:
     return not passing or not waiting.may_wait(_PAUSE)
 
 
-def _connect(settings: Settings, waiting: Waiting) -> Transport:
+def _connect(settings: Settings, waiting: Waiting) -> PortShare:
     while isinstance(opened := _try_connect(settings), SwitchUnreachableError):
         _pause(opened, waiting)
     return opened
@@ -235,7 +235,7 @@ def _pause(error: SwitchUnreachableError | PlaceLostError, waiting: Waiting) -> 
     waiting.pause(_PAUSE, error)
 
 
-def _try_connect(settings: Settings) -> Transport | SwitchUnreachableError:
+def _try_connect(settings: Settings) -> PortShare | SwitchUnreachableError:
     try:
         return settings.connect(0)
     except SwitchUnreachableError as error:
@@ -257,7 +257,7 @@ class _Way:
         self._settings = settings
         self.transport = _connect(settings, waiting)
 
-    def again(self) -> Transport | None:
+    def again(self) -> PortShare | None:
         """See `Membership.attach`. Raises SwitchUnreachableError where that is in vain."""
         self.transport.close()
         opened = _try_connect(self._settings)

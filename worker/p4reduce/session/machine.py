@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.native_turn import LinkLock
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.membership import Attached, here
+from p4reduce.session.port import Turn
 from p4reduce.statistics import Counts, RoundTrips
-from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
-from p4reduce.wire.frames import FrameBuffer
+from p4reduce.transport.base import Transport
 
 NATIVE, REFERENCE = "native", "reference"
 ENGINES = (NATIVE, REFERENCE)
@@ -21,15 +22,11 @@ ENGINES = (NATIVE, REFERENCE)
 
 
 class Machine(Protocol):
-    """Frames go in and rows of frames to be sent come out; no thread, no socket, no clock."""
+    """A job's collectives and slots; what moves its frames is its `Turn`."""
 
     disputed: Callable[[Dispute], object] | None
     """Called when the ranks do not agree; must not wait, and see to it that `fail` ends the dispute
     soon. Until then nothing runs. None: it fails at once."""
-
-    @property
-    def outgoing(self) -> FrameBuffer:
-        """The frames that can be sent."""
 
     @property
     def counts(self) -> Counts:
@@ -60,14 +57,6 @@ class Machine(Protocol):
         """When the switch last answered anything; -inf if it never did."""
 
     @property
-    def key(self) -> int:
-        """The job times 65,536 plus the rank, which all answers to it carry."""
-
-    @property
-    def next_due(self) -> float:
-        """When the first timer or collective's deadline runs out; infinite if there is none."""
-
-    @property
     def idle(self) -> bool:
         """Whether all collectives are over."""
 
@@ -95,17 +84,11 @@ class Machine(Protocol):
     def postpone(self, until: float) -> None:
         """Let no collective come to its deadline before `until`."""
 
-    def expire(self, now: float) -> None:
-        """Repeat the frames whose time is up; end everything if a deadline has passed."""
+    def take_news(self, now: float) -> None:
+        """End what is over."""
 
-    def receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
-        """Take frames that came in, the first `count` rows of a buffer, whose order may change."""
-
-    def take_sendable(self) -> Indices:
-        """Return the rows of `outgoing` that are to be sent now; `sent` has to follow."""
-
-    def sent(self, rows: Indices, now: float) -> None:
-        """Start the timers of rows that the transport took."""
+    def turn(self, transport: Transport, lock: LinkLock | None) -> Turn:
+        """Return what runs it over a transport."""
 
 
 def machine_for(attached: Attached, engine: str) -> Machine:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
-import numpy as np
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import TOKEN_ENVIRONMENT, ControlClient, ControlError
@@ -26,8 +25,8 @@ from p4reduce.errors import (
     P4ReduceTimeoutError,
     SwitchUnreachableError,
 )
+from p4reduce.session.port import PortShare
 from p4reduce.session.waiting import Waiting
-from p4reduce.transport.base import Transport
 from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, Kind, template
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.rank_sets import Child, Level
@@ -102,7 +101,7 @@ class Attached:
     """
 
     seat: Seat
-    transport: Transport
+    transport: PortShare
     ready: pb.Ready
 
     @property
@@ -233,10 +232,10 @@ class Membership:
     def attach(
         self,
         seat: Seat,
-        transport: Transport,
+        transport: PortShare,
         timeout: float,
         check: Callable[[], None] = lambda: None,
-        again: Callable[[], Transport | None] | None = None,
+        again: Callable[[], PortShare | None] | None = None,
     ) -> pb.Ready:
         """Send HELLO until the controller says that all are there.
 
@@ -271,11 +270,10 @@ class Membership:
             nonlocal interval, next_hello
             now = time.monotonic()
             if now >= next_hello:
-                transport.send(hello, np.zeros(1, np.int64))
+                transport.send(hello)
                 next_hello = now + interval
                 interval = min(2 * interval, longest)
-            while transport.receive():
-                pass  # what others send on the network; or the news that it is gone
+            transport.check()
 
         def greet() -> None:
             nonlocal transport, broken, interval, next_hello
@@ -435,7 +433,7 @@ def _may_pass(error: ControlError) -> bool:
     return error.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
 
 
-def here(seat: Seat, transport: Transport) -> Endpoint:
+def here(seat: Seat, transport: PortShare) -> Endpoint:
     """Return the addresses that a rank's frames come from."""
     return transport.endpoint or seat.here
 

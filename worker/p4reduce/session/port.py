@@ -16,73 +16,70 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
-from p4reduce.protocol.native_turn import LinkLock, NativeTurn
-from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
+from p4reduce.errors import (
+    ClosedError,
+    ConfigurationError,
+    P4ReduceError,
+    SwitchUnreachableError,
+)
+from p4reduce.protocol.native_turn import LinkLock
+from p4reduce.transport.base import Transport
 from p4reduce.transport.registry import port_type
-from p4reduce.wire.answers import JOB, KIND_FLAGS_RANK
 from p4reduce.wire.format import Endpoint
 from p4reduce.wire.frames import FrameBuffer
 
 log = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
-_OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
-REPRIEVE = 4.0  # seconds for the lease's thread to hear what has happened meanwhile
 _END_TIMEOUT = 5.0
 _QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
+
+
+class Turn(Protocol):
+    """What moves one job's frames: `NativeTurn`, or `ReferenceTurn`. For the port's thread."""
+
+    asked_at: float
+    """When something was first sent since the switch last answered; infinite: nothing was."""
+
+    asked: int
+    """How often something was sent since then."""
+
+    def run(self, others: Sequence[Any], quiet: float, /) -> int:
+        """Send, wait and receive, with others of its kind on the same port.
+
+        Returns why there is something for Python, as `TURN_…` bits. See `NativeTurn.run`.
+        """
+
+    def take_events(self) -> int:
+        """Return why callers have left something to this thread, as bits."""
+
+    def raise_problem(self) -> None:
+        """Raise what has broken the transport, after `TURN_BROKEN`."""
 
 
 class PortClient(Protocol):
     """A job's engine, as the port's thread sees it. All calls are made by that thread."""
 
     @property
-    def key(self) -> int:
-        """See `SlotMachine.key`."""
-
-    @property
     def idle(self) -> bool:
         """Whether nothing is under way."""
 
     @property
-    def turn(self) -> NativeTurn | None:
-        """What C runs its loop by; None: it cannot."""
+    def turn(self) -> Turn:
+        """What moves its frames. All clients of a port have the same kind."""
 
     def take_events(self) -> None:
         """Take notice of what callers have left to this thread."""
 
-    @property
-    def due(self) -> float:
-        """When the first of its timers runs out."""
-
-    @property
-    def backlogged(self) -> bool:
-        """Whether frames wait for room in the transport."""
-
     def begin_turn(self) -> bool:
         """Do what was asked for. False: it is to end."""
 
-    def give_backlog(self) -> None:
-        """Let C send what waits for room in the transport."""
-
     def take_turn(self, why: int) -> None:
-        """Take notice of what C has done, and why it is back: see `NativeTurn.run`."""
-
-    def send(self) -> None:
-        """Send what can be sent."""
-
-    def receive(self, buffer: FrameBuffer, count: int) -> None:
-        """Take frames, the first rows of a buffer."""
-
-    def postpone(self, until: float) -> None:
-        """Let nothing come to its deadline before then."""
-
-    def expire(self) -> None:
-        """Do what is due."""
+        """Take notice of what its turn has done, and why it is back: see `NativeTurn.run`."""
 
     def end(self, error: P4ReduceError) -> Callable[[], None] | None:
         """The thread does nothing more for it. Returns what to call after all have ended."""
@@ -98,14 +95,17 @@ class Port:
         error: what broke it, or None.
         cpu_seconds: that the thread has computed for.
         lock: of the link, where callers may run collectives themselves.
+        engine: what runs the slots of all its jobs.
 
     Args:
         transport: from now on for the thread alone.
         name: of the thread.
+        engine: as of `init`.
     """
 
-    def __init__(self, transport: Transport, name: str) -> None:
+    def __init__(self, transport: Transport, name: str, engine: str) -> None:
         self.transport = transport
+        self.engine = engine
         self.error: P4ReduceError | None = None
         self.cpu_seconds = 0.0
         self.lock = LinkLock.of(transport)
@@ -114,8 +114,14 @@ class Port:
         self._over = False
         self._requests: deque[Callable[[], None]] = deque()
         self._clients: list[PortClient] = []
-        self._inbox: FrameBuffer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @classmethod
+    def alone(cls, transport: Transport, rank: int, engine: str = "native") -> PortShare:
+        """Return the first share of a new one; the rank is for the thread's name."""
+        share = cls(transport, f"p4reduce-{rank}", engine).share()
+        assert share is not None
+        return share
 
     def share(self) -> PortShare | None:
         """Return a share; None: it is at its end, so open another one."""
@@ -208,46 +214,18 @@ class Port:
                 self._drop(client, ClosedError("the communicator was closed"))
         clients = self._clients
         busy = [client for client in clients if not client.idle]
-        # Whoever has nothing to do is asked for something by what wakes C. Beside several others it
-        # gets its late frames all the same; one that runs alone does without the search.
+        # Whoever has nothing to do is asked for something by what wakes its turn. Beside several
+        # others it gets its late frames all the same; one that runs alone does without the search.
         running = list(clients) if len(busy) > 1 else busy or clients[:1]
-        if not self._turn_in_c(running) and not self._over:
-            self._turn_in_python()
+        if running:
+            turns = [client.turn for client in running]
+            why = turns[0].run(turns[1:], _QUIET)
+            for client in running:
+                self._guarded(client, lambda: client.take_turn(why))  # noqa: B023  # called at once
+        elif not self._over:
+            self.transport.wait(_LONGEST_WAIT)
+            self.transport.receive()  # there is nobody to hear it
         self.cpu_seconds = time.thread_time()
-
-    def _turn_in_c(self, clients: Sequence[PortClient]) -> bool:
-        """One turn of C for these jobs. False: it cannot run all of them."""
-        turns = [turn for client in clients if (turn := client.turn) is not None]
-        if not turns or len(turns) < len(clients):
-            return False
-        self._each(clients, lambda client: client.give_backlog())
-        why = turns[0].run(turns[1:], _QUIET)
-        self._each(clients, lambda client: client.take_turn(why))
-        return True
-
-    def _turn_in_python(self) -> None:
-        """One turn where C cannot: on sockets and faulty transports, and with a reference job."""
-        clients, transport = self._clients, self.transport
-        self._each(clients, lambda client: client.send())
-        now = time.monotonic()
-        until = min([_LONGEST_WAIT, *(client.due - now for client in clients)])
-        transport.wait(until, writable=any(client.backlogged for client in clients))
-        if (late := time.monotonic()) - now > max(until, 0.0) + _OVERSLEPT:
-            # A stopped process has not waited: before it says that the others are missing, it
-            # has to hear whether it is missed itself.
-            self._each(clients, lambda client: client.postpone(late + REPRIEVE))
-        # What has come counts before timers do: after a pause of this thread, answers lie in
-        # the queue.
-        while count := transport.receive():
-            self._hand_out(transport.received, count)
-            self._each(clients, lambda client: client.send())
-            if count < len(transport.received):
-                break
-        self._each(clients, lambda client: client.expire())
-
-    def _each(self, clients: Sequence[PortClient], work: Callable[[PortClient], None]) -> None:
-        for client in list(clients):
-            self._guarded(client, lambda: work(client))  # noqa: B023  # called at once
 
     def _guarded(self, client: PortClient, work: Callable[[], bool | None]) -> bool:
         """Do one engine's work. What goes wrong in it ends that one only, unless it is the way."""
@@ -266,43 +244,9 @@ class Port:
         self._clients.remove(client)
         _end_all([client], error)
 
-    # -- Several jobs' frames --------------------------------------------------------------------
-
-    def _hand_out(self, buffer: FrameBuffer, count: int) -> None:
-        """Give each engine its frames; those of nobody go to the first one, to be counted."""
-        clients = self._clients
-        if len(clients) > 1:
-            keys = _keys(buffer, count)
-            owners = [client for client in clients if np.count_nonzero(keys == client.key)]
-            if owners:
-                count = self._sift(buffer, count, owners[0])
-                clients = owners
-        if count and clients:
-            first = clients[0]
-            self._guarded(first, lambda: first.receive(buffer, count))
-
-    def _sift(self, buffer: FrameBuffer, count: int, client: PortClient) -> int:
-        """Leave in a buffer what is one engine's, or nobody's; give the others theirs."""
-        keys = _keys(buffer, count)
-        kept = np.ones(count, np.bool_)
-        for other in list(self._clients):
-            if other is client or not np.count_nonzero(mine := keys == other.key):
-                continue
-            kept &= ~mine
-            if self._inbox is None:
-                self._inbox = FrameBuffer(RECEIVE_BATCH)
-            some = _move(buffer, np.flatnonzero(mine), self._inbox)
-            inbox = self._inbox
-            self._guarded(other, lambda: other.receive(inbox, some))  # noqa: B023  # at once
-        if kept.all():
-            return count
-        return _move(buffer, np.flatnonzero(kept), buffer)
-
 
 class PortShare:
-    """One job's part of a port, in a transport's shape: for joining, and for an engine.
-
-    It says who the transport is, and sends and hears by the port's thread.
+    """One job's part of a port: for joining, and for an engine.
 
     Attributes:
         port: whose share it is.
@@ -313,43 +257,22 @@ class PortShare:
         self._closed = False
 
     @property
-    def description(self) -> str:
-        return self.port.transport.description
-
-    @property
     def endpoint(self) -> Endpoint | None:
+        """Own addresses, as of `Transport`."""
         return self.port.transport.endpoint
 
-    @property
-    def received(self) -> FrameBuffer:
-        return self.port.transport.received
-
-    @property
-    def dropped(self) -> int:
-        return self.port.transport.dropped
-
-    @property
-    def lossless(self) -> bool:
-        return self.port.transport.lossless
-
-    def receive(self) -> int:
-        """Return 0: what comes goes to the engines. Raises what broke the transport."""
+    def check(self) -> None:
+        """Raise SwitchUnreachableError if the transport broke."""
         if self.port.error is not None:
             raise SwitchUnreachableError(str(self.port.error))
-        return 0
 
-    def send(self, buffer: FrameBuffer, rows: Indices) -> int:
-        """Let the port's thread send; the buffer must stay as it is."""
+    def send(self, frame: FrameBuffer) -> None:
+        """Let the port's thread send one; the buffer must stay as it is.
+
+        What finds no room is as if it had been lost.
+        """
         transport = self.port.transport
-        self.port.post(lambda: _send_some(transport, buffer, rows))
-        return len(rows)
-
-    def wait(self, timeout: float, *, writable: bool = False) -> None:
-        """Wait: what comes is heard by nobody here."""
-        time.sleep(timeout)
-
-    def wake(self) -> None:
-        self.port.transport.wake()
+        self.port.post(lambda: _send(transport, frame))
 
     def close(self) -> None:
         if not self._closed:
@@ -370,19 +293,23 @@ class Ports:
         self._opening: dict[str, threading.Lock] = {}
         self._ports: dict[str, Port] = {}
 
-    def connect(self, name: str, rank: int, open_it: Callable[[], Transport]) -> Transport:
+    def connect(
+        self, name: str, rank: int, engine: str, open_it: Callable[[], Transport]
+    ) -> PortShare:
         """Return a way to the switch.
 
         Args:
             name: of the port or interface.
             rank: whose it is at first, for the thread's name.
+            engine: what will run the slots, as of `init`.
             open_it: opens a transport where there is none to share.
 
         Raises:
-            SwitchUnreachableError, ConfigurationError: as `open_it`.
+            ConfigurationError: a job with another engine has this port; or as `open_it`.
+            SwitchUnreachableError: as `open_it`.
         """
         if not port_type(name)[0].one_connection:
-            return open_it()
+            return Port.alone(open_it(), rank, engine)
         with self._lock:
             opening = self._opening.setdefault(name, threading.Lock())
         with opening:
@@ -391,9 +318,14 @@ class Ports:
             if share is None:
                 if port is not None:
                     port.join(_END_TIMEOUT)  # it may be about to close its connection
-                self._ports[name] = port = Port(open_it(), f"p4reduce-{rank}")
-                share = port.share()
-                assert share is not None
+                share = Port.alone(open_it(), rank, engine)
+                self._ports[name] = share.port
+            if share.port.engine != engine:
+                share.close()
+                raise ConfigurationError(
+                    f"interface {name!r}: a communicator with engine={share.port.engine!r} has "
+                    f"this port already; one with engine={engine!r} requires another"
+                )
             return share
 
     def named(self, name: str) -> Port | None:
@@ -407,33 +339,16 @@ def _end_all(clients: Sequence[PortClient], error: P4ReduceError) -> None:
             after()
 
 
-def _keys(buffer: FrameBuffer, count: int) -> Indices:
-    """Return for each frame the job and rank that it is for, as `SlotMachine.key` has them."""
-    header = buffer.header[:count]
-    job = header[:, JOB].astype(np.int64)
-    rank = header[:, KIND_FLAGS_RANK].astype(np.int64) & 0xFFFF
-    keys: Indices = job << 16 | rank
-    return keys
-
-
-def _move(buffer: FrameBuffer, rows: Indices, into: FrameBuffer) -> int:
-    """Copy rows of a buffer into the first rows of another one, or of its own."""
-    count = len(rows)
-    into.raw[:count] = buffer.raw[rows]
-    into.lengths[:count] = buffer.lengths[rows]
-    return count
-
-
-def _send_some(transport: Transport, buffer: FrameBuffer, rows: Indices) -> None:
-    transport.send(buffer, rows)  # what finds no room is as if it had been lost
+def _send(transport: Transport, frame: FrameBuffer) -> None:
+    transport.send(frame, np.zeros(1, np.int64))
 
 
 _ports = Ports()
 
 
-def connect(name: str, rank: int, open_it: Callable[[], Transport]) -> Transport:
+def connect(name: str, rank: int, engine: str, open_it: Callable[[], Transport]) -> PortShare:
     """Return a way to the switch, by a port that this process has already: `Ports.connect`."""
-    return _ports.connect(name, rank, open_it)
+    return _ports.connect(name, rank, engine, open_it)
 
 
 def named(name: str) -> Port | None:

@@ -22,12 +22,12 @@ from p4reduce.errors import (
 )
 from p4reduce.session.engine import Engine
 from p4reduce.session.membership import Attached, Membership, Seat, translated
-from p4reduce.transport.base import Transport
+from p4reduce.session.port import PortShare
 from p4reduce.wire.rank_sets import describe_ranks
 
 log = logging.getLogger(__name__)
 
-Connect = Callable[[int], Transport]
+Connect = Callable[[int], PortShare]
 """Opens the way to the switch, with a UDP port of one's own, or 0 for any."""
 
 UNKNOWN_FOR = 5.0  # seconds that a controller that was started anew may not know the job
@@ -61,7 +61,7 @@ class Found:
         engine: that has the transport already; None: one is to be made.
     """
 
-    transport: Transport
+    transport: PortShare
     attached: Attached | None
     resume_from: int
     engine: Engine | None = None
@@ -289,7 +289,7 @@ class Seeker:
             return
         transport = opened
 
-        def again() -> Transport | None:
+        def again() -> PortShare | None:
             nonlocal transport
             transport.close()
             if (opened := self._open(0)) is not None:
@@ -323,7 +323,7 @@ class Seeker:
         if transport is not None:
             self.found = Found(transport, None, self._lives.resume_from)
 
-    def _open(self, udp_port: int) -> Transport | None:
+    def _open(self, udp_port: int) -> PortShare | None:
         try:
             return self._connect(udp_port)
         except SwitchUnreachableError as error:

@@ -39,6 +39,7 @@ from p4reduce.session.fallback_switches import FallbackSwitches, Taken, leave_be
 from p4reduce.session.ledger import Ledger
 from p4reduce.session.machine import NATIVE, Machine, machine_for
 from p4reduce.session.membership import Attached, Attendance, Membership, Seat, translated
+from p4reduce.session.port import PortShare
 from p4reduce.session.recovery import Recovery
 from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.session.threaded_call import ThreadedCall
@@ -46,7 +47,6 @@ from p4reduce.statistics import Statistics
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.kept import Spare
 from p4reduce.tensors.stream import Collective
-from p4reduce.transport.base import Transport
 
 log = logging.getLogger(__name__)
 
@@ -237,10 +237,10 @@ class Session:
                 on_ring=self._on_ring,
             )
 
-    def _start_engine(self, machine: Machine, seat: Seat, transport: Transport) -> Engine:
+    def _start_engine(self, machine: Machine, seat: Seat, transport: PortShare) -> Engine:
         lost = self._lost(seat) if self.settings.recover else None
         self._engine_since = time.monotonic()
-        return Engine(machine, transport, f"p4reduce-{seat.rank}", lost, self._disputed(seat))
+        return Engine(machine, transport, lost, self._disputed(seat))
 
     def _lost(self, seat: Seat) -> Callable[[SwitchUnreachableError], None]:
         return lambda error: self._switch_lost(seat, str(error))

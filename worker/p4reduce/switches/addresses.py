@@ -13,8 +13,9 @@ from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS
 from p4reduce.environment import Placement
 from p4reduce.errors import ConfigurationError
 from p4reduce.session import port as ports
+from p4reduce.session.port import PortShare
 from p4reduce.session.seeker import Connect
-from p4reduce.transport import Transport, open_port, port_at_core, port_name
+from p4reduce.transport import open_port, port_at_core, port_name
 from p4reduce.transport.select import INTERFACE_ENVIRONMENT
 
 MAX_SWITCHES = 16
@@ -43,12 +44,12 @@ class SwitchAddress:
         """Return the addresses of the switch's further cores, at the same port, by their names."""
         return [replace(self, switch=name, core=core) for core, name in enumerate(names, 1)]
 
-    def connect(self, rank: int) -> Connect:
-        """Return what opens a transport."""
+    def connect(self, rank: int, engine: str) -> Connect:
+        """Return what opens a port for a rank, whose slots an engine of `ENGINES` runs."""
 
-        def connect(udp_port: int) -> Transport:
+        def connect(udp_port: int) -> PortShare:
             port = port_at_core(self.port, self.core)
-            return ports.connect(port, rank, lambda: open_port(port, rank, udp_port))
+            return ports.connect(port, rank, engine, lambda: open_port(port, rank, udp_port))
 
         return connect
 

@@ -59,7 +59,7 @@ def join_all(
             membership = Membership(client, place, name, switch=address.switch)
             session = join(
                 membership,
-                replace(settings, connect=address.connect(place.rank)),
+                replace(settings, connect=address.connect(place.rank, settings.engine)),
                 _ring_of(ring, number),
                 slots=slots,
                 urgent_slots=urgent_slots,

@@ -9,19 +9,16 @@ from __future__ import annotations
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FaultPlan, FaultyTransport
 from p4reduce.transport.link import LinkTransport
-from p4reduce.transport.packet import LinkedPacketTransport, PacketTransport
+from p4reduce.transport.packet import PacketTransport
 from p4reduce.transport.select import INTERFACE_ENVIRONMENT, open_port, port_at_core, port_name
-from p4reduce.transport.unix import UnixTransport
 
 __all__ = [
     "INTERFACE_ENVIRONMENT",
     "FaultPlan",
     "FaultyTransport",
     "LinkTransport",
-    "LinkedPacketTransport",
     "PacketTransport",
     "Transport",
-    "UnixTransport",
     "open_port",
     "port_at_core",
     "port_name",

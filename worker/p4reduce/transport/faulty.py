@@ -181,13 +181,15 @@ class _Direction:
 
 
 class FaultyTransport:
-    """A transport with faults put upon another one.
+    """A transport with faults put upon another one, whose methods C calls.
 
     Args:
         inner: does the work.
         plan: what goes wrong.
         clock: seconds, monotonic.
     """
+
+    link = None
 
     def __init__(
         self, inner: Transport, plan: FaultPlan, clock: Callable[[], float] = time.monotonic
@@ -211,6 +213,10 @@ class FaultyTransport:
     @property
     def endpoint(self) -> Endpoint | None:
         return self._inner.endpoint
+
+    @property
+    def wake_fd(self) -> int:
+        return self._inner.wake_fd
 
     @property
     def received(self) -> FrameBuffer:
@@ -243,13 +249,14 @@ class FaultyTransport:
         self._send_due()
         return len(rows)
 
-    def wait(self, timeout: float, *, writable: bool = False) -> None:
+    def wait(self, timeout: float, *, writable: bool = False) -> bool:
         due = min(self._up.due, self._down.due)
-        self._inner.wait(
+        woken = self._inner.wait(
             min(timeout, max(due - self._clock(), 0.0)),
             writable=writable or bool(len(self._late_rows)),
         )
         self._send_due()
+        return woken
 
     def wake(self) -> None:
         self._inner.wake()

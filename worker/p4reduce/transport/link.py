@@ -2,7 +2,7 @@
 """To a port of the embedded switch by the fastest way that both ends know.
 
 Both are asked when the connection is made (`p4reduce_native.link`, `csrc/link/link.h`): rings in
-shared memory, else many frames per message, else one frame per message as `UnixTransport`.
+shared memory, else many frames per message, else one frame per message.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 from p4reduce_native.cores import path_at_core
-from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers, why_not
+from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
 
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
 from p4reduce.transport.port_type import Look, PortType
-from p4reduce.transport.unix import UnixTransport, connect, hung_up
-from p4reduce.wire.format import FRAME_STRIDE
+from p4reduce.transport.unix import connect, hung_up
+from p4reduce.wire.format import FRAME_STRIDE, Endpoint
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 
 __all__ = ["ANSWER_SECONDS", "LINK_ENVIRONMENT", "UNIX", "FramesOverLink", "LinkTransport"]
@@ -38,8 +38,14 @@ _CONNECT_AGAIN = frozenset({errno.ETIMEDOUT, errno.EPROTO})
 
 
 class FramesOverLink:
-    """What every transport on a link has: all of `Transport` but for who it is."""
+    """A transport on a link.
 
+    Args:
+        description: for people.
+        link: that it uses, and closes at the end.
+    """
+
+    endpoint: Endpoint | None = None
     lossless = False
 
     def __init__(self, description: str, link: Link) -> None:
@@ -53,6 +59,10 @@ class FramesOverLink:
     @property
     def description(self) -> str:
         return self._description
+
+    @property
+    def dropped(self) -> int:
+        return 0  # what finds no room is counted where it is sent, or sent again
 
     @property
     def received(self) -> FrameBuffer:
@@ -90,9 +100,11 @@ class FramesOverLink:
             raise _broken(self._description, -sent)
         return sent
 
-    def wait(self, timeout: float, *, writable: bool = False) -> None:
-        if self._link.wait(self._wake_fd, timeout, writable=writable):
+    def wait(self, timeout: float, *, writable: bool = False) -> bool:
+        woken = self._link.wait(self._wake_fd, timeout, writable=writable)
+        if woken:
             os.eventfd_read(self._wake_fd)
+        return woken
 
     def wake(self) -> None:
         if not self._closed:
@@ -119,8 +131,6 @@ class LinkTransport(FramesOverLink):
         NativeUnavailableError: there is no machine code.
     """
 
-    endpoint = None
-    dropped = 0  # what finds no room is counted where it is sent
     lossless = True
 
     def __init__(
@@ -166,12 +176,7 @@ def _broken(description: str, code: int) -> SwitchUnreachableError:
 
 
 def _open_unix(path: str, _udp_port: int) -> Transport:
-    best = _best_kind()
-    reason = why_not()
-    if reason is not None:
-        log.debug("unix:%s: one frame per message, by Python: %s", path, reason)
-        return UnixTransport(path)
-    return LinkTransport(path, best)
+    return LinkTransport(path, _best_kind())
 
 
 def _best_kind() -> Kind:

@@ -1,56 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a network interface, by a packet socket: in Python, or on a link of machine code."""
+"""On a network interface, by a packet socket."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.link import Link, why_not
+from p4reduce_native.link import Link
 
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.transport.base import SocketTransport, Transport
+from p4reduce.transport.base import Transport
 from p4reduce.transport.link import FramesOverLink
 from p4reduce.transport.packet_socket import PacketSocket
 from p4reduce.transport.port_type import Look, PortType
 
-__all__ = ["INTERFACE", "LinkedPacketTransport", "PacketTransport"]
-
-log = logging.getLogger(__name__)
+__all__ = ["INTERFACE", "PacketTransport"]
 
 _OFFLOAD = ",offload"
 _LEAST_MTU = 1088  # 1,102 bytes of frame less Ethernet's header
 
 
-class PacketTransport(SocketTransport):
-    """Frames to and from an interface, where there is no machine code.
-
-    Args:
-        interface: its name.
-        udp_port: own UDP port; 0 lets the kernel choose one.
-
-    Raises:
-        SwitchUnreachableError: as `PacketSocket`.
-    """
-
-    def __init__(self, interface: str, udp_port: int = 0) -> None:
-        self._packets = PacketSocket(interface, udp_port)
-        self.endpoint = self._packets.endpoint
-        super().__init__(interface, self._packets.socket)
-
-    @property
-    def dropped(self) -> int:
-        return self._packets.dropped
-
-    def close(self) -> None:
-        super().close()
-        self._packets.close()
-
-
-class LinkedPacketTransport(FramesOverLink):
-    """As `PacketTransport`, for an engine in C as well.
+class PacketTransport(FramesOverLink):
+    """Frames to and from an interface.
 
     Args:
         interface: its name.
@@ -61,8 +33,8 @@ class LinkedPacketTransport(FramesOverLink):
             listens at this veth pair.
 
     Raises:
-        SwitchUnreachableError: as `PacketSocket`; or with `offload`, there is no machine code.
-        NativeUnavailableError: without `offload`, there is no machine code.
+        SwitchUnreachableError: as `PacketSocket`, or the kernel has no `offload`.
+        NativeUnavailableError: there is no machine code.
     """
 
     def __init__(self, interface: str, udp_port: int = 0, *, offload: bool = False) -> None:
@@ -73,10 +45,11 @@ class LinkedPacketTransport(FramesOverLink):
                 link = Link.over_interface(self._packets.socket, peer_understands=True)
             else:
                 link = Link.over_packets(self._packets.socket)
-        except (NativeUnavailableError, OSError) as error:
+        except NativeUnavailableError:
             self._packets.close()
-            if not offload:
-                raise
+            raise
+        except OSError as error:
+            self._packets.close()
             raise SwitchUnreachableError(f"no offload on {interface!r}: {error}") from None
         super().__init__(interface + _OFFLOAD * offload, link)
 
@@ -90,13 +63,8 @@ class LinkedPacketTransport(FramesOverLink):
 
 
 def _open_interface(name: str, udp_port: int) -> Transport:
-    if name.endswith(_OFFLOAD):
-        return LinkedPacketTransport(name.removesuffix(_OFFLOAD), udp_port, offload=True)
-    reason = why_not()
-    if reason is None:
-        return LinkedPacketTransport(name, udp_port)
-    log.debug("%s: by Python: %s", name, reason)
-    return PacketTransport(name, udp_port)
+    offload = name.endswith(_OFFLOAD)
+    return PacketTransport(name.removesuffix(_OFFLOAD), udp_port, offload=offload)
 
 
 def _look(name: str) -> Iterator[Look]:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import sys
 
+from p4reduce_native.errors import NativeUnavailableError
+
 from p4reduce.errors import ConfigurationError
-from p4reduce.transport.base import Transport
+from p4reduce.transport.base import Transport, without_machine_code
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
 from p4reduce.transport.registry import PORT_TYPES, port_type
 
@@ -91,8 +93,8 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
 
     Raises:
         SwitchUnreachableError: it cannot be opened.
-        ConfigurationError: `$P4REDUCE_LINK` or `$P4REDUCE_FAULTS` does not read as it has to, or
-            this is no Linux and that no UDP port.
+        ConfigurationError: `$P4REDUCE_LINK` or `$P4REDUCE_FAULTS` does not read as it has to, this
+            is no Linux and that no UDP port, or there is no machine code.
     """
     kind, where = port_type(name)
     if kind.only_linux and sys.platform != "linux":
@@ -100,7 +102,10 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
             f"interface {name!r} requires Linux; this is {sys.platform}: only UDP ports of the "
             "embedded switch (udp:switch:7001+{rank}) can be reached from here"
         )
-    transport = kind.open(where, udp_port)
+    try:
+        transport = kind.open(where, udp_port)
+    except NativeUnavailableError as error:
+        raise without_machine_code(error) from None
     if faults := os.environ.get(FAULTS_ENVIRONMENT):
         transport = FaultyTransport(transport, FaultPlan.parse(faults, stream=rank))
     return transport

@@ -83,10 +83,6 @@ class UdpTransport(FramesOverLink):
         ConfigurationError: the address, or the file of `$P4REDUCE_UDP_KEY_FILE`, is of no use.
     """
 
-    endpoint = None
-    dropped = 0  # what the kernel drops is sent again
-    lossless = False
-
     def __init__(self, address: str) -> None:
         sock, entered = _connect(address)
         super().__init__(f"udp:{address}", Link.over_datagrams(sock, entered))
@@ -98,6 +94,7 @@ class PythonUdpTransport:
     endpoint = None
     dropped = 0
     lossless = False
+    link = None
 
     def __init__(self, address: str) -> None:
         self._description = f"udp:{address}"
@@ -114,6 +111,10 @@ class PythonUdpTransport:
     @property
     def received(self) -> FrameBuffer:
         return self._received
+
+    @property
+    def wake_fd(self) -> int:
+        return self._woken.fileno()
 
     def receive(self) -> int:
         try:
@@ -133,15 +134,16 @@ class PythonUdpTransport:
         except OSError as error:
             raise _broken(self._description, error) from None
 
-    def wait(self, timeout: float, *, writable: bool = False) -> None:
+    def wait(self, timeout: float, *, writable: bool = False) -> bool:
         poll = select.poll()
         poll.register(self._link.fileno(), self._link.events(frames_wait=writable))
         poll.register(self._woken, select.POLLIN)
-        for fd, _ in poll.poll(max(timeout, 0.0) * 1000):
-            if fd == self._woken.fileno():
-                with contextlib.suppress(BlockingIOError):
-                    while self._woken.recv(4096):
-                        pass
+        woken = self._woken.fileno() in dict(poll.poll(max(timeout, 0.0) * 1000))
+        if woken:
+            with contextlib.suppress(BlockingIOError):
+                while self._woken.recv(4096):
+                    pass
+        return woken
 
     def wake(self) -> None:
         with contextlib.suppress(OSError):  # it is full, so it wakes in any case; or closed

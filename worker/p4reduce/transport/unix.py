@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""To a port of the embedded switch that is a Unix socket. Needs no root."""
+"""The socket to a port of the embedded switch that is a Unix socket. Needs no root."""
 
 from __future__ import annotations
 
@@ -10,51 +10,11 @@ import socket
 from pathlib import Path
 
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.transport.base import BUFFER_BYTES, SocketTransport
+from p4reduce.transport.base import BUFFER_BYTES
 
-__all__ = ["UnixTransport", "connect", "hung_up"]
+__all__ = ["connect", "hung_up"]
 
 _MAX_PATH_BYTES = 107  # sun_path, less the final zero
-
-
-class UnixTransport(SocketTransport):
-    """`SOCK_SEQPACKET`, a message a frame.
-
-    Of the Unix sockets that keep messages apart it is the one whose queue is bounded by bytes, not
-    by the ten messages of net.unix.max_dgram_qlen.
-
-    Args:
-        path: where the switch listens for this port.
-
-    Raises:
-        SwitchUnreachableError: there is no such socket, or nobody listens at it.
-    """
-
-    endpoint = None
-    dropped = 0  # a full queue makes the sender wait
-    lossless = True
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(f"unix:{os.fspath(path)}", connect(Path(path)))
-
-    @classmethod
-    def of_socket(cls, sock: socket.socket) -> UnixTransport:
-        """Make one of a socket that is connected already, such as one end of a pair."""
-        transport = cls.__new__(cls)
-        SocketTransport.__init__(transport, "unix:(connected)", sock)
-        return transport
-
-    def receive(self) -> int:
-        count = super().receive()
-        # An empty message is how the end shows.
-        if count and not self._received.lengths[:count].all():
-            raise self._broken(errno.EPIPE)
-        return count
-
-    def _broken(self, code: int) -> SwitchUnreachableError:
-        if code in (errno.EPIPE, errno.ECONNRESET):
-            return hung_up(self.description)
-        return super()._broken(code)
 
 
 def hung_up(description: str) -> SwitchUnreachableError:
@@ -65,7 +25,14 @@ def hung_up(description: str) -> SwitchUnreachableError:
 
 
 def connect(path: Path) -> socket.socket:
-    """Connect to a port of the switch. Raises SwitchUnreachableError, as `UnixTransport`."""
+    """Connect to a port of the switch, where a message is a frame.
+
+    Of the Unix sockets that keep messages apart SOCK_SEQPACKET is the one whose queue is bounded by
+    bytes, not by the ten messages of net.unix.max_dgram_qlen.
+
+    Raises:
+        SwitchUnreachableError: there is no such socket, or nobody listens at it.
+    """
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise SwitchUnreachableError(
             f"unix:{path}: a socket's path may have {_MAX_PATH_BYTES} bytes at most",

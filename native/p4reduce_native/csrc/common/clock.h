@@ -21,8 +21,12 @@ static inline int p4r_sleep_until(uint64_t then_ns, int fd)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     const uint64_t now = p4r_now_ns(), ns = now < then_ns ? then_ns - now : 0;
+#ifdef __linux__
     const struct timespec rest = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     return ppoll(&wait, 1, &rest, NULL) == 1;
+#else
+    return poll(&wait, 1, (int)(ns / 1000000u)) == 1;
+#endif
 }
 
 #endif

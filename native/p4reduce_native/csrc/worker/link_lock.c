@@ -4,22 +4,42 @@
 #endif
 #include "worker/link_lock.h"
 
-#include <linux/futex.h>
+#include <poll.h>
 #include <stddef.h>
+
+#ifdef __linux__
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+static void wait_for(uint32_t *state)
+{
+    syscall(SYS_futex, state, FUTEX_WAIT_PRIVATE, P4R_AWAITED, NULL, NULL, 0);
+}
+
+static void tell(uint32_t *state)
+{
+    syscall(SYS_futex, state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+#else /* Only shared memory has a lock, and only Linux has that: to compile, never called. */
+#define POLLRDHUP 0
+
+static void wait_for(uint32_t *state) { (void)state; }
+static void tell(uint32_t *state) { (void)state; }
+#endif
 
 static int change(uint32_t *state, uint32_t from, uint32_t to)
 {
     return __atomic_compare_exchange_n(state, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-int p4r_link_lock_take(struct p4r_link_lock *lock)
+/* Returns whether something is unfinished. */
+static int take(struct p4r_link_lock *lock)
 {
     while (!change(&lock->state, P4R_FREE, P4R_TAKEN)) {
         /* Who has it looks at this in every turn, and is woken by what has woken us. */
         (void)change(&lock->state, P4R_TAKEN, P4R_AWAITED);
-        syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, P4R_AWAITED, NULL, NULL, 0);
+        wait_for(&lock->state);
     }
     int is_unfinished = lock->unfinished != NULL;
     lock->unfinished = NULL;
@@ -30,7 +50,27 @@ int p4r_link_lock_take(struct p4r_link_lock *lock)
 void p4r_link_lock_release(struct p4r_link_lock *lock)
 {
     if (__atomic_exchange_n(&lock->state, P4R_FREE, __ATOMIC_ACQ_REL) == P4R_AWAITED)
-        syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        tell(&lock->state);
+}
+
+int p4r_link_lock_lend(struct p4r_link_lock *lock, int wake_fd, int quiet_ms)
+{
+    /* Frames are no reason to wake: they are for the caller that drives. */
+    struct pollfd waits[2] = {
+        {.fd = lock->fd, .events = POLLRDHUP},
+        {.fd = wake_fd, .events = POLLIN},
+    };
+    uint32_t calls = __atomic_load_n(&lock->calls, __ATOMIC_RELAXED), before;
+    int events;
+
+    p4r_link_lock_release(lock);
+    do {
+        before = calls;
+        events = poll(waits, 2, quiet_ms);
+        calls = __atomic_load_n(&lock->calls, __ATOMIC_RELAXED);
+    } while (events == 0 && calls != before);
+    /* What is asked for is looked at after this. */
+    return take(lock) || waits[1].revents != 0;
 }
 
 int p4r_link_lock_try(struct p4r_link_lock *lock, uint32_t turns, const void *turn)

@@ -16,15 +16,17 @@ enum p4r_link_lock_state {
 };
 
 struct p4r_link_lock {
-    uint32_t state; /* enum p4r_link_lock_state */
-    uint32_t turns; /* how often the progress thread has taken it */
-    uint32_t calls; /* how often callers have */
-    uint32_t unused;
+    uint32_t state;         /* enum p4r_link_lock_state */
+    uint32_t turns;         /* how often the progress thread has taken it */
+    uint32_t calls;         /* how often callers have */
+    int32_t fd;             /* of the link, to see its peer hang up */
     const void *unfinished; /* the p4r_turn that a caller has left with something under way */
 };
 
-/* For the progress thread. p4r_link_lock_take returns whether something is unfinished. */
-int p4r_link_lock_take(struct p4r_link_lock *lock);
+/* For the progress thread: let callers drive until somebody writes to `wake_fd`, the link's peer hangs
+ * up, or none has driven for `quiet_ms`. Returns whether there is something else to do than to
+ * listen. */
+int p4r_link_lock_lend(struct p4r_link_lock *lock, int wake_fd, int quiet_ms);
 void p4r_link_lock_release(struct p4r_link_lock *lock);
 
 /* For a caller, which never waits for it. Returns whether it has it now: only if the progress thread

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop of a link's engines: send, receive, go on, wait; until there is something for Python. */
+/* The loop of a port's engines: send, receive, go on, wait; until there is something for Python. */
 #include "worker/turn.h"
 
 #include <errno.h>
@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "link/link.h"
 
 #define LONGEST_WAIT 60.0  /* seconds; only bounds what is woken anyway */
 #define LONGEST_RUN 0.05   /* seconds of work after which Python sees the figures */
@@ -26,8 +25,9 @@ static int flush(struct p4r_turn *turn, double now)
     turn->backlog_count += p4r_let_out(slots, turn->backlog + turn->backlog_count);
     if (!turn->backlog_count)
         return 0;
-    int sent = p4r_link_send_rows(turn->link, slots->outgoing + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
-                                  slots->lengths, turn->backlog, (int)turn->backlog_count);
+    int sent =
+        turn->way.send_rows(turn->way.link, slots->outgoing + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
+                            slots->lengths, turn->backlog, (int)turn->backlog_count);
     if (sent < 0)
         return sent;
     p4r_sent(slots, turn->backlog, (uint64_t)sent, now);
@@ -48,7 +48,7 @@ static void forget_asking(struct p4r_turn *turn)
 
 /* -- All jobs of a run -------------------------------------------------------------------------- */
 
-/* They have one link, lock and wake_fd, and the same rows to receive into. */
+/* They have one way to the switch, lock and wake_fd, and the same rows to receive into. */
 struct jobs {
     struct p4r_turn *const *turns;
     uint32_t count;
@@ -169,9 +169,9 @@ static int receive(const struct jobs *jobs)
 {
     struct p4r_turn *link = jobs->turns[0];
     const uint8_t *frames[P4R_LINK_MOST];
-    int count = p4r_link_look(link->link, link->received + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
-                              P4R_BUFFER_STRIDE - P4R_BUFFER_PAD, P4R_PAYLOAD_OFFSET,
-                              link->received_lengths, frames, (int)link->most);
+    int count = link->way.look(link->way.link, link->received + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
+                               P4R_BUFFER_STRIDE - P4R_BUFFER_PAD, P4R_PAYLOAD_OFFSET,
+                               link->received_lengths, frames, (int)link->most);
 
     if (count <= 0)
         return count;
@@ -182,7 +182,7 @@ static int receive(const struct jobs *jobs)
     else
         hand_out(jobs, frames, (uint32_t)count, now);
     p4r_nap_received(&link->nap, (uint32_t)count, now);
-    p4r_link_drop(link->link, count);
+    link->way.drop(link->way.link, count);
     for (uint32_t i = 0; i < jobs->count; i++)
         forget_asking(jobs->turns[i]);
     return count;
@@ -223,7 +223,8 @@ static uint32_t wait_for_more(const struct jobs *jobs, double looked, double now
     if (due <= looked)
         return 0;
     double seconds = fmin(fmax(due - now, 0.0), called ? LONGEST_PAUSE : LONGEST_WAIT);
-    int woken = p4r_link_wait(link->link, link->wake_fd, (int)ceil(seconds * 1000), backlogged);
+    int woken =
+        link->way.wait(link->way.link, link->wake_fd, (int)ceil(seconds * 1000), backlogged);
     if (woken < 0)
         return broken(jobs, woken);
     uint32_t why = overslept(now, seconds);
@@ -285,7 +286,8 @@ static uint32_t run(struct jobs *jobs, int called)
 
     for (uint32_t i = 0; i < jobs->count; i++) {
         double *left_at = &jobs->turns[i]->left_at;
-        if (*left_at > 0 && began - *left_at > OVERSLEPT)
+        /* What Python has ended meanwhile is not under way any more. */
+        if (*left_at > 0 && jobs->turns[i]->slots->live_count && began - *left_at > OVERSLEPT)
             why = P4R_TURN_OVERSLEPT;
         *left_at = 0;
     }
@@ -295,39 +297,19 @@ static uint32_t run(struct jobs *jobs, int called)
     return why;
 }
 
-/* Let callers drive. Returns P4R_TURN_WOKEN if there is something else to do than to listen. */
-static uint32_t let_callers_drive(struct p4r_turn *turn, int quiet_ms)
-{
-    /* Frames are no reason to wake: they are for the caller that drives. */
-    struct pollfd waits[2] = {
-        {.fd = p4r_link_fd(turn->link), .events = POLLRDHUP},
-        {.fd = turn->wake_fd, .events = POLLIN},
-    };
-    struct p4r_link_lock *lock = turn->lock;
-    uint32_t calls = __atomic_load_n(&lock->calls, __ATOMIC_RELAXED), before;
-    int events;
-
-    p4r_link_lock_release(lock);
-    do {
-        before = calls;
-        events = poll(waits, 2, quiet_ms);
-        calls = __atomic_load_n(&lock->calls, __ATOMIC_RELAXED);
-    } while (events == 0 && calls != before);
-    /* What is asked for is looked at after this. */
-    return p4r_link_lock_take(lock) || waits[1].revents != 0 ? P4R_TURN_WOKEN : 0;
-}
-
 uint32_t p4r_turn_run(struct p4r_turn *const *turns, uint32_t count, int quiet_ms)
 {
     struct jobs jobs = {.turns = turns, .count = count};
-    uint32_t why =
-        turns[0]->lock && !is_under_way(&jobs) ? let_callers_drive(turns[0], quiet_ms) : 0;
+    const struct p4r_turn *turn = turns[0];
+    uint32_t why = 0;
     uint64_t wakes;
 
+    if (turn->lock && !is_under_way(&jobs) &&
+        p4r_link_lock_lend(turn->lock, turn->wake_fd, quiet_ms))
+        why = P4R_TURN_WOKEN;
     if (!why)
         why = run(&jobs, 0);
-    if (why & P4R_TURN_WOKEN && read(turns[0]->wake_fd, &wakes, sizeof wakes) < 0 &&
-        errno != EAGAIN)
+    if (why & P4R_TURN_WOKEN && read(turn->wake_fd, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
         return broken(&jobs, -errno);
     return why;
 }

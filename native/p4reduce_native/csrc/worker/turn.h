@@ -4,15 +4,28 @@
 #ifndef P4R_WORKER_TURN_H
 #define P4R_WORKER_TURN_H
 
+#include <stddef.h>
+
+#include "link/link.h"
 #include "worker/link_lock.h"
 #include "worker/nap.h"
 #include "worker/worker.h"
 
-struct p4r_link;
+/* How frames get to the switch and back: functions of link.h, or of Python, where a transport is no
+ * link. What they do and return is said in link.h. After an error Python knows what is wrong. */
+struct p4r_way {
+    struct p4r_link *link; /* given to each of them; NULL: it is no link */
+    int (*send_rows)(struct p4r_link *, const uint8_t *base, size_t stride, const int64_t *lengths,
+                     const int64_t *rows, int count);
+    int (*look)(struct p4r_link *, uint8_t *rows, size_t stride, size_t room, size_t head,
+                int64_t *lengths, const uint8_t **frames, int most);
+    void (*drop)(struct p4r_link *, int count);
+    int (*wait)(struct p4r_link *, int wake_fd, int timeout_ms, int writable);
+};
 
 struct p4r_turn {
     struct p4r_slots *slots;
-    struct p4r_link *link;
+    struct p4r_way way;
     uint8_t *received; /* rows of a FrameBuffer, as many as `most` */
     int64_t *received_lengths;
     int64_t *backlog; /* rows that may be sent, and have not been yet */
@@ -20,8 +33,8 @@ struct p4r_turn {
     double left_at;   /* when the loop was left with something under way; 0: with nothing */
     int64_t asked;    /* how often since then */
     uint32_t backlog_count, backlog_room;
-    int32_t wake_fd; /* an eventfd */
-    int32_t error;   /* an errno, of the link */
+    int32_t wake_fd; /* readable after a wake; does not block */
+    int32_t error;   /* an errno, of the way */
 
     struct p4r_link_lock *lock; /* of the link; NULL: the progress thread alone uses it */
     uint32_t events;            /* what callers have left to Python, as bits */
@@ -34,13 +47,13 @@ enum {
     P4R_TURN_WOKEN = 1,     /* somebody wrote to `wake_fd` */
     P4R_TURN_NEWS = 2,      /* collectives are over, or nothing can be summed any more */
     P4R_TURN_OVERSLEPT = 8, /* waiting has taken much longer than it should */
-    P4R_TURN_BROKEN = 16,   /* the link cannot be used any more */
+    P4R_TURN_BROKEN = 16,   /* the way cannot be used any more */
     P4R_TURN_PAUSED = 32,   /* only a caller: again, when signals have been seen to */
     P4R_TURN_DONE = 64,     /* only a caller: the collective is over, as it should be */
     P4R_TURN_REFUSED = 128, /* only a caller: it is the thread's turn; nothing was done */
 };
 
-/* Drive the engines of jobs on one link, one at least, until there is something for Python, or for
+/* Drive the engines of jobs on one port, one at least, until there is something for Python, or for
  * some milliseconds of work. Returns why it has returned, as bits, which are for all of them. For the
  * progress thread, which has the lock.
  *

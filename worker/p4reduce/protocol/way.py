@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the loop in C reaches the switch: by a link, or by calls of a transport in Python."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from collections.abc import Callable
+
+import numpy as np
+
+from p4reduce.machine_code import (
+    LINK_READY,
+    LINK_WOKEN,
+    WAY_DROP,
+    WAY_LOOK,
+    WAY_SEND,
+    WAY_WAIT,
+    Library,
+    WayStructure,
+)
+from p4reduce.transport.base import Transport
+from p4reduce.wire.format import FRAME_STRIDE
+from p4reduce.wire.frames import FrameBuffer
+
+_INT64 = ctypes.POINTER(ctypes.c_int64)
+
+
+class Way:
+    """`struct p4r_way` of one job.
+
+    Attributes:
+        structure: for C, as long as this and the transport are there.
+
+    Args:
+        library: the functions.
+        transport: to the switch.
+        outgoing: the job's frames.
+    """
+
+    def __init__(self, library: Library, transport: Transport, outgoing: FrameBuffer) -> None:
+        self._transport = transport
+        self._problems: list[BaseException] = []
+        if transport.link is not None:
+            self.structure = library.way_of_link(transport.link.pointer)
+        else:
+            self.structure = _by_python(transport, outgoing, self._problems)
+
+    def raise_problem(self) -> None:
+        """Raise what has broken it."""
+        if self._problems:
+            raise self._problems[0]
+        self._transport.receive()  # a link that is broken says so at each call
+
+
+def _by_python(
+    transport: Transport, outgoing: FrameBuffer, problems: list[BaseException]
+) -> WayStructure:
+    """Return calls of a transport's methods; what these raise is appended to `problems`."""
+    received = transport.received
+    starts = received.address + np.arange(len(received), dtype=np.uint64) * np.uint64(FRAME_STRIDE)
+
+    def guarded(call: Callable[..., int]) -> Callable[..., int]:
+        def run(*arguments: int) -> int:
+            try:
+                return call(*arguments)
+            except BaseException as problem:  # nothing can be raised through C
+                problems.append(problem)
+                return -errno.EIO
+
+        return run
+
+    @guarded
+    def send(_link: int, _base: int, _stride: int, _lengths: int, rows: int, count: int) -> int:
+        numbers = np.ctypeslib.as_array(ctypes.cast(rows, _INT64), (count,))
+        return transport.send(outgoing, numbers.copy())
+
+    @guarded
+    def look(_link: int, *arguments: int) -> int:
+        *_, frames, _most = arguments
+        count = transport.receive()
+        ctypes.memmove(frames, starts.ctypes.data, count * starts.itemsize)
+        return count
+
+    @guarded
+    def wait(_link: int, _wake_fd: int, milliseconds: int, writable: int) -> int:
+        woken = transport.wait(milliseconds / 1000, writable=bool(writable))
+        return LINK_WOKEN if woken else LINK_READY
+
+    return WayStructure(
+        None, WAY_SEND(send), WAY_LOOK(look), WAY_DROP(lambda *_: None), WAY_WAIT(wait)
+    )

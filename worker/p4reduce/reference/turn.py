@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of reference workers on a port: send, wait, receive, look at the clock."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from p4reduce.machine_code import TURN_OVERSLEPT
+from p4reduce.reference.frames import describe
+from p4reduce.reference.worker import Worker
+from p4reduce.transport.base import Transport
+from p4reduce.wire.frames import FrameBuffer
+
+log = logging.getLogger("p4reduce.reference")
+
+_LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
+_OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
+
+
+class ReferenceTurn:
+    """What moves one worker's frames, where `protocol.native_turn.NativeTurn` is otherwise.
+
+    Attributes:
+        asked_at: when something was first sent since the switch last answered; infinite: nothing.
+        asked: how often something was sent since then.
+
+    Args:
+        worker: whose frames they are.
+        transport: to the switch.
+    """
+
+    def __init__(self, worker: Worker, transport: Transport) -> None:
+        self.asked_at = math.inf
+        self.asked = 0
+        self._worker = worker
+        self._transport = transport
+        self._outgoing = FrameBuffer(1)
+
+    def run(self, others: Sequence[ReferenceTurn], _quiet: float) -> int:
+        """Go once round. Returns `TURN_OVERSLEPT` if the wait took much too long, or 0.
+
+        Args:
+            others: workers on the same port.
+        """
+        turns = (self, *others)
+        all_sent = [turn._send() for turn in turns]
+        began = time.monotonic()
+        until = min(_LONGEST_WAIT, *(turn._worker.next_due - began for turn in turns))
+        self._transport.wait(max(until, 0.0), writable=not all(all_sent))
+        if time.monotonic() - began > max(until, 0.0) + _OVERSLEPT:
+            return TURN_OVERSLEPT
+        # What has come counts before timers do: after a pause, answers lie in the queue.
+        while count := self._transport.receive():
+            for row in range(count):
+                self._hand_out(turns, row)
+            for turn in turns:
+                turn._send()
+        for turn in turns:
+            turn._worker.tick(time.monotonic())
+        return 0
+
+    def take_events(self) -> int:
+        """Return 0: no caller leaves anything to the progress thread."""
+        return 0
+
+    def raise_problem(self) -> None:
+        """Raise nothing: `run` raises what breaks the transport."""
+
+    def _send(self) -> bool:
+        """Send what the worker wants sent. False: something waits for room."""
+        outbox = self._worker.outbox
+        for number, frame in list(outbox.items()):
+            self._outgoing.put(0, bytes(frame))
+            if not self._transport.send(self._outgoing, np.zeros(1, np.int64)):
+                return False
+            log.debug("sends %s", describe(frame))
+            del outbox[number]
+            now = time.monotonic()
+            self._worker.sent(number, now)
+            self.asked_at = min(self.asked_at, now)
+            self.asked += 1
+        return True
+
+    @staticmethod
+    def _hand_out(turns: Sequence[ReferenceTurn], row: int) -> None:
+        """Give a frame to the worker that it names; one for nobody to the first, to be counted."""
+        received = turns[0]._transport.received
+        record = received.records[row]
+        named = [turn for turn in turns if turn._worker.name == (record["job"], record["rank"])]
+        (named or turns)[0]._worker.receive(received.get(row), time.monotonic())
