@@ -21,27 +21,20 @@ import re
 import statistics
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.measured.pages import pivot, table
 from p4reduce_lab.networks import links
-from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE, ShapedNetwork
-from p4reduce_lab.processes.children import Processes
-from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.system import System, rank_variables
 
 from bench.in_docs import DOCS, IMAGES, PAGE
 from bench.pytorch.accuracy_plot import plot
-from bench.ranks import wait_for
+from bench.pytorch.over_links import run_over_links
 from bench.record import SITE, Record, Section
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
-TIMEOUT = 3600.0  # seconds; for all methods of a backend over links of one rate
 BASE = {"mlp": "Gloo float32", "cnn": "Gloo float32", "embedding": "Gloo, dense"}
 """What the others are compared with."""
 README = DOCS.parent / "README.md"
@@ -53,48 +46,13 @@ def train(
     backend: str, methods: Sequence[str], rate: float, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Run the methods of a backend one after the other, for each seed, over links of a rate."""
-    with ExitStack() as stack:
-        directory = stack.enter_context(run_directory())
-        network = stack.enter_context(ShapedNetwork(options.ranks, 1000.0, options.congestion))
-        system = None
-        if backend == "p4reduce":
-            choice = choose("embedded", "local")
-            system = stack.enter_context(
-                System(choice, directory, directory, options.ranks, network)
-            )
-            system.start()
-            system.wait_ready()
-        processes = stack.enter_context(Processes()) if system is None else system.processes
-        report = directory / "report.json"
-        children = []
-        for rank in range(options.ranks):
-            command = [sys.executable, "-m", "bench.pytorch.accuracy_rank", backend]
-            command += ["--models", *options.models, "--methods", *methods]
-            command += [
-                "--seeds",
-                str(options.seeds),
-                "--steps",
-                str(options.steps),
-                "--rank",
-                str(rank),
-            ]
-            command += ["--ranks", str(options.ranks), "--store", str(directory / "store")]
-            command += ["--report", str(report)]
-            variables = rank_variables(rank, options.ranks)
-            variables |= {"GLOO_SOCKET_IFNAME": BRIDGE_INTERFACE}
-            variables |= system.variables() if system is not None else {}
-            children.append(
-                processes.start(
-                    f"rank {rank}",
-                    [*network.prefix(rank), *command],
-                    log=directory / f"rank{rank}.log",
-                    environment=variables,
-                )
-            )
-        network.set_rate(rate)
-        wait_for(processes, children, TIMEOUT)
-        runs: list[dict[str, Any]] = json.loads(report.read_text())
-        return [{"rate_mbit": rate, "ranks": options.ranks, **run} for run in runs]
+    script = ["-m", "bench.pytorch.accuracy_rank", "--models", *options.models]
+    script += ["--methods", *methods, "--seeds", str(options.seeds), "--steps", str(options.steps)]
+    # The last option takes a single value, so that the backend after it is none of its values.
+    runs: list[dict[str, Any]] = run_over_links(
+        backend, script, options.ranks, rate, options.congestion
+    )
+    return [{"rate_mbit": rate, "ranks": options.ranks, **run} for run in runs]
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

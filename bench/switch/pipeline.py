@@ -4,7 +4,8 @@
 Four ranks contribute 1,024 bytes of lanes each to every round of every slot; a quarter of the
 frames complete a round and come back as four results. Machine code and Python take the same
 frames in turn. Prints the best and the median of several runs, in processor time, because other
-processes only ever make it slower.
+processes only ever make it slower. With --earlier FOLDER another compiled program takes turns too;
+bench/bmv2/programs.py says how to get one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import struct
 import time
 from pathlib import Path
+from typing import Any
 
 from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.pipeline import Pipeline
@@ -110,18 +112,22 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=8, help="rounds in each run")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--earlier", type=Path, help="folder of another program's p4reduce.json")
     options = parser.parse_args()
-    engines = {
+    engines: dict[str, tuple[Pipeline, Any]] = {
         "native": (NativePipeline(CONFIG.read_bytes()), measure_native),
         "python": (Pipeline(CONFIG.read_bytes()), measure_python),
     }
+    if options.earlier is not None:
+        other = (options.earlier / "p4reduce.json").read_bytes()
+        engines["native, earlier"] = NativePipeline(other), measure_native
     for pipeline, _ in engines.values():
         configure(pipeline)
     rates: dict[str, list[float]] = {name: [] for name in engines}
     for run in range(options.runs):
         frames = frames_of(1 + run * options.rounds, options.rounds)
         for name, (pipeline, measure) in engines.items():
-            seconds, results = measure(pipeline, frames)  # type: ignore[arg-type]
+            seconds, results = measure(pipeline, frames)
             if results != len(frames):
                 raise SystemExit(f"{name}: {results} results came back instead of {len(frames)}")
             rates[name].append(len(frames) / seconds)
@@ -146,6 +152,12 @@ def main() -> None:
     print(
         f"native against python, median of {len(pairs)} pairs: {statistics.median(pairs):.0f} times"
     )
+    if options.earlier is not None:
+        pairs = [a / b for a, b in zip(rates["native"], rates["native, earlier"], strict=True)]
+        print(
+            f"native: now against earlier, median of {len(pairs)} pairs: "
+            f"{statistics.median(pairs):.3f} times"
+        )
     if options.json is not None:
         options.json.write_text(json.dumps({"machine": host, "results": report}, indent=2) + "\n")
 

@@ -13,6 +13,7 @@ from p4reduce_lab.measured.machine import provenance
 from bench.allreduce.comparison_tables import aims, variants, whole
 from bench.pytorch.accuracy import HEAD, README_HEAD, headline, lines, results
 from bench.pytorch.accuracy_plot import plot
+from bench.pytorch.scaling import grown_lines, predicted_step, shared_rows
 from bench.record import ROOT, Record, Section, differing, newest, site_page
 from bench.run import Bench, merged, record
 
@@ -151,3 +152,37 @@ def test_pages_show_the_newest_records() -> None:
     records = newest()
     assert {record.name for record in records} >= {"accuracy", "bench", "compare"}
     assert differing(records, ROOT) == []
+
+
+def test_efficiencies_are_those_of_the_steps() -> None:
+    runs = [
+        {"series": "shared", "backend": "p4reduce", "ranks": 1, "step_seconds": 0.8, "late": 0.0},
+        {"series": "shared", "backend": "p4reduce", "ranks": 8, "step_seconds": 0.3, "late": 0.0},
+    ]
+    report = {"rate_mbit": 10.0, "emulation": {"parameters": 38_282}, "runs": runs}
+    (row,) = [one for one in shared_rows(report) if "measured" in one]
+    assert row["ranks"] == 8
+    # Of 0.3 s the sum has 0.2 s: one rank would take 1 s with it.
+    assert row["measured"] == pytest.approx({"step": 0.3, "of_one": 1 / 3, "alpha": 1.0 / 2.4})
+    sent = 38_282 / 256 * 1102 * 8 / 10e6  # seconds, of the frames alone
+    assert row["predicted"]["step"] == pytest.approx(0.1 + sent, rel=0.1)
+
+
+def test_a_batch_that_grows_with_the_ranks() -> None:
+    steps = {str(ranks): [100 // ranks + 50, None] for ranks in (1, 2, 4, 8, 16, 32, 64)}
+    run = {"series": "grown", "backend": "p4reduce", "ranks": 2, "steps": 100, "seconds": 25.0,
+           "step_seconds": 0.25}  # fmt: skip
+    report = {
+        "rate_mbit": 10.0,
+        "emulation": {"parameters": 38_282, "steps": steps},
+        "runs": [run],
+    }
+    one, two, *_, most = grown_lines(report)
+    assert one[:5] == ["1", "16", "150", "150 (150 to 150), 1 of 2 seeds", "-"]
+    step = predicted_step("p4reduce", 2, 1.0, 10.0, 38_282)
+    assert two[4:] == [
+        *("100", f"{1e3 * step:.0f} ms", "250 ms", f"{100 * step:.1f} s", "25.0 s"),
+        *(f"{100 * step / 25 - 1:+.1%}", f"{15 / (100 * step):.1f}"),
+    ]
+    assert most[0] == "64"
+    assert most[6] == "-"

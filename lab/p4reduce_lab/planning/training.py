@@ -134,6 +134,24 @@ def amdahl(share: float, faster: float) -> float:
     return 1 / (rest + share / faster) if rest + share / faster > 0 else math.inf
 
 
+def efficiency(ranks: int, overhead: float) -> float:
+    """Return how much of `ranks` times one rank's speed a training has.
+
+    Zou et al., "Distributed Training Large-Scale Deep Architectures" (2017), on the number of GPUs.
+    G ranks take T_C / G + T_O instead of T_C + T_O. With R_O = T_O / T_C that makes the efficiency
+    α = (1 + R_O) / (1 + G R_O). T_O is taken to be the same for all G, as with sums by a switch.
+
+    Args:
+        ranks: G, which share the computing of a batch.
+        overhead: R_O, the seconds of a sum for each second that one rank computes for the batch.
+    """
+    if ranks < 1:
+        raise ValueError(f"{ranks} ranks; a training has at least one")
+    if not overhead >= 0:
+        raise ValueError(f"an overhead of {overhead} times the computing; it must be 0 or above")
+    return (1 + overhead) / (1 + ranks * overhead)
+
+
 def hiding_factor(step: Step, each: Sequence[float], *, waits: float = 0.05) -> float:
     """Return by how much the batch has to grow, or may shrink, for the sums to hide.
 

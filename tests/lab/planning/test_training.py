@@ -6,7 +6,14 @@ from __future__ import annotations
 import math
 
 import pytest
-from p4reduce_lab.planning.training import Step, amdahl, even_step, hiding_factor, step_time
+from p4reduce_lab.planning.training import (
+    Step,
+    amdahl,
+    efficiency,
+    even_step,
+    hiding_factor,
+    step_time,
+)
 
 
 def test_gradients_come_at_an_even_pace_during_backward() -> None:
@@ -82,3 +89,14 @@ def test_that_batch_is_just_enough() -> None:
 def test_what_cannot_be_is_named(make: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
+
+
+def test_the_efficiency_of_ranks_that_share_a_batch() -> None:
+    # 0.8 s on one rank and 0.2 s for the sum: 1 s; eight ranks take 0.1 and 0.2 s.
+    assert efficiency(8, 0.2 / 0.8) == pytest.approx(1.0 / (8 * 0.3))
+    assert efficiency(1, 3.0) == 1.0
+    assert efficiency(64, 0.0) == 1.0
+    with pytest.raises(ValueError, match="0 ranks"):
+        efficiency(0, 0.1)
+    with pytest.raises(ValueError, match=r"-1\.0 times"):
+        efficiency(2, -1.0)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of `bench.pytorch.scaling`: trains the convolutional network, and reports.
+
+A *stream* draws batches of 16 images. A step takes the next batch of each stream, and a rank has
+one stream or more. So the samples of a step depend on the streams, and not on the ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from p4reduce.torch.large_batch import linear_rate, warm_up
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from bench.pytorch.accuracy_rank import WHOLE, Task, cnn_task
+
+BATCH = 16  # samples of a stream
+RATE = 0.00625  # for one stream
+MOST_RATE = 0.05  # with larger ones not all seeds reach the target
+MOMENTUM = 0.9
+WARM_UP = 10  # steps
+
+
+class Held:
+    """A DDP hook that lets computing take a fixed time, however busy the machine's cores are.
+
+    Attributes:
+        seconds: from the begin of a step to the begin of its sum.
+        late: steps whose computing took longer.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.late = 0
+        self._began = 0.0
+
+    def begin(self) -> float:
+        """A step begins; return the time."""
+        self._began = time.perf_counter()
+        return self._began
+
+    def hook(self, group: Any, bucket: Any) -> Any:
+        """Sum the gradients when it is time."""
+        left = self._began + self.seconds - time.perf_counter()
+        if left > 0:
+            time.sleep(left)
+        else:
+            self.late += 1
+        return default_hooks.allreduce_hook(group, bucket)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training.
+
+    Attributes:
+        steps: until the target, or as many as were asked for.
+        accuracy: then.
+        seconds: all steps together, without looks at the test data.
+        step_seconds: the median step.
+        late: share of the steps whose computing took longer than was asked for.
+    """
+
+    steps: int
+    accuracy: float
+    seconds: float
+    step_seconds: float
+    late: float = 0.0
+
+
+def train(
+    model: nn.Module,
+    task: Task,
+    seed: int,
+    mine: Sequence[int],
+    streams: int,
+    most_steps: int,
+    *,
+    to_target: bool,
+    begin: Callable[[], float] = time.perf_counter,
+    meet: Callable[[], None] = lambda: None,
+) -> Trained:
+    """Train, with the rate by the linear rule and a warm-up.
+
+    Args:
+        model: whose gradients are averaged over all ranks, where there are several.
+        task: its data.
+        seed: of the batches.
+        mine: streams of this rank.
+        streams: of all ranks.
+        most_steps: end after so many.
+        to_target: end at the task's accuracy, which is looked at after each step.
+        begin: called when a step begins; returns the time.
+        meet: called before each step, to wait for the other ranks.
+    """
+    rate = min(linear_rate(RATE, BATCH * streams, BATCH), MOST_RATE)
+    optimiser = torch.optim.SGD(model.parameters(), rate, momentum=MOMENTUM)
+    schedule = warm_up(optimiser, WARM_UP, RATE)
+    draws = [torch.Generator().manual_seed(1000 * seed + stream) for stream in mine]
+    times, accuracy = [], 0.0
+    for _ in range(most_steps):
+        batches = [task.batch(draw) for draw in draws]
+        images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        meet()
+        began = begin()
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimiser.step()
+        times.append(time.perf_counter() - began)
+        schedule.step()
+        with torch.no_grad():
+            inputs, answers = task.test
+            found = getattr(model, "module", model)(inputs).argmax(1)
+            accuracy = float((found == answers).float().mean())
+        if to_target and accuracy >= task.target:
+            break
+    return Trained(len(times), accuracy, sum(times), statistics.median(times))
+
+
+def emulated(streams: int, seed: int, most_steps: int) -> Trained:
+    """The same in one process: the same batches and rates, and nothing is sent."""
+    task = cnn_task(seed)
+    torch.manual_seed(seed)
+    return train(
+        *(task.network(False), task, seed, range(streams), streams, most_steps), to_target=True
+    )
+
+
+def parameters() -> int:
+    """Of the network."""
+    return sum(one.numel() for one in cnn_task(0).network(False).parameters())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("backend", choices=["gloo", "p4reduce"])
+    parser.add_argument("--streams", type=int, required=True)
+    parser.add_argument("--compute", type=float, required=True, help="seconds of a stream's batch")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--to-target", action="store_true")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--report", type=Path, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    dist._DEFAULT_FIRST_BUCKET_BYTES = WHOLE  # else DDP makes a first one of 1 MB
+    dist.init_process_group(
+        options.backend, f"file://{options.store}", rank=options.rank, world_size=options.ranks
+    )
+    task = cnn_task(options.seed)
+    torch.manual_seed(options.seed)
+    model = DistributedDataParallel(
+        task.network(False), bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
+    )
+    mine = range(options.rank, options.streams, options.ranks)
+    held = Held(options.compute * len(mine))
+    # A lambda, as DDP looks at the annotations of a function.
+    model.register_comm_hook(None, lambda group, bucket: held.hook(group, bucket))
+    trained = train(
+        *(model, task, options.seed, mine, options.streams, options.steps),
+        to_target=options.to_target,
+        begin=held.begin,
+        meet=dist.barrier,
+    )
+    dist.destroy_process_group()
+    if options.rank == 0:
+        found = {**asdict(trained), "late": held.late / trained.steps}
+        options.report.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
