@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells systemd, or who else has set NOTIFY_SOCKET, that a service is ready or stopping."""
+"""Tells systemd, or another program that has set NOTIFY_SOCKET, that a service is ready or
+stopping."""
 
 from __future__ import annotations
 

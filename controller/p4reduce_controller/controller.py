@@ -307,7 +307,7 @@ class Controller:
         self.jobs.looked(job, "; ".join(missing[:3]) + more)
 
     def settled(self, job: Job) -> None:
-        """Wake those who wait for the job."""
+        """Wake the calls that wait for the job."""
         job.settled.set()
 
     def changed(self, *jobs: Job) -> None:
@@ -386,7 +386,7 @@ class Controller:
     ) -> Place:
         """Wait until a failed job's ranks have a new one, for at most `timeout` seconds.
 
-        Raises NotReadyInTimeError naming those who have not asked, and RefusedError.
+        Raises NotReadyInTimeError naming the ranks that have not asked, and RefusedError.
         """
         _check_timeout(timeout)
         reformation = self._reforming.ask(

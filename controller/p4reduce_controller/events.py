@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened, for those who watch. Lives in the daemon's event loop."""
+"""Events, for watchers. Lives in the daemon's event loop."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class _End:
 
 
 class EventLog:
-    """The latest events, and who watches."""
+    """The latest events, and the watchers."""
 
     def __init__(self) -> None:
         self._recent: deque[Event] = deque(maxlen=REMEMBERED)
         self._watchers: set[asyncio.Queue[Event | _End]] = set()
 
     def publish(self, event: Event) -> None:
-        """Remember an event and hand it to all who watch."""
+        """Remember an event and hand it to all watchers."""
         self._recent.append(event)
         for watcher in list(self._watchers):
             # The last place is kept for the end.

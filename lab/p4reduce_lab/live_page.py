@@ -17,7 +17,7 @@ _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 def free_address(number: int = 0, preferred: range = PREFERRED) -> str:
-    """Return HOST:PORT with the first port that nobody listens at.
+    """Return HOST:PORT with the first free port.
 
     Args:
         number: Which of several controllers it is for: no two are given the same port.

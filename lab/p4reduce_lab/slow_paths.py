@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What logs say of slow ways that were taken because a fast one could not be had.
 
-Whoever started switch and ranks hears of it on the console: logs of a run that went well are read
-by nobody, and some are gone with it. Each such message says "slower"; it is a warning.
+The user who started switch and ranks sees it on the console: logs of a run that went well are not
+read, and some are removed with it. Each such message says "slower"; it is a warning.
 """
 
 from __future__ import annotations

@@ -179,8 +179,8 @@ class DatagramLink:
             self._socket.send(datagram)
 
     def _failed(self, error: OSError) -> None:
-        """Raise what ends the link. That nobody listens there may be said by anybody, so it counts
-        only when it is said again and again, and nothing comes from the peer meanwhile.
+        """Raise what ends the link. ICMP "port unreachable" can be forged. So it counts only when
+        it comes again and again, and nothing comes from the peer meanwhile.
         """
         if error.errno == errno.ECONNREFUSED:
             self._refused += 1

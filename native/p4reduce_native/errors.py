@@ -9,7 +9,7 @@ __all__ = ["CacheError", "CompileError", "CompilerMissingError", "NativeUnavaila
 class NativeUnavailableError(Exception):
     """There is no machine code here; the message says why and how to get it.
 
-    Whoever catches it goes on in Python.
+    A caller that catches it continues in Python.
     """
 
 

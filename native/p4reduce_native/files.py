@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading files that somebody names: a FIFO would be waited for, a device may have no end."""
+"""Reading files that a user names: a FIFO would be waited for, a device may have no end."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class DataPlane:
             port.flush()
 
     def _report(self, what: str) -> None:
-        """Log the exception being handled, but not one a packet."""
+        """Log the exception being handled, but not once per packet."""
         now = time.monotonic()
         if now < self._next_report:
             self._unreported += 1

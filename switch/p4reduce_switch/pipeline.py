@@ -53,7 +53,7 @@ class Pipeline:
 
     Args:
         config: p4c's JSON.
-        cpu_port: the port of packet-in and packet-out; only kept for whoever asks.
+        cpu_port: the port of packet-in and packet-out; only kept to be read.
         drop_port: what `mark_to_drop` writes to `egress_spec`.
         queues: how egress queues are set up; None: as simple_switch does.
         clock: nanoseconds, for meters, digests and idle timeouts.
@@ -62,7 +62,7 @@ class Pipeline:
         tables, counters, registers: by name, as in p4info; also the tables that p4c made up.
         profiles: the action profiles and selectors, by name.
         meters, digests: by name. idle: the watchers of idle entries, by the table's name.
-        timers: what is to be done later; whoever runs the pipeline calls `run_due` now and then.
+        timers: what is to be done later; the caller of the pipeline calls `run_due` now and then.
         multicast: the multicast groups.
         clone_sessions: the clone sessions.
         value_sets: the parser value sets, by name.

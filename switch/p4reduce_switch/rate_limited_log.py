@@ -59,7 +59,7 @@ class _Undecodable(logging.Filter):
 
 
 def calm_grpc() -> None:
-    """Whoever reaches the server can send what is no message: not a traceback for each."""
+    """Any client of the server can send bytes that are no message: not a traceback for each."""
     logger = logging.getLogger("grpc._common")
     if not any(isinstance(one, _Undecodable) for one in logger.filters):
         logger.addFilter(_Undecodable())

@@ -19,7 +19,7 @@ _SLICE = 1.0  # seconds; a waiter whose wake-up went to another one looks again 
 
 
 class Latch:
-    """Goes up once, unless it is cleared by the only one who waits for it."""
+    """Goes up once, unless its only waiter clears it."""
 
     def __init__(self) -> None:
         self._up = False
@@ -31,7 +31,7 @@ class Latch:
         return self._up
 
     def set(self) -> None:
-        """Put it up, and wake who waits. From any thread, more than once if need be."""
+        """Put it up, and wake the waiter. From any thread, more than once if need be."""
         self._up = True
         self._open()
 

@@ -411,7 +411,7 @@ def _checked(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def engine_library() -> Library:
-    """Return the functions for who cannot do without.
+    """Return the functions, for callers that need them.
 
     Raises:
         NativeUnavailableError: there is no machine code here; says why.

@@ -227,7 +227,7 @@ def switch_slots(options: Options, job: str | None, which: str) -> None:
 def watch(options: Options, name: str | None, interval: float) -> None:
     """Watch jobs (or one), rates and events until Ctrl-C.
 
-    In a pipe, or with --json, only the events: one a line. A job that is not there yet is waited
+    In a pipe, or with --json, only the events: one per line. A job that is not there yet is waited
     for, and so is the next controller where one is started anew.
 
     \b

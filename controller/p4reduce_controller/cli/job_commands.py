@@ -167,7 +167,7 @@ _NO_OPERATOR = (
 
 
 def _tokens_at_hand(address: str, state_dir: Path | None) -> list[str]:
-    """Return what may open a job that nobody gave a token for; an empty one if nothing does."""
+    """Return tokens to try for a job, if none was given. One is empty if there are none."""
     at_hand = [os.environ.get(TOKEN_ENVIRONMENT)]
     if is_local(address):  # no other machine's controller is to learn of it
         at_hand.append(tokens.read_operator_token(state_dir or default_state_directory()))

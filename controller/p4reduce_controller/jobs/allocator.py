@@ -68,8 +68,8 @@ class RangeAllocator:
 class IdAllocator:
     """Single numbers out of `range(first, last + 1)`, each reused as late as can be.
 
-    A frame that was in the switch when its job ended may still look up an id of that job. Going
-    round before coming back makes sure that the id is nobody's then.
+    A frame that was in the switch when its job ended may still look up an id of that job. An id
+    comes back only after all others, so it is free by then.
     """
 
     def __init__(self, first: int, last: int, *, but: frozenset[int] = frozenset()) -> None:

@@ -75,7 +75,7 @@ class AttachPoint:
         return ""
 
     def _bad_address(self, at: Attachment) -> str:
-        """Say what is wrong with the addresses that somebody comes from."""
+        """Say what is wrong with the addresses of a HELLO."""
         switches = self.topology.switches.values()
         own_ip, own_mac = self.topology.meeting
         if not is_station(at.mac) or at.mac in (own_mac, *(each.mac for each in switches)):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a job called when they did not agree: who told what, and where it differs."""
+"""What the ranks of a job called when they did not agree: which rank reported what, and where it
+differs."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class Comparison:
     """Of one life of a job; there is one, as its ranks reduce nothing more after it.
 
     Args:
-        ends: when it is answered at the latest, by the clock of who asks.
+        ends: when it is answered at the latest, by the caller's clock.
     """
 
     def __init__(self, ends: float) -> None:

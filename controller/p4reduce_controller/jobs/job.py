@@ -196,7 +196,7 @@ class Job:
 
     @property
     def state(self) -> JobState:
-        """What ranks and operators are told of its stage."""
+        """The state that ranks and operators see of its stage."""
         return TOLD[self.stage]
 
     @property
@@ -231,7 +231,7 @@ class Job:
 
     @property
     def deserted(self) -> bool:
-        """Whether it failed and has nobody left, and nobody goes on for it."""
+        """Whether it failed, no rank is left, and no new job replaces it."""
         return self._failed_for_now and not self.active
 
     @property
@@ -272,7 +272,7 @@ class Job:
 
     @property
     def vacant(self) -> list[int]:
-        """The ranks that nobody has who takes part."""
+        """The ranks that no member of the job has."""
         taken = {member.rank for member in self.active}
         return [rank for rank in range(self.world_size) if rank not in taken]
 
@@ -340,7 +340,7 @@ class Reformation:
     refusal: RefusedError | None = None  # why it came to nothing
 
     def awaited(self) -> list[Member]:
-        """Who is alive and has not asked."""
+        """The ranks that are alive and have not asked."""
         return [member for member in self.job.active if member.rank not in self.asked]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a rank is lost, told from who is heard and who is not.
+"""When a rank is lost, by the heartbeats of it and of the others.
 
 Each rank sends a heartbeat eight times per lease (the worker's session/session.py). A rank is lost
 after three quarters of a lease without one, and the controller notices within a fortieth. The
@@ -7,8 +7,8 @@ answers to the others' next heartbeats say so, within an eighth. So they know of
 after its last heartbeat.
 
 A silence of all ranks says nothing of any of them. Its likelier causes are the control network,
-and a controller that stood still. So while nobody of a job is heard, nobody is lost; when the first
-one is heard again, the others have time to follow. Only after a long time is nobody there.
+and a controller that stood still. So while no rank of a job is heard, none is lost; when the first
+one is heard again, the others have time to follow. Only after a long time are all of them lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DESERTED = 6  # without anybody for so long, all are lost
 
 
 def heard(job: Job, member: Member, now: float, lease: float) -> None:
-    """A rank is there; and the others may follow, if nobody was heard before it."""
+    """A rank is there; and the others may follow, if no rank was heard before it."""
     latest = job.latest
     if latest is None or not latest.active or now - latest.heard > QUIET * lease:
         quiet = _quiet(job, now)
@@ -45,13 +45,13 @@ def begin(member: Member, now: float, lease: float) -> None:
 
 
 def extend(job: Job, end: float) -> None:
-    """Nobody of a job is lost before that moment."""
+    """No rank of a job is lost before that moment."""
     for member in job.active:
         member.lease_ends = max(member.lease_ends, end)
 
 
 def run_out(job: Job, now: float, lease: float) -> dict[Member, str]:
-    """Return who is lost, and why."""
+    """Return the lost ranks, and why."""
     late = [each for each in job.active if not each.waiting and each.lease_ends <= now]
     quiet = _quiet(job, now)
     if quiet > QUIET * lease:
@@ -66,7 +66,7 @@ def run_out(job: Job, now: float, lease: float) -> dict[Member, str]:
 
 
 def _quiet(job: Job, now: float) -> float:
-    """For how long nobody was heard, where that counts."""
+    """For how long no rank was heard, where that counts."""
     if job.state is JobState.FORMING:
         return 0.0  # there is nothing to be lost but a place, and another one may want that
     if any(member.waiting for member in job.active):

@@ -404,12 +404,12 @@ class Jobs(Roster):
             job.unannounced_losses = {}
 
     def stood_still(self) -> None:
-        """Heartbeats may have come that nobody looked at: all get a full lease."""
+        """Heartbeats may wait that were not processed yet: all get a full lease."""
         for job in self.all:
             leases.extend(job, self._clock() + self.lease)
 
     def revive(self, job: Job) -> None:
-        """Take back those who were declared lost, if nobody is left who goes on without them."""
+        """Take back ranks that were declared lost, if no other rank continues without them."""
         if not job.deserted or self.latest(job.name) is not job:
             return
         for member in job.members.values():
@@ -538,7 +538,7 @@ class Jobs(Roster):
         return f"switch {why}" if part in self.topology.switches and part != ONLY else why
 
     def hold(self, part: str, reason: str) -> None:
-        """Nobody knows yet whether a link works: jobs that run go on, others wait for it."""
+        """It is not known yet whether a link works: jobs that run go on, others wait for it."""
         self._lost[part] = f"{part} is not proven: {reason}"
 
     def _detach(self, job: Job, part: str) -> bool:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who sums what for a job whose ranks are all attached: which switches, and whom each one hears."""
+"""What each switch sums for a job whose ranks are all attached: which switches, and which ranks and
+switches each one hears."""
 
 from __future__ import annotations
 

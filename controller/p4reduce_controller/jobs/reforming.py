@@ -258,7 +258,7 @@ def _check_intact(job: Job) -> None:
 
 
 def _check(job: Job, member: Member) -> None:
-    """Refuse those who cannot go on."""
+    """Refuse ranks that cannot continue."""
     if job.state is not JobState.FAILED:
         if job.cause is not None:
             raise RefusedError(job.cause, f"job {job.name!r} is over: {job.reason}")

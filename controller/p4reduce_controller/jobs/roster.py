@@ -31,7 +31,7 @@ class Listener(Protocol):
         """
 
     def settled(self, job: Job) -> None:
-        """The job is no longer forming: wake those who wait for it."""
+        """The job is no longer forming: wake the calls that wait for it."""
 
     def remove(self, job: Job) -> None:
         """Take the job off its switches, then call `Jobs.release`."""
@@ -50,7 +50,7 @@ class Listener(Protocol):
 
 
 def suggested_mac() -> int:
-    """Return a locally administered MAC address that nobody can foresee: 40 bits are random."""
+    """Return a locally administered MAC address that cannot be predicted: 40 bits are random."""
     return 0x02 << 40 | secrets.randbits(40)
 
 
@@ -104,7 +104,7 @@ class Roster:
         return job if job is not None and job.alive else None
 
     def member(self, incarnation: int, rank: int, nonce: int) -> tuple[Job, Member]:
-        """Return who proves by `nonce` to be a rank. Raises RefusedError."""
+        """Return the member whose nonce this is. Raises RefusedError."""
         job = self._by_incarnation.get(incarnation)
         if job is None:
             raise RefusedError(Cause.UNKNOWN, f"there is no job with incarnation id {incarnation}")

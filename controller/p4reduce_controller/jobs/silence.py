@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank is cut off from the switch, told from a switch that answers nobody.
+"""Whether one rank is cut off from the switch, or the switch answers none.
 
 A rank reaches the controller by another way than the switch, so its lease says nothing of its
 port. Each heartbeat tells for how long the switch has left it without an answer.

@@ -24,7 +24,7 @@ OPERATOR_FILE = "operator.token"
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess."""
+    """Return a token that cannot be guessed."""
     return secrets.token_urlsafe(24)
 
 
@@ -91,7 +91,7 @@ def operator_token(directory: Path) -> TokenHash:
 
 
 def read_operator_token(directory: Path) -> str | None:
-    """Return the operator's token, if it is there, ours to read and nobody else's."""
+    """Return the operator's token, if it is there and only this user can read it."""
     try:
         data, mode = read_file(directory / OPERATOR_FILE, LONGEST + 1)
         token = data.decode("ascii").strip()

@@ -67,7 +67,7 @@ class PeerLimits:
             )
 
     def joined(self, peer: str, job: Job, member: Member) -> None:
-        """Remember who joined from where."""
+        """Remember which rank joined from which host."""
         self._joined[peer][member] = job
 
 

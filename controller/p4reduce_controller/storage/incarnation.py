@@ -66,7 +66,8 @@ class Incarnations:
 class Reserve:
     """Hands out ids that are on disk already, so that the event loop need not wait for a flush.
 
-    A thread takes the next ones meanwhile. Only who wants more than `AHEAD` at once waits.
+    A thread takes the next ones meanwhile. Only a caller that needs more than `AHEAD` at once
+    waits.
 
     Args:
         take: as `Incarnations.next`; called in that thread alone.

@@ -91,7 +91,7 @@ class JobTableWriter:
             self._answer(version, None)
 
     def _answer(self, version: int, error: OSError | None) -> None:
-        """Wake those who wait for that version or an earlier one."""
+        """Wake the calls that wait for that version or an earlier one."""
         waiting, self._waiting = self._waiting, []
         for wanted, future in waiting:
             if wanted > version:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples the controller once per second and hands the result to all who watch."""
+"""Samples the controller once per second and hands the result to all watchers."""
 
 from __future__ import annotations
 

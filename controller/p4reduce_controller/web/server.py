@@ -35,7 +35,7 @@ STOP_WITHIN = 1  # seconds for open streams when stopping
 
 
 class PromptProtocol(H11Protocol):
-    """Drops who does not send a request, or does not read: uvicorn would wait for ever."""
+    """Drops clients that do not send a request, or do not read: uvicorn would wait for ever."""
 
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None

@@ -113,7 +113,7 @@ def dense_cases(contenders: Sequence[str]) -> list[Case]:
 
 
 def narrow_cases(contenders: Sequence[str], precisions: Sequence[str]) -> list[Case]:
-    """Fewer bits a number: p4reduce's lanes, and what torch's fp16 hook does."""
+    """Fewer bits per number: p4reduce's lanes, and what torch's fp16 hook does."""
     cases = [Case(P4REDUCE, precision) for precision in precisions if precision != "int32"]
     return [*cases, Case(GLOO, "float16")] if GLOO in contenders and cases else cases
 

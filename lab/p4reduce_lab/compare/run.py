@@ -142,7 +142,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Listener:
-    """Who is told what is going on, who takes each cell's rows, and who counts the cells."""
+    """The functions that report progress, take each cell's rows, and count the cells."""
 
     say: Callable[[str], None]
     keep: Callable[[list[Row]], None]

@@ -51,7 +51,7 @@ def run_demo(
     """Runs the demo and returns its summary, which is also in ``output``.
 
     Args:
-        config, choice, output, console: The training, by which switch, where to and for whom.
+        config, choice, output, console: The training, its switch, its output and its console.
         switches: How many the work is spread over, side by side; or the tree that they are.
 
     Raises:

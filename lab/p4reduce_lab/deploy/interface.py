@@ -42,7 +42,7 @@ def bracketed(host: str) -> str:
 
 
 def free_udp_ports(host: str, count: int, first: int = 0) -> int:
-    """Return the first of so many UDP ports in a row that nobody has.
+    """Return the first of so many free UDP ports in a row.
 
     Args:
         host: an IP address of this host.
@@ -75,7 +75,7 @@ def free_udp_ports(host: str, count: int, first: int = 0) -> int:
 
 
 def _busy(family: int, host: str, first: int, count: int) -> int:
-    """Return the first port of the row that somebody has; 0: all are free."""
+    """Return the first port of the row that is in use; 0: all are free."""
     ports = range(first, first + count)
     return next((port for port in ports if not _is_free(family, host, port)), 0)
 

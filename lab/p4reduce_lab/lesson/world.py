@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks, a switch, and the frames between them, which wait until somebody lets them go."""
+"""Ranks, a switch, and the frames between them, which wait until the reader lets them go."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ class MininetNetwork(StartedNetwork):
 
 
 def _process_switch(base: type[Any]) -> type[Any]:
-    """Mininet's Switch, whose process somebody else starts and ends."""
+    """Mininet's Switch, whose process is started and ended elsewhere."""
 
     class ProcessSwitch(base):  # type: ignore[misc]
         def start(self, _controllers: object) -> None:

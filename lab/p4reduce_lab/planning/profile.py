@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training script of somebody's own does in a step: measured by running a few steps of it.
+"""What a user's training script does in a step: measured by running a few steps of it.
 
 As a module this is what runs the script, in a process of its own:
 ``python -m p4reduce_lab.planning.profile REPORT STEPS SCRIPT [ARGUMENT…]``. It watches PyTorch's

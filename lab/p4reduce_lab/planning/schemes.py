@@ -31,7 +31,7 @@ RING_STEP_SECONDS = 50e-6
 
 @dataclass(frozen=True)
 class Cluster:
-    """What somebody has.
+    """What a user has: model, links and switch.
 
     Attributes:
         ranks: of the job.

@@ -50,7 +50,7 @@ def shared_directory(name: str) -> Iterator[Path]:
     It is gone when the last of them has left the block or was killed.
 
     Args:
-        name: letters, digits and "-"; nobody else can guess it.
+        name: letters, digits and "-"; it cannot be guessed.
 
     Raises:
         LabError: the directory is another user's, or cannot be made.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two switches have in common for whoever starts one.
+"""What the launchers of the two switches have in common.
 
     with EmbeddedSwitch(directory, ports=4) as switch:
         ...  # switch.grpc_address for a controller, switch.interface for workers

@@ -131,7 +131,7 @@ class Expressions:
         return f"({C_TYPES[kind]}){value.at()}"
 
     def _lowest(self, value: Value, modulo: int | None) -> Value:
-        """Drop limbs that nobody asks for."""
+        """Drop limbs that are not used."""
         if modulo is None or value.is_constant or value.kind in ("u64", "i64"):
             return value
         if modulo <= 64:

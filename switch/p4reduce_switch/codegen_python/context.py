@@ -17,7 +17,7 @@ __all__ = ["Binding", "Context"]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A global of the generated code that whoever runs it must provide.
+    """A global of the generated code, which its caller must provide.
 
     With a name: "members" of a value set, "lookup" and "default" of a table, "packets" and "octets"
     of a counter, "cells" of a register, "meters" of an array, a "hash" function. "learn" takes the
@@ -82,7 +82,7 @@ class Context(Facts):
         return variable
 
     def intrinsic(self, name: str) -> str | None:
-        """The variable of one of the target's own fields, None if nobody looks at it."""
+        """The variable of one of the target's own fields, None if it is not read."""
         field = self.live_field(name)
         return None if field is None else self.names.field(field)
 

@@ -111,7 +111,7 @@ class Names:
         return self._name(("bytes", header), f"_bytes_{_plain(header)}")
 
     def chunk(self, header: Header, index: int) -> str:
-        """Bytes of the header that nobody looks at."""
+        """Bytes of the header that are not read."""
         return self._name(("chunk", header.name, index), f"_chunk_{_plain(header.name)}_{index}")
 
     def bound(self, kind: str, name: str) -> str:

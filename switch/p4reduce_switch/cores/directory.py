@@ -2,7 +2,7 @@
 """The directory of the cores' P4Runtime sockets, which is there as long as the switch runs.
 
 A switch that is killed leaves its directory behind, so the next one in the same place removes it.
-Who uses a directory holds a lock on it (`flock`), which ends with the process.
+The user of a directory holds a lock on it (`flock`), which ends with the process.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class LogSettings:
 
 @dataclass(frozen=True)
 class Order:
-    """What a core is to run, and for whom.
+    """What a core is to run, and its parent.
 
     Attributes:
         parent: the process that starts it.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides where a debugged program stops, and holds the packet there until it may go on.
 
-The data plane's thread comes by at each point of a program (`visit`); whoever debugs uses the rest,
-from another thread. While a packet is held the switch does nothing else: frames wait at its ports,
-and so do P4Runtime's requests. So packets are only held while somebody watches (`watch`).
+The data plane's thread comes by at each point of a program (`visit`); the debugger's client uses
+the rest, from another thread. While a packet is held the switch does nothing else: frames wait at
+its ports,
+and so do P4Runtime's requests. So packets are only held while a client watches (`watch`).
 """
 
 from __future__ import annotations
@@ -180,4 +181,4 @@ class Debugger:
 
 
 def _nobody(stop: Stop) -> None:
-    """While nobody watches."""
+    """While no client watches."""

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class NativeDigest(Digest):
-    """A digest; machine code takes samples only while somebody wants them.
+    """A digest; machine code takes samples only on request.
 
     `wanted`: the address of the flag that says so.
     """

@@ -105,7 +105,7 @@ class Arbiter:
         self.primaries: tuple[Controller, ...] = ()
 
     def update(self, controller: Controller, message: Any) -> None:
-        """Take in a `MasterArbitrationUpdate` and notify whom it concerns.
+        """Apply a `MasterArbitrationUpdate`, and notify the controllers concerned.
 
         Raises:
             P4RuntimeError: the stream must be ended with this status.

@@ -39,7 +39,7 @@ def parse_grpc_address(text: str) -> GrpcAddress:
     """Read "127.0.0.1:9559", "[::1]:9559", "localhost:0" or "unix:/path". Port 0: any free one.
 
     Raises:
-        ValueError: with a message for whoever typed it.
+        ValueError: with a message for the user.
     """
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")

@@ -45,8 +45,8 @@ _SHALLOW_BYTES = 53_248  # which the kernel doubles: some 45 full frames
 
 @dataclass(frozen=True, slots=True)
 class InterfacePlace(Place):
-    """A network interface. With `offload`, packets of many frames are taken apart, and sent to who
-    sends such.
+    """A network interface. With `offload`, packets of many frames are taken apart, and sent to
+    peers that send such.
     """
 
     name: str

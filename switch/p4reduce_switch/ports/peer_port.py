@@ -72,7 +72,7 @@ class PeerPort(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Called about once a second: what has to be done again and again."""
+        """Called about once per second: what has to be done again and again."""
 
     def join(self, loop: Loop, poller: Poller) -> None:
         """Begin to be served; once."""

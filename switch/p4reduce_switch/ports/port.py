@@ -105,7 +105,7 @@ class Port(Protocol):
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 
     def flush(self) -> None:
-        """Called about once a second: try again what had to wait."""
+        """Called about once per second: try again what had to wait."""
 
     def close(self) -> None:
         """Release everything, sockets in the file system included."""

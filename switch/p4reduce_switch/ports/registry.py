@@ -25,7 +25,7 @@ def parse_ports(text: str) -> list[PortSpec]:
     """Read what `parse_port` reads, or "1-64=udp:0.0.0.0:7001": the UDP ports count up as well.
 
     Raises:
-        ValueError: with a message for whoever typed it.
+        ValueError: with a message for the user.
     """
     numbers, equals, where = text.partition("=")
     first, dash, last = numbers.partition("-")
@@ -46,7 +46,7 @@ def parse_port(text: str) -> PortSpec:
     "4=unix-to:/path/of-another-switch.sock".
 
     Raises:
-        ValueError: with a message for whoever typed it.
+        ValueError: with a message for the user.
     """
     number_text, equals, where = text.partition("=")
     if not equals or not where:

@@ -37,8 +37,8 @@ _SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
     """Make `path` free to bind: no dead socket is in the way.
 
-    A directory that is missing is not made: more likely the path is misspelt, and whoever wants to
-    connect looks elsewhere.
+    A directory that is missing is not made: more likely the path is misspelt, and workers look
+    elsewhere.
 
     Raises:
         OSError: ENOENT if there is no such directory, EADDRINUSE if somebody listens there or it is

@@ -18,7 +18,7 @@ def read_queue_settings(
     """Read options such as "100" (all ports) and "3=100" (port 3); the last one holds.
 
     Raises:
-        ValueError: with a message for whoever typed it.
+        ValueError: with a message for the user.
     """
     default = QueueSettings()
     depth, port_depths = _read("--queue-depth", depths, default.depth)

@@ -23,7 +23,7 @@ DEFAULT_DROP_PORT = 511
 
 
 class StartError(Exception):
-    """The switch cannot start, or cannot go on; the message is for whoever started it."""
+    """The switch cannot start, or cannot go on; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the code that is generated from programs, for who wants to read it."""
+"""Writes the code that is generated from programs, for people to read."""
 
 from __future__ import annotations
 

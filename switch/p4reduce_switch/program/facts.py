@@ -58,7 +58,7 @@ class Facts:
     # -- Fields ------------------------------------------------------------------------------------
 
     def live_field(self, name: str) -> FieldRef | None:
-        """One of the target's own fields, None if nobody looks at it."""
+        """One of the target's own fields, None if it is not read."""
         field = self.program.intrinsic.get(name)
         return field if field is not None and field in self.usage.live else None
 

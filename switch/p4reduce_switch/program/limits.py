@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How large a program may be: far beyond any real one, and within what a switch can bear.
 
-The loader refuses what is larger, so that a program that somebody made to harm neither takes the
-switch's memory nor keeps it busy.
+The loader refuses what is larger, so that a hostile program neither takes the switch's memory nor
+keeps it busy.
 """
 
 from __future__ import annotations

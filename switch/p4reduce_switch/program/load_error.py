@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program ends in that cannot be loaded, whoever finds it: the loader or a generator."""
+"""The error of a program that cannot be loaded, wherever it is found: the loader or a generator."""
 
 from __future__ import annotations
 

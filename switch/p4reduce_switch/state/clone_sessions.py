@@ -34,7 +34,7 @@ class CloneSession:
 
     Attributes:
         replicas: where the copies go.
-        class_of_service: kept for whoever reads it. simple_switch queues clones by `priority`.
+        class_of_service: kept to be read back. simple_switch queues clones by `priority`.
         packet_length_bytes: copies are cut to this many bytes as they leave; 0: not cut.
     """
 

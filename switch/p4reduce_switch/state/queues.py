@@ -52,7 +52,7 @@ class EgressQueues:
         clock: nanoseconds. now: microseconds since the program was loaded.
 
     Attributes:
-        ready: whether a port takes a frame now; whoever has the ports sets it.
+        ready: whether a port takes a frame now; the owner of the ports sets it.
     """
 
     def __init__(

@@ -149,7 +149,7 @@ class Packets(BitCost):
 
     @classmethod
     def ieee802154(cls, payload_bytes: int = 51, overhead_bytes: int = 82) -> Packets:
-        """IEEE 802.15.4, the radio of many sensors: 133 bytes a frame with its synchronisation.
+        """IEEE 802.15.4, the radio of many sensors: 133 bytes per frame with its synchronisation.
 
         With long addresses and security 82 of them are overhead and 51 payload, in the leanest
         set-up 23 and 110 (arXiv 2003.06377).
@@ -193,7 +193,7 @@ class SwitchLink:
 
     Attributes:
         workers: world size n.
-        bandwidth: bits a second in each direction.
+        bandwidth: bits per second in each direction.
         rtt: seconds from a contribution to its result on an idle link.
         slots: stripes that may be under way.
         lane_bits: 32, 16, 8 or 4; a block has 1,024 bytes of lanes whatever their width.

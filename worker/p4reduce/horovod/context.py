@@ -155,7 +155,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
 
 def shutdown() -> None:
-    """Leave; a group that `init` found is left to who made it."""
+    """Leave; a group that `init` found is left to its maker."""
     if not is_initialized():
         return
     for one in [*_state.sets.values(), global_process_set]:
@@ -240,7 +240,7 @@ def is_homogeneous() -> bool:
 
 
 def reform(error: HorovodInternalError) -> None:
-    """Go on with the ranks that are left, who are numbered anew; all of them call this.
+    """Continue with the ranks that are left, which are numbered anew; all of them call this.
 
     Args:
         error: of the collective that failed.

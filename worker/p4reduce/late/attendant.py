@@ -4,8 +4,8 @@
 As the background threads of eager-SGD's partial collectives do (Li et al., PPoPP 2020). A sum is
 two collectives of a communicator of its own, in which all ranks' attendants take part:
 
-1. The roll: each says whether its rank has called. From it alone follows who is in (`policies`).
-2. The sum: whoever is in gives its numbers, the others give zeros, which are not sent.
+1. The roll: each says whether its rank has called. The members follow from it alone (`policies`).
+2. The sum: the members give their numbers, the others give zeros, which are not sent.
 
 So the switch sees nothing but sums with all ranks. What is lost on the way, a switch that is lost,
 trees, and slots that go on only when all have a result are dealt with as ever. A rank that is late
@@ -71,7 +71,7 @@ class Group(Protocol):
         """The root's array."""
 
     def reform(self, *, timeout: float | None = None) -> Group:
-        """A communicator of those who are left."""
+        """A communicator of the remaining ranks."""
 
     def close(self) -> None:
         """Leave, when nobody needs this rank."""
@@ -97,7 +97,7 @@ class Attendant:
 
     Args:
         comm: for this alone, from now on; closed at the end.
-        policy: says who is in a sum.
+        policy: decides the members of a sum.
         history: how many sums a rank can be behind; the others then wait for it.
         timeout: seconds to form the job anew after a loss.
 

@@ -126,7 +126,7 @@ class FractionalRepetition(Sums):
             TypeError, ValueError: as `Communicator.allreduce`.
             LaneOverflowError: integers left their dtype's range.
             WorkerLostError: all ranks of a group are lost. Names the group.
-            P4ReduceTimeoutError: nobody of a group came in time. Names the group.
+            P4ReduceTimeoutError: no rank of a group came in time. Names the group.
             P4ReduceError: as `Communicator.allreduce`. Nothing can be summed after these any more.
         """
         own: Array | None = None

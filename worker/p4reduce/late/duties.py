@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an attendant does, one step after the other: no thread, no communicator and no clock.
 
-A generator yields what is to be done and is sent what came of it. Whoever drives it has a thread
-(`attendant`), or visits all orders in which things can happen (model/p4reduce_model/late.py).
+A generator yields what is to be done and is sent what came of it. Its driver has a thread
+(`attendant`), or visits all orders of events (model/p4reduce_model/late.py).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Reform:
-    """Form the job anew, of those who are left; the reply is None."""
+    """Form the job anew, of the remaining ranks; the reply is None."""
 
 
 Request = Turn | Sum | Broadcast | Reform
@@ -72,7 +72,7 @@ class Duties:
     Args:
         seat: the rank that this one had at first.
         seats: how many there were.
-        policy: says who is in a sum.
+        policy: decides the members of a sum.
         keep: called with each sum.
         plan: called after each roll, with it and whether a sum followed.
 
@@ -158,7 +158,7 @@ class Duties:
     # -- After a loss ------------------------------------------------------------------------------
 
     def _recover(self) -> Steps:
-        """Go on with those who are left. A sum that only some of them have is handed on."""
+        """Continue with the remaining ranks. A sum that only some of them have is handed on."""
         while True:
             try:
                 yield from _asked(Reform())
@@ -179,7 +179,7 @@ class Duties:
         self.alive = alive
 
     def _hand_on(self, root: int, completed: int) -> Steps:
-        """Let one who has the last sum give it to those who lack it.
+        """Let a rank that has the last sum give it to those that lack it.
 
         No rank lacks more than that: all took part in the roll before it.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is in a sum, as it follows from the roll alone: so all ranks come to the same."""
+"""The members of a sum, which follow from the roll alone: so all ranks come to the same."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from p4reduce.wire.rank_sets import describe_ranks
 
 
 class Policy(Protocol):
-    """Decides who is in. Everything here has to be the same on all ranks."""
+    """Decides the members of a sum. Everything here has to be the same on all ranks."""
 
     def members(self, roll: Roll) -> tuple[int, ...] | None:
-        """Return who is in, of those present; None: the sum waits for others."""
+        """Return the members, of the ranks present; None: the sum waits for others."""
 
     def due(self, roll: Roll) -> float:
-        """Return in how many seconds that will be otherwise, though nobody comes; else infinity."""
+        """Return in how many seconds that will be, even if no rank comes; else infinity."""
 
     def early(self, roll: Roll) -> int:
         """Return after how many ticks those were there who are in any case, where some are in.
@@ -35,7 +35,7 @@ class Policy(Protocol):
         """
 
     def missing(self, roll: Roll) -> str:
-        """Say whom a sum waits for."""
+        """Return the ranks that a sum waits for."""
 
 
 class AtLeast:

@@ -133,22 +133,22 @@ class Roll:
 
     @property
     def present(self) -> tuple[int, ...]:
-        """Who has called the sum."""
+        """The ranks that have called the sum."""
         return self._in_state(PRESENT)
 
     @property
     def leaving(self) -> tuple[int, ...]:
-        """Who calls no more."""
+        """The ranks that call no more sums."""
         return self._in_state(LEAVING)
 
     @property
     def full(self) -> tuple[int, ...]:
-        """For whom the others have to wait."""
+        """The ranks that the others have to wait for."""
         return self._in_state(FULL)
 
     @property
     def not_present(self) -> tuple[int, ...]:
-        """Who has not called it."""
+        """The ranks that have not called it."""
         return tuple(seat for seat, row in self.rows.items() if row.state != PRESENT)
 
     @property

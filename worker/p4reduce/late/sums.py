@@ -42,7 +42,7 @@ class Sums:
     Args:
         comm: of the ranks that take part. All have to make this at the same place in their order
             of collectives, as they would call `dup`.
-        policy: says who is in; gets the number of ranks.
+        policy: decides the members; gets the number of ranks.
         history: see `HISTORY`.
         timeout: seconds for each sum, and for what follows a loss.
         slots: of the switch; None: as many as `comm`.
@@ -211,7 +211,7 @@ class PartialSums(Sums):
             precision: as of `Communicator.allreduce`.
 
         Returns:
-            The sum and who is in it, the same on all ranks.
+            The sum and its members, the same on all ranks.
 
         Raises:
             TypeError, ValueError, ValueRangeError: as `Communicator.allreduce`; nothing has begun.

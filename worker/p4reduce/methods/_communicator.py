@@ -48,5 +48,5 @@ class Comm(Protocol):
 
 
 def nobody(_iteration: int, _model: Array) -> bool:
-    """The `Watch` of whoever does not care."""
+    """A `Watch` that does nothing."""
     return False

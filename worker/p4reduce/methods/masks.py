@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks that cancel in the sum: who sees one rank's frames sees uniform bytes.
+"""Masks that cancel in the sum: an observer of one rank's frames sees uniform bytes.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017:
 the masking with one-time pads. Each pair of ranks u < v has a common secret s_uv, and rank u sends

@@ -21,7 +21,7 @@ _ROUNDS_OF_BACKLOG = 4  # rows that wait for the link, for each slot, beyond whi
 
 
 class LinkLock:
-    """`struct p4r_link_lock`: who drives the engines of a link, the progress thread or a caller.
+    """`struct p4r_link_lock`: the driver of a link's engines: the progress thread, or a caller.
 
     The progress thread has it from the beginning, and always while it runs any Python.
 

@@ -167,7 +167,7 @@ class SlotState:
     def relink(self, streams: dict[int, int]) -> None:
         """Have the addresses of collectives again that are under way, by sequence number.
 
-        For whoever has taken all else back to what it was.
+        For a caller that has restored all other state.
         """
         self.structure.live_count = len(streams)
         self._live[: len(streams)] = [streams[sequence] for sequence in sorted(streams)]

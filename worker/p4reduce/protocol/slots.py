@@ -302,7 +302,8 @@ class SlotMachine:
     def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
         """Ranks have left the job: what they had not contributed to will never be complete.
 
-        What they had can still be fetched from the switch, so it is asked who is missing.
+        What they had can still be fetched from the switch, so the switch is asked which ranks are
+        missing.
         """
         if ranks != self._left:
             self._left = ranks

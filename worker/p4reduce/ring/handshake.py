@@ -8,8 +8,8 @@
                                                        of all of that and the first challenge
         the proof: a MAC of both      ------------->
 
-A MAC is HMAC-SHA-256 under the secret, with a word that tells the two directions apart. So nobody
-without the secret is taken for a rank, on either side, and nothing recorded can be used again. What
+A MAC is HMAC-SHA-256 under the secret, with a word that tells the two directions apart. So neither
+side accepts a process without the secret, and a recording cannot be used again. What
 is sent afterwards is neither encrypted nor authenticated: see docs/security.md.
 """
 
@@ -28,7 +28,7 @@ _INTRODUCTION = struct.Struct(">16sIHHB")
 
 
 class HandshakeError(Exception):
-    """The other side is not who it should be."""
+    """The other side is not the expected rank."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ TRY, FALL_BACK = 0, 1  # purposes of rings
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Who the ranks of a ring are.
+    """The ranks of a ring, and their addresses.
 
     Attributes:
         incarnation: of the job.

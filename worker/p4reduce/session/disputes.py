@@ -28,7 +28,7 @@ _SHAPE = re.compile(r", shape \([0-9, ]*\)")
 def settle(
     dispute: Dispute, membership: Membership, seat: Seat, ended: Callable[[MismatchError], object]
 ) -> None:
-    """Find out who called what, in a thread of its own, and call `ended` with the error.
+    """Find out which rank called what, in a thread of its own, and call `ended` with the error.
 
     Args:
         dispute: of this rank with others.

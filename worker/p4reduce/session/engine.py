@@ -256,7 +256,7 @@ class Engine:
         """End this and leave what is under way as it is, for another engine to run.
 
         Returns:
-            The machine, which nobody runs any more.
+            The machine, which no thread runs any more.
 
         Raises:
             P4ReduceTimeoutError: the thread did not end in time. This may be called again.

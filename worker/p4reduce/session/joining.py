@@ -154,7 +154,7 @@ class Newcomer:
 
 
 def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latch) -> Session:
-    """Go on after a job that failed, with those who are there.
+    """Form a failed job anew with the ranks that are there.
 
     Args:
         session: broken. It computes no more, but may be given to this again if this fails.

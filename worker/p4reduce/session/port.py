@@ -88,7 +88,7 @@ class PortClient(Protocol):
 class Port:
     """A transport, and the thread that alone uses it.
 
-    It lasts as long as somebody has a share of it, or until the transport breaks.
+    It lasts as long as a share of it is in use, or until the transport breaks.
 
     Attributes:
         transport: to the switch.

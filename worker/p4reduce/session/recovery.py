@@ -74,10 +74,10 @@ class Host(fallback.Host, Protocol):
         """Why nothing can be reduced any more, or None."""
 
     def over(self) -> bool:
-        """Whether nobody wants a switch any more."""
+        """Whether no switch is wanted any more."""
 
     def under_way(self) -> list[Collective]:
-        """Return the collectives that somebody waits for."""
+        """Return the collectives that a caller waits for."""
 
     def halted(self) -> None:
         """The old engine has ended."""
@@ -134,7 +134,7 @@ class _HomeLook:
 
 
 class _OverError(P4ReduceError):
-    """Nobody wants a switch any more."""
+    """No switch is wanted any more."""
 
 
 class Recovery:

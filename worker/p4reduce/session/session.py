@@ -274,7 +274,7 @@ class Session:
             self._lost_frames += self._engine.statistics().dropped
 
     def over(self) -> bool:
-        """Whether nobody wants the switch any more."""
+        """Whether the switch is not wanted any more."""
         return self._closing.is_set() or self._error is not None
 
     @property
@@ -284,7 +284,7 @@ class Session:
             return self._ledger.completed
 
     def under_way(self) -> list[Collective]:
-        """Return the collectives that somebody waits for."""
+        """Return the collectives that a caller waits for."""
         with self._lock:
             return self._ledger.under_way
 
@@ -605,6 +605,6 @@ class Session:
 
 
 def neighbourhood(attached: Attached) -> Neighbourhood:
-    """Return who the ranks of a job are to a ring among them."""
+    """Return the ranks of a job as a ring knows them."""
     seat, ready = attached.seat, attached.ready
     return Neighbourhood(seat.incarnation, seat.rank, tuple(ready.ring_addresses), ready.secret)

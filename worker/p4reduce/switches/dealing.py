@@ -72,7 +72,7 @@ class Dealer:
     """Knows how many collectives each switch had, and what share of the next ones it gets.
 
     Args:
-        sessions: one a switch, in the same order on all ranks.
+        sessions: one per switch, in the same order on all ranks.
         failed: called when a part has ended with an error; must not wait.
     """
 

@@ -79,7 +79,7 @@ class Newcomers:
 
     Args:
         job: the name of the whole.
-        each: one a switch.
+        each: one per switch.
         like: what they go by.
     """
 

@@ -57,7 +57,7 @@ class SideBySide:
 
     Args:
         job: the name of the whole.
-        sessions: one a switch, in the same order on all ranks.
+        sessions: one per switch, in the same order on all ranks.
         like: another one, by whose places these sessions go: one may be at another switch than
             it was at first. None: each is at its own.
 

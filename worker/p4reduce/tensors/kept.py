@@ -21,7 +21,7 @@ _PATIENCE = 16  # copies that had no use for a piece of memory, before it is giv
 
 
 class Kept:
-    """A copy's memory, which goes back to the spare memory when nobody has this object any more.
+    """A copy's memory, which goes back to the spare memory when this object is released.
 
     Attributes:
         rows: shape (blocks, lanes), not yet filled.
@@ -71,5 +71,5 @@ class Spare:
         return found
 
     def take_back(self, memory: Array) -> None:
-        """Keep memory that nobody uses any more for a later copy."""
+        """Keep unused memory for a later copy."""
         self._waiting.append((memory, 0))

@@ -38,7 +38,7 @@ def largest_world_size(lane_format: Format) -> int:
     """Return for how many ranks lanes of a format have room, at most.
 
     Lanes of 4 bits may be left with -1, 0 and 1 for each rank, as in TernGrad (Wen et al., NIPS
-    2017). Who takes wider lanes wants more than that.
+    2017). Wider lanes are chosen for more precision than that.
     """
     smallest = 1 if lane_format is Format.INT4 else _SMALLEST_LIMIT
     return min(MAX_WORLD_SIZE, lane_format.lane_maximum // smallest)

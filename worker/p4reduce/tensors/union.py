@@ -5,7 +5,7 @@ Renggli et al., "SparCML: High-Performance Sparse Communication for Machine Lear
 There streams of (index, value) are merged on the way. A switch adds lanes and merges nothing, so
 here three collectives follow each other:
 
-1. Each rank tells how many elements it has, or that its arguments are wrong: 16 bytes a rank.
+1. Each rank tells how many elements it has, or that its arguments are wrong: 16 bytes per rank.
 2. Each rank gives its indices as an Elias–Fano code, and all take the union.
 3. The values of the union are summed as a dense array, without gaps.
 

@@ -108,7 +108,7 @@ class Channel:
             raise as_torch_error(error, self._global_ranks) from error
 
     def meet(self, what: str, timeout: float | None) -> Handle[Any]:
-        """As `meeting`, for who has the turn already. Raises P4ReduceError."""
+        """As `meeting`, for a caller that has the turn already. Raises P4ReduceError."""
         return self.comm.allreduce_async(_NOTHING, name=what, timeout=timeout)
 
     def waiter(

@@ -24,7 +24,7 @@ _FIRST_WARNING = 10.0  # seconds; the next ones come after twice the time
 def arrive(store: Any, rank: int) -> int:
     """Return which time it is, from 0, that this rank makes a group of this name in this store.
 
-    Whoever destroys a group and makes it again in one store must not find the keys of before.
+    A group that is made again in one store must not find the keys of the earlier one.
     """
     with _store_answers():
         return int(store.add(f"p4reduce/arrivals/{rank}", 1)) - 1

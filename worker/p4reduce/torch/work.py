@@ -19,7 +19,7 @@ Wait = Callable[[float | None], None]
 
 
 class Outcome:
-    """How a collective ends, found out once, by whoever asks first.
+    """How a collective ends. The first caller that asks finds out, once.
 
     Args:
         wait: for the end, so many seconds or as long as it may take. It raises what the caller is

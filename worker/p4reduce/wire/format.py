@@ -164,7 +164,7 @@ _PLACES = {name: slice(offset, offset + size) for name, offset, size in COLUMNS}
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Whom a frame comes from or goes to."""
+    """The host that a frame comes from or goes to."""
 
     mac: str
     ip: str

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Child:
-    """Whom one bit of a switch stands for: a rank, or all ranks below another switch."""
+    """The ranks that one bit of a switch stands for: a rank, or all ranks below another switch."""
 
     ranks: tuple[int, ...]
     switch: str = ""  # the name of that other switch

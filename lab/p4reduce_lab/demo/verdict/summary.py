@@ -31,7 +31,7 @@ class Compression:
     Attributes:
         name: As given: "cat", "topk:0.1", …
         learning_rate, momentum: Of the compressed training.
-        bandwidth: Of the link as measured before, which CAT weighs levels against; bits a second.
+        bandwidth: Of the link as measured before, which CAT weighs levels against; bits per second.
         round_trip: Of that link, seconds.
         frame_seconds: What a frame costs there, full or not.
         bytes: Sent and received with compression.
