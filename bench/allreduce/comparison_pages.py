@@ -35,7 +35,8 @@ def record(report: Report, pictures: str) -> Record:
     name, command = (UDP_NAME, "make compare LINKS=udp") if udp else ("compare", "make compare")
     cells = cells_of_table(report.rows)
     sections = [
-        Section(page, name, introduction(report) + pictures, *whole(cells)),
+        Section(page, name, introduction(report), *whole(cells)),
+        Section(page, f"{name}-pictures", pictures),
         Section(SITE, "All rows", "", HEAD, cells),
     ]
     if not udp:

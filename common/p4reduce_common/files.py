@@ -10,7 +10,8 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Put a file's name into the OSErrors that have none: a full disk is told of a descriptor."""
+    """Put a file's name into the OSErrors that have none: a full disk is reported by a
+    descriptor."""
     try:
         yield
     except OSError as error:

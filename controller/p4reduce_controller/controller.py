@@ -201,7 +201,7 @@ class Controller:
         return assemble(header, map(_encoded, self.jobs.worth_keeping()))
 
     async def keep(self) -> None:
-        """Wait until all is on disk that callers are going to be told. Raises RefusedError."""
+        """Wait until everything that callers will learn is on disk. Raises RefusedError."""
         try:
             await self._table_writer.kept()
         except OSError as error:
@@ -408,7 +408,8 @@ class Controller:
     async def compare(
         self, job: Job, member: Member, calls: Iterable[tuple[int, Called]]
     ) -> Comparison:
-        """Return what the job's ranks called, as soon as all have told, or a short time is over."""
+        """Return what the job's ranks called, as soon as all have reported, or a short time is
+        over."""
         if job.comparison is None:
             job.comparison = Comparison(self._loop.time() + comparing.WAIT)
         comparison = job.comparison

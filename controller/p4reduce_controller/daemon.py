@@ -70,7 +70,7 @@ class Daemon:
 
     @property
     def settings(self) -> Settings:
-        """What it goes by: what it was told, and further cores of the switches."""
+        """What it goes by: its settings, and further cores of the switches."""
         return self._settings
 
     @property

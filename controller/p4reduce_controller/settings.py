@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `p4reduce-controller serve` is told."""
+"""The settings of `p4reduce-controller serve`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the daemon is told."""
+    """The settings of the daemon."""
 
     topology: Topology
     servers: Mapping[str, Server]  # of each switch

@@ -183,7 +183,7 @@ class System:
         self.controller = self.processes.start("controller", command, log=self._logs / log)
 
     def _serve_options(self) -> list[str]:
-        """What `serve` is told about its switches."""
+        """The options of `serve` for its switches."""
         options = ["--switch", self._running_switch.address, "--ports", f"1-{self._ports}"]
         if self.network is not None:
             stations = self.network.stations

@@ -37,7 +37,7 @@ class Reason(IntFlag):
 
 
 class News(IntEnum):
-    """What a port has to tell; `enum p4r_port_news` of port.h."""
+    """News of a port; `enum p4r_port_news` of port.h."""
 
     NONE = 0
     DOWN = 1
@@ -175,7 +175,7 @@ class LoopPort:
             self._library.p4r_port_detach(self._handle)
 
     def take_news(self) -> tuple[News, int]:
-        """What there is to tell since the last call, and an errno (0: none)."""
+        """The news since the last call, and an errno (0: none)."""
         error = ctypes.c_int()
         return News(self._library.p4r_port_take_news(self._handle, ctypes.byref(error))), (
             error.value
@@ -280,7 +280,8 @@ class Loop:
         return bool(self._library.p4r_loop_has_room(self._handle, port))
 
     def flush(self) -> Reason:
-        """Send what `inject` and `emit` have queued, and tell what there is for Python; `run` does
+        """Send what `inject` and `emit` have queued, and return what there is for Python; `run`
+        does
         so by itself.
         """
         return Reason(self._library.p4r_loop_flush(self._handle))
@@ -289,7 +290,7 @@ class Loop:
         self._library.p4r_loop_flush_captures(self._handle)
 
     def watch(self, fd: int, events: int) -> None:
-        """Have `ready` tell when a descriptor of Python's is ready."""
+        """Have `ready` report when a descriptor of Python's is ready."""
         _checked(self._library.p4r_loop_watch(self._handle, _EPOLL_CTL_ADD, fd, events))
 
     def change(self, fd: int, events: int) -> None:

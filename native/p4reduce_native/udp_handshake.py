@@ -144,7 +144,7 @@ class HandshakeServer:
     def answer(
         self, message: bytes, address: tuple[str, int], *, is_free: bool
     ) -> tuple[bytes, HandshakeResult | None]:
-        """Return what to send back (may be nothing), and what came about if a worker is let in.
+        """Return what to send back (may be nothing), and the admission, if a worker is admitted.
 
         Args:
             message: a datagram from `address`.

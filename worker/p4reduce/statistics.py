@@ -79,7 +79,7 @@ class Counts:
         retransmissions: contributions sent again by a timer.
         spurious: those of them that the switch's answers show to have been needless. It had the
             contribution, and either waited for other ranks or had sent the result already. In a
-            tree the answers do not tell: 0.
+            tree the answers do not say so: 0.
         padded: contributions sent again at once, with room for the sums, as a switch of a tree has
             asked for.
         duplicates: results that came twice.

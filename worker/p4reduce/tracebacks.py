@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that a caller is told of without the library's own frames: the message says it all."""
+"""Errors without the library's own frames in their traceback: the message says it all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce-controller doctor`: what it is told, and what it prints."""
+"""`p4reduce-controller doctor`: its options, and its output."""
 
 from __future__ import annotations
 

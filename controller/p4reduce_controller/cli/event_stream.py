@@ -42,7 +42,7 @@ def events(
         client: of the controller.
         job: whose; empty: all jobs.
         recent: begin with at most that many of the past.
-        say: is told when the controller is gone, and when one answers again.
+        say: is called when the controller is gone, and when one answers again.
 
     Raises:
         ControlError: it is there and refuses.

@@ -142,7 +142,7 @@ def job_show(options: Options, name: str) -> None:
 @with_json
 @click.pass_obj
 def job_delete(options: Options, name: str, token: str | None, state_dir: Path | None) -> None:
-    """End a job whatever it is doing; its workers are told with their next heartbeat.
+    """End a job whatever it is doing; its workers get the error with their next heartbeat.
 
     \b
     Example:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce-controller serve`: what it is told."""
+"""`p4reduce-controller serve`: its options."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def ground(topology: Topology, name: str, hello_limit: HelloLimit) -> BaseEntrie
 
 def own_addresses(ip: int, mac: int, *, answered_by: int = 0) -> tuple[Row, ...]:
     """Return the entries by which the switch knows its own addresses, as others name them and as
-    those of whoever pretends to be the switch. It answers from another MAC address if told so."""
+    those of whoever pretends to be the switch. It can answer from another MAC address."""
     return (
         Row("own_source", {"mac": mac}, "is_forged"),
         Row("own_sender_ip", {"ip": ip}, "is_forged"),

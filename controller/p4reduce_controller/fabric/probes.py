@@ -35,7 +35,7 @@ class User(Protocol):
         """A link does not work."""
 
     def link_back(self, link: str) -> None:
-        """A link works. It may never have been told lost."""
+        """A link works. Its loss may never have been reported."""
 
 
 @dataclass(eq=False)

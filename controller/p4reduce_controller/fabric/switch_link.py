@@ -5,7 +5,7 @@ P4Runtime calls block, so they are made on one thread of their own, in the order
 asked for; a thread a session waits for the switch's messages. All else is in the event loop.
 
 A session that broke says nothing of the switch: it is looked for once, and if it is as it was, no
-job has noticed anything. Otherwise the jobs are told, and it is looked for until it is there.
+job has noticed anything. Otherwise the jobs fail, and it is looked for until it is there.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class User(Protocol):
         """The switch is not there, or was there but has forgotten everything."""
 
     def switch_away(self, reason: str) -> None:
-        """It is not back yet, now for another reason than the one that was told last."""
+        """It is not back yet, now for another reason than the one reported last."""
 
     def switch_back(self) -> None:
-        """It is there, and configured. It may never have been told lost."""
+        """It is there, and configured. Its loss may never have been reported."""
 
 
 @dataclass(frozen=True)

@@ -52,15 +52,15 @@ class Owner(Protocol):
         """A switch is not there, or was there but has forgotten everything."""
 
     def switch_away(self, switch: str, reason: str) -> None:
-        """It is not back yet, now for another reason than the one that was told last."""
+        """It is not back yet, now for another reason than the one reported last."""
 
     def switch_back(self, switch: str) -> None:
-        """It is there, and configured. It may never have been told lost."""
+        """It is there, and configured. Its loss may never have been reported."""
 
 
 @dataclass(frozen=True)
 class _User:
-    """Says to the owner which switch it is that tells something."""
+    """Reports to the owner with the switch's name."""
 
     owner: Owner
     switch: str
@@ -182,7 +182,7 @@ class Switches:
 
 
 def _ignore_loss(sending: asyncio.Future[None]) -> None:
-    """The switch's link tells of its loss; any other error is ours."""
+    """The switch's link reports its loss; any other error is ours."""
     if not sending.cancelled() and not isinstance(sending.exception(), SwitchError):
         sending.result()
 

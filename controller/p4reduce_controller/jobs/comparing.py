@@ -65,17 +65,17 @@ class Comparison:
         self._calls.setdefault(rank, dict(list(calls)[:MOST_CALLS]))
 
     def silent(self, ranks: Iterable[int]) -> list[int]:
-        """Return those of the job's ranks that have told nothing."""
+        """Return the job's ranks that have reported nothing."""
         return sorted(set(ranks) - self._calls.keys())
 
     def complete(self, ranks: Iterable[int]) -> bool:
-        """Whether all ranks have told, of those that still take part."""
+        """Whether all ranks that still take part have reported."""
         return self._calls.keys() >= set(ranks)
 
     def callings(self) -> list[tuple[int, Called, list[int]]]:
         """Return what was called at the first place where ranks differ, and by which ones.
 
-        What most ranks called comes first. Empty if they do not differ in anything they told.
+        What most ranks called comes first. Empty if their reports do not differ.
         """
         for place in sorted({place for calls in self._calls.values() for place in calls}):
             ranks: dict[Called, list[int]] = {}

@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class JobState(Enum):
-    """What ranks and operators are told of a job's stage; the values are those of control.proto."""
+    """The state of a job that ranks and operators see; the values are those of control.proto."""
 
     FORMING = 1
     RUNNING = 2

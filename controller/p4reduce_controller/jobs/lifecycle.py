@@ -421,7 +421,8 @@ class Jobs(Roster):
         self._listener.changed(job)
 
     def _lose(self, job: Job, reasons: Mapping[Member, str]) -> None:
-        """Ranks are lost. Those that follow the first ones are told of together, a moment later."""
+        """Ranks are lost. Those that follow the first ones are reported together, a moment
+        later."""
         if not reasons:
             return
         reason = _losses_text(reasons)

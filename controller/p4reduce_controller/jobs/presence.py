@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose process is gone, told by the kernel rather than by a silence.
+"""Ranks whose process is gone, as the kernel says, before a silence shows it.
 
 Each rank holds a call open (`Attend`) that ends with its process. That alone proves nothing: a
 proxy may have hung up, or the network. So:

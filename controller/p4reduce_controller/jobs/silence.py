@@ -2,7 +2,7 @@
 """Whether one rank is cut off from the switch, or the switch answers none.
 
 A rank reaches the controller by another way than the switch, so its lease says nothing of its
-port. Each heartbeat tells for how long the switch has left it without an answer.
+port. Each heartbeat says for how long the switch has not answered the rank.
 
 A switch answers each repeated contribution of a job that it has. So if a rank has heard nothing for
 half a lease, the controller checks that the switch has all of the job. If no rank hears anything

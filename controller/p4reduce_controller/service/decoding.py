@@ -14,7 +14,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Decoding(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Decodes requests where the error can be told to the caller."""
+    """Decodes requests where the error can reach the caller."""
 
     async def intercept_service(
         self,

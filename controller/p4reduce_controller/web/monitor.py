@@ -83,7 +83,7 @@ class Monitor:
                 )
 
     async def sample(self, *, slots: bool) -> Sample:
-        """Look now, and tell the watchers."""
+        """Look now, and notify the watchers."""
         sample = await take(self._service, slots=slots)
         self._before, self._latest = self._latest, sample
         stalls = self._stalls.update(sample.jobs, sample.slots, sample.clock)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One look at everything, as the control API tells it."""
+"""One look at everything, by the control API."""
 
 from __future__ import annotations
 

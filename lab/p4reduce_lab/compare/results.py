@@ -190,7 +190,7 @@ def bytes_text(number: int) -> str:
 
 @dataclass(frozen=True)
 class Aim:
-    """Something that was aimed at, and the rows that tell whether it was reached.
+    """An aim, and the rows that show whether it was reached.
 
     Attributes:
         text: for people.

@@ -277,5 +277,5 @@ def draw_pictures(report: Report, images: Path, prefix: str) -> str:
     text = ""
     for picture in draw(report.rows, images, foot(report), prefix):
         question = QUESTIONS[picture.stem.removeprefix(f"{prefix}-")]
-        text += f"![{question}]({images.name}/{picture.name})\n\n"
+        text += f"![{question}]({images.name}/{picture.name})\n"
     return text

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's end of the ranks: tells all of a contender what to do, and hears what it took."""
+"""The launcher's end of the ranks: gives orders to all ranks of a contender, and gets their
+times."""
 
 from __future__ import annotations
 

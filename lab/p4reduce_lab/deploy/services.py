@@ -170,7 +170,7 @@ class Services:
         self._options = [*self._serve_options(), "--listen", plan.listen, *plan.certificates]
 
     def _interface(self, every: dict[int, str], first: int) -> str:
-        """What workers are told: rank 0's port is `first`, and the others follow."""
+        """The variables of workers: rank 0's port is `first`, and the others follow."""
         if self.settings.unix:
             # Of switches side by side each has a row of its own in one directory: by links.
             if first == 1:

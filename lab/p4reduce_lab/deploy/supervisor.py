@@ -27,7 +27,7 @@ _PAUSE = 0.1  # seconds between two looks at the processes
 
 
 def main() -> int:
-    """Return the exit code: 0 when the network was told to end."""
+    """Return the exit code: 0 when the network was ended by a request."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
     parent = os.getppid()

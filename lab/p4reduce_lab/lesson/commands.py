@@ -46,7 +46,7 @@ class Commands:
     """Does commands in a world.
 
     Attributes:
-        last: what came of the last frame that was let go.
+        last: the effect of the last released frame.
         finished: the command that the latest one has finished: itself, or a `let` whose frame
             was held at a breakpoint and is through now; empty while the switch holds a frame.
     """

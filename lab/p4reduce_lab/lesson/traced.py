@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A switch in this process, under the debugger that `p4reduce-switch --debug` serves.
 
-It tells which P4 lines a frame ran through, and holds a frame at a breakpoint. So it works for any
+It shows which P4 lines a frame ran through, and holds a frame at a breakpoint. So it works for any
 program, and the program itself does what it always does.
 """
 

@@ -4,7 +4,7 @@
 As a module this is what runs the script, in a process of its own:
 ``python -m p4reduce_lab.planning.profile REPORT STEPS SCRIPT [ARGUMENT…]``. It watches PyTorch's
 optimisers and the moments at which gradients are there, by hooks that PyTorch has for that, and
-ends the script after the steps that it was told to watch. The script sees a job of one rank.
+ends the script after the given number of steps. The script sees a job of one rank.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class CoreProcess:
         how: it logs.
 
     Attributes:
-        facts: what it told when it was ready; None: it is not.
+        facts: what it reported when it was ready; None: it is not.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class CoreProcess:
             poll.register(self._ready, select.POLLIN)
 
     def look(self) -> None:
-        """Take notice of what the core has told."""
+        """Process the core's messages."""
         if self._ready < 0:
             return
         try:

@@ -145,7 +145,7 @@ def _unary(
     context: grpc.ServicerContext,
     metadata: Sequence[tuple[str, str]] = (),
 ) -> Any:
-    """Make a core's call, and give its answer; `metadata` is told besides the core's own."""
+    """Make a core's call, and give its answer; `metadata` is sent besides the core's own."""
     call = method.future(request, timeout=_left(context))  # type: ignore[attr-defined]
     if not context.add_callback(call.cancel):
         call.cancel()

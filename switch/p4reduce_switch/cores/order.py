@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the process of a core is told by the one that starts it."""
+"""The orders for a core's process, from the one that starts it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def settings_of(
         whole: the switch's.
         core: which.
         directory: where it serves P4Runtime, for the parent alone.
-        ready_fd: where it tells the parent that it is ready.
+        ready_fd: where it reports to the parent that it is ready.
 
     Raises:
         ValueError: a port cannot be of several cores.

@@ -131,7 +131,7 @@ class Arbiter:
         self._elect(role, controller)
 
     def leave(self, controller: Controller) -> None:
-        """Forget a controller whose stream ended; the others are told if it was the primary."""
+        """Forget a controller whose stream ended; the others are notified if it was the primary."""
         controller.is_gone = True
         if controller.role is None:
             return

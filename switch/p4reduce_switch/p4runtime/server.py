@@ -582,7 +582,7 @@ def _no_pipeline() -> P4RuntimeError:
 
 
 def _stream_error(error: P4RuntimeError, kind: str | None, request: Any) -> Any:
-    """The `StreamError` that tells which message was wrong (section "Stream Error Reporting")."""
+    """The `StreamError` that names the wrong message (section "Stream Error Reporting")."""
     response = p4runtime_pb2.StreamMessageResponse()
     response.error.canonical_code = error.code
     response.error.message = error.message

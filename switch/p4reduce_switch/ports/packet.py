@@ -157,7 +157,7 @@ class PacketPort:
         self._served.attach(self._socket.fileno())
 
     def look_for_news(self) -> News:
-        """Handle what the loop has to tell, and return what it was."""
+        """Handle the loop's news, and return it."""
         assert self._served is not None
         news, error = self._served.take_news()
         if news is News.ERROR:

@@ -82,7 +82,7 @@ class PeerPort(ABC):
         self._take_peers(poller)
 
     def look_for_news(self) -> News:
-        """Handle what the loop has to tell, and return what it was."""
+        """Handle the loop's news, and return it."""
         news, error = self._in_loop.take_news()
         if news is News.DOWN:
             self._disconnect(_why_gone(error))

@@ -59,7 +59,7 @@ class PortStats:
 
 
 class Poller(Protocol):
-    """Where a port tells which file descriptors to watch. Only used in the data plane's thread."""
+    """Where a port registers file descriptors to watch. Only used in the data plane's thread."""
 
     def watch(self, fd: int, events: int, handler: Handler) -> None: ...
 
@@ -99,7 +99,7 @@ class Port(Protocol):
         """Begin to be served; once."""
 
     def look_for_news(self) -> News:
-        """Handle what the loop has to tell, and return what it was."""
+        """Handle the loop's news, and return it."""
 
     def poll_stats(self) -> None:
         """Bring `stats` up to date with counts that others keep (the kernel's)."""

@@ -210,8 +210,8 @@ class UdpPort(PeerListener):
         self._send(answer, address)
 
     def _ask_for_a_word(self) -> None:
-        """Somebody else wants the port: a peer that has gone without a word is found out sooner,
-        by what its host says."""
+        """Somebody else wants the port: a peer that is gone silently is found sooner, by its host's
+        ICMP messages."""
         if self._link is not None:
             with contextlib.suppress(OSError):
                 os.write(self._link.fileno(), self._token + _PING)

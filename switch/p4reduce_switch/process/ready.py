@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a switch tells that it is ready, and what it has done at its end."""
+"""How a switch reports that it is ready, and at its end what it has done."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class SwitchSettings:
         dump_python, dump_c: where the generated code is written, or None.
         debug_path: the socket at which the program's debugger is served, or None.
         metrics_port: where /metrics is served on loopback (0: a free port), or None.
-        ready_file, ready_fd: what is told when the switch is ready, or None.
+        ready_file, ready_fd: what is notified when the switch is ready, or None.
         core: which of several data planes with these ports it is.
     """
 

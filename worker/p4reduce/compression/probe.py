@@ -58,7 +58,7 @@ def measure_link(
         clock: seconds.
 
     Raises:
-        ValueError: blocks or repetitions are too few to tell anything.
+        ValueError: blocks or repetitions are too few for a result.
     """
     if blocks < 2 or repetitions < 1:
         raise ValueError(f"blocks {blocks} must be at least 2 and repetitions {repetitions} 1")

@@ -399,7 +399,7 @@ def _meeting(backend: Collectives, what: str, name: str | None) -> list[OutcomeW
 
 
 def _all_numbers(process_set: ProcessSet, mine: Sequence[int], label: str) -> torch.Tensor:
-    """Return a row of numbers for each rank, when all ranks have told theirs."""
+    """Return a row of numbers for each rank, when all ranks have given theirs."""
     backend = process_set.backend
     own = integers(mine)
     table = own.new_empty((len(process_set.ranks), len(own)))

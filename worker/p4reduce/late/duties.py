@@ -200,7 +200,7 @@ class _LossError(P4ReduceError):
 
 
 def _asked(request: Request) -> Generator[Request, Any, Any]:
-    """Ask for something, and tell its loss of a rank from other errors."""
+    """Make a call, and distinguish the loss of a rank from other errors."""
     try:
         return (yield request)
     except WorkerLostError as error:

@@ -42,7 +42,7 @@ def begin(
         problem: this rank's part; its size has to be the same on all ranks.
         settings: numbers that have to be the same on all ranks.
         troubles: what is wrong on this rank besides its data; empty ones do not count.
-        facts: more integers to tell the others.
+        facts: more integers for the other ranks.
         same: integers that have to be the same on all ranks, such as a `meeting.checksum`.
         counted: what the part's size is the number of.
 

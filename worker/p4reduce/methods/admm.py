@@ -31,7 +31,7 @@ def admm(comm: Comm, problem: Problem, *, rho: float, steps: int, watch: Watch =
         problem: this rank's f_i.
         rho: ρ, positive.
         steps: iterations.
-        watch: told of each iteration, with z.
+        watch: called at each iteration, with z.
 
     Returns:
         z, shape (d,), the same on all ranks.

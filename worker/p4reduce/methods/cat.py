@@ -56,7 +56,7 @@ def cat(
         bandwidth: of a rank's link, bit/s.
         round_trip: of the same, seconds.
         seed: of random choices.
-        watch: told of each step.
+        watch: called at each step.
 
     Returns:
         θ, shape (d,), the same on all ranks.

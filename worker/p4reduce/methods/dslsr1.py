@@ -93,7 +93,7 @@ def dslsr1(
         seed: of the directions; the same on all ranks.
         start: the first model, shape (d,), the same on all ranks; None: zeros.
         naive: sum Y itself: the same iterates for m·d floats.
-        watch: told of each iteration.
+        watch: called at each iteration.
 
     Returns:
         w, shape (d,), the same on all ranks.

@@ -153,7 +153,7 @@ def fedbcd_p(comm: Comm, party: Party, settings: Settings, *, watch: Watch = nob
         comm: the parties; rank k is party k.
         party: this rank's features, and the labels at one rank.
         settings: the same on all ranks.
-        watch: told of each round, with θ_k.
+        watch: called at each round, with θ_k.
 
     Returns:
         This party's block θ_k, shape (own features,).

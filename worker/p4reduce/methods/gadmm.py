@@ -55,7 +55,7 @@ def gadmm(
         rho: ρ, positive.
         steps: iterations.
         by: how models travel: `neighbours.OneJob` or `neighbours.Groups`.
-        watch: told of each iteration, with this rank's θ.
+        watch: called at each iteration, with this rank's θ.
 
     Returns:
         This rank's θ, shape (d,); those of all ranks come together as steps go by.

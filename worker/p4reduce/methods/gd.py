@@ -34,7 +34,7 @@ def gd(
         rate: α; 1/L for L the smoothness of the sum.
         steps: how many.
         momentum: β, from 0 to below 1.
-        watch: told of each step.
+        watch: called at each step.
 
     Returns:
         θ, shape (d,), the same on all ranks.

@@ -74,7 +74,7 @@ def lag_wk(
         xi: ξ; greater ones upload less, and may not converge.
         depth: D, of how many steps the lengths count.
         precision: of the lanes: "int32", "int16" or "int8". The first upload has int32.
-        watch: told of each step.
+        watch: called at each step.
 
     Returns:
         θ, shape (d,), the same on all ranks.

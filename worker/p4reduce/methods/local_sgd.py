@@ -87,7 +87,7 @@ def local_sgd(
         outer_rate: positive; DiLoCo's authors take 0.7.
         outer_momentum: Nesterov's, from 0 to below 1; they take 0.9.
         precision: of the lanes for what the models have moved by, as of `allreduce`.
-        watch: told of each average, with the number of steps before it.
+        watch: called at each average, with the number of steps before it.
 
     Returns:
         θ, shape (d,), the same on all ranks.

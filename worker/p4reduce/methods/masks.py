@@ -99,7 +99,7 @@ class Masks:
         Args:
             mine: float64 of any shape; magnitudes above `largest` are held at it.
             largest: the same on all ranks, and known without looking at the data: an exponent that
-                follows them would tell of them.
+                follows them would reveal them.
             name: of the collective.
 
         Returns:

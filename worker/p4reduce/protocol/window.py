@@ -35,8 +35,9 @@ class Window:
     Otherwise the window grows: twofold until that was too much once, then by an eighth.
 
     A queue is taken to be standing if the typical round trip is more than 4 times as long as both
-    the shortest one and the longest time for which nothing came. The latter tells it from ranks
-    that pause: those have results come in bursts, and need as large a window as there is. Losses
+    the shortest one and the longest time for which nothing came. The latter distinguishes it from
+    ranks that pause: those have results come in bursts, and need as large a window as there is.
+    Losses
     are only taken for a full queue's if a quarter of this rank's frames were repeated.
 
     Args:

@@ -4,15 +4,16 @@
 All ranks take the same steps in the same order, so each step needs no more agreement than that
 all are in it:
 
-1. They form the ring and tell how far each has come: the first collective that one of them lacks
+1. They form the ring and exchange how far each has come: the first collective that one of them
+lacks
    is where all begin.
-2. Before each collective they tell its number and tag, and the incarnation by which they could go
-   back to the switch. All ranks see the same answers. If all name the same incarnation, this
+2. Before each collective they exchange its number and tag, and the incarnation by which they could
+   return to the switch. All ranks see the same answers. If all name the same incarnation, this
    collective and those after it go by the switch. If tags differ, that is a mismatch on all ranks.
    Otherwise the ring reduces it.
 
-A rank tells the number of a collective when it has the result of the one before. So once all have
-told it, nobody needs those before it any more.
+A rank sends the number of a collective when it has the result of the one before. So once all have
+sent it, no rank needs those before it any more.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who called something else: the ranks tell the controller what they called, and hear of all."""
+"""Disputes: the ranks report their calls to the controller, and get those of all ranks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def settle(
 
 
 def reported(collectives: Sequence[Collective]) -> list[pb.Called]:
-    """Return what the controller is told of collectives, which are in order."""
+    """Return the report of collectives for the controller. They are in order."""
     left = _MOST_CHARACTERS
     calls = []
     for one in collectives[-_MOST_CALLS:]:

@@ -8,7 +8,7 @@ collectives of the other switches are not affected.
 
 **All go, or none.** The new job has a name that says whose it is and where, so ranks that come at
 different times meet in it, and it runs when all of them are there. In its first collective they
-tell each other from which collective on a rank lacks a result. From that step on the new job
+agree on the first collective whose result a rank lacks. From that step on the new job
 counts. A rank that has its result continues, and a rank that lacks it can still get it from that
 switch. If that switch is lost just then, both look for the next place by the seat that they have
 there. A rank gives up a seat for another place only before that collective, which is then never

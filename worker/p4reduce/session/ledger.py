@@ -180,7 +180,7 @@ class Ledger:
             first: number of the first one that a rank lacks.
 
         Raises:
-            P4ReduceError: an input was let go of. Another rank's count is wrong then.
+            P4ReduceError: an input was released. Another rank's count is wrong then.
         """
         self.forget(first)
         kept = self._entries[0].original.sequence if self._entries else self._next
@@ -198,7 +198,7 @@ class Ledger:
         return [entry.running for entry in self._entries]
 
     def fail(self, error: P4ReduceError) -> None:
-        """End all, and let go of everything."""
+        """End all, and release everything."""
         for entry in self._entries:
             entry.original.finish(error)
         self._entries.clear()

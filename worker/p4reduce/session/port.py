@@ -3,8 +3,8 @@
 
 A rank of each of several jobs may go by the same port: a communicator and its children, or those
 of several calls of `init`. Each job has an engine of its own; the port has the one transport and
-the one thread that runs all of them. What comes in is told apart by job and rank, which each
-answer carries.
+the one thread that runs all of them. Frames are dealt out by job and rank, which each answer
+carries.
 """
 
 from __future__ import annotations

@@ -349,7 +349,7 @@ class Session:
                 self._engine.count(collective)
 
     def resume(self, found: Found, before: Machine) -> None:
-        """Go on with a switch. Raises P4ReduceError if an input that is needed was let go of.
+        """Go on with a switch. Raises P4ReduceError if an input that is needed was released.
 
         All in one: what is called meanwhile is either among what runs again, or comes after it.
         """
@@ -465,8 +465,8 @@ class Session:
     def _silence(self) -> tuple[float, float]:
         """As `Engine.silence`, and also where nothing is asked although something is under way.
 
-        What is under way is repeated several times a second, so a lease without any answer tells of
-        a way that is stuck, whatever the engine thinks that it has sent.
+        Frames in flight are repeated several times per second. So a lease without any answer means
+        that the path is stuck, whatever the engine has sent.
         """
         unanswered, heard = self._engine.silence()
         first = min((one.started for one in self.under_way()), default=math.inf)

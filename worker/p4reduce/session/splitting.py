@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a communicator tell each other to split, and the groups that come of it.
+"""The data that the ranks of a communicator exchange to split, and the groups that result.
 
 As MPI's `MPI_Comm_split` (MPI 4.1, section 7.4.2). The ranks of one colour make a group. They are
 numbered by their keys, and those of equal keys by their old numbers.
@@ -65,7 +65,7 @@ class SplitRequest:
         return cls(_WRONG, token=_token())
 
     def row(self) -> npt.NDArray[np.int64]:
-        """Return what the other ranks are told."""
+        """Return the message to the other ranks."""
         return np.array([[self.kind, self.color, self.key, self.options, self.token]], np.int64)
 
 

@@ -164,7 +164,7 @@ class Dealer:
 
 
 class _Agreement:
-    """The collective by which the ranks tell each other how fast they find the switches."""
+    """The collective by which the ranks exchange the rates of the switches."""
 
     def __init__(
         self, row: npt.NDArray[np.int32], world_size: int, failed: Callable[[], object]

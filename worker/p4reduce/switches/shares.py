@@ -104,7 +104,7 @@ class Shares:
         return True
 
     def row(self, rates: Sequence[float]) -> npt.NDArray[np.int32]:
-        """Return what a rank tells the others."""
+        """Return a rank's message to the others."""
         if not all(rates):
             return np.zeros(len(rates), np.int32)
         return np.array([min(max(int(rate), 1), self._most) for rate in rates], np.int32)

@@ -194,7 +194,7 @@ class SideBySide:
             session.hurry()
 
     def end_watch(self) -> None:
-        """Spread no more errors, and let go of what a loss would have needed."""
+        """Spread no more errors, and release what a loss would have needed."""
         for session in self.sessions:
             session.fallback_switches = None  # they know each other by it
         places, self._places = self._places, []

@@ -57,7 +57,7 @@ class Spare:
         return Kept(rows, memory if need >= _SMALL else None, self)
 
     def _fitting(self, need: int) -> Array | None:
-        """Take the first piece that fits out of those that wait; let go of those that never do."""
+        """Take the first piece that fits out of those that wait; release those that never do."""
         found = None
         for _ in range(len(self._waiting)):
             try:

@@ -266,7 +266,7 @@ def reduce_scatter(
 def allgather_counts(
     array: SupportsArray, name: str | None, *, rank: int, world_size: int
 ) -> Plan[tuple[int, ...]]:
-    """Everybody tells how many rows it has: 8 bytes in a block that all of them share."""
+    """Each rank gives its number of rows: 8 bytes in a block that all of them share."""
     mine = np.atleast_1d(any_array(array))
     mine_of_all = np.zeros(world_size, np.int64)
     mine_of_all[rank] = len(mine)

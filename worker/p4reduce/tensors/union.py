@@ -5,11 +5,11 @@ Renggli et al., "SparCML: High-Performance Sparse Communication for Machine Lear
 There streams of (index, value) are merged on the way. A switch adds lanes and merges nothing, so
 here three collectives follow each other:
 
-1. Each rank tells how many elements it has, or that its arguments are wrong: 16 bytes per rank.
+1. Each rank gives its number of elements, or that its arguments are wrong: 16 bytes per rank.
 2. Each rank gives its indices as an Elias–Fano code, and all take the union.
 3. The values of the union are summed as a dense array, without gaps.
 
-What ranks have told in step 1 also decides whether steps 2 and 3 take more bytes than the sum
+The numbers of step 1 also decide whether steps 2 and 3 take more bytes than the sum
 by blocks. All ranks have the same figures, so they decide alike.
 """
 
@@ -141,7 +141,7 @@ def _check_finite(units: Indices, values: Array) -> None:
 def telling(
     elements: Elements | None, name: str | None, *, rank: int, world_size: int
 ) -> Plan[Counts]:
-    """Everybody tells its facts; None: this rank's arguments are wrong.
+    """Each rank gives its facts; None: this rank's arguments are wrong.
 
     Returns:
         A plan whose result has shape (ranks, 2): units and blocks, or -1 in both.

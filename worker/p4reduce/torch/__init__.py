@@ -5,7 +5,7 @@ With p4reduce installed beside torch, an unchanged script needs one word::
 
     torch.distributed.init_process_group("p4reduce")
 
-`statistics` tells which collectives went through the switch and which to Gloo; docs/pytorch.md
+`statistics` counts which collectives went through the switch and which to Gloo; docs/pytorch.md
 has the table.
 
 `registration` makes the name known to torch, `backend` makes a group. `group` has the calls that

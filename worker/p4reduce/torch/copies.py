@@ -117,7 +117,7 @@ def barrier(channel: Channel, options: Any) -> OutcomeWork:
 
 
 def _name(tensor: torch.Tensor, given: str | None = None) -> str:
-    """Return what tells apart ranks whose dtypes differ: on the way all are bytes."""
+    """Return a mark by which ranks with different dtypes are found: on the way all are bytes."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     return dtype if given is None else f"{given}, {dtype}"
 

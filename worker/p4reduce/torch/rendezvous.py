@@ -3,7 +3,7 @@
 
 torch's own "env://" wants RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which only torchrun and
 `p4reduce-lab exec` set. Where they are missing and another launcher says rank and world size, rank
-0 opens torch's store on a free port and tells the others by the switch where it is.
+0 opens torch's store on a free port and announces its address by the switch.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _meet(timeout: timedelta) -> tuple[Any, int, int]:
 
 
 def meet_over(comm: Communicator, address: str, timeout: timedelta) -> tuple[Any, int, int]:
-    """Make torch's store in rank 0's process, and tell the others by the switch where it is.
+    """Make torch's store in rank 0's process, and announce its address by the switch.
 
     Args:
         comm: of all ranks.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network that rank 0's process starts, told to the others by torch's store."""
+"""A network that rank 0's process starts and announces by torch's store."""
 
 from __future__ import annotations
 

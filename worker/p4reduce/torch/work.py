@@ -22,8 +22,8 @@ class Outcome:
     """How a collective ends. The first caller that asks finds out, once.
 
     Args:
-        wait: for the end, so many seconds or as long as it may take. It raises what the caller is
-            to be told. With seconds, `pending` tells whether it was only too early.
+        wait: for the end, so many seconds or as long as it may take. It raises the caller's error.
+            With seconds, `pending` says whether it was only too early.
         finish: what has to be done then, such as writing to tensors of another layout.
         pending: whether it is still under way.
     """

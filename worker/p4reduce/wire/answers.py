@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every answer to this rank has, to tell it from anything else."""
+"""The fields by which an answer to this rank is recognised."""
 
 from __future__ import annotations
 

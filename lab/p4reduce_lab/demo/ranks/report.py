@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker of the demo tells the launcher, by files in the run's directory.
+"""A demo worker's reports to the launcher, by files in the run's directory.
 
 Files, because they work the same in one network namespace or in many. Progress is one JSON object
 a line, appended; the report is written when the rank is through.

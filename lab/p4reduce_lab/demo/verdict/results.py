@@ -159,7 +159,7 @@ class Results:
 
     @property
     def compared(self) -> Compared | None:
-        """The training before, as rank 0 tells of it."""
+        """The training before, as rank 0 reports it."""
         return self.reports[0].compared
 
     def _compression(self) -> Compression | None:

@@ -50,7 +50,7 @@ def set_timeout(
 
 
 def idle_message(table: TableSpec, entries: list[Entry]) -> Any:
-    """The `StreamMessageResponse` that tells of idle entries."""
+    """The `StreamMessageResponse` of idle entries."""
     response = p4runtime_pb2.StreamMessageResponse()
     notification = response.idle_timeout_notification
     notification.timestamp = time.time_ns()
