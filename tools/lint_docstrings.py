@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the English of docstrings and of options' help texts: no sentence is too long.
+"""Check the English of docstrings and of options' help texts: length of sentences, phrases.
 
 `python tools/lint_docstrings.py` prints one line per finding and exits with 1 if there is one. The
 rules are in docs/contributing/style.md; `lint_prose` checks the pages.
@@ -25,6 +25,13 @@ PACKAGES = (
 )
 LONGEST_IN_DOCSTRINGS = 32
 LONGEST_IN_HELP = 30
+PHRASES = {
+    r"\b[Ww]hoever\b": "the rank, the caller or the user",
+    r"\b(?:is|are|was|were|been) told\b": "gets, sees, is called with",
+    r"\b(?:tells|told|tell) of\b": "reports",
+    r"\b(?:one|once|bits|bytes) a (?:second|line|rank|frame|switch|message)\b": "per",
+}
+"""What readers stumbled over in docstrings and help texts, and what to write instead."""
 
 SECTION = re.compile(r"(?:Args|Attributes|Returns|Yields|Raises):$")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -60,22 +67,25 @@ def helps(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def findings(path: Path) -> Iterator[str]:
-    """One line per sentence that is too long."""
+    """One line per sentence that is too long, and per phrase that is not to come back."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
             line = getattr(node, "lineno", 1)
             for paragraph in paragraphs(docstring):
-                yield from _too_long(path, line, paragraph, LONGEST_IN_DOCSTRINGS)
+                yield from _faults(path, line, paragraph, LONGEST_IN_DOCSTRINGS)
     for line, text in helps(tree):
-        yield from _too_long(path, line, text, LONGEST_IN_HELP)
+        yield from _faults(path, line, text, LONGEST_IN_HELP)
 
 
-def _too_long(path: Path, line: int, text: str, most: int) -> Iterator[str]:
+def _faults(path: Path, line: int, text: str, most: int) -> Iterator[str]:
     for words in sentences_of(text):
         if len(words) > most:
             begin = " ".join(words[:12])
             yield f"{path.relative_to(ROOT)}:{line}: a sentence of {len(words)} words: {begin} …"
+    for phrase, better in PHRASES.items():
+        for match in re.finditer(phrase, text):
+            yield f"{path.relative_to(ROOT)}:{line}: '{match.group()}': write instead: {better}"
 
 
 def main() -> int:

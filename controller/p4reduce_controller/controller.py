@@ -210,7 +210,7 @@ class Controller:
             ) from None
 
     async def keep_if_possible(self) -> None:
-        """The same for what is told in any case, also where the disk does not answer."""
+        """The same for answers that are given in any case, also if the disk does not answer."""
         with contextlib.suppress(RefusedError, asyncio.TimeoutError):
             await asyncio.wait_for(self.keep(), KEPT_WITHIN * self.settings.lease)
 

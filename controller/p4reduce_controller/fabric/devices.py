@@ -2,7 +2,7 @@
 """Which devices a P4Runtime server has.
 
 P4Runtime has no list of them. The embedded switch with several cores tells them aside when it is
-asked for its version; of other servers, one knows the device that one was told of.
+asked for its version; of other servers, only the given device is known.
 """
 
 from __future__ import annotations

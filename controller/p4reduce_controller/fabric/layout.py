@@ -203,8 +203,8 @@ def ground(topology: Topology, name: str, hello_limit: HelloLimit) -> BaseEntrie
 
 
 def own_addresses(ip: int, mac: int, *, answered_by: int = 0) -> tuple[Row, ...]:
-    """Return the entries by which the switch knows its own addresses, as others name them and as
-    those of whoever pretends to be the switch. It can answer from another MAC address."""
+    """Return the entries of the switch's own addresses: for frames to it, and to drop frames that
+    claim to be from it. It can answer from another MAC address."""
     return (
         Row("own_source", {"mac": mac}, "is_forged"),
         Row("own_sender_ip", {"ip": ip}, "is_forged"),

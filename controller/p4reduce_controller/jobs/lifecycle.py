@@ -499,7 +499,7 @@ class Jobs(Roster):
         """The job cannot go on.
 
         One that ran stays on the switch until its ranks have left; one that did not goes at once,
-        as those who wait for it are told now.
+        as the calls that wait for it end now.
         """
         if job.alive:
             event = Event.SWITCH_LOST if cause is Cause.SWITCH_LOST else Event.FAILED

@@ -269,7 +269,7 @@ _TOLD = (
 def headline(rows: Sequence[Row]) -> str:
     """Return what a README may say: only where the processor is no limit, or an empty text.
 
-    It is of the cell with most ranks, and among these of the one with the most that can be told.
+    It is of the cell with most ranks, and among these of the one with the most claims.
     """
     told = dict(_TOLD)
     claims = [

@@ -26,7 +26,7 @@ class Turn:
     """What one reduction took.
 
     Attributes:
-        seconds: from the start, which all ranks were told, until the last one had the sum.
+        seconds: from the agreed start until the last rank had the sum.
         cpu: seconds of a rank's process, on average.
         switch_cpu: seconds of the switch's process; 0 without one.
         busiest: share of the time for which the busiest thread of ranks and switch computed.

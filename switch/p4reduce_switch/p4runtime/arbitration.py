@@ -4,7 +4,7 @@
 P4Runtime 1.4.1, "Client Arbitration and Controller Replication". For each role the controller whose
 election id is at least the highest ever seen is primary; when it leaves there is no primary until a
 controller sends such an id again. (BMv2 follows an older text and promotes the next best controller
-by itself; a client written for the specification works with both, as it waits to be told.)
+by itself; a client written for the specification works with both, as it waits for the answer.)
 
 The methods of `Arbiter` are called with the server's lock held, so that no write is under way while
 the primary changes.

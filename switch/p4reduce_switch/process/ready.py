@@ -41,7 +41,7 @@ def announce(
         cores: process and device of each core, where there are several.
 
     Raises:
-        StartError: nobody can be told.
+        StartError: the file cannot be written.
     """
     facts: dict[str, object] = {
         "pid": os.getpid(),

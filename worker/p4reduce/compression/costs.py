@@ -37,7 +37,7 @@ class Encoding:
         dimension: elements of the gradient, d.
         unit: elements that are chosen together: 1, or the lanes of a block.
         value_bits: bits of one element's value (FPP, or 1 for a sign).
-        header_bits: bits once a message (S+Q: the FPP bits of the norm).
+        header_bits: bits once per message (S+Q: the FPP bits of the norm).
     """
 
     dimension: int

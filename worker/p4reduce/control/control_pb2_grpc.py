@@ -192,7 +192,7 @@ class ControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteJob(self, request, context):
-        """Ends a job whatever it is doing; its workers are told by their next heartbeat.
+        """Ends a job whatever it is doing; its workers get the error by their next heartbeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

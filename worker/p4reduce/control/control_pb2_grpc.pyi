@@ -110,7 +110,7 @@ class ControlStub:
         p4reduce.control.control_pb2.DeleteJobRequest,
         p4reduce.control.control_pb2.Job,
     ]
-    """Ends a job whatever it is doing; its workers are told by their next heartbeat."""
+    """Ends a job whatever it is doing; its workers get the error by their next heartbeat."""
 
     GetStatistics: grpc.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.GetStatisticsRequest,
@@ -242,7 +242,7 @@ class ControlAsyncStub:
         p4reduce.control.control_pb2.DeleteJobRequest,
         p4reduce.control.control_pb2.Job,
     ]
-    """Ends a job whatever it is doing; its workers are told by their next heartbeat."""
+    """Ends a job whatever it is doing; its workers get the error by their next heartbeat."""
 
     GetStatistics: grpc.aio.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.GetStatisticsRequest,
@@ -394,7 +394,7 @@ class ControlServicer(metaclass=abc.ABCMeta):
         request: p4reduce.control.control_pb2.DeleteJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[p4reduce.control.control_pb2.Job, collections.abc.Awaitable[p4reduce.control.control_pb2.Job]]:
-        """Ends a job whatever it is doing; its workers are told by their next heartbeat."""
+        """Ends a job whatever it is doing; its workers get the error by their next heartbeat."""
 
     @abc.abstractmethod
     def GetStatistics(

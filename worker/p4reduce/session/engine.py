@@ -213,8 +213,8 @@ class Engine:
     def silence(self) -> tuple[float, float]:
         """Return for how long the switch has owed an answer, and how long ago it last gave one.
 
-        Both in seconds, and 0 if it owes none, or never gave one. A repeated contribution is
-        always answered, whoever else is missing, and repeated several times a second.
+        Both in seconds, and 0 if it owes none, or never gave one. A repeated contribution is always
+        answered, even if other ranks are missing, and repeated several times per second.
         """
         now, asking = time.monotonic(), self.turn
         asked_at, heard = asking.asked_at, self._machine.heard_switch_at

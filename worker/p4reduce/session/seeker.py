@@ -54,7 +54,7 @@ class Found:
     """A way to a switch.
 
     Attributes:
-        transport: to be closed by whoever takes this.
+        transport: to be closed by the one that takes this.
         attached: this rank's place in the next life of the job; None: it is the same life, and
             only the transport had broken.
         resume_from: number of the first collective that a rank lacks.

@@ -28,9 +28,9 @@ class PacketTransport(FramesOverLink):
         interface: its name.
         udp_port: own UDP port; 0 lets the kernel choose one.
         offload: send frames together, many per packet, to a switch of our own at the other end of
-            a veth pair, which answers in the same way. It has to have been told as well (`--port
-            1=veth1,offload`); no other one understands such packets, nor does whoever else
-            listens at this veth pair.
+            a veth pair, which answers in the same way. It needs the option as well (`--port
+            1=veth1,offload`); no other switch understands such packets, nor do other listeners at
+            this veth pair.
 
     Raises:
         SwitchUnreachableError: as `PacketSocket`, or the kernel has no `offload`.

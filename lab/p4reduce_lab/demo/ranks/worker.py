@@ -119,7 +119,7 @@ class _Trained:
         return hashlib.sha256(np.ascontiguousarray(self.model.parameters).data).hexdigest()
 
     def compared(self) -> Compared:
-        """What is told of it if it is not the one that the run is about."""
+        """Its name in reports, if it is not the run's main training."""
         return Compared(self.weights, self.curve.accuracies[-1], self.seconds)
 
 

@@ -106,7 +106,7 @@ class HookState:
             made.weigh(self._link)
 
     def rounding_seed(self, compressor: Compressor) -> int | None:
-        """Return the seed that narrow lanes are rounded with: of whoever made the compressor."""
+        """Return the seed that narrow lanes are rounded with: of the compressor's author."""
         return compressor.seed if compressor is self._compressor else self.seed
 
     def rounder(self, lane_bits: int) -> Compressor:
