@@ -21,6 +21,13 @@ from p4reduce_model.late import (
     describe_late,
     explore_late,
 )
+from p4reduce_model.recoveries import (
+    RECOVERIES_LARGE,
+    RECOVERIES_SMALL,
+    RECOVERY_FAULTS,
+    RecoveryCase,
+    explore_recoveries,
+)
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.system import System
 from p4reduce_model.trace import describe
@@ -28,6 +35,7 @@ from p4reduce_model.tree_faults import TREE_FAULTS
 from p4reduce_model.violation import Violation
 
 MOST_JOB_STATES = 20_000
+_MOST_NAMED = 3  # transitions
 
 FAULTS = [*ON_ONE_SWITCH, *TREE_FAULTS]
 
@@ -35,7 +43,7 @@ _CASE_TITLES = (
     "| case | ranks | slots | jobs | calls | rounds | states | transitions | depth | runs | s | |"
 )
 _LATE_TITLES = "| case | ranks | sums | losses | states | transitions | depth | s | |"
-_JOB_TITLES = "| case | ranks | lives | states | events | depth | s | | transitions not taken |"
+_LIVES_TITLES = "| case | states | events | depth | s | | transitions not taken |"
 _FAULT_TITLES = "| fault | broken invariant | steps | states | s |"
 
 
@@ -58,11 +66,13 @@ def main() -> None:
     if late:
         print()
         holds &= _explore_late(late, arguments.limit)
-    jobs = JOBS_SMALL if arguments.small else [*JOBS_SMALL, *JOBS_LARGE]
-    jobs = [case for case in jobs if arguments.case is None or arguments.case in case.name]
-    if jobs:
+    tables: list[JobCase | RecoveryCase] = [*JOBS_SMALL, *RECOVERIES_SMALL]
+    if not arguments.small:
+        tables += [*JOBS_LARGE, *RECOVERIES_LARGE]
+    tables = [case for case in tables if arguments.case is None or arguments.case in case.name]
+    if tables:
         print()
-        holds &= _explore_jobs(jobs, min(arguments.limit, MOST_JOB_STATES))
+        holds &= _explore_tables(tables, arguments.limit)
     if arguments.case is None:
         print()
         holds &= _hunt_all()
@@ -98,19 +108,23 @@ def _explore_late(cases: list[LateCase], limit: int) -> bool:
     return holds
 
 
-def _explore_jobs(cases: list[JobCase], limit: int) -> bool:
-    """Print a row for each case of the controller's jobs; return whether all hold."""
-    _print_titles(_JOB_TITLES)
+def _explore_tables(cases: Sequence[JobCase | RecoveryCase], limit: int) -> bool:
+    """Print a row for each case of jobs and recoveries; return whether all hold."""
+    _print_titles(_LIVES_TITLES)
     holds = True
     for case in cases:
-        lives = explore_jobs(case, limit)
+        if isinstance(case, JobCase):
+            lives = explore_jobs(case, min(limit, MOST_JOB_STATES))
+        else:
+            lives = explore_recoveries(case, limit)
         if lives.violation is not None:
             print("\n".join([*lives.trace, str(lives.violation)]), file=sys.stderr)
         holds &= lives.violation is None
         missing = sorted(f"{a.name} {event.name}" for a, event, _ in lives.missing)
-        cells = [case.name, case.ranks, case.lives, f"{lives.states:,}", f"{lives.steps:,}"]
-        cells += [lives.depth, f"{lives.seconds:.1f}"]
-        _print_cells([*cells, _verdict(lives), ", ".join(missing) or "none"])
+        cells = [case.name, f"{lives.states:,}", f"{lives.steps:,}", lives.depth]
+        cells += [f"{lives.seconds:.1f}", _verdict(lives)]
+        named = ", ".join(missing) or "none"
+        _print_cells([*cells, named if len(missing) <= _MOST_NAMED else len(missing)])
     return holds
 
 
@@ -138,6 +152,15 @@ def _hunt_all() -> bool:
         found &= late.violation is not None
         cells = [case.name, "NOT FOUND" if late.violation is None else late.violation.invariant]
         cells += [len(late.trace), f"{late.states:,}", f"{late.seconds:.1f}"]
+        _print_cells(cells)
+    for mistake in RECOVERY_FAULTS:
+        lives = mistake.hunt()
+        found &= lives.violation is not None
+        cells = [
+            mistake.name,
+            "NOT FOUND" if lives.violation is None else lives.violation.invariant,
+        ]
+        cells += [len(lives.trace), f"{lives.states:,}", f"{lives.seconds:.1f}"]
         _print_cells(cells)
     return found
 

@@ -12,7 +12,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from unittest import mock
 
@@ -26,6 +26,7 @@ from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.topology.switches import ONLY, only_switch
 from p4reduce_controller.values.dataclass_json import decode, encode
 
+from p4reduce_model.lives import Lives
 from p4reduce_model.violation import Violation
 
 LEASE = 8.0
@@ -36,35 +37,7 @@ ONWARDS = ("joins", "attaches", "is on the switch", "is back", "is left")
 ONWARD = 8  # times as likely in a walk by chance as what stops a job
 IN_TABLE, SLOTS_ONCE, WAITS = "in the table", "slots once", "waits for somebody"
 
-Transition = tuple[Stage, Event, Stage]
 Step = tuple[str, Callable[[], object]]
-
-
-@dataclass
-class Lives:
-    """What was found.
-
-    Attributes:
-        states, steps, depth: how many; the last: events on the longest shortest way to a state.
-        complete: whether all states within the bounds were visited.
-        walked: the table's transitions that some job took.
-        violation, trace: what is wrong, and a shortest way to it.
-    """
-
-    states: int = 0
-    steps: int = 0
-    depth: int = 0
-    complete: bool = False
-    seconds: float = 0.0
-    walked: set[Transition] = field(default_factory=set)
-    violation: Violation | None = None
-    trace: tuple[str, ...] = ()
-
-    @property
-    def missing(self) -> set[Transition]:
-        """The table's transitions that no job took."""
-        every = {(a, event, b) for a, moves in TRANSITIONS.items() for event, b in moves.items()}
-        return every - self.walked
 
 
 class World:
@@ -381,7 +354,7 @@ JOBS_LARGE = [JobCase(1, 2), JobCase(2, 2)]
 
 def explore_jobs(case: JobCase, limit: int) -> Lives:
     """Visit all states and check them; give up after `limit` states."""
-    found, began = Lives(), time.perf_counter()
+    found, began = Lives(TRANSITIONS), time.perf_counter()
 
     def world_after(way: tuple[str, ...]) -> World:
         world = case.world()
@@ -415,7 +388,7 @@ def explore_jobs(case: JobCase, limit: int) -> Lives:
 
 def follow(case: JobCase, way: Iterable[str]) -> Lives:
     """Take just these steps."""
-    found, world = Lives(), case.world()
+    found, world = Lives(TRANSITIONS), case.world()
     with _noting(found):
         for text in way:
             found.steps += 1
@@ -425,7 +398,7 @@ def follow(case: JobCase, way: Iterable[str]) -> Lives:
 
 def wander(case: JobCase, chance: random.Random, walks: int, steps: int = 40) -> Lives:
     """Take steps by chance, in so many walks or until every transition but rare ones was taken."""
-    found = Lives()
+    found = Lives(TRANSITIONS)
     with _noting(found):
         for _ in range(walks):
             world, trace = case.world(), list[str]()

@@ -2,7 +2,7 @@
 """The states of a rank's recovery, and every transition between them, in one table.
 
 `Recovery` takes no step that is not in `TRANSITIONS`. The drawing in docs/faults.md is made from it
-(`tools/draw_states.py`), and a test walks all of it.
+(`tools/draw_states.py`), and the model walks all of it (`p4reduce_model.recoveries`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,601 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's recovery from the loss of its switch, with all that can happen, in every order.
+
+The real `Recovery` and `Seeker` run, in this thread and without a network. Whenever they ask or
+wait for somebody, the `World` chooses an answer: controller, switches, the other rank, the caller
+and the clock are in it. A run is a list of choices, and what is not listed goes well. It is a
+violation if the table has no such transition, if a job is entered that begins with another
+collective than the one that a rank lacks, if a connection stays open, and if no end comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any, NoReturn, cast
+from unittest import mock
+
+import grpc
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlError, ControllerUnreachableError
+from p4reduce.errors import (
+    ClosedError,
+    P4ReduceError,
+    P4ReduceTimeoutError,
+    SwitchUnreachableError,
+    WorkerLostError,
+)
+from p4reduce.session import recovery as recovery_module
+from p4reduce.session import recovery_states, seeker
+from p4reduce.session.membership import Attached, Seat
+from p4reduce.session.recovery_states import ENDS, TRANSITIONS, Event, State
+from p4reduce.session.seeker import Found
+from p4reduce.wire.format import Endpoint
+
+from p4reduce_model.lives import Lives, Transition
+from p4reduce_model.violation import Violation
+
+IN_TABLE, SAME_BEGINNING = "in the table", "same beginning"
+CLOSED, ENDS_ONCE = "nothing stays open", "ends once"
+BY_CALLER, DEADLINE = "the communicator is closed", "a deadline passes"
+HERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
+COMPLETED = 6  # the number of the first collective that this rank lacks
+MOST_CHOICES = 60  # of one run, most of which go well
+ENDS_WITHIN = 6  # choices, after the communicator is closed or a deadline has passed
+AFTER = 1.0  # seconds without a switch, after which others or the ring are due
+WHILE = 10.0  # seconds, so that all that can be due is
+
+
+@dataclass(frozen=True)
+class RecoveryCase:
+    """What a rank can fall back to, and what the other rank lacks.
+
+    Attributes:
+        ring: to a ring among the ranks.
+        elsewhere: to another switch.
+        behind: the other rank lacks one collective more than this one.
+        losses: of switches, after the one that the recovery is about.
+    """
+
+    ring: bool = False
+    elsewhere: bool = False
+    behind: bool = True
+    losses: int = 1
+
+    @property
+    def name(self) -> str:
+        """What it is called in the report."""
+        ways = [way for way in ("ring", "elsewhere") if getattr(self, way)]
+        what = " or ".join(ways) or "at home"
+        return f"recovery, {what}, {self.losses + 1} losses{'' if self.behind else ', abreast'}"
+
+    @property
+    def first(self) -> int:
+        """Number of the first collective that a rank lacks."""
+        return COMPLETED - self.behind
+
+
+RECOVERIES_SMALL = [RecoveryCase(), RecoveryCase(ring=True), RecoveryCase(elsewhere=True)]
+RECOVERIES_LARGE = [
+    RecoveryCase(behind=False),
+    RecoveryCase(ring=True, losses=2),
+    RecoveryCase(elsewhere=True, losses=2),
+    RecoveryCase(ring=True, elsewhere=True),
+]
+
+
+@dataclass
+class Life:
+    """One life of the job, as the controller of its switch knows it.
+
+    Attributes:
+        is_lost: the switch has been lost meanwhile.
+        first: the collective that all ranks begin with, on which they agree; None: not yet.
+        successor: the job that took its place; 0: none.
+    """
+
+    is_lost: bool = False
+    first: int | None = None
+    successor: int = 0
+
+
+class Way:
+    """A connection to a switch; `PortShare` otherwise."""
+
+    endpoint = None
+
+    def __init__(self, world: World) -> None:
+        world.open.add(self)
+        self._world = world
+
+    def close(self) -> None:
+        self._world.open.discard(self)
+
+
+class World:
+    """Everybody whom a recovery has to do with.
+
+    Args:
+        case: see there.
+        choices: numbers of answers, in order; further answers are the first ones.
+    """
+
+    def __init__(self, case: RecoveryCase, choices: tuple[int, ...]) -> None:
+        self.case = case
+        self.visited: list[tuple[Hashable, int]] = []  # states, and how many answers there were
+        self.said: list[str] = []
+        self.walked: set[Transition] = set()
+        self.outcomes: list[str] = []
+        self.open: set[Way] = set()
+        self._choices = choices
+        self._now = 0.0
+        self._is_closed = self._is_late = False
+        self._ending_since: int | None = None
+        self._violation: Violation | None = None  # the first one, whoever catches it
+        self._lives = {1: Life(first=0)}
+        self._losses = 0
+        self._left: set[int] = set()
+        self._seeker: seeker.Seeker | None = None
+        self._seek: Callable[[], None] | None = None
+        # What Recovery sees of its session.
+        self.slots, self.urgent_slots, self.home = 32, 0, 0
+        self.completed = COMPLETED
+        self.neighbourhood: Any = None
+        self.broken: P4ReduceError | None = None
+        self.membership: Any = self
+        self.job, self.who, self.place = "job", "rank 0", None
+        self.fallback: Any = SimpleNamespace(after=AFTER, listener=None) if case.ring else None
+        self.fallback_switches: Any = self if case.elsewhere else None
+        self.after, self.name, self.left = AFTER, str, tuple
+
+    # -- Choices -----------------------------------------------------------------------------------
+
+    def choose(self, where: str, *answers: str) -> str:
+        """Return what happens at a place: the first answer goes on, the others do not."""
+        more = [] if self._is_closed else [BY_CALLER]
+        more += [] if self._is_late else [DEADLINE]
+        every = list(dict.fromkeys([*answers, *more]))
+        number = len(self.visited)
+        if number == MOST_CHOICES or (
+            self._ending_since is not None and number - self._ending_since > ENDS_WITHIN
+        ):
+            self._violate(ENDS_ONCE, f"the recovery goes on and on: {where}")
+        self.visited.append(((where, self._state()), len(every)))
+        picked = every[self._choices[number] if number < len(self._choices) else 0]
+        self.said.append(f"{where}: {picked}")
+        if picked in (BY_CALLER, DEADLINE):
+            self._ending_since = number if self._ending_since is None else self._ending_since
+            self._is_closed |= picked == BY_CALLER
+            self._is_late |= picked == DEADLINE
+        return picked
+
+    def _violate(self, invariant: str, text: str) -> NoReturn:
+        self._violation = self._violation or Violation(invariant, text)
+        raise self._violation
+
+    def _state(self) -> Hashable:
+        running, seeking = self.recovery, self._seeker
+        lives = running._lives
+        return (
+            *(running.state, running._moved, running._homeless, self.home),
+            *(running._home_until > self._now, self._now > AFTER),
+            *(lives.life and lives.life.incarnation, lives.seat.incarnation),
+            lives.before.incarnation,
+            tuple((life.is_lost, life.first, life.successor) for life in self._lives.values()),
+            *(frozenset(self._left), self._is_closed, self._is_late, len(self.open), self._losses),
+            seeking
+            and (
+                *(seeking.all_lost, seeking.unheard, seeking.switch_there),
+                *(seeking.found is not None, str(seeking.failed)),
+            ),
+        )
+
+    # -- The session (recovery.Host) ---------------------------------------------------------------
+
+    def over(self) -> bool:
+        if self._is_closed:
+            self.broken = P4ReduceError("closed")
+        return self._is_closed
+
+    def under_way(self) -> list[Any]:
+        deadline = -1.0 if self._is_late else math.inf
+        return [SimpleNamespace(deadline=deadline, started=0.0, description="allreduce 6")]
+
+    def halt(self, timeout: float) -> Any:
+        if self.choose("the progress thread", "ends", "has not ended yet") != "ends":
+            raise P4ReduceTimeoutError("not yet", seconds=timeout)
+        return "slots"
+
+    def halted(self) -> None: ...
+    def unsettled(self) -> None: ...
+    def moved(self, seat: Seat) -> None: ...
+    def without_switch(self, ring: bool) -> None: ...
+
+    def moved_to(self, taken: Any) -> None:
+        self.home = taken.at
+
+    def machine(self, attached: Attached) -> Any:
+        return None
+
+    def connect(self, udp_port: int) -> Any:
+        if self.choose("the switch's port", "opens", "nobody listens") != "opens":
+            raise SwitchUnreachableError("nobody listens")
+        return Way(self)
+
+    def resume(self, found: Found, before: Any) -> None:
+        way = cast(Way, found.transport)
+        if way not in self.open:
+            self._violate(CLOSED, "the session is given a connection that is closed")
+        if found.attached is None:
+            if self._lives[1].is_lost:
+                self._violate(SAME_BEGINNING, "slots go on in a life of the job that is over")
+        else:
+            self._check_beginning(found.attached.seat.incarnation, found.resume_from)
+        way.close()  # from here on it is the session's
+        more = ["loses it at once"] if self._losses < self.case.losses else []
+        if self.choose("the session", "goes on", *more) == "loses it at once":
+            self._losses += 1
+            raise SwitchUnreachableError("lost at once")
+        if self._is_closed:
+            raise ClosedError("closed")
+        self.outcomes.append("resumed")
+
+    def _check_beginning(self, incarnation: int, first: int) -> None:
+        agreed = self._lives[incarnation].first
+        if incarnation in self._left:
+            self._violate(SAME_BEGINNING, "the rank has left the job that it goes on in")
+        if agreed is None:
+            self._violate(SAME_BEGINNING, f"it begins with {first}, which no other rank knows")
+        if first != agreed:
+            self._violate(SAME_BEGINNING, f"it begins with {first}, and the other with {agreed}")
+
+    def give_up(self, error: P4ReduceError) -> None:
+        self.outcomes.append(f"gave up: {error}")
+
+    # -- The controller (Membership) ---------------------------------------------------------------
+
+    def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
+        life = self._lives[request.incarnation]
+        is_first = life is self._lives[1]
+        answers = ["it runs", "no answer", "no such job", "rank 1 is lost"]
+        if life.is_lost:
+            answers[0] = "its switch is lost"
+        elif self._losses < self.case.losses or is_first:
+            answers.insert(1 - is_first, "its switch is lost")
+        match self.choose(f"the controller of job {request.incarnation}", *answers):
+            case "it runs":
+                return pb.HeartbeatReply(state=pb.RUNNING)
+            case "its switch is lost":
+                self._losses += not (life.is_lost or is_first)
+                life.is_lost = True
+                return pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_SWITCH_LOST)
+            case "rank 1 is lost":
+                return pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_RANK_LOST, lost=[1])
+            case "no such job":
+                raise ControlError(grpc.StatusCode.NOT_FOUND, "unknown")
+        raise ControllerUnreachableError(grpc.StatusCode.UNAVAILABLE, "no answer")
+
+    def reform(self, seat: Seat, **_: Any) -> tuple[Seat, int]:
+        """The ranks tell what they lack; of a job that had not agreed, that is not what counts."""
+        match self.choose("a new job", "the next job", "the other rank has not asked", "refused"):
+            case "the next job":
+                old = self._lives[seat.incarnation]
+                if not old.successor or self._lives[old.successor].is_lost:
+                    old.successor = self._new_life(None if old.first is None else self.case.first)
+                first = self._lives[old.successor].first
+                return _seat(old.successor), COMPLETED if first is None else first
+            case "the other rank has not asked":
+                raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "not yet")
+        raise ControlError(grpc.StatusCode.PERMISSION_DENIED, "no")
+
+    def attach(self, seat: Seat, *_: Any) -> pb.Ready:
+        match self.choose("the ranks", "are all there", "one is late", "the connection breaks"):
+            case "are all there":
+                return pb.Ready(world_size=2)
+            case "the connection breaks":
+                raise SwitchUnreachableError("it broke")
+        raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "one is late")
+
+    def _new_life(self, first: int | None) -> int:
+        incarnation = len(self._lives) + 1
+        self._lives[incarnation] = Life(first=first)
+        return incarnation
+
+    # -- The other switches (FallbackSwitches, Move, Agreement) ------------------------------------
+
+    def candidates(self, home: int, *, homeless: bool) -> list[int]:
+        return [1 - home, *([home] if homeless else [])]
+
+    def move(self, *arguments: Any) -> Any:
+        *_, check = arguments
+
+        def take_seat(at: int, slots: int, urgent_slots: int) -> Any:
+            check()
+            answers = "all ranks come", "nobody is there", "a rank has left"
+            match self.choose(f"switch {at}", *answers):
+                case "all ranks come":
+                    seat = _seat(self._new_life(None))
+                    attached = SimpleNamespace(seat=seat, transport=Way(self))
+                    return SimpleNamespace(
+                        at=at, membership=self, attached=attached, connect=self.connect
+                    )
+                case "a rank has left":
+                    raise WorkerLostError("rank 1 left", ranks=(1,))
+            check()
+            raise SwitchUnreachableError("nobody is there")
+
+        return SimpleNamespace(take_seat=take_seat)
+
+    def agreement(self, taken: Any, *_: Any) -> Any:
+        attached = taken.attached
+        agreement = SimpleNamespace(
+            deserted=False, engine=None, give_up=lambda: attached.transport.close()
+        )
+
+        def reach(check: Callable[[], None]) -> int:
+            check()
+            life = self._lives[attached.seat.incarnation]
+            more = ["lose it too", "are elsewhere"] if self._losses < self.case.losses else []
+            match self.choose("the ranks there", "agree", *more):
+                case "agree":
+                    life.first = self.case.first
+                    return self.case.first
+                case "are elsewhere":
+                    self._losses += 1
+                    agreement.deserted = True
+                case "lose it too":
+                    self._losses += 1
+                    life.is_lost = True
+            check()
+            raise SwitchUnreachableError("in vain")
+
+        agreement.reach = reach
+        return agreement
+
+    def leave_behind(self, membership: Any, seat: Seat, *, close: bool) -> None:
+        self._left.add(seat.incarnation)
+
+    # -- The ring ----------------------------------------------------------------------------------
+
+    def ring(self, *arguments: Any) -> Any:
+        *_, back, left = arguments
+
+        def run() -> int:
+            while True:
+                left("the other rank", 1)
+                ahead = "all ranks have a switch" if back() else "the seeker looks"
+                if not back() and self._seeker is not None and self._seeker.found is not None:
+                    # It goes on by the ring: the slots of the life that was lost are no use now.
+                    ahead = BY_CALLER
+                match self.choose("the ring", ahead, "the other rank gives up"):
+                    case "all ranks have a switch":
+                        self._lives[back()].first = self.case.first
+                        return self.case.first
+                    case "the other rank gives up":
+                        raise P4ReduceError("rank 1 gave up")
+                    case "the seeker looks":
+                        self._let_seek()
+
+        return SimpleNamespace(run=run, wake=lambda: None)
+
+    # -- Threads and time --------------------------------------------------------------------------
+
+    def wait(self, timeout: float) -> None:
+        """Run `Latch.wait` of the recovery."""
+        answers = []
+        seeking = self._seeker
+        if seeking is not None and seeking.found is None and seeking.failed is None:
+            answers.append("the seeker looks")
+        if self._now <= AFTER or self.recovery._home_until > self._now:
+            answers.append("time passes")
+        match self.choose("it waits", *(answers or ["time passes"])):
+            case "the seeker looks":
+                self._let_seek()
+            case "time passes":
+                self._now += WHILE
+
+    def _let_seek(self) -> None:
+        if self._seek is not None:
+            with contextlib.suppress(_Paused):
+                self._seek()
+
+    def seeking_thread(self, *, target: Callable[[], None], **_: Any) -> Any:
+        def join(timeout: float) -> None:
+            """Let an answer come that was asked for before."""
+            assert self._seeker is not None
+            is_seeking = self._seeker.found is None and self._seeker.failed is None
+            if is_seeking and self.choose("the seeker", "ends", "looks once more") != "ends":
+                self._let_seek()
+            self._seeker = self._seek = None
+
+        self._seek = target
+        return SimpleNamespace(start=lambda: None, join=join)
+
+    def seeker(self, *arguments: Any) -> seeker.Seeker:
+        self._seeker = seeker.Seeker(*arguments)
+        return self._seeker
+
+    # -- A run -------------------------------------------------------------------------------------
+
+    def run(self, module: ModuleType) -> None:
+        """Recover once. Raises Violation."""
+        clock = SimpleNamespace(monotonic=lambda: self._now, sleep=lambda seconds: None)
+        latch = SimpleNamespace(set=lambda: None, clear=lambda: None, wait=self.wait)
+        here = threading.current_thread()
+        quiet = logging.Logger("recoveries", logging.CRITICAL + 1)
+        in_recovery = {
+            "Seeker": self.seeker,
+            "Move": self.move,
+            "Agreement": self.agreement,
+            "RingRun": self.ring,
+            "leave_behind": self.leave_behind,
+            "Latch": lambda: latch,
+            "log": quiet,
+            "time": clock,
+            "threading": SimpleNamespace(Thread=_here, current_thread=lambda: here),
+            "after": self._noted,
+            "_LOOK_HOME": 0.0,
+            "_HOME_AGAIN": AFTER,
+        }
+        in_seeker = {
+            "log": quiet,
+            "time": clock,
+            "threading": SimpleNamespace(Thread=self.seeking_thread, Event=_Cancelled),
+            "UNKNOWN_FOR": -1.0,
+            "_NOTICED_WITHIN": 0.0,
+        }
+        with (
+            mock.patch.dict(vars(module), in_recovery),
+            mock.patch.dict(vars(seeker), in_seeker),
+        ):
+            engine = cast(Any, SimpleNamespace(halt=self.halt, udp_port=0))
+            self.recovery = module.Recovery(cast(Any, self), engine, _seat(1), "the model")
+            self.recovery.start()
+        if self._violation is not None:
+            raise self._violation
+        self._check_end()
+
+    def _noted(self, state: State, event: Event) -> State:
+        try:
+            to = recovery_states.after(state, event)
+        except P4ReduceError as error:
+            self._violate(IN_TABLE, str(error))
+        self.walked.add((state, event, to))
+        return to
+
+    def _check_end(self) -> None:
+        state = self.recovery.state
+        said = 0 if state is State.UNWANTED else 1
+        if state not in ENDS or len(self.outcomes) != said:
+            self._violate(ENDS_ONCE, f"it is {state.name}, and the session heard {self.outcomes}")
+        if self.open:
+            self._violate(CLOSED, f"{len(self.open)} connections are nobody's")
+
+
+class _Paused(BaseException):
+    """The seeker has looked once."""
+
+
+class _Cancelled:
+    """`threading.Event` of the seeker, which is run look by look."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout: float) -> bool:
+        if self._is_set:
+            return True
+        raise _Paused
+
+
+def _seat(incarnation: int) -> Seat:
+    return Seat(incarnation, 0, 2, 1, HERE, HERE)
+
+
+def _here(*, target: Callable[[], None], **_: Any) -> Any:
+    """Return a thread that is none."""
+    return SimpleNamespace(start=target, join=lambda timeout: None)
+
+
+@dataclass(frozen=True)
+class RecoveryFault:
+    """A mistake in `session/recovery.py`, to see that it is found.
+
+    Attributes:
+        name: what it is called in the report.
+        case: in which it shows.
+        old, new: text of the module, and what is there instead.
+    """
+
+    name: str
+    case: RecoveryCase
+    old: str
+    new: str
+
+    def hunt(self) -> Lives:
+        """Explore the case with the mistake."""
+        text = inspect.getsource(recovery_module)
+        if self.old not in text:
+            raise ValueError(f"{self.name}: recovery.py has no {self.old!r}")
+        module = ModuleType(recovery_module.__name__)
+        exec(compile(text.replace(self.old, self.new, 1), "recovery.py", "exec"), vars(module))
+        return explore_recoveries(self.case, 100_000, module)
+
+
+RECOVERY_FAULTS = [
+    RecoveryFault(
+        "no agreement after a move",
+        RecoveryCase(elsewhere=True),
+        "self._moved, self._homeless = True, False",
+        "self._homeless = False",
+    ),
+    RecoveryFault(
+        "the ring is not asked",
+        RecoveryCase(ring=True),
+        "replace(found, resume_from=first)",
+        "replace(found, resume_from=self._host.completed)",
+    ),
+    RecoveryFault(
+        "in vain, and the port stays open",
+        RecoveryCase(elsewhere=True),
+        "            agreement.give_up()\n            self._check()\n",
+        "            self._check()\n",
+    ),
+    RecoveryFault(
+        "nobody looks for the end",
+        RecoveryCase(),
+        "while not self._host.over():",
+        "while True:",
+    ),
+]
+
+
+def explore_recoveries(
+    case: RecoveryCase, limit: int, module: ModuleType = recovery_module
+) -> Lives:
+    """Give every answer in every state, and check each run to its end.
+
+    Args:
+        case: see there.
+        limit: states to stop at.
+        module: with the `Recovery` to run.
+    """
+    found, began = Lives(TRANSITIONS), time.perf_counter()
+    known: set[Hashable] = set()
+    todo: list[tuple[int, ...]] = [()]
+    for choices in todo:  # grows meanwhile
+        found.steps += 1
+        world = World(case, choices)
+        try:
+            world.run(module)
+        except Violation as violation:
+            found.violation, found.trace = violation, tuple(world.said)
+            break
+        finally:
+            found.walked |= world.walked
+        found.depth = max(found.depth, len(world.visited))
+        for number in range(len(choices), len(world.visited)):
+            state, answers = world.visited[number]
+            if state not in known:
+                known.add(state)
+                before = (*choices, *[0] * (number - len(choices)))
+                todo += [(*before, answer) for answer in range(1, answers)]
+        if len(known) > limit:
+            break
+    else:
+        found.complete = True
+    found.states, found.seconds = len(known), time.perf_counter() - began
+    return found
