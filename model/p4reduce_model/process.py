@@ -25,7 +25,7 @@ from p4reduce.tensors.blocks import Array
 from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
-from p4reduce.wire.format import AGG_OFFSET, Flag
+from p4reduce.wire.format import AGG_OFFSET, PAYLOAD_FRAME_BYTES, Flag
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.library import CSRC, engine_sources, load
@@ -36,7 +36,7 @@ from p4reduce_model.wiring import Wiring, endpoint_of
 _NOW = 0.0  # time stands still: when a timer runs out is a choice of the explorer's
 _RUNNING = 1.0  # in place of when it runs out, for a timer that runs
 
-_VIEWS = ("frames", "words", "records", "header", "flags", "payload")
+_VIEWS = ("frames", "records", "payload")
 NOT_STATE = {
     ("SlotMachine", "_library"): "constant",
     ("SlotMachine", "_visit"): "constant",
@@ -303,7 +303,7 @@ class Process:
         state.sent_at[:] = -9.0 if disturbed else _NOW
         state.heard[:] = 1 if disturbed else 0
         if disturbed:
-            machine.outgoing.flags[:] |= np.uint8(Flag.RETRANSMISSION)
+            machine.outgoing.records["flags"] |= np.uint8(Flag.RETRANSMISSION)
 
     def forget(self) -> None:
         """Remove what no longer matters, or does not matter to the model."""
@@ -313,15 +313,14 @@ class Process:
         state = machine.state
         runs = np.isfinite(state.due)
         state.due[runs] = _RUNNING
-        machine.outgoing.flags[:] &= np.uint8(~Flag.RETRANSMISSION & 0xFF)
+        machine.outgoing.records["flags"] &= np.uint8(~Flag.RETRANSMISSION & 0xFF)
         # A frame that is not to be sent any more may as well be garbage: if it were sent after
         # all, that would show.
         used = (state.expected != IDLE) | runs
         live = {*state.row[used].tolist(), *self.waiting}
         state.row[~used] = 0
         dead = [row for row in range(len(machine.outgoing)) if row not in live]
-        machine.outgoing.header[dead] = _GARBAGE
-        machine.outgoing.payload[dead] = _GARBAGE
+        machine.outgoing.frames[dead, AGG_OFFSET:PAYLOAD_FRAME_BYTES] = _GARBAGE
 
 
 def _of_another_job(data: bytes) -> bytes:

@@ -4,7 +4,7 @@
 Every frame is an event. Links and switches' cores are queues that serve one frame after the other.
 Ranks follow docs/protocol.md: a slot's result permits its next contribution, and a stripe is opened
 by a round of its own. The first slots in order may send, as many as the window allows
-(`p4reduce.protocol.window`, which tests compare with the real one). Nothing is lost here.
+(`window`, which tests compare with the real one). Nothing is lost here.
 
 All ranks of a job do the same at the same time, and so do all switches of a level. So by default
 one of each is followed, and weighs as many as there are. A leaf takes one event for the frames of
@@ -19,11 +19,11 @@ import itertools
 from collections.abc import Callable
 
 import numpy as np
-from p4reduce.protocol.timers import Estimates
-from p4reduce.protocol.window import Window
+from p4reduce.statistics import RoundTrips
 
 from p4reduce_lab.planning.framing import Load
 from p4reduce_lab.planning.network import Link, Network
+from p4reduce_lab.planning.window import Window
 
 FOLLOWED = 2048
 """Blocks that are followed, at least; beyond, the time grows by what each of the last ones took."""
@@ -224,8 +224,8 @@ class _Rank(_Child):
         stripes, blocks = run.stripes, run.load.blocks
         self._left = [1 + (blocks - slot + stripes - 1) // stripes for slot in range(stripes)]
         self._sent_at = [0.0] * stripes
-        self._timers = Estimates()
-        self._window = Window(stripes, self._timers)
+        self._round_trips = RoundTrips()
+        self._window = Window(stripes, self._round_trips)
         self._unfinished = list(range(stripes))  # in the order of the gate
         self._opening = [True] * stripes
         self._waiting: list[int] = list(range(stripes))  # a heap of slots with something to send
@@ -258,7 +258,7 @@ class _Rank(_Child):
         window.heard(self.run.now)
         if not opening:
             self._sample[0] = self.run.now - self._sent_at[slot]
-            self._timers.round_trips.add(self._sample)
+            self._round_trips.add(self._sample)
             window.completed(1, 0)
         if self._left[slot]:
             heapq.heappush(self._waiting, slot)

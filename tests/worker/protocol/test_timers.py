@@ -5,51 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from measured_timers import Timers
 from p4reduce.protocol.slots import SlotMachine
-from p4reduce.protocol.timers import RetransmissionTimeout
 from p4reduce.statistics import RoundTrips
 from p4reduce.wire.format import Endpoint
 from p4reduce.wire.rank_sets import Child, Level
-
-
-def test_first_sample_gives_three_times_itself() -> None:
-    timeout = RetransmissionTimeout(initial=0.05, floor=0.001, ceiling=10)
-    assert timeout.seconds == 0.05
-    timeout.measured(0.1, now=0.0)
-    assert timeout.seconds == pytest.approx(0.1 + 4 * 0.05)
-
-
-def test_further_samples_follow_the_rfc() -> None:
-    timeout = RetransmissionTimeout(floor=0.001, ceiling=10)
-    timeout.measured(0.1, now=0.0)
-    timeout.measured(0.2, now=1.0)
-    variation = 0.75 * 0.05 + 0.25 * 0.1
-    assert timeout.seconds == pytest.approx(0.875 * 0.1 + 0.125 * 0.2 + 4 * variation)
-
-
-def test_longest_sample_of_a_round_trip_counts() -> None:
-    one = RetransmissionTimeout(floor=0.001, ceiling=10)
-    many = RetransmissionTimeout(floor=0.001, ceiling=10)
-    one.measured(0.1, now=0.0)
-    one.measured(0.3, now=1.0)
-    many.measured(0.1, now=0.0)
-    for sample in (0.02, 0.3, 0.01, 0.05):
-        many.measured(sample, now=0.05)  # within 0.1 s of the first
-    many.measured(0.02, now=1.0)
-    assert many.seconds == pytest.approx(one.seconds)
-
-
-def test_steady_round_trips_come_down_to_the_floor_and_no_lower() -> None:
-    timeout = RetransmissionTimeout(floor=0.01)
-    for now in range(200):
-        timeout.measured(0.0001, now=float(now))
-    assert timeout.seconds == 0.01
-
-
-def test_backing_off_doubles_up_to_the_ceiling() -> None:
-    timeout = RetransmissionTimeout(initial=0.05, ceiling=0.3)
-    after = timeout.after(np.array([0, 1, 2, 3, 4, 1000]))
-    assert after == pytest.approx([0.05, 0.1, 0.2, 0.3, 0.3, 0.3])
 
 
 def machine(ranks: int = 1, rank: int = 0, tree: bool = False) -> SlotMachine:
@@ -70,6 +30,39 @@ def machine(ranks: int = 1, rank: int = 0, tree: bool = False) -> SlotMachine:
         levels=levels,
         few=1,
     )
+
+
+def test_first_sample_gives_three_times_itself() -> None:
+    timers = Timers(machine(), floor=0.001, ceiling=10)
+    assert timers.seconds == 0.05
+    timers.measured(0.1, now=0.0)
+    assert timers.seconds == pytest.approx(0.1 + 4 * 0.05)
+
+
+def test_further_samples_follow_the_rfc() -> None:
+    timers = Timers(machine(), floor=0.001, ceiling=10)
+    timers.measured(0.1, now=0.0)
+    timers.measured(0.2, now=1.0)
+    variation = 0.75 * 0.05 + 0.25 * 0.1
+    assert timers.seconds == pytest.approx(0.875 * 0.1 + 0.125 * 0.2 + 4 * variation)
+
+
+def test_longest_sample_of_a_round_trip_counts() -> None:
+    one, many = (Timers(machine(), floor=0.001, ceiling=10) for _ in range(2))
+    one.measured(0.1, now=0.0)
+    one.measured(0.3, now=1.0)
+    many.measured(0.1, now=0.0)
+    for sample in (0.02, 0.3, 0.01, 0.05):
+        many.measured(sample, now=0.05)  # within 0.1 s of the first
+    many.measured(0.02, now=1.0)
+    assert many.seconds == pytest.approx(one.seconds)
+
+
+def test_steady_round_trips_come_down_to_the_floor_and_no_lower() -> None:
+    timers = Timers(machine())
+    for now in range(200):
+        timers.measured(0.0001, now=float(now))
+    assert timers.seconds == 0.01
 
 
 def test_openings_wait_no_shorter_than_other_rounds() -> None:

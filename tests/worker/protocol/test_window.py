@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from measured_timers import Timers
 from one_process import OneProcess
 from p4reduce.errors import ClosedError
 from p4reduce.protocol.slots import SlotMachine
-from p4reduce.protocol.timers import Estimates
-from p4reduce.protocol.window import FLOOR, INITIAL, TARGET, Window
+from p4reduce.statistics import RoundTrips
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
+from p4reduce_lab.planning.window import FLOOR, INITIAL, TARGET, Window
 from p4reduce_native.library import engine
 from slow_links import Link, SlowLinks
 
@@ -32,8 +33,8 @@ class Periods:
     """A window, and results for it a period at a time; once in Python and once in C."""
 
     def __init__(self, slots: int, shortest: float = 0.001) -> None:
-        self.timers = Estimates()
-        self.window = Window(slots, self.timers)
+        self.round_trips = RoundTrips()
+        self.window = Window(slots, self.round_trips)
         self.machine = SlotMachine(
             slots=slots, job=1, rank=0, world_size=1, here=HERE, switch=SWITCH
         )
@@ -48,8 +49,8 @@ class Periods:
         self.hear()
 
     def _measured(self, seconds: npt.NDArray[np.float64]) -> None:
-        self.timers.round_trips.add(seconds)
-        self.machine.go_on_counting(self.machine.counts, self.timers.round_trips)
+        self.round_trips.add(seconds)
+        self.machine.go_on_counting(self.machine.counts, self.round_trips)
 
     def hear(self) -> None:
         """The switch has sent something."""
@@ -67,8 +68,6 @@ class Periods:
         self.window.completed(count, int(count * troubled))
         self._completed(self.machine.state.address, count, int(count * troubled))
         assert self.machine.window_size == self.window.size
-        ceiling = self.machine.state.structure.timeout.ceiling
-        assert ceiling == self.timers.timeout.ceiling
         return self.window.size
 
 
@@ -132,16 +131,16 @@ def test_silence_while_nothing_is_under_way_does_not_count() -> None:
 def test_timers_may_be_as_long_as_round_trips_need() -> None:
     """Else every frame of a long queue would be repeated, and make it longer."""
     periods = Periods(32)
-    timeout = periods.timers.timeout
+    timers = Timers(periods.machine)
     for now in range(20):
-        timeout.measured(0.6, float(now))
-    assert timeout.seconds == 0.25
+        timers.measured(0.6, float(now))
+    assert timers.seconds == 0.25
     periods.pass_by(0.6)
-    timeout.measured(0.6, 100.0)
-    assert timeout.seconds > 0.6
+    timers.measured(0.6, 100.0)
+    assert timers.seconds > 0.6
     periods.pass_by(0.01)
-    timeout.measured(0.6, 200.0)
-    assert timeout.seconds == 0.25
+    timers.measured(0.6, 200.0)
+    assert timers.seconds == 0.25
 
 
 # -- The order -----------------------------------------------------------------------------------

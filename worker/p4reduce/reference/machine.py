@@ -10,7 +10,7 @@ from p4reduce.transport.base import Transport
 
 
 class ReferenceMachine(Worker):
-    """What `session.machine.Machine` asks for besides."""
+    """What the session asks for besides, as `SlotMachine` has it."""
 
     @property
     def timeout_seconds(self) -> float:

@@ -25,7 +25,7 @@ DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""
 
 BEFORE_ALL = 1 << 62
-"""Taken from the order of what is urgent: see `protocol.window`."""
+"""Taken from the order of what is urgent: see `csrc/worker/window.c`."""
 
 _NO_OVERFLOW = -1  # P4R_NO_OVERFLOW
 _GRACE = 8.0  # seconds that the progress thread has beyond a deadline to report it

@@ -14,9 +14,6 @@ from p4reduce.wire.format import (
 )
 from p4reduce.wire.frames import FrameBuffer
 
-# Words of the aggregation header.
-KIND_FLAGS_RANK, JOB = range(2)
-
 FIRST, SECOND, WHOLE = 1, 2, 3
 """Parts of a block's sums, as bits."""
 

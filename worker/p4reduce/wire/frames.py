@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.wire.format import (
-    AGG_BYTES,
-    AGG_OFFSET,
     COLUMNS,
     FRAME_STRIDE,
     PAYLOAD_BYTES,
@@ -20,9 +18,6 @@ from p4reduce.wire.format import (
 # A frame begins two bytes into its row, so that all headers after Ethernet are aligned to words.
 _PAD = 2
 MAX_FRAME_BYTES = FRAME_STRIDE - _PAD
-
-AGG_WORD = (_PAD + AGG_OFFSET) // 4
-"""Where the aggregation header begins in `FrameBuffer.words`."""
 
 _PAGE = 4096
 _MAC = 6  # bytes of an address
@@ -44,13 +39,9 @@ class FrameBuffer:
 
     Attributes:
         frames: uint8, shape (count, 2046): the frames from their first byte.
-        words: big-endian uint32, shape (count, 512): the same from two bytes before, so that
-            headers from IPv4 on fall on whole words.
-        raw: the same memory as uint64 of the machine's own byte order, shape (count, 256), for
-            comparing with other frames.
+        raw: the same from two bytes before, as uint64 of the machine's own byte order, shape
+            (count, 256), for comparing with other frames.
         records: the same as records of `HEADER`, shape (count,).
-        header: the aggregation headers as words, shape (count, 9).
-        flags: the byte of flags in them, shape (count,).
         payload: what follows them as bytes, shape (count, 1024).
         lengths: int64, shape (count,): how many bytes of each are the frame.
         address: of the first frame in memory; the next one is 2,048 bytes on.
@@ -61,11 +52,8 @@ class FrameBuffer:
         start = -raw.ctypes.data % _PAGE
         rows = raw[start : start + count * FRAME_STRIDE].reshape(count, FRAME_STRIDE)
         self.frames: npt.NDArray[np.uint8] = rows[:, _PAD:]
-        self.words: npt.NDArray[Any] = rows.view(">u4")
         self.raw: npt.NDArray[np.uint64] = rows.view(np.uint64)
         self.records = np.ndarray(count, HEADER, raw.data, start + _PAD, (FRAME_STRIDE,))
-        self.flags = self.frames[:, AGG_OFFSET + 1]
-        self.header = self.words[:, AGG_WORD : AGG_WORD + AGG_BYTES // 4]
         self.payload = self.frames[:, PAYLOAD_OFFSET : PAYLOAD_OFFSET + PAYLOAD_BYTES]
         self.lengths: npt.NDArray[np.int64] = np.zeros(count, np.int64)
         self.address: int = rows.ctypes.data + _PAD

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many slots may have a contribution under way at once: docs/protocol.md, "Window".
 
-For simulations. What ranks do is in `csrc/worker/window.c`, which tests compare with this.
+What ranks do is in `csrc/worker/window.c`, which tests compare with this.
 """
 
 from __future__ import annotations
 
 import math
 
-from p4reduce.protocol.timers import Estimates
+from p4reduce.statistics import RoundTrips
 
 INITIAL = 32
 """Slots that may at first."""
@@ -42,16 +42,14 @@ class Window:
 
     Args:
         slots: of the job.
-        timers: with the round trips.
-        urgent: how many of the slots are for urgent collectives: the window has room for all of
-            these beside the others.
+        round_trips: what was measured.
     """
 
-    def __init__(self, slots: int, timers: Estimates, urgent: int = 0) -> None:
-        self.size = min(slots, INITIAL + urgent)
+    def __init__(self, slots: int, round_trips: RoundTrips) -> None:
+        self.size = min(slots, INITIAL)
         self._slots = slots
-        self._floor = min(slots, FLOOR + urgent)
-        self._timers = timers
+        self._floor = min(slots, FLOOR)
+        self._round_trips = round_trips
         self._growth = 1
         self._settling = False
         self._results = 0
@@ -81,8 +79,7 @@ class Window:
         self._latest = math.inf
 
     def _end_period(self) -> None:
-        typical = self._timers.round_trips.typical(self._results)
-        self._timers.timeout.typical(typical)
+        typical = self._round_trips.typical(self._results)
         troubled = self._troubled > _TROUBLED * self._results
         # Whether it is a queue takes longer to tell, and mostly makes no difference.
         queue = typical if (troubled or typical > TARGET / 2) and self._queues(typical) else 0.0
@@ -99,7 +96,7 @@ class Window:
 
     def _queues(self, typical: float) -> bool:
         """Whether a round trip as long as that is queueing for the most part."""
-        shortest = self._timers.round_trips.shortest()
+        shortest = self._round_trips.shortest()
         return typical > _QUEUEING * max(shortest, self._silence)
 
     def _shrink(self, factor: float) -> None:
