@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import grpc
 from p4.v1 import p4runtime_pb2_grpc
 
-from p4reduce_switch.p4runtime.listening import BindError, bind, make_server
+from p4reduce_switch.p4runtime.listening import listen
 
 __all__ = ["DEVICES_METADATA", "Front"]
 
@@ -67,15 +67,8 @@ class Front:
         Raises:
             BindError: the address is in use or not of this machine.
         """
-        server, executor = make_server(len(self._cores))
-        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(_Servicer(self._cores), server)
-        try:
-            port = bind(server, address, credentials)
-        except BindError:
-            executor.shutdown(wait=False)
-            raise
-        server.start()
-        self._server, self._executor = server, executor
+        servicer, devices = _Servicer(self._cores), len(self._cores)
+        self._server, self._executor, port = listen(servicer, address, credentials, devices)
         return port
 
     def stop(self) -> None:

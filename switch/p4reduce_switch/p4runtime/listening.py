@@ -6,9 +6,10 @@ from __future__ import annotations
 from concurrent import futures
 
 import grpc
+from p4.v1 import p4runtime_pb2_grpc
 from p4reduce_common.grpc_binding import why_not_bound
 
-__all__ = ["KEEPALIVE", "MAX_STREAMS", "BindError", "bind", "make_server"]
+__all__ = ["KEEPALIVE", "MAX_STREAMS", "BindError", "listen"]
 
 # As BMv2's server: each stream holds a thread.
 MAX_STREAMS = 16
@@ -27,8 +28,26 @@ class BindError(OSError):
     """The address cannot be listened on."""
 
 
-def make_server(devices: int = 1) -> tuple[grpc.Server, futures.ThreadPoolExecutor]:
-    """A server for so many devices, which serves nothing yet, and its threads."""
+def listen(
+    servicer: p4runtime_pb2_grpc.P4RuntimeServicer,
+    address: str,
+    credentials: grpc.ServerCredentials | None,
+    devices: int = 1,
+) -> tuple[grpc.Server, futures.ThreadPoolExecutor, int]:
+    """Serve P4Runtime at an address.
+
+    Args:
+        servicer: does the calls.
+        address: "host:port" or "unix:path".
+        credentials: for TLS.
+        devices: so many.
+
+    Returns:
+        The server, its threads, and the TCP port (0 for unix).
+
+    Raises:
+        BindError: the address is in use or not of this machine.
+    """
     executor = futures.ThreadPoolExecutor(
         devices * MAX_STREAMS + _UNARY_THREADS, thread_name_prefix="p4runtime"
     )
@@ -43,20 +62,14 @@ def make_server(devices: int = 1) -> tuple[grpc.Server, futures.ThreadPoolExecut
             *KEEPALIVE,
         ),
     )
-    return server, executor
-
-
-def bind(server: grpc.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
-    """Let a server listen on "host:port" or "unix:path"; return the TCP port (0 for unix).
-
-    Raises:
-        BindError: the address is in use or not of this machine.
-    """
+    p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(servicer, server)
     try:
         if credentials is None:
             port = server.add_insecure_port(address)
         else:
             port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
+        executor.shutdown(wait=False)
         raise BindError(f"cannot listen on {address}: {why_not_bound(address, error)}") from None
-    return 0 if address.startswith("unix:") else int(port)
+    server.start()
+    return server, executor, 0 if address.startswith("unix:") else int(port)

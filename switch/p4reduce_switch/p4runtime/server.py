@@ -31,7 +31,7 @@ from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
 from p4reduce_switch.p4runtime.entities.idle import idle_message
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
-from p4reduce_switch.p4runtime.listening import MAX_STREAMS, BindError, bind, make_server
+from p4reduce_switch.p4runtime.listening import MAX_STREAMS, listen
 from p4reduce_switch.p4runtime.several_cores import check_core
 from p4reduce_switch.pipeline_choice import load_pipeline
 from p4reduce_switch.ports.core import Core
@@ -127,15 +127,7 @@ class P4RuntimeServer:
         Raises:
             BindError: the address is in use or not of this machine.
         """
-        server, executor = make_server()
-        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(_Servicer(self), server)
-        try:
-            port = bind(server, address, credentials)
-        except BindError:
-            executor.shutdown(wait=False)
-            raise
-        server.start()
-        self._server, self._executor = server, executor
+        self._server, self._executor, port = listen(_Servicer(self), address, credentials)
         return port
 
     def stop(self, grace: float = 0.2) -> None:

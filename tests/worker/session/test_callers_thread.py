@@ -20,8 +20,7 @@ from interrupting import interrupted, places
 from p4reduce.communicator import Communicator
 from p4reduce.machine_code import native_library
 from p4reduce.protocol.native_turn import LinkLock
-from p4reduce.session import port
-from p4reduce.session.port import Port
+from p4reduce.session.port import PORTS, Port
 from p4reduce.transport.link import LinkTransport
 from worker_system import DEADLINE, System, at_once, outcome
 
@@ -34,7 +33,7 @@ SAMPLE = 10  # of the places where an exception is raised; drawn anew each time
 
 
 def port_of(system: System, comm: Communicator) -> Port:
-    found = port.named(system.interface(1 + comm.rank))
+    found = PORTS.named(system.interface(1 + comm.rank))
     assert found is not None
     return found
 
@@ -273,7 +272,7 @@ def test_a_caller_that_runs_longer_than_a_quiet_second(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread takes notice of what was run while it rested, before it goes on by itself."""
-    monkeypatch.setattr(port, "_QUIET", 0.002)
+    monkeypatch.setattr("p4reduce.session.port._QUIET", 0.002)
 
     def work(comm: Communicator) -> int:
         comm.barrier()

@@ -19,9 +19,6 @@ from p4reduce_native.errors import NativeUnavailableError
 
 from p4reduce.errors import (
     P4ReduceError,
-    P4ReduceTimeoutError,
-    SwitchUnreachableError,
-    WorkerLostError,
 )
 from p4reduce.machine_code import VISIT, Library, engine_library
 from p4reduce.protocol.native_turn import LinkLock, NativeTurn
@@ -29,8 +26,9 @@ from p4reduce.protocol.slot_state import IDLE, SHAPES, SlotState
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.dispute import Dispute
+from p4reduce.tensors.endings import late_error, left_error, overflow_error
 from p4reduce.tensors.native_stream import Stream
-from p4reduce.tensors.stream import Collective, overflow_error
+from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import Transport, without_machine_code
 from p4reduce.wire.answers import FIRST, SECOND, own_answers
 from p4reduce.wire.format import (
@@ -40,7 +38,7 @@ from p4reduce.wire.format import (
     template,
 )
 from p4reduce.wire.frames import FrameBuffer
-from p4reduce.wire.rank_sets import Level, describe_ranks, one_switch
+from p4reduce.wire.rank_sets import Level, one_switch
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +48,6 @@ FEW = 8
 _ROW_PAD = 2  # a frame begins that many bytes into its row
 _READ, _ZEROS, _NONFINITE = 0, 4, 5  # enum p4r_visit
 _LEFT, _DEADLINE = 2, 3  # enum p4r_trouble; else the ranks do not agree
-_TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
 
 
 def _library() -> Library:
@@ -241,7 +238,7 @@ class SlotMachine:
     def submit(self, collective: Collective) -> None:
         """Queue a collective behind those of its class; all ranks do so in the same order."""
         if self._left and self.broken is None and not self._in_dispute:
-            self.fail(self._left_error(self._left, collective))
+            self.fail(left_error(collective, self._left))
         if self.broken is not None:
             collective.finish(self.broken)
             return
@@ -380,14 +377,14 @@ class SlotMachine:
         shared = self._shared
         if trouble == _DEADLINE:
             late = self._collectives[shared.trouble_sequence]
-            self.fail(self._timeout_error(late, now))
+            self.fail(self._late_error(late, now))
             return
         collective = self._collectives[int(self.state.owner[shared.trouble_slot])]
         if trouble == _LEFT:
             above = self._levels[shared.trouble_level]
             behind = set(above.ranks(shared.trouble_bits))
             left = tuple(rank for rank in self._left if rank in behind)
-            self.fail(self._left_error(left, collective))
+            self.fail(left_error(collective, left))
             return
         dispute = Dispute.of(collective, self._collectives.values())
         if self.disputed is None:
@@ -397,43 +394,22 @@ class SlotMachine:
         self._library.stop(self._address)
         self.disputed(dispute)
 
-    def _left_error(self, ranks: tuple[int, ...], collective: Collective) -> WorkerLostError:
-        return WorkerLostError(
-            f"{collective.description} cannot be completed: {describe_ranks(ranks)} left the job "
-            "without taking part in it",
-            ranks=ranks,
-        )
-
-    def _timeout_error(self, collective: Collective, now: float) -> P4ReduceError:
-        state, seconds = self.state, now - collective.started
-        what = f"{collective.description} is not complete after {seconds:.3g} s"
+    def _late_error(self, late: Collective, now: float) -> P4ReduceError:
+        state = self.state
         busy = state.expected != IDLE
-        waiting = np.flatnonzero(busy & (state.owner == collective.sequence))
-        if not len(waiting):
-            waiting = np.flatnonzero(busy)
-            what += ", still behind earlier ones"
-        for slot in waiting[state.heard[waiting] != 0].tolist():
-            level = self._levels[state.level[slot]]
-            missing = level.missing(int(state.heard[slot]))
-            if missing:
-                return P4ReduceTimeoutError(
-                    f"{what}: slot {slot} waits for {level.describe(missing)}, which the switch "
-                    f"{level.switch + ' ' if level.switch else ''}has not heard",
-                    missing=level.ranks(missing),
-                    slot=slot,
-                    seconds=seconds,
-                )
-        # In a tree all questions of a rank may go up, so that its switch never answers by itself:
-        # then what its parent says is above.
-        tries = int(state.tries[waiting].max())
-        if self.heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
-            return SwitchUnreachableError(
-                f"{what}: the switch has answered nothing, though asked {tries} times again "
-                f"(slot {int(waiting[0])})"
-            )
-        return P4ReduceTimeoutError(
-            f"{what}: slot {int(waiting[0])} has no result, and the switch has not said yet "
-            "who is missing",
+        waiting = np.flatnonzero(busy & (state.owner == late.sequence))
+        behind = not len(waiting)
+        waiting = np.flatnonzero(busy) if behind else waiting
+        heard = [
+            (slot, self._levels[state.level[slot]], int(state.heard[slot]))
+            for slot in waiting[state.heard[waiting] != 0].tolist()
+        ]
+        return late_error(
+            late,
+            now,
+            heard=heard,
             slot=int(waiting[0]),
-            seconds=seconds,
+            tries=int(state.tries[waiting].max()),
+            answered=self.heard_switch_at >= late.started,
+            behind=behind,
         )

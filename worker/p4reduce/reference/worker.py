@@ -19,9 +19,6 @@ from scapy.packet import Packet
 
 from p4reduce.errors import (
     P4ReduceError,
-    P4ReduceTimeoutError,
-    SwitchUnreachableError,
-    WorkerLostError,
 )
 from p4reduce.reference.frames import (
     FIRST_HALF,
@@ -38,15 +35,15 @@ from p4reduce.reference.numbers import Call
 from p4reduce.reference.timeout import Timeout
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.dispute import Dispute
-from p4reduce.tensors.stream import Collective, overflow_error
+from p4reduce.tensors.endings import late_error, left_error, overflow_error
+from p4reduce.tensors.stream import Collective
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import NO_BLOCK, NONFINITE_EXPONENT, Endpoint, Flag, Kind
-from p4reduce.wire.rank_sets import Level, describe_ranks, one_switch
+from p4reduce.wire.rank_sets import Level, one_switch
 
 log = logging.getLogger("p4reduce.reference")
 
 _ROUNDS = 1 << 32
-_TRIES_TO_TELL = 3  # repetitions without any answer, after which the switch is not there
 
 
 @dataclass
@@ -157,7 +154,7 @@ class Worker:
     def submit(self, collective: Collective) -> None:
         """Start a call behind those before it, in the slots that follow theirs."""
         if self._left and self.broken is None and not self._in_dispute:
-            self.fail(self._left_error(self._left, collective))
+            self.fail(left_error(collective, self._left))
         if self.broken is not None:
             collective.finish(self.broken)
             return
@@ -371,7 +368,7 @@ class Worker:
         # Ranks that have left, and were not heard before, never will be.
         gone = level.ranks(level.bits(self._left) & ~header.contributors)
         if left := tuple(rank for rank in self._left if rank in gone):
-            self.fail(self._left_error(left, collective))
+            self.fail(left_error(collective, left))
 
     def _tell_timer(self, slot: Slot, header: Packet, now: float) -> None:
         """Run "Who asks": a STATUS changes timers, and nothing else."""
@@ -406,7 +403,7 @@ class Worker:
             return
         for call in self._calls.values():
             if call.collective.deadline <= now:
-                self.fail(self._timeout_error(call.collective, now))
+                self.fail(self._late_error(call.collective, now))
                 return
 
     def repeat(self, slot: Slot) -> None:
@@ -480,38 +477,19 @@ class Worker:
         self._halt()
         self.disputed(dispute)
 
-    def _left_error(self, ranks: tuple[int, ...], collective: Collective) -> WorkerLostError:
-        return WorkerLostError(
-            f"{collective.description} cannot be completed: {describe_ranks(ranks)} left the job "
-            "without taking part in it",
-            ranks=ranks,
-        )
-
-    def _timeout_error(self, collective: Collective, now: float) -> P4ReduceError:
-        seconds = now - collective.started
-        what = f"{collective.description} is not complete after {seconds:.3g} s"
+    def _late_error(self, late: Collective, now: float) -> P4ReduceError:
         busy = [slot for slot in self.slots if slot.stripe is not None]
-        own = [slot for slot in busy if slot.stripe and slot.stripe.call.collective is collective]
-        for slot in own or busy:
-            if slot.heard is None:
-                continue
-            level, bits = self._levels[slot.heard[0]], slot.heard[1]
-            if missing := level.missing(bits):
-                return P4ReduceTimeoutError(
-                    f"{what}: slot {slot.number} waits for {level.describe(missing)}, which the "
-                    f"switch {level.switch + ' ' if level.switch else ''}has not heard",
-                    missing=level.ranks(missing),
-                    slot=slot.number,
-                    seconds=seconds,
-                )
-        first, tries = (own or busy)[0].number, max(slot.tries for slot in own or busy)
-        if self.heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
-            return SwitchUnreachableError(
-                f"{what}: the switch has answered nothing, though asked {tries} times again "
-                f"(slot {first})"
-            )
-        return P4ReduceTimeoutError(
-            f"{what}: slot {first} has no result, and the switch has not said yet who is missing",
-            slot=first,
-            seconds=seconds,
+        own = [slot for slot in busy if slot.stripe and slot.stripe.call.collective is late]
+        return late_error(
+            late,
+            now,
+            heard=[
+                (slot.number, self._levels[slot.heard[0]], slot.heard[1])
+                for slot in own or busy
+                if slot.heard is not None
+            ],
+            slot=(own or busy)[0].number,
+            tries=max(slot.tries for slot in own or busy),
+            answered=self.heard_switch_at >= late.started,
+            behind=not own,
         )

@@ -21,7 +21,8 @@ from p4reduce.protocol.native_codec import codec_for
 from p4reduce.ring.links import Links
 from p4reduce.ring.rounds import Bytes, reduce
 from p4reduce.tensors.blocks import Indices
-from p4reduce.tensors.stream import Collective, overflow_error
+from p4reduce.tensors.endings import overflow_error
+from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import WHOLE
 from p4reduce.wire.format import NONFINITE_EXPONENT, PAYLOAD_BYTES, Format
 from p4reduce.wire.frames import FrameBuffer

@@ -289,6 +289,10 @@ class Ports:
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew."""
         self._lock = threading.Lock()
         self._opening: dict[str, threading.Lock] = {}
         self._ports: dict[str, Port] = {}
@@ -343,23 +347,8 @@ def _send(transport: Transport, frame: FrameBuffer) -> None:
     transport.send(frame, np.zeros(1, np.int64))
 
 
-_ports = Ports()
-
-
-def connect(name: str, rank: int, engine: str, open_it: Callable[[], Transport]) -> PortShare:
-    """Return a way to the switch, by a port that this process has already: `Ports.connect`."""
-    return _ports.connect(name, rank, engine, open_it)
-
-
-def named(name: str) -> Port | None:
-    """Return a port of this process: `Ports.named`."""
-    return _ports.named(name)
-
-
-def _begin_anew() -> None:
-    global _ports
-    _ports = Ports()
-
+PORTS = Ports()
+"""Those of this process."""
 
 # A child has its parent's descriptors, but not the threads.
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=PORTS.forget)

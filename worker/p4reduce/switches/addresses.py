@@ -12,8 +12,7 @@ from p4reduce.control.controller_address import ENVIRONMENT, default_address, pa
 from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS
 from p4reduce.environment import Placement
 from p4reduce.errors import ConfigurationError
-from p4reduce.session import port as ports
-from p4reduce.session.port import PortShare
+from p4reduce.session.port import PORTS, PortShare
 from p4reduce.session.seeker import Connect
 from p4reduce.transport import open_port, port_at_core, port_name
 from p4reduce.transport.select import INTERFACE_ENVIRONMENT
@@ -49,7 +48,7 @@ class SwitchAddress:
 
         def connect(udp_port: int) -> PortShare:
             port = port_at_core(self.port, self.core)
-            return ports.connect(port, rank, engine, lambda: open_port(port, rank, udp_port))
+            return PORTS.connect(port, rank, engine, lambda: open_port(port, rank, udp_port))
 
         return connect
 

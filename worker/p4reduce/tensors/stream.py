@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
+from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
 from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, Source, Target
 from p4reduce.tensors.collective_trace import CollectiveTrace
@@ -241,13 +241,3 @@ class Collective:
             )
         if self.error is not None:
             raise copy.copy(self.error)
-
-
-def overflow_error(collective: Collective, block: int) -> LaneOverflowError:
-    """Return what a collective ends with on all ranks if a sum in that block overflowed."""
-    where = collective.call.locate(block, collective.format.lanes)
-    lanes = collective.format.name.lower()
-    return LaneOverflowError(
-        f"{collective.description}: a sum left the range of {lanes} within {where}",
-        block=block,
-    )

@@ -27,10 +27,6 @@ class Transport(Protocol):
     """Whole Ethernet frames in batches. All but `wake` is for one thread."""
 
     @property
-    def description(self) -> str:
-        """For people: "eth0" or "unix:/path"."""
-
-    @property
     def endpoint(self) -> Endpoint | None:
         """Own addresses; None where the transport has none and any will do."""
 

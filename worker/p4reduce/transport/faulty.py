@@ -207,10 +207,6 @@ class FaultyTransport:
         self._late_rows: Indices = np.arange(0)
 
     @property
-    def description(self) -> str:
-        return f"{self._inner.description} with faults"
-
-    @property
     def endpoint(self) -> Endpoint | None:
         return self._inner.endpoint
 

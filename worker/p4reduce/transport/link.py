@@ -24,7 +24,14 @@ from p4reduce.transport.unix import connect, hung_up
 from p4reduce.wire.format import FRAME_STRIDE, Endpoint
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 
-__all__ = ["ANSWER_SECONDS", "LINK_ENVIRONMENT", "UNIX", "FramesOverLink", "LinkTransport"]
+__all__ = [
+    "ANSWER_SECONDS",
+    "LINK_ENVIRONMENT",
+    "UNIX",
+    "FramesOverLink",
+    "LinkTransport",
+    "broken",
+]
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +64,6 @@ class FramesOverLink:
         self._closed = False
 
     @property
-    def description(self) -> str:
-        return self._description
-
-    @property
     def dropped(self) -> int:
         return 0  # what finds no room is counted where it is sent, or sent again
 
@@ -88,7 +91,7 @@ class FramesOverLink:
             self._received.address, FRAME_STRIDE, MAX_FRAME_BYTES, self._lengths_at, RECEIVE_BATCH
         )
         if count < 0:
-            raise _broken(self._description, -count)
+            raise broken(self._description, -count)
         return count
 
     def send(self, buffer: FrameBuffer, rows: Indices) -> int:
@@ -97,7 +100,7 @@ class FramesOverLink:
             buffer.address, FRAME_STRIDE, buffer.lengths.ctypes.data, rows.ctypes.data, len(rows)
         )
         if sent < 0:
-            raise _broken(self._description, -sent)
+            raise broken(self._description, -sent)
         return sent
 
     def wait(self, timeout: float, *, writable: bool = False) -> bool:
@@ -157,13 +160,14 @@ def _connect(path: Path, description: str, best: Kind, answer_seconds: float) ->
         return Link.connect(sock, offers(best), answer_seconds)
     except OSError as error:
         if error.errno not in _CONNECT_AGAIN:
-            raise _broken(description, error.errno or 0) from None
+            raise broken(description, error.errno or 0) from None
         log.warning("%s: one frame per message, which is slower: %s", description, error.strerror)
     # Anew, so that an answer that comes late cannot be taken for a frame.
     return Link.connect(connect(path), 0, 0.0)
 
 
-def _broken(description: str, code: int) -> SwitchUnreachableError:
+def broken(description: str, code: int) -> SwitchUnreachableError:
+    """What to raise if the transport cannot be used any more, for an errno."""
     if code == errno.EPIPE:
         return hung_up(description)
     if code == errno.EPROTO:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
 import socket
@@ -26,7 +25,7 @@ from p4reduce_native.udp_handshake import (
 
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.transport.base import BUFFER_BYTES, RECEIVE_BATCH, Indices
-from p4reduce.transport.link import FramesOverLink
+from p4reduce.transport.link import FramesOverLink, broken
 from p4reduce.transport.port_type import Look, PortType
 from p4reduce.wire.frames import FrameBuffer
 
@@ -105,10 +104,6 @@ class PythonUdpTransport:
             end.setblocking(False)
 
     @property
-    def description(self) -> str:
-        return self._description
-
-    @property
     def received(self) -> FrameBuffer:
         return self._received
 
@@ -120,7 +115,7 @@ class PythonUdpTransport:
         try:
             frames = self._link.receive()
         except OSError as error:
-            raise _broken(self._description, error) from None
+            raise broken(self._description, error.errno or 0) from None
         for row, frame in enumerate(frames):
             self._received.put(row, frame)
         return len(frames)
@@ -132,7 +127,7 @@ class PythonUdpTransport:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise _broken(self._description, error) from None
+            raise broken(self._description, error.errno or 0) from None
 
     def wait(self, timeout: float, *, writable: bool = False) -> bool:
         poll = select.poll()
@@ -205,14 +200,6 @@ def _reason(error: OSError | RefusedError) -> str:
     if isinstance(error, TimeoutError):
         return f"{error}; is the switch running, and does a firewall let UDP through?"
     return str(getattr(error, "strerror", None) or error)
-
-
-def _broken(description: str, error: OSError) -> SwitchUnreachableError:
-    if error.errno == errno.EPIPE:
-        return SwitchUnreachableError(f"the switch hung up on {description}: it stopped")
-    return SwitchUnreachableError(
-        f"cannot exchange frames with the switch by {description}: {error.strerror}"
-    )
 
 
 def _look(address: str) -> Iterator[Look]:
