@@ -78,8 +78,6 @@ VARIABLES = (
              "The key that UDP ports of switch and ranks share."),
     Variable("P4REDUCE_UDP_KEY", _SECRETS, "the key itself",
              "The same for hosts and containers that share no files."),
-    Variable("P4REDUCE_NATIVE", _MACHINE_CODE, "`0`",
-             "The switch runs programs in Python. Default: in C, if it can be compiled."),
     Variable("P4REDUCE_CACHE_DIR", _MACHINE_CODE, "a directory",
              "Where compiled code is kept. Default: `$XDG_CACHE_HOME/p4reduce`, or in `~/.cache`."),
     Variable("P4REDUCE_CFLAGS", _MACHINE_CODE, "options of the C compiler",

@@ -159,7 +159,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 # How this machine's workers work, whatever the network.
 _KEPT = {
-    "P4REDUCE_NATIVE",
     "P4REDUCE_CACHE_DIR",
     "P4REDUCE_CFLAGS",
     "P4REDUCE_LINK",

@@ -30,7 +30,6 @@ __all__ = [
     "CompilerMissingError",
     "NativeUnavailableError",
     "Sources",
-    "check_enabled",
     "compile_shared",
     "prebuild",
 ]
@@ -53,24 +52,12 @@ _ELF_ONLY = frozenset({"-fno-semantic-interposition", "-Wl,-Bsymbolic"})
 
 PREBUILT = Path(__file__).parent / "prebuilt"
 _FLAGS_VARIABLE = "P4REDUCE_CFLAGS"  # more options, say for a sanitizer
-_SWITCH_VARIABLE = "P4REDUCE_NATIVE"
 # So that a hang ends. Zig's first call on a machine compiles parts of its own libraries, and a busy
 # machine takes ten times as long as a quiet one.
 _COMPILE_TIMEOUT_S = 180.0
 _TEXT_SUFFIXES = frozenset({".h", ".c", ".inc"})
 _PREBUILD_TIMEOUT_S = 600.0
 _MESSAGE_CHARACTERS = 2000
-
-
-def check_enabled() -> None:
-    """Raises NativeUnavailableError where `P4REDUCE_NATIVE=0` turns machine code off, and where it
-    is not made for."""
-    if sys.platform != "linux":
-        raise NativeUnavailableError(
-            f"machine code is for Linux, and this is {sys.platform}: Python does the same"
-        )
-    if os.environ.get(_SWITCH_VARIABLE) == "0":
-        raise NativeUnavailableError(f"machine code is turned off by {_SWITCH_VARIABLE}=0")
 
 
 def compile_shared(
@@ -88,15 +75,17 @@ def compile_shared(
         sources: each is compiled if its name ends in .c; others are there to be included.
         include: directories of headers. What is in them is part of the key.
         flags: more options for the compiler.
-        anywhere: whether it is C for any system, and needed whatever `P4REDUCE_NATIVE` says.
+        anywhere: whether it is C for any system.
 
     Raises:
         CompilerMissingError: it is in no cache and there is no compiler.
         CompileError: the compiler did not accept it; with its messages.
-        NativeUnavailableError: `P4REDUCE_NATIVE=0`, or the cache cannot be used safely.
+        NativeUnavailableError: this is no Linux, or the cache cannot be used safely.
     """
-    if not anywhere:
-        check_enabled()
+    if not anywhere and sys.platform != "linux":
+        raise NativeUnavailableError(
+            f"machine code is for Linux, and this is {sys.platform}: Python does the same"
+        )
     if not re.fullmatch(r"[A-Za-z0-9_]+", stem):
         raise ValueError(f"'{stem}' is not a name for a compiled file: letters, digits, _")
     flags = (*flags, *shlex.split(os.environ.get(_FLAGS_VARIABLE, "")))

@@ -8,7 +8,7 @@ import functools
 import sys
 from pathlib import Path
 
-from p4reduce_native.compile import check_enabled, compile_shared
+from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 
 __all__ = ["CSRC", "engine", "engine_sources", "load", "runtime", "runtime_sources"]
@@ -35,29 +35,22 @@ def engine_sources(csrc: Path = CSRC) -> list[Path]:
 def engine() -> ctypes.CDLL:
     """What a worker cannot do without: on Linux the runtime library, elsewhere what needs no Linux.
 
-    Whether machine code is turned off does not matter.
-
     Raises:
         NativeUnavailableError: there is no such library here; says how to get it.
     """
     if sys.platform == "linux":
-        return _runtime()
+        return runtime()
     return load(compile_shared("engine", engine_sources(), include=[CSRC], anywhere=True))
 
 
+@functools.cache
 def runtime() -> ctypes.CDLL:
     """The runtime library; one for the process. Its calls release the interpreter lock.
 
     Raises:
         NativeUnavailableError: there is no such library here; says how to get it.
     """
-    check_enabled()
-    return _runtime()
-
-
-@functools.cache
-def _runtime() -> ctypes.CDLL:
-    return load(compile_shared("runtime", runtime_sources(), include=[CSRC], anywhere=True))
+    return load(compile_shared("runtime", runtime_sources(), include=[CSRC]))
 
 
 def load(path: Path) -> ctypes.CDLL:

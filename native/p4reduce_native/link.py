@@ -14,12 +14,11 @@ import functools
 import math
 import os
 import socket
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import engine
+from p4reduce_native.library import runtime
 from p4reduce_native.udp_handshake import HandshakeResult
 
 __all__ = [
@@ -106,7 +105,7 @@ class _Functions:
     """The library's functions with their types. `connect` and `wait` release the lock."""
 
     def __init__(self) -> None:
-        waiting = engine()
+        waiting = runtime()
         quick = ctypes.PyDLL(waiting._name)
         self.connect = waiting.p4r_link_connect
         self.connect.argtypes = (_INT, _UINT, _INT, ctypes.POINTER(_INT))
@@ -163,8 +162,6 @@ def _functions() -> _Functions:
 
 def why_not() -> str | None:
     """Say why there are no links here; None: there are. The first call may have to compile."""
-    if sys.platform != "linux":
-        return f"links are for Linux, and this is {sys.platform}"
     try:
         _functions()
     except NativeUnavailableError as error:

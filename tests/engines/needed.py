@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 250.0  # seconds; a test fails by it, and passes long before
-_KEPT = ("P4REDUCE_NATIVE", "P4REDUCE_CACHE_DIR", "P4REDUCE_CFLAGS")
+_KEPT = ("P4REDUCE_CACHE_DIR", "P4REDUCE_CFLAGS")
 
 
 def needs(

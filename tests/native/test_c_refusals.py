@@ -68,7 +68,8 @@ def test_a_drop_port_that_does_not_fit() -> None:
         NativePipeline(config("tables"), drop_port=512)
 
 
-def test_no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("P4REDUCE_NATIVE", "0")
+def test_no_machine_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("P4REDUCE_CACHE_DIR", str(tmp_path / "empty"))
     pipeline = load_pipeline(config("tables"))
     assert pipeline.native is None

@@ -58,6 +58,6 @@ def test_workers_sum_over_udp_without_linux() -> None:
     for rank, (output, errors) in enumerate(said):
         assert ranks[rank].returncode == 0, errors
         why, refusal, exact = output.splitlines()
-        assert why == "links are for Linux, and this is darwin"
+        assert why == "machine code is for Linux, and this is darwin: Python does the same"
         assert refusal.startswith("interface 'eth0' requires Linux; this is darwin: only UDP")
         assert exact == f"rank {rank} of {RANKS}: exact on darwin"
