@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 import threading
 from numbers import Real
 from typing import Any
-
-import numpy as np
-
-_FLAGS = (bool, np.bool_)
 
 
 def whole_number(argument: str, value: Any, needed: str = "an integer is needed") -> int:
     """Return an integer of any type, which True and False are not. Raises TypeError."""
     try:
-        if not isinstance(value, _FLAGS):
+        if not is_flag(value):
             return operator.index(value)
     except TypeError:
         pass
@@ -71,7 +68,7 @@ def check_texts(argument: str, value: Any) -> None:
 
 def check_flag(argument: str, value: Any) -> None:
     """Refuse what is neither True nor False. Raises TypeError."""
-    if not isinstance(value, _FLAGS):
+    if not is_flag(value):
         raise TypeError(f"{argument}={value!r}: True or False is needed")
 
 
@@ -81,6 +78,13 @@ def name_of(name: Any) -> str:
     return str(name or "")
 
 
+def is_flag(value: Any) -> bool:
+    """Whether it is True or False, or numpy's."""
+    # Whoever has one of numpy's has imported numpy. A launcher has not, and need not wait for it.
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, bool if numpy is None else (bool, numpy.bool_))
+
+
 def _check_number(argument: str, value: Any) -> None:
-    if not isinstance(value, Real) or isinstance(value, _FLAGS):
+    if not isinstance(value, Real) or is_flag(value):
         raise TypeError(f"{argument}={value!r}: a number of seconds is needed")

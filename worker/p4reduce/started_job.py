@@ -14,23 +14,12 @@ from collections.abc import Mapping, Sequence
 
 from p4reduce import errors
 from p4reduce.communicator import Communicator, init
-from p4reduce.control.controller_address import ENVIRONMENT as CONTROLLER
 from p4reduce.errors import P4ReduceError
 from p4reduce.hosts import address_towards
 from p4reduce.launch import Network, start
-from p4reduce.transport.select import INTERFACE_ENVIRONMENT
+from p4reduce.variables import ALL, CONTROLLER, INTERFACE
 
 JOB = "P4REDUCE_JOB"
-_NAMES = (
-    CONTROLLER,
-    INTERFACE_ENVIRONMENT,
-    "P4REDUCE_TOKEN",
-    "P4REDUCE_UDP_KEY",
-    "P4REDUCE_UDP_KEY_FILE",
-    "P4REDUCE_TLS_CERT",
-    "P4REDUCE_TLS_KEY",
-    "P4REDUCE_TLS_CA",
-)
 
 
 def begin(ranks: int, hosts: Sequence[str], engine: str) -> tuple[dict[str, str], Network | None]:
@@ -46,8 +35,8 @@ def begin(ranks: int, hosts: Sequence[str], engine: str) -> tuple[dict[str, str]
         LaunchError: it does not start.
     """
     job = {JOB: f"{engine}-{secrets.token_hex(6)}"}
-    given = {name: os.environ[name] for name in _NAMES if name in os.environ}
-    if CONTROLLER in given and INTERFACE_ENVIRONMENT in given:
+    given = {name: os.environ[name] for name in ALL if name in os.environ}
+    if CONTROLLER in given and INTERFACE in given:
         return {**given, **job}, None
     address = address_towards(hosts, hosts[0])
     network = start(ranks, address, unix=not address)

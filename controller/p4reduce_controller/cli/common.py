@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import click
 import grpc
 from google.protobuf.message import Message
+from p4reduce import variables
 from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
-from p4reduce.control.controller_address import ENVIRONMENT as ADDRESS_ENVIRONMENT
 from p4reduce.control.controller_address import default_address, parse_address
 from p4reduce.control.pem import in_a_file
-from p4reduce.control.tls import ENVIRONMENT, OPTIONS, TlsError, TlsFiles
+from p4reduce.control.tls import OPTIONS, TlsError, TlsFiles
 from p4reduce_common.command_group import CommandGroup
 from rich.console import Console, RenderableType
 
@@ -46,7 +46,7 @@ class Options:
         try:
             parse_address(address)
         except ValueError as error:
-            raise Failure(f"{ADDRESS_ENVIRONMENT}: {error}", Exit.USAGE) from None
+            raise Failure(f"{variables.CONTROLLER}: {error}", Exit.USAGE) from None
         return address
 
     def connect(self) -> ControlClient:
@@ -115,7 +115,7 @@ def tls_options(prefix: str, whom: str) -> Callable[[_F], _F]:
     )
 
     def add(command: _F) -> _F:
-        for option, variable, text in reversed([*zip(OPTIONS, ENVIRONMENT, helps, strict=True)]):
+        for option, variable, text in reversed([*zip(OPTIONS, variables.TLS, helps, strict=True)]):
             command = click.option(
                 option.replace("--", f"--{prefix}"),
                 type=_Pem(dir_okay=False, path_type=Path),

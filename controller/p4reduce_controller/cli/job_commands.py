@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 import grpc
+from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import TOKEN_ENVIRONMENT, ControlClient, ControlError
+from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.control.controller_address import is_local
 from p4reduce_common.command_group import CommandGroup
 
@@ -50,7 +51,7 @@ def job() -> None:
 )
 @click.option(
     "--token",
-    envvar=TOKEN_ENVIRONMENT,
+    envvar=variables.TOKEN,
     show_envvar=True,
     help="Require this token to join or delete the job: 16 to 200 characters.",
 )
@@ -135,7 +136,7 @@ def job_show(options: Options, name: str) -> None:
 @click.argument("name")
 @click.option(
     "--token",
-    help=f"The job's, where it has one.  [default: ${TOKEN_ENVIRONMENT}, or the operator's, if the "
+    help=f"The job's, where it has one.  [default: ${variables.TOKEN}, or the operator's, if the "
     "controller is on this machine and its state directory is ours to read]",
 )
 @state_dir_option
@@ -168,7 +169,7 @@ _NO_OPERATOR = (
 
 def _tokens_at_hand(address: str, state_dir: Path | None) -> list[str]:
     """Return tokens to try for a job, if none was given. One is empty if there are none."""
-    at_hand = [os.environ.get(TOKEN_ENVIRONMENT)]
+    at_hand = [os.environ.get(variables.TOKEN)]
     if is_local(address):  # no other machine's controller is to learn of it
         at_hand.append(tokens.read_operator_token(state_dir or default_state_directory()))
     return [token for token in at_hand if token] or [""]

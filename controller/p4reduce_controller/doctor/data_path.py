@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import p4reduce
-from p4reduce.control.tls import ENVIRONMENT, TlsFiles
+from p4reduce import variables
+from p4reduce.control.tls import TlsFiles
 from p4reduce.transport.registry import port_type
 
 from p4reduce_controller.doctor.control_path import Answers
@@ -82,7 +83,7 @@ def _filled(interface: Interface) -> Finding:
 def _reduce(address: str, tls: TlsFiles | None, interface: str, timeout: float) -> Finding:
     if tls is not None:
         # That is where workers have theirs.
-        for name, path in zip(ENVIRONMENT, (tls.cert, tls.key, tls.ca), strict=True):
+        for name, path in zip(variables.TLS, (tls.cert, tls.key, tls.ca), strict=True):
             os.environ[name] = str(path)
     data = np.arange(_ELEMENTS, dtype=np.int32)
     try:

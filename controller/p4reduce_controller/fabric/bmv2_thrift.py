@@ -14,8 +14,6 @@ import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from p4reduce_controller.fabric.switch_ports import bmv2_at, values_of
 
 TIMEOUT_S = 2.0
@@ -130,11 +128,11 @@ class _Reply:
         field, of, count = self._numbers(">hbi")
         if field != 0 or of != _I64 or not 0 <= count <= MOST_CELLS:
             raise ThriftError(f"its Thrift server's answer for {register!r} is no list of numbers")
-        found = np.frombuffer(self._bytes(8 * count), ">i8")
+        found = self._numbers(f">{count}q")
         self._bytes(1)  # the end of the struct
-        if (found == _LARGEST).any():
+        if _LARGEST in found:
             raise ThriftError(
                 f"a cell of {register!r} has 64 bits, of which Thrift shows 63: "
                 "slots of jobs of 64 ranks are not shown"
             )
-        return [int(cell) for cell in found]
+        return list(found)

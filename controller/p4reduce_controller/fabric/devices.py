@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 
-import grpc
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import tls
 
-from p4reduce_controller.fabric.p4client import CALL_TIMEOUT, wait_for_server
+from p4reduce_controller.fabric.p4client import wait_for_server
 
 # As p4reduce-switch sends it.
 DEVICES_METADATA = "p4reduce-devices"
@@ -26,20 +24,8 @@ def devices_at(
 
     Waits for the server. Raises SwitchUnreachableError, TlsError.
     """
-    wait_for_server(address, timeout, files)
-    if files is None:
-        channel = grpc.insecure_channel(address)
-    else:
-        channel = grpc.secure_channel(address, files.channel_credentials())
-    with channel:
-        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-        request = p4runtime_pb2.CapabilitiesRequest()
-        try:
-            _, call = stub.Capabilities.with_call(request, timeout=CALL_TIMEOUT)
-        except grpc.RpcError:
-            return (device_id,)  # not all servers have it
-        said = dict(call.trailing_metadata() or ())
-    there = [int(number) for number in re.findall(r"\d+", str(said.get(DEVICES_METADATA, "")))]
+    said = wait_for_server(address, timeout, files)
+    there = [int(number) for number in re.findall(r"\d+", said.get(DEVICES_METADATA, ""))]
     if device_id not in there:
         return (device_id,)
     return tuple(there[there.index(device_id) :])

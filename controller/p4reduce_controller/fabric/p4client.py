@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import grpc
 from google.rpc import code_pb2, status_pb2
-from p4.v1 import p4runtime_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import tls
 from p4reduce.control.controller_address import is_local
 from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
@@ -172,34 +172,44 @@ class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no typ
 
 def wait_for_server(
     address: str, timeout: float, files: tls.TlsFiles | None = None, *, patient: bool = True
-) -> None:
-    """Wait until a gRPC server answers at `address`. Raises SwitchUnreachableError, TlsError.
+) -> dict[str, str]:
+    """Wait until a gRPC server answers at `address`, and return what it says beside its answer.
 
-    Unless `patient`, a refused connection is an answer as well. p4runtime-shell exits the process
-    if nothing listens there, so this comes first.
+    That is the trailing metadata of a call of Capabilities (P4Runtime specification 1.4, section
+    21). A server that does not have this call answers as well. Unless `patient`, a refused
+    connection is not tried again. p4runtime-shell exits the process if nothing listens there, so
+    this comes first.
+
+    Raises:
+        SwitchUnreachableError: nothing answers in time. TlsError: the files cannot be used.
     """
-    options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]
+    options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
     if files is None:
         channel = grpc.insecure_channel(address, options=options)
     else:
         channel = grpc.secure_channel(address, files.channel_credentials(), options=options)
-    states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
     end = time.monotonic() + timeout
+    request = p4runtime_pb2.CapabilitiesRequest()
+    # gRPC's own wait for a channel looks five times per second; a call begins at once.
     with channel:
-        channel.subscribe(states.put, try_to_connect=True)
-        while True:
+        ask = p4runtime_pb2_grpc.P4RuntimeStub(channel).Capabilities
+        while (left := end - time.monotonic()) > 0:
             try:
-                state = states.get(timeout=max(0.0, end - time.monotonic()))
-            except queue.Empty:
-                why = tls.diagnose(address, files, TLS_CURE)
-                raise SwitchUnreachableError(
-                    f"no P4Runtime server answers at {address} (waited {timeout:g} s)"
-                    + (f": {why}" if why else "")
-                ) from None
-            if state is grpc.ChannelConnectivity.READY:
-                return
-            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not patient:
-                raise SwitchUnreachableError(f"nobody listens at {address}")
+                _, call = ask.with_call(request, timeout=left, wait_for_ready=patient)
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    break
+                if error.code() is grpc.StatusCode.UNAVAILABLE:
+                    if patient:
+                        continue  # it went away in the middle of the call
+                    raise SwitchUnreachableError(f"nobody listens at {address}") from None
+                call = error  # not all servers have this call
+            return {str(name): str(value) for name, value in call.trailing_metadata() or ()}
+    why = tls.diagnose(address, files, TLS_CURE)
+    raise SwitchUnreachableError(
+        f"no P4Runtime server answers at {address} (waited {timeout:g} s)"
+        + (f": {why}" if why else "")
+    )
 
 
 class SwitchClient:

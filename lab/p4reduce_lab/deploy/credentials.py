@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce.control.tls import ENVIRONMENT as TLS_VARIABLES
+from p4reduce import variables
 
 from p4reduce_lab.errors import LabError, UnavailableError
 
@@ -66,7 +66,7 @@ def make_certificates(directory: Path, host: str) -> Certificates:
     texts = (file.read_text() for file in mine)
     return Certificates(
         (directory / "controller.pem", directory / "controller.key", ca),
-        dict(zip(TLS_VARIABLES, texts, strict=True)),
+        dict(zip(variables.TLS, texts, strict=True)),
     )
 
 

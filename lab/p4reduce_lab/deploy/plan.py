@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from p4reduce.control.client import TOKEN_ENVIRONMENT
-from p4reduce.transport.udp import KEY_ENVIRONMENT
+from p4reduce.variables import TOKEN, UDP_KEY
 
 from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token
 from p4reduce_lab.deploy.interface import bracketed, free_udp_ports
@@ -54,10 +53,10 @@ def draw(settings: Settings, ports: int, directory: Path) -> Plan:
     Raises:
         LabError: ports are not free, or there is no openssl.
     """
-    variables = {TOKEN_ENVIRONMENT: make_token()}
+    variables = {TOKEN: make_token()}
     key_file, certificates = "", []
     if not settings.unix:
-        file, variables[KEY_ENVIRONMENT] = make_key(directory)
+        file, variables[UDP_KEY] = make_key(directory)
         key_file = str(file)
     listen = f"unix:{directory / 'controller.sock'}"
     every = _ports(settings, ports, directory)

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from p4reduce.control.controller_address import ENVIRONMENT as CONTROLLER_ENVIRONMENT
-from p4reduce.transport.select import INTERFACE_ENVIRONMENT
+from p4reduce import variables
 
 from p4reduce_lab.deploy.arrangement import Arrangement, arrange
 from p4reduce_lab.deploy.plan import Plan, draw, locked, shared
@@ -78,19 +77,22 @@ class Services:
         if self.settings.part != CONTROLLER:
             for name in self._switches:
                 self._start_switch(name)
+        if self.settings.part != SWITCHES:
+            # At the same time: it waits for its switches.
+            self._ready_file.unlink(missing_ok=True)  # of one that another process had
+            self._start_controller()
+        if self.settings.part != CONTROLLER:
             for switch in self._switches.values():
                 switch.wait_ready(READY_TIMEOUT)
         if self.settings.part == SWITCHES:
             return
-        self._ready_file.unlink(missing_ok=True)  # of a controller that another process had
-        self._start_controller()
         while not self._ready_file.exists():
             self.processes.check()
             if time.monotonic() > deadline:
                 raise LabError(f"the network's controller was not ready within {READY_TIMEOUT:g} s")
             time.sleep(POLL)
         address = str(json.loads(self._ready_file.read_text())["address"])
-        self.variables[CONTROLLER_ENVIRONMENT] = address
+        self.variables[variables.CONTROLLER] = address
         self._options[self._options.index("--listen") + 1] = address  # also of the next one
 
     def mend(self) -> Iterator[str]:
@@ -163,10 +165,10 @@ class Services:
             links = {1 + n: f"unix:{self._link(name)}" for n, name in enumerate(names)}
             self._add(self.arrangement.root, links, None)
         if self.arrangement.root or len(names) == 1:
-            self.variables[INTERFACE_ENVIRONMENT] = interfaces[0]
+            self.variables[variables.INTERFACE] = interfaces[0]
         else:
             named = (f"{name}={at}" for name, at in zip(names, interfaces, strict=True))
-            self.variables[INTERFACE_ENVIRONMENT] = ",".join(named)
+            self.variables[variables.INTERFACE] = ",".join(named)
         self._options = [*self._serve_options(), "--listen", plan.listen, *plan.certificates]
 
     def _interface(self, every: dict[int, str], first: int) -> str:

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from p4reduce.wire.format import MAX_SLOTS, PAYLOAD_FRAME_BYTES
 
 from p4reduce_lab.planning.network import LARGEST_FANOUT, Link, Network, SwitchCost
-from p4reduce_lab.planning.schemes import Cluster
+
+if TYPE_CHECKING:  # it takes numpy, for which a launcher of switches need not wait
+    from p4reduce_lab.planning.schemes import Cluster
 
 _LEAST_SLOTS = 32
 """The default of a job; fewer only save memory in the switch."""

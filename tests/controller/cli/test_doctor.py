@@ -21,9 +21,10 @@ import grpc
 import pytest
 from click.testing import Result
 from controller_harness import RunningController, ServingProcess, SwitchProcess, cli_here, stopped
+from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError, ControllerUnreachableError
-from p4reduce.control.tls import ENVIRONMENT, TlsFiles
+from p4reduce.control.tls import TlsFiles
 from p4reduce.environment import LAUNCHERS, OWN
 from p4reduce.transport import packet
 from p4reduce.transport.packet import INTERFACE
@@ -54,7 +55,7 @@ Start = Callable[..., RunningController]
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["P4REDUCE_INTERFACE", "P4REDUCE_CONTROLLER", "P4REDUCE_STATE_DIR", *ENVIRONMENT]
+    names = ["P4REDUCE_INTERFACE", "P4REDUCE_CONTROLLER", "P4REDUCE_STATE_DIR", *variables.TLS]
     names += [
         name for one in (*LAUNCHERS, OWN) for name in (one.rank, one.world_size, one.local_rank)
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from p4reduce.control.tls import ENVIRONMENT
+from p4reduce.variables import TLS
 from p4reduce_controller.cli.common import tls_options
 
 TEXTS = [f"-----BEGIN {name}-----\nabc\n-----END {name}-----\n" for name in ("A", "B", "C")]
@@ -23,7 +23,7 @@ def show(tls_cert: Path, tls_key: Path, tls_ca: Path) -> None:
 
 
 def test_variables_may_hold_the_text() -> None:
-    done = CliRunner().invoke(show, env=dict(zip(ENVIRONMENT, TEXTS, strict=True)))
+    done = CliRunner().invoke(show, env=dict(zip(TLS, TEXTS, strict=True)))
     assert done.output == "".join(TEXTS)
 
 
@@ -34,5 +34,5 @@ def test_a_path_stays_a_path(tmp_path: Path, by_option: bool) -> None:
     file.chmod(0o600)
     names = ("--tls-cert", "--tls-key", "--tls-ca")
     given = [word for name in names for word in (name, str(file))] if by_option else []
-    env = {} if by_option else dict.fromkeys(ENVIRONMENT, str(file))
+    env = {} if by_option else dict.fromkeys(TLS, str(file))
     assert CliRunner().invoke(show, given, env=env).output == TEXTS[0] * 3

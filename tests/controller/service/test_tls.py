@@ -20,9 +20,10 @@ import numpy as np
 import p4reduce
 import pytest
 from controller_harness import DEADLINE, RunningController, SwitchProcess, cli_here, eventually
+from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
-from p4reduce.control.tls import ENVIRONMENT, TlsError, TlsFiles
+from p4reduce.control.tls import TlsError, TlsFiles
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.p4client import SwitchClient, SwitchUnreachableError
 from p4reduce_controller.service.listen import ListenError, prepare
@@ -148,7 +149,7 @@ def test_workers(
     """They take theirs from the environment; init is as ever."""
     controller = start(mortal_switch, listen="127.0.0.1:0", tls=files(ours, "server"))
     client = files(ours, "client")
-    for name, path in zip(ENVIRONMENT, (client.cert, client.key, client.ca), strict=True):
+    for name, path in zip(variables.TLS, (client.cert, client.key, client.ca), strict=True):
         monkeypatch.setenv(name, str(path))
     sums: dict[int, list[float]] = {}
 
@@ -173,8 +174,8 @@ def test_workers(
 def test_a_worker_with_broken_files(
     controller: RunningController, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ENVIRONMENT[0], "/nowhere.pem")
-    with pytest.raises(p4reduce.ConfigurationError, match=f"not given: {ENVIRONMENT[1]}"):
+    monkeypatch.setenv(variables.TLS[0], "/nowhere.pem")
+    with pytest.raises(p4reduce.ConfigurationError, match=f"not given: {variables.TLS[1]}"):
         p4reduce.init(
             rank=0,
             world_size=1,

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from p4reduce import ConfigurationError
+from p4reduce import ConfigurationError, variables
 from p4reduce.control.pem import in_a_file
 from p4reduce.transport import udp
 
@@ -43,15 +43,15 @@ def test_the_file_goes_with_the_process() -> None:
 
 
 def test_a_key_as_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(udp.KEY_FILE_ENVIRONMENT, raising=False)
-    monkeypatch.setenv(udp.KEY_ENVIRONMENT, "0123456789abcdef")
+    monkeypatch.delenv(variables.UDP_KEY_FILE, raising=False)
+    monkeypatch.setenv(variables.UDP_KEY, "0123456789abcdef")
     assert udp.own_key() == b"0123456789abcdef"
-    monkeypatch.setenv(udp.KEY_ENVIRONMENT, "short")
+    monkeypatch.setenv(variables.UDP_KEY, "short")
     with pytest.raises(ConfigurationError, match=r"P4REDUCE_UDP_KEY: a key of 5 bytes; .* 16 to"):
         udp.own_key()
     file = tmp_path / "key"
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as opened:
         opened.write("0123456789abcdef")
-    monkeypatch.setenv(udp.KEY_FILE_ENVIRONMENT, str(file))
+    monkeypatch.setenv(variables.UDP_KEY_FILE, str(file))
     with pytest.raises(ConfigurationError, match="unset one of them"):
         udp.own_key()

@@ -25,8 +25,6 @@ _Reply = TypeVar("_Reply")
 # The controller marks its own errors with this; those without were made up by gRPC on this side.
 ANSWERED = (("p4reduce-answered", "1"),)
 _MISSING = "p4reduce-missing"
-# The job's token, for workers and for the command line.
-TOKEN_ENVIRONMENT = "P4REDUCE_TOKEN"
 _OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),

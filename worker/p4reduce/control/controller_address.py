@@ -8,7 +8,8 @@ import os
 import re
 from pathlib import Path
 
-ENVIRONMENT = "P4REDUCE_CONTROLLER"
+from p4reduce import variables
+
 _HOST = re.compile(r"[\w.-]{1,255}")
 
 
@@ -18,7 +19,7 @@ def default_address() -> str:
     `$P4REDUCE_CONTROLLER` if set, else a Unix socket in `$XDG_RUNTIME_DIR/p4reduce`, else one in a
     directory of this user's own under /tmp.
     """
-    if given := os.environ.get(ENVIRONMENT):
+    if given := os.environ.get(variables.CONTROLLER):
         return given
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     directory = Path(runtime, "p4reduce") if runtime else Path("/tmp", f"p4reduce-{os.getuid()}")

@@ -19,9 +19,9 @@ import grpc
 from p4reduce_common.fresh_certificates import fresh_credentials
 from p4reduce_native.files import read_file
 
+from p4reduce import variables
 from p4reduce.control.pem import in_a_file
 
-ENVIRONMENT = ("P4REDUCE_TLS_CERT", "P4REDUCE_TLS_KEY", "P4REDUCE_TLS_CA")
 OPTIONS = ("--tls-cert", "--tls-key", "--tls-ca")
 
 _NOT_YET_VALID, _EXPIRED = 9, 10  # X509_V_ERR_CERT_… of OpenSSL
@@ -64,8 +64,8 @@ class TlsFiles:
         Raises TlsError as `given`.
         """
         environ = os.environ if environ is None else environ
-        cert, key, ca = (in_a_file(environ.get(name)) for name in ENVIRONMENT)
-        return cls.given(cert, key, ca, ENVIRONMENT)
+        cert, key, ca = (in_a_file(environ.get(name)) for name in variables.TLS)
+        return cls.given(cert, key, ca, variables.TLS)
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For a server that wants a certificate of each client; files that change are read again.
@@ -130,7 +130,7 @@ class TlsFiles:
         return context
 
 
-_CURE = f"give {', '.join(OPTIONS)} or set {', '.join(ENVIRONMENT)}"
+_CURE = f"give {', '.join(OPTIONS)} or set {', '.join(variables.TLS)}"
 
 
 def diagnose(address: str, files: TlsFiles | None, cure: str = _CURE) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from p4reduce import variables
 from p4reduce.environment import is_placed, placement
 from p4reduce.errors import P4ReduceError
 from p4reduce.horovod.errors import HorovodInternalError, internal, refused
@@ -23,7 +24,7 @@ from p4reduce.torch.group import Collectives, ours
 from p4reduce.torch.names import NAME
 from p4reduce.torch.registration import autoload
 from p4reduce.torch.rendezvous import meet_over
-from p4reduce.transport import INTERFACE_ENVIRONMENT, port_name
+from p4reduce.transport import port_name
 
 _POLL = 0.02  # seconds
 _TIMEOUT = timedelta(minutes=30)  # of torch's store, as torch has it
@@ -282,10 +283,10 @@ def _enter(owns_group: bool) -> None:
 
 def _keep_port() -> None:
     """Stay at this port of the switch, also where `reform` gives this process another rank."""
-    if os.environ.get(INTERFACE_ENVIRONMENT):
+    if os.environ.get(variables.INTERFACE):
         number, total = dist.get_rank(), dist.get_world_size()
         local = placement(number, total).local_rank
-        os.environ[INTERFACE_ENVIRONMENT] = port_name(None, number, local)
+        os.environ[variables.INTERFACE] = port_name(None, number, local)
 
 
 def _found_place(number: int, total: int) -> _Place:

@@ -13,10 +13,9 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from p4reduce.communicator import Communicator, init
-from p4reduce.control.controller_address import ENVIRONMENT as CONTROLLER
 from p4reduce.errors import ConfigurationError, LaunchError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.ray.network import RayNetwork, trouble
-from p4reduce.transport.select import INTERFACE_ENVIRONMENT
+from p4reduce.variables import CONTROLLER, INTERFACE
 
 _PAUSE = 0.05  # seconds between two looks for rank 0's network
 _JOB = "group"  # the network is the group's alone
@@ -64,7 +63,7 @@ def join(group: str, rank: int, size: int, timeout: float) -> Member:
         P4ReduceTimeoutError: ranks did not come; names them.
         P4ReduceError: as `p4reduce.init`.
     """
-    if CONTROLLER in os.environ and INTERFACE_ENVIRONMENT in os.environ and not _members:
+    if CONTROLLER in os.environ and INTERFACE in os.environ and not _members:
         job = f"ray-{ray.get_runtime_context().get_job_id()}-{group}"
         member = Member(job, init(rank, size, job=job, timeout=timeout), None)
     elif _members:

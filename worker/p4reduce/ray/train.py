@@ -61,7 +61,7 @@ class _Backend(_TorchBackend):
         self._network: RayNetwork | None = None
 
     def on_start(self, worker_group: Any, backend_config: P4ReduceConfig) -> None:
-        """Start the network while the workers import torch, and then make the process group.
+        """Start the network while the workers import, and then make the process group.
 
         Raises P4ReduceError: the network does not start.
         """
@@ -103,7 +103,10 @@ class _Backend(_TorchBackend):
 
 
 def _import() -> None:
-    import_module("p4reduce.torch.backend")
+    # The frames of a join take scapy, and DistributedDataParallel takes torch's compiler. Imported
+    # here, they are there when the network is.
+    for name in ("p4reduce.torch.backend", "p4reduce.wire.layer", "torch._dynamo"):
+        import_module(name)
 
 
 def _set_variables(variables: Mapping[str, str]) -> None:

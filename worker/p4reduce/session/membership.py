@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import grpc
 
+from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import TOKEN_ENVIRONMENT, ControlClient, ControlError
+from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.environment import Placement
 from p4reduce.errors import (
@@ -198,7 +199,7 @@ class Membership:
             ring_address=self.ring_address,
             own_address=own_address,
             switch=self.switch,
-            token=os.environ.get(TOKEN_ENVIRONMENT, ""),
+            token=os.environ.get(variables.TOKEN, ""),
         )
         # A place that is taken may be that of a process that has just ended; or this rank's own,
         # by a request whose answer got lost.

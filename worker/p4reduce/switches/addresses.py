@@ -8,14 +8,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from p4reduce.control.controller_address import ENVIRONMENT, default_address, parse_address
+from p4reduce import variables
+from p4reduce.control.controller_address import default_address, parse_address
 from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS
 from p4reduce.environment import Placement
 from p4reduce.errors import ConfigurationError
 from p4reduce.session.port import PORTS, PortShare
 from p4reduce.session.seeker import Connect
 from p4reduce.transport import open_port, port_at_core, port_name
-from p4reduce.transport.select import INTERFACE_ENVIRONMENT
 
 MAX_SWITCHES = 16
 _COMMA = re.compile(r",(?!offload(?:,|$))")  # "veth0,offload" is one interface
@@ -67,15 +67,15 @@ def switch_addresses(
     Raises:
         ConfigurationError: something is missing, named twice, or does not read as it has to.
     """
-    given = _listed(interface, INTERFACE_ENVIRONMENT)
+    given = _listed(interface, variables.INTERFACE)
     named = [_NAMED.fullmatch(one) for one in given]
     switches = ["" if match is None else match["switch"] for match in named] or [""]
     given = [
         one if match is None else match["port"] for one, match in zip(given, named, strict=True)
     ]
     names = [port_name(one, place.rank, place.local_rank) for one in given or (None,)]
-    controllers = _listed(controller, ENVIRONMENT) or [default_address()]
-    what = "controller" if controller else ENVIRONMENT
+    controllers = _listed(controller, variables.CONTROLLER) or [default_address()]
+    what = "controller" if controller else variables.CONTROLLER
     for address in controllers:
         _check_address(what, address)
     _check_number(len(names), f"{len(names)} interfaces, so as many switches")

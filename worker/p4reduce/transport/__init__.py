@@ -10,10 +10,9 @@ from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FaultPlan, FaultyTransport
 from p4reduce.transport.link import LinkTransport
 from p4reduce.transport.packet import PacketTransport
-from p4reduce.transport.select import INTERFACE_ENVIRONMENT, open_port, port_at_core, port_name
+from p4reduce.transport.select import open_port, port_at_core, port_name
 
 __all__ = [
-    "INTERFACE_ENVIRONMENT",
     "FaultPlan",
     "FaultyTransport",
     "LinkTransport",

@@ -8,12 +8,12 @@ import sys
 
 from p4reduce_native.errors import NativeUnavailableError
 
+from p4reduce import variables
 from p4reduce.errors import ConfigurationError
 from p4reduce.transport.base import Transport, without_machine_code
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
 from p4reduce.transport.registry import PORT_TYPES, port_type
 
-INTERFACE_ENVIRONMENT = "P4REDUCE_INTERFACE"
 FIRST_PORT_ENVIRONMENT = "P4REDUCE_FIRST_PORT"
 
 
@@ -31,10 +31,10 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
     Raises:
         ConfigurationError: nothing says which interface, or it does not read as one.
     """
-    given = interface or os.environ.get(INTERFACE_ENVIRONMENT)
+    given = interface or os.environ.get(variables.INTERFACE)
     if not given:
         raise ConfigurationError(
-            f"no interface: pass interface= or set {INTERFACE_ENVIRONMENT}, to the name of a "
+            f"no interface: pass interface= or set {variables.INTERFACE}, to the name of a "
             "network interface (eth0) or to a port of the embedded switch "
             "(unix:/run/p4reduce/port{port}.sock, udp:switch:7001+{rank}). p4reduce-lab up "
             "starts a switch and prints what to export; p4reduce-lab exec -n 4 -- python … sets it "

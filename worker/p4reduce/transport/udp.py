@@ -23,6 +23,7 @@ from p4reduce_native.udp_handshake import (
     read_key,
 )
 
+from p4reduce import variables
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.transport.base import BUFFER_BYTES, RECEIVE_BATCH, Indices
 from p4reduce.transport.link import FramesOverLink, broken
@@ -31,18 +32,12 @@ from p4reduce.wire.frames import FrameBuffer
 
 __all__ = [
     "CORE_MARK",
-    "KEY_ENVIRONMENT",
-    "KEY_FILE_ENVIRONMENT",
     "UDP",
     "PythonUdpTransport",
     "UdpTransport",
     "own_key",
     "parse_udp",
 ]
-
-KEY_FILE_ENVIRONMENT = "P4REDUCE_UDP_KEY_FILE"
-KEY_ENVIRONMENT = "P4REDUCE_UDP_KEY"
-"""The key itself, for hosts that share no files."""
 
 CORE_MARK = "#"
 """Before the number of one of the switch's further cores, in an address: "host:7001#1"."""
@@ -184,13 +179,15 @@ def own_key() -> bytes:
     Raises:
         ConfigurationError: both are given, or one that is of no use.
     """
-    path, text = os.environ.get(KEY_FILE_ENVIRONMENT), os.environ.get(KEY_ENVIRONMENT)
+    path, text = os.environ.get(variables.UDP_KEY_FILE), os.environ.get(variables.UDP_KEY)
     if path and text:
-        raise ConfigurationError(f"{KEY_FILE_ENVIRONMENT} and {KEY_ENVIRONMENT}: unset one of them")
+        raise ConfigurationError(
+            f"{variables.UDP_KEY_FILE} and {variables.UDP_KEY}: unset one of them"
+        )
     try:
         return read_key(path) if path else key_of(text) if text else b""
     except ValueError as error:
-        name = KEY_FILE_ENVIRONMENT if path else KEY_ENVIRONMENT
+        name = variables.UDP_KEY_FILE if path else variables.UDP_KEY
         raise ConfigurationError(f"{name}: {error}") from None
 
 
