@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from needed import DEADLINE, ROOT, marked, needs, pid_of
+from needed import DEADLINE, ROOT, marked, needs, pid_of, wait_for_socket
 from p4reduce import ConfigurationError, LaunchError
 from p4reduce.mpi import building, sums
 
@@ -177,6 +177,7 @@ print("done", flush=True)
             run = mpirun(environment, 2, sys.executable, "-c", program, str(flag))
             while not begun.exists():
                 assert run.poll() is None, run.communicate()[0]
+            wait_for_socket(environment, f"-m {victim}")
             os.kill(pid_of(environment, f"-m {victim}"), signal.SIGKILL)
             flag.touch()
             output, _ = run.communicate(timeout=DEADLINE)
@@ -207,6 +208,7 @@ except p4reduce.P4ReduceError as error:
         run = mpirun(environment, 2, sys.executable, "-c", program)
         assert run.stdout is not None
         begun = [run.stdout.readline(), run.stdout.readline()]
+        wait_for_socket(environment, "-m p4reduce_switch")
         os.kill(pid_of(environment, "-m p4reduce_lab.deploy"), signal.SIGKILL)
         output, _ = run.communicate(timeout=DEADLINE)
     assert begun == ["summed\n"] * 2, output

@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needed import DEADLINE, ROOT, marked, marked_processes, needs, pid_of
+from needed import (
+    DEADLINE,
+    ROOT,
+    mark_of,
+    marked,
+    marked_processes,
+    needs,
+    nothing_is_left,
+    pid_of,
+    wait_for_socket,
+)
 
 pytestmark = [
     pytest.mark.engines,
@@ -81,22 +91,16 @@ def until(what: Any, log: Path, run: subprocess.Popen[bytes]) -> None:
 
 def network_of(environment: dict[str, str]) -> dict[int, str]:
     """The processes of networks; those of Ray are the cluster's."""
-    mark = f"P4REDUCE_TEST_MARK={environment['P4REDUCE_TEST_MARK']}"
     return {
         pid: command
-        for pid, command in marked_processes(mark).items()
+        for pid, command in marked_processes(mark_of(environment)).items()
         if any(word in command for word in NETWORK)
     }
 
 
-def nothing_is_left(environment: dict[str, str]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while left := network_of(environment):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
-    while left_sockets := list(Path("/tmp").glob("p4reduce-ray-*")):
-        assert time.monotonic() < deadline, left_sockets
-        time.sleep(0.1)
+def no_network_is_left(environment: dict[str, str]) -> None:
+    nothing_is_left(environment, NETWORK)
+    assert not list(Path("/tmp").glob("p4reduce-ray-*"))
 
 
 def parent_of(pid: int) -> int:
@@ -117,7 +121,7 @@ def test_four_workers_learn_as_one_process(cluster: dict[str, str], tmp_path: Pa
     assert float(alone[1]) > 0.9
     # 21 steps of 9,610 parameters of four bytes each: all of the gradients went that way.
     assert float(sent[1]) > 21 * 9610 * 4 / 1e6
-    nothing_is_left(cluster)
+    no_network_is_left(cluster)
 
 
 @pytest.mark.parametrize("victim", ["p4reduce_switch", "p4reduce_controller"])
@@ -129,6 +133,7 @@ def test_a_killed_service_comes_back(
     run = started(cluster, log, str(HERE / "looping.py"), str(tmp_path), "0")
     until((tmp_path / "begun").exists, log, run)
     service = pid_of(cluster, f"-m {victim}")
+    wait_for_socket(cluster, f"-m {victim}")
     actor = parent_of(parent_of(service))
     assert "ray::" in Path(f"/proc/{actor}/cmdline").read_text()
     os.kill(service if what == "process" else actor, signal.SIGKILL)
@@ -143,7 +148,7 @@ def test_a_killed_service_comes_back(
     assert run.returncode == 0, output[-6000:]
     assert "'again': False" in output
     assert not list(tmp_path.glob("error-*"))
-    nothing_is_left(cluster)
+    no_network_is_left(cluster)
 
 
 def test_a_killed_worker_comes_back(cluster: dict[str, str], tmp_path: Path) -> None:
@@ -159,7 +164,7 @@ def test_a_killed_worker_comes_back(cluster: dict[str, str], tmp_path: Path) -> 
     assert run.returncode == 0, output[-6000:]
     assert "'again': True" in output
     assert "'size': 4" in output
-    nothing_is_left(cluster)
+    no_network_is_left(cluster)
 
 
 def test_a_network_that_does_not_start_is_an_error_of_fit(
@@ -180,7 +185,7 @@ TorchTrainer(
     output = ended(run, log)
     assert run.returncode != 0
     assert "203.0.113.7 is not an address of this host" in output
-    nothing_is_left(cluster)
+    no_network_is_left(cluster)
 
 
 def test_collectives_of_actors(cluster: dict[str, str], tmp_path: Path) -> None:
@@ -196,7 +201,7 @@ def test_collectives_of_actors(cluster: dict[str, str], tmp_path: Path) -> None:
         assert word in calls[1]
     assert "SECOND this actor is in the group" in output
     assert "DECLARED" in output
-    nothing_is_left(cluster)
+    no_network_is_left(cluster)
 
 
 def test_a_killed_rank_of_a_group_is_named_by_the_others(
@@ -208,7 +213,7 @@ def test_a_killed_rank_of_a_group_is_named_by_the_others(
     assert run.returncode == 0, output[-6000:]
     for rank in (0, 2):
         assert re.search(rf"^RANK {rank} WorkerLostError: .*rank 1", output, re.MULTILINE), output
-    nothing_is_left(cluster)
+    no_network_is_left(cluster)
 
 
 def test_a_group_that_is_not_complete_says_who_is_missing(
@@ -219,4 +224,4 @@ def test_a_group_that_is_not_complete_says_who_is_missing(
     output = ended(run, log)
     assert run.returncode == 0, output[-6000:]
     assert output.count("MISSING (2,)") == 2, output[-6000:]
-    nothing_is_left(cluster)
+    no_network_is_left(cluster)

@@ -17,7 +17,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from needed import DEADLINE, ROOT, marked, marked_processes, needs
+from needed import (
+    DEADLINE,
+    ROOT,
+    mark_of,
+    marked,
+    marked_processes,
+    needs,
+    nothing_is_left,
+    wait_for_socket,
+)
 
 pytestmark = [
     pytest.mark.engines,
@@ -195,10 +204,9 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 def ours(cluster: Cluster) -> dict[int, str]:
     """The processes of networks and ranks, without Slurm's own."""
-    mark = f"P4REDUCE_TEST_MARK={cluster.environment['P4REDUCE_TEST_MARK']}"
     return {
         pid: command
-        for pid, command in marked_processes(mark).items()
+        for pid, command in marked_processes(mark_of(cluster.environment)).items()
         if "p4reduce" in command and not command.startswith(("slurm", "munged"))
     }
 
@@ -216,6 +224,7 @@ def by_script(cluster: Cluster, way: str) -> tuple[str, ...]:
     return (str(SCRIPTS / "train.sbatch"), *command(cluster, way))
 
 
+NETWORK = ("-m p4reduce",)
 WAYS = pytest.mark.parametrize("start", [by_script, by_prolog])
 
 
@@ -225,6 +234,7 @@ def test_ranks_of_two_nodes(cluster: Cluster, start: Callable[..., tuple[str, ..
     assert cluster.wait(job) == "COMPLETED", cluster.output(job)
     assert "summed by 4 for udp:" in cluster.output(job)
     assert not ours(cluster)
+    nothing_is_left(cluster.environment, NETWORK)
     assert not list((cluster.top / "shared").glob(f"{job}.sh*"))
 
 
@@ -239,6 +249,7 @@ def test_the_pages_command_trains_as_one_process(cluster: Cluster) -> None:
     assert together == [alone[1]] * 4
     assert float(alone[1]) > 0.9
     assert not ours(cluster)
+    nothing_is_left(cluster.environment, NETWORK)
 
 
 def test_a_job_that_asks_for_no_network(cluster: Cluster) -> None:
@@ -254,6 +265,7 @@ def test_a_killed_rank_ends_the_job(
     job = cluster.submit(*start(cluster, "die"))
     assert cluster.wait(job) == "FAILED", cluster.output(job)
     assert not ours(cluster)
+    nothing_is_left(cluster.environment, NETWORK)
 
 
 @WAYS
@@ -264,11 +276,13 @@ def test_a_killed_service_is_started_again(
     end = tmp_path / "end"
     job = cluster.submit(*start(cluster, str(end)))
     wait_until(lambda: "summed by 4" in cluster.output(job), "first sum")
+    wait_for_socket(cluster.environment, f"-m {victim}")
     pids = [pid for pid, line in ours(cluster).items() if f"-m {victim}" in line]
     os.kill(pids[0], signal.SIGKILL)
     end.touch()
     assert cluster.wait(job) == "COMPLETED", cluster.output(job)
     assert not ours(cluster)
+    nothing_is_left(cluster.environment, NETWORK)
 
 
 @WAYS
@@ -280,6 +294,7 @@ def test_a_cancelled_job_leaves_nothing(
     cluster.ask("scancel", str(job))
     assert cluster.wait(job) == "CANCELLED"
     wait_until(lambda: not ours(cluster), "end of all processes")
+    nothing_is_left(cluster.environment, NETWORK)
 
 
 def test_a_network_that_does_not_start_fails_the_script(cluster: Cluster) -> None:

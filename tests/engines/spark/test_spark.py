@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from needed import DEADLINE, ROOT, marked, needs, pid_of
+from needed import DEADLINE, ROOT, marked, needs, pid_of, wait_for_socket
 
 pytestmark = [
     pytest.mark.engines,
@@ -179,6 +179,7 @@ nothing_left()
         process = spark(environment, written(program), str(begun), str(killed))
         while not begun.exists():
             assert process.poll() is None, own_words(process.communicate()[0])
+        wait_for_socket(environment, f"-m {victim}")
         os.kill(pid_of(environment, f"-m {victim}"), signal.SIGKILL)
         killed.touch()
         output, _ = process.communicate(timeout=DEADLINE)
