@@ -7,8 +7,7 @@
 
 Switch and controller are two actors, which Ray starts again: `actors` is what runs in them,
 `network` places them. `train` has what Ray Train calls, `reporting` a step's figures. `collective`
-is a backend of `ray.util.collective`. Imports `torch`, `control`,
-`transport`, `launch` and the communicator.
+is a backend of `ray.util.collective`. Imports `torch`, `launch` and the communicator.
 """
 
 from typing import TYPE_CHECKING
