@@ -12,6 +12,7 @@ from one_process import OneProcess
 from p4reduce.errors import ClosedError, P4ReduceError
 from p4reduce.session.ledger import Ledger, Snapshot
 from p4reduce.tensors.blocks import Blocks
+from p4reduce.tensors.kept import Spare
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format
@@ -27,6 +28,7 @@ def collective(
     *,
     slots: int = SLOTS,
     out: npt.NDArray[np.int32] | None = None,
+    keep: Spare | None = None,
 ) -> Collective:
     result = np.full_like(array, 99) if out is None else out
     return Collective(
@@ -36,6 +38,7 @@ def collective(
         sequence=sequence,
         slots=slots,
         timeout=1e6,
+        keep=keep,
     )
 
 
@@ -171,6 +174,20 @@ def test_what_is_kept_is_bounded(rng: np.random.Generator, blocks: int) -> None:
         assert call.done()
         largest = max(largest, ledger.nbytes)
     assert largest <= (2 * blocks + 3 * SLOTS + 8) * Format.INT32.lanes * 4
+
+
+def test_large_inputs_one_after_the_other_are_copied_to_two_places() -> None:
+    """The kernel fills fresh memory with zeros, which costs more than the copy."""
+    ledger = Ledger()
+    array = np.ones(1000 * LANES, np.int32)
+    places = []
+    for number in range(10):
+        call = collective(array, number, keep=ledger.spare)
+        assert call.copied is not None
+        places.append(int(call.copied.rows.ctypes.data))
+        ledger.add(call)
+        call.finish()
+    assert len(set(places)) == 2
 
 
 def test_one_that_is_kept_keeps_those_after_it() -> None:

@@ -22,6 +22,7 @@ says that all ranks have the result.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,12 +95,16 @@ class Ledger:
 
     Not thread-safe: its owner's lock is held around all calls. Only `spare` is for any thread.
 
+    Args:
+        lock: the owner's, which `spare` takes; None: there is one thread.
+
     Attributes:
         spare: what the copies of released collectives have left, for the next ones.
     """
 
-    def __init__(self) -> None:
-        self.spare = Spare()
+    def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
+        self.spare = Spare(self._release_for_any_thread)
+        self._lock = lock or nullcontext()
         self._entries: list[_Entry] = []  # in order
         self._next = 0
         self._prune_at = _PRUNE_BEYOND
@@ -125,6 +130,10 @@ class Ledger:
         kept = collective.source if collective.source.private else Snapshot(collective)
         self._entries.append(_Entry(collective, collective, kept))
         self._next = collective.sequence + 1
+
+    def _release_for_any_thread(self) -> None:
+        with self._lock:
+            self._release()
 
     def _release(self) -> None:
         """Let go of what every rank has; see the module's text.

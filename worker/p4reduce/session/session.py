@@ -135,7 +135,7 @@ class Session:
         self._on_ring = False
         self._seat = attached.seat
         self._lease = attached.ready.lease
-        self._ledger = Ledger()
+        self._ledger = Ledger(self._lock)
         with self._lock:  # a port that breaks at once is told of when there is an engine
             machine = self.machine(attached)
             self._engine = self._start_engine(machine, attached.seat, attached.transport)

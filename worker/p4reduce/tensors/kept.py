@@ -9,6 +9,7 @@ left waits here for the next one.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,15 @@ class Kept:
 
 
 class Spare:
-    """What copies have left. Any thread may ask, and give back: nothing here waits for a lock."""
+    """What copies have left. Any thread may ask, and give back: nothing here waits for a lock.
 
-    def __init__(self) -> None:
+    Args:
+        let_go: called before fresh memory is taken for a large copy: lets go of copies that
+            nobody needs any more. None: nothing is called.
+    """
+
+    def __init__(self, let_go: Callable[[], object] | None = None) -> None:
+        self._let_go = let_go
         self._waiting: deque[tuple[Array, int]] = deque()  # memory, and how often it was passed by
 
     @property
@@ -51,6 +58,9 @@ class Spare:
         """Return memory for a copy, from what waits or fresh."""
         need = blocks * lanes * dtype.itemsize
         memory = self._fitting(need)
+        if memory is None and need >= _SMALL and self._let_go is not None:
+            self._let_go()
+            memory = self._fitting(need)
         if memory is None:
             memory = np.empty(need, np.uint8)
         rows = memory[:need].view(dtype).reshape(blocks, lanes)
