@@ -207,6 +207,19 @@ def test_random_segments_are_as_many_datagrams(make: Make) -> None:
             assert getattr(in_run.link.counts, name) == getattr(alone.link.counts, name), name
 
 
+def test_runs_that_come_together_are_taken_whole(make: Make) -> None:
+    """Answers to half of a run would be half of a run."""
+    ends = make()
+    each = datagram(FRAMES, record(FRAME))
+    for _ in range(3):
+        ends.say_run(each * 58, len(each))
+    counts = []
+    while more := ends.link.receive():
+        counts.append(len(more))
+    assert sum(counts) == 3 * 58
+    assert all(count % 58 == 0 for count in counts), counts
+
+
 def test_many_small_frames_of_a_run_come_in_parts(make: Make) -> None:
     """More than a call gives: the link says that there are more without another event."""
     ends = make()

@@ -11,6 +11,9 @@ from pathlib import Path
 from p4reduce_lab.switches.launch import CPU_PORT, DEVICE_ID, SwitchLauncher
 
 _FIRST_UDP_PORT = 7000
+# Three runs of as many frames as one call takes (docs/links.md). So many fit into a queue of
+# 256 KiB, and one by one into a socket's buffer of the kernel's default size.
+_UDP_SLOTS = 3 * 59
 
 
 class UdpPorts(dict[int, str]):
@@ -70,6 +73,7 @@ class EmbeddedSwitch(SwitchLauncher):
             ports = {port: self._interface.format(port=port) for port in range(1, ports + 1)}
         elif isinstance(ports, UdpPorts):
             self._interface = ports.interface
+            self.slots = _UDP_SLOTS
         self._ports = dict(ports)
 
     @property

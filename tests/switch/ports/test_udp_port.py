@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from p4reduce_native.datagrams import DatagramLink
+from p4reduce_native.datagrams import DatagramLink, unpack
 from p4reduce_native.link import Link
 from p4reduce_native.udp_handshake import RefusedError, enter, never_cut_up
 from p4reduce_switch.dataplane import DataPlane, open_data_plane
@@ -84,6 +84,26 @@ def test_frames_cross_the_switch(open_switch: Open) -> None:
     one.close()
     two.close()
     eventually(lambda: not switch.ports[1].is_up, "its port is free at once", SECONDS)
+
+
+def test_frames_that_came_one_after_the_other_leave_together(open_switch: Open) -> None:
+    """What is too little for a datagram waits for what has come already, and is not lost."""
+    switch = open_switch()
+    one, two = worker_at(switch, 1), worker_at(switch, 2)
+    frames = [number.to_bytes(2, "big") + bytes(1076) for number in range(120)]
+
+    def send() -> None:
+        """In the switch's own thread, so that it finds all of them."""
+        for start in range(0, 120, 40):
+            assert one.send(frames[start : start + 40]) == 40
+
+    switch.run(send)
+    with socket_of(two) as bare:
+        bare.settimeout(SECONDS)
+        runs = [unpack(bare.recv(1 << 16)[12:], 64) for _ in range(3)]
+    assert runs == [frames[:59], frames[59:118], frames[118:]]
+    one.close()
+    two.close()
 
 
 def test_a_second_worker_is_refused_until_the_first_leaves(open_switch: Open) -> None:

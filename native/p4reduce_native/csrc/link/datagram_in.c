@@ -144,8 +144,12 @@ int p4r_datagrams_receive(struct p4r_link *link, struct p4r_frame *frames, int m
     int count = 0;
     if (most > P4R_LINK_MOST)
         most = P4R_LINK_MOST;
-    while (own->message < own->messages && count < most)
+    while (own->message < own->messages && count < most) {
         count += take_some(link, frames + count, most - count);
+        /* Half of a message would be answered by half of a run. */
+        if (own->at == 0 && own->record == 0 && count >= most / 2)
+            break;
+    }
     link->has_more = own->message < own->messages;
     return own->has_left && count == 0 && !link->has_more ? p4r_break(link, EPIPE) : count;
 }

@@ -92,6 +92,10 @@ struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t 
                                          const uint8_t *answer, uint32_t answer_bytes,
                                          uint32_t patience_ms);
 
+/* What one call takes at most of frames over UDP, each of which has so many bytes more. */
+#define P4R_LINK_RUN_BYTES 65507
+#define P4R_LINK_RUN_EXTRA 14
+
 /* Of a link over UDP. */
 struct p4r_datagram_counts {
     uint64_t strangers;       /* datagrams from the peer's address without its token */

@@ -16,6 +16,7 @@ enum {
     PORTS = 512, /* 9 bits in v1model */
     EVENTS = 64, /* of one turn */
     AHEAD = 2,   /* frames that are asked for while one is worked on */
+    HELD = 4,    /* turns at most for which a run waits for more frames that have come */
     UNSEEN = 8,  /* frames that leave an egress queue before the port must have shown its room */
     NS_PER_MS = 1000000,
 };
@@ -35,6 +36,7 @@ struct p4r_loop {
     p4r_frames_callback callback;
     uint64_t now_ns; /* of this batch */
     struct p4r_port *dirty;
+    int held; /* turns in a row that have not flushed short runs */
     struct p4r_packet_ins packet_ins;
     struct p4r_loop_stats stats;
     struct p4r_pace pace;
@@ -139,17 +141,27 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
 
 /* -- The loop ------------------------------------------------------------------------------------*/
 
-static void flush(struct p4r_loop *loop)
+/* With `hold`, ports whose frames cost less in long runs keep short ones for the next turn. */
+static void flush_or_hold(struct p4r_loop *loop, int hold)
 {
-    while (loop->dirty != NULL) {
-        struct p4r_port *port = loop->dirty;
-        loop->dirty = port->next_dirty;
+    struct p4r_port *dirty = loop->dirty;
+    loop->dirty = NULL;
+    while (dirty != NULL) {
+        struct p4r_port *port = dirty;
+        dirty = port->next_dirty;
+        if (hold && port->kind->run_bytes != 0 && !port->blocked) {
+            port->next_dirty = loop->dirty;
+            loop->dirty = port;
+            continue;
+        }
         port->is_dirty = 0;
         if (!port->blocked)
             p4r_port_flush(port);
         p4r_port_watch(port);
     }
 }
+
+static void flush(struct p4r_loop *loop) { flush_or_hold(loop, 0); }
 
 static int wait_ms(uint64_t deadline_ns)
 {
@@ -164,9 +176,11 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
     struct epoll_event events[EVENTS];
     if (loop->release != NULL && loop->next_release_ns < deadline_ns)
         deadline_ns = loop->next_release_ns;
-    p4r_pace_rest(&loop->pace, deadline_ns, loop->wake_fd);
+    const int holds = loop->dirty != NULL;
+    if (!holds)
+        p4r_pace_rest(&loop->pace, deadline_ns, loop->wake_fd);
     const uint64_t began_ns = p4r_now_ns();
-    const int count = epoll_wait(loop->epoll_fd, events, EVENTS, wait_ms(deadline_ns));
+    const int count = epoll_wait(loop->epoll_fd, events, EVENTS, holds ? 0 : wait_ms(deadline_ns));
     p4r_pace_looked(&loop->pace, began_ns, p4r_now_ns());
     loop->taken = loop->taken_elsewhere = 0;
     for (int i = 0; i < count; i++) {
@@ -189,7 +203,8 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
         loop->now_ns = p4r_now_ns();
         release(loop);
     }
-    flush(loop);
+    loop->held = count > 0 && loop->held < HELD ? loop->held + 1 : 0;
+    flush_or_hold(loop, loop->held != 0);
     p4r_pace_took(&loop->pace, loop->taken, loop->taken_elsewhere);
     return count;
 }
@@ -215,6 +230,7 @@ uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns)
         if (p4r_now_ns() >= deadline_ns)
             reasons |= P4R_LOOP_DEADLINE;
     }
+    flush(loop); /* nothing is held for the time that Python takes */
     return reasons;
 }
 

@@ -174,6 +174,14 @@ void p4r_port_done(struct p4r_port *port, int one_by_one)
     port->failed = 0;
 }
 
+/* Whether the frames that wait are as many as one call takes, if there is another one. */
+static int is_run(const struct p4r_port *port, uint32_t length)
+{
+    const uint32_t count = port->queue.count, extra = port->kind->extra_bytes;
+    return port->kind->run_bytes != 0 && count != 0 &&
+           port->queue.bytes + length + (count + 1) * extra > port->kind->run_bytes;
+}
+
 void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length)
 {
     struct p4r_capture *capture = port->capture_out != NULL ? port->capture_out : port->capture;
@@ -187,6 +195,8 @@ void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t leng
         port->stats.tx_too_long++;
         return;
     }
+    if (!port->blocked && is_run(port, length))
+        p4r_port_flush(port);
     if (!port->blocked && port->queue.count == 0 && port->kind->put != NULL &&
         port->kind->put(port, bytes, length)) {
         port->stats.tx_frames++;

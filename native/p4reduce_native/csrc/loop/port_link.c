@@ -134,6 +134,8 @@ const struct p4r_port_kind p4r_udp_port = {
     .send = send_datagrams,
     .events = events,
     .ends_by_error = 1,
+    .run_bytes = P4R_LINK_RUN_BYTES,
+    .extra_bytes = P4R_LINK_RUN_EXTRA,
 };
 
 const struct p4r_port_kind p4r_offload_port = {

@@ -37,6 +37,7 @@ int p4r_queue_push(struct p4r_queue *queue, const uint8_t *bytes, uint32_t lengt
     const uint32_t row = place(queue, queue->count);
     memcpy(queue->rows + (size_t)row * P4R_ROW_BYTES, bytes, length);
     queue->lengths[row] = length;
+    queue->bytes += length;
     queue->count++;
     if (queue->count > queue->deepest)
         queue->deepest = queue->count;
@@ -61,6 +62,7 @@ uint64_t p4r_queue_pop(struct p4r_queue *queue, uint32_t count)
         bytes += queue->lengths[place(queue, i)];
     queue->head = place(queue, count);
     queue->count -= count;
+    queue->bytes -= (uint32_t)bytes;
     if (queue->count == 0) {
         /* The next burst uses the rows that are still in the processor's cache. */
         queue->head = 0;

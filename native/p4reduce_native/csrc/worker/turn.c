@@ -13,6 +13,7 @@
 #define LONGEST_WAIT 60.0  /* seconds; only bounds what is woken anyway */
 #define LONGEST_RUN 0.05   /* seconds of work after which Python sees the figures */
 #define LONGEST_PAUSE 0.05 /* seconds that a caller sleeps without looking for signals */
+#define LONG_RUN 50        /* frames; more would add little */
 #define OVERSLEPT 1.0      /* seconds longer than asked for: the process was stopped, or starved */
 
 static double seconds_now(void) { return (double)p4r_now_ns() * 1e-9; }
@@ -239,6 +240,18 @@ static int is_wanted(const struct p4r_turn *turn, int called)
     return called ? p4r_link_lock_is_awaited(turn->lock) : is_woken(turn->wake_fd);
 }
 
+/* The same, and once more if those were few and the kernel carries them: their answers leave together
+ * with those of the frames that have come meanwhile. */
+static int receive_more(const struct jobs *jobs)
+{
+    const int count = receive(jobs);
+
+    if (count <= 0 || count >= LONG_RUN || !jobs->turns[0]->nap.allowed)
+        return count;
+    const int more = receive(jobs);
+    return more < 0 ? more : count + more;
+}
+
 static uint32_t loop(struct jobs *jobs, int called, double began)
 {
     struct p4r_turn *link = jobs->turns[0];
@@ -261,7 +274,7 @@ static uint32_t loop(struct jobs *jobs, int called, double began)
         looked = seconds_now();
         if (looked - now > OVERSLEPT)
             return P4R_TURN_OVERSLEPT;
-        if ((count = full ? 0 : receive(jobs)) < 0)
+        if ((count = full ? 0 : receive_more(jobs)) < 0)
             return broken(jobs, count);
         now = seconds_now();
         has_slept &= !count;
