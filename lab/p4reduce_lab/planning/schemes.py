@@ -25,6 +25,10 @@ CALL_SECONDS = 0.35e-3
 """Of software for each all-reduce, from the call to its first frame and back (docs/performance.md,
 "All-reduce": 1 KB with a single rank)."""
 
+PREPARE_SECONDS = 0.47e-9
+"""Of a rank for each number before its first frame leaves: exponents are found, and the tensor is
+copied for a recovery (`python -m bench.worker.ledger_copy`: 2.0 ms for 16 MB)."""
+
 RING_STEP_SECONDS = 50e-6
 """Of software for each step of a ring: two system calls and two wake-ups."""
 
@@ -40,6 +44,7 @@ class Cluster:
         switch: what its cores take.
         host: seconds of a rank's progress thread for a block.
         call: seconds of software for each all-reduce by switches.
+        prepare: seconds of a rank for each number of it, before the first frame.
         ring_step: seconds of software for each step of a ring.
         slots: of a job.
         fanout: children of a switch at most.
@@ -53,6 +58,7 @@ class Cluster:
     switch: SwitchCost = SWITCHES["hardware"]
     host: float = HOST_SECONDS
     call: float = CALL_SECONDS
+    prepare: float = PREPARE_SECONDS
     ring_step: float = RING_STEP_SECONDS
     slots: int = 128
     fanout: int = LARGEST_FANOUT
@@ -141,6 +147,7 @@ def by_switches(cluster: Cluster, tensor: Tensor, network: Network) -> Estimate:
         density=tensor.density,
         overlap=tensor.overlap,
     )
-    seconds = cluster.call + allreduce_seconds(network, load, cluster.slots)
+    before = cluster.call + cluster.prepare * tensor.elements
+    seconds = before + allreduce_seconds(network, load, cluster.slots)
     octets = network.planes * load.part(network.planes).octets_up(cluster.slots)
     return Estimate(seconds, octets)

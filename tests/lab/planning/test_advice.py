@@ -36,7 +36,8 @@ def test_where_links_are_the_limit_one_switch_nearly_halves_what_a_ring_takes() 
     assert ring.name == RING
     assert ring.time.communication / switch.time.communication == pytest.approx(1.75, rel=0.05)
     assert switch.time.communication / int16.time.communication == pytest.approx(2, rel=0.05)
-    assert switch.time.communication / int8.time.communication == pytest.approx(4, rel=0.1)
+    # Each of the five sums also takes what lanes do not shorten.
+    assert switch.time.communication / int8.time.communication == pytest.approx(3.6, rel=0.05)
     assert advice.limit[1] == "the ranks' links"
     assert advice.best.name == "2 switches side by side"  # a link to each
     assert ring.faster == 1.0
