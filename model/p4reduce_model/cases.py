@@ -15,6 +15,7 @@ _SPARSE = Call(3, zeros=zeros((0, 0), (1, 1), (0, 2)))
 _SPARSE_3 = Call(3, zeros=zeros((0, 0), (1, 1), (2, 2), (2, 1)))
 _TWICE = (Call(2), Call(1, in_place=True, dtype="int8"))
 _ONE_WITHOUT = Call(1, zeros=zeros((0, 0)))
+_OVERTAKING = (Call(1), Call(1, priority=2), Call(1, priority=1))
 _RECOVERED = (Call(1, in_place=True), Call(0))
 
 # A roll and the sum of one rank, a roll and that of the other.
@@ -54,6 +55,7 @@ SMALL = [
     Scenario("re-created", ranks=2, slots=1, lives=((Call(1),), (Call(1),))),
     Scenario("switch restarts", ranks=2, slots=1, lives=((Call(1),), (Call(1),)), wiped=True),
     Scenario("windows", ranks=2, slots=2, lives=((Call(2),),), windows=True),
+    Scenario("3 classes", ranks=2, slots=3, urgent=(1, 1), lives=(_OVERTAKING,)),
     Scenario("recovery", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=1),
     TREE_PAIR,
     TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),

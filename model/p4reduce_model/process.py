@@ -24,7 +24,7 @@ from p4reduce.tensors import plans
 from p4reduce.tensors.blocks import Array
 from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import Operation, class_slots
 from p4reduce.wire.format import AGG_OFFSET, PAYLOAD_FRAME_BYTES, Flag
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.compile import compile_shared
@@ -181,6 +181,7 @@ class Process:
         wiring = Wiring(self._scenario)
         machine = SlotMachine(
             slots=self._scenario.slots,
+            urgent=self._scenario.urgent,
             job=self._scenario.job(life),
             rank=self._rank,
             world_size=self._scenario.ranks,
@@ -198,20 +199,23 @@ class Process:
         return machine
 
     def _collective(self, life: int, call: int, source: Array) -> Collective:
+        called = self._scenario.calls(life)[call]
         plan = plans.allreduce(
             source,
             Operation.SUM,
-            "another" if self._rank in self._scenario.calls(life)[call].differs else None,
+            "another" if self._rank in called.differs else None,
             self.targets[call],
-            self._scenario.calls(life)[call].precision,
+            called.precision,
             world_size=self._scenario.ranks,
-        )
+        ).with_priority(called.priority)
+        slots = class_slots(self._scenario.slots, self._scenario.urgent)[called.priority]
         collective = Collective(
             plan.call,
             plan.source,
             plan.target,
             sequence=call,
-            slots=self._scenario.slots,
+            slots=len(slots),
+            first_slot=slots.start,
             timeout=1.0,
             lane_format=plan.lane_format,
         )

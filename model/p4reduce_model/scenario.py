@@ -40,6 +40,7 @@ class Call:
         precision: of the lanes, where they are not those of the dtype.
         in_place: the result overwrites the input.
         differs: ranks that call it by another name, which is a mistake to be found.
+        priority: its class.
     """
 
     blocks: int = 1
@@ -48,6 +49,7 @@ class Call:
     precision: str | None = None
     in_place: bool = False
     differs: frozenset[int] = frozenset()
+    priority: int = 0
 
     @property
     def floating(self) -> bool:
@@ -78,6 +80,7 @@ class Scenario:
         leaves: how many switches they are at, each with as many of them; if there are several,
             another one is above them, which sums what they have summed.
         slots: how many each job has. All jobs have the same ones, one after the other.
+        urgent: how many of these are for classes 1, 2 and so on.
         lives: the calls of each incarnation of the job, the first one's first.
         first_round: the number of the first round in each slot, to see it overflow.
         hesitant: frames wait in the worker for the transport to take them, one by one.
@@ -108,6 +111,7 @@ class Scenario:
     recoveries: int = 0
     timers: bool = True
     windows: bool = False
+    urgent: tuple[int, ...] = ()
     batches: bool = True
     few: int = FEW
 

@@ -88,7 +88,7 @@ struct running {
 struct setting {
     struct p4r_slots slots;
     struct running running[MOST_STREAMS];
-    uint32_t begun, given;
+    uint32_t begun, given[P4R_CLASSES];
 };
 
 static struct setting *visited; /* by p4r_visit */
@@ -113,7 +113,11 @@ static void visit(int64_t sequence, uint32_t what, const int64_t *blocks, uint32
 static void make_stream(struct setting *setting, uint32_t number)
 {
     static const uint32_t lane_bits[] = {32, 16, 8, 4}, formats[] = {0, 1, 2, 4};
-    uint32_t slots = setting->slots.slots;
+    uint32_t class = draw(setting->slots.classes), first = setting->slots.starts[class];
+    uint32_t above = class + 1;
+    uint32_t slots =
+        (above < setting->slots.classes ? setting->slots.starts[above] : setting->slots.slots) -
+        first;
     struct running *running = &setting->running[number];
     struct p4r_stream *stream = &running->stream;
     int64_t blocks = draw(30);
@@ -147,8 +151,10 @@ static void make_stream(struct setting *setting, uint32_t number)
     stream->next_nonzero = running->next_nonzero;
     stream->exponents = running->exponents;
     stream->sequence = number;
-    stream->offset = setting->given % slots;
-    setting->given += (uint32_t)stream->stripes;
+    stream->first = first;
+    stream->offset = first + setting->given[class] % slots;
+    stream->before = (int64_t)class << 58;
+    setting->given[class] += (uint32_t)stream->stripes;
     stream->slots = slots;
     running->left[0] = stream->stripes;
     running->left[1] = P4R_NO_OVERFLOW;
@@ -167,7 +173,7 @@ static void make_slots(struct setting *setting, uint32_t count)
                                 .levels = 1 + draw(3),
                                 .turn = draw(2),
                                 .tries_a_doubling = 1 + draw(2),
-                                .urgent = draw(2) ? 0 : draw(count),
+                                .classes = 1 + draw(count < P4R_CLASSES ? count : P4R_CLASSES),
                                 .asks_for_all = draw(2),
                                 .stretch = 1 + 0.25 * draw(2),
                                 .everybody = draw(256),
@@ -178,6 +184,8 @@ static void make_slots(struct setting *setting, uint32_t count)
                                 .floor = 1,
                                 .heard_switch_at = -INFINITY,
                                 .latest = INFINITY};
+    for (uint32_t class = 1; class < slots->classes; class++)
+        slots->starts[class] = count - slots->classes + class;
     slots->timeout = (struct p4r_timeout){0.05, 0.01, 0.25, 0.25, 0, 0, 0, -INFINITY};
     slots->opening_timeout = slots->timeout;
     for (int i = 0; i < P4R_COMPARED; i++)

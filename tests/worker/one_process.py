@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,7 @@ class OneProcess:
         slots: of the job.
         rng: decides on the order of frames, and which are lost.
         loss: the share of frames that are, each way.
-        urgent: how many of the slots are for urgent collectives.
+        urgent: how many of the slots are for classes 1, 2 and so on.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class OneProcess:
         slots: int,
         rng: np.random.Generator,
         loss: float = 0.0,
-        urgent: int = 0,
+        urgent: Sequence[int] = (),
     ) -> None:
         self.world_size = world_size
         self.slots = slots

@@ -17,7 +17,7 @@ from p4reduce.handle import Handle
 from p4reduce.late.outcome import PartialSum
 from p4reduce.late.sums import PartialSums
 from p4reduce.tensors import fusion, plans, union
-from p4reduce.tensors.arguments import SupportsArray, is_urgent, operation_of
+from p4reduce.tensors.arguments import SupportsArray, class_of, operation_of
 from p4reduce.tensors.fusion import FUSION_THRESHOLD
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseElements, SparseRows
@@ -139,7 +139,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
-        priority: Priority | str = BULK,
+        priority: int | str = BULK,
     ) -> Rows: ...
 
     @overload
@@ -153,7 +153,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
-        priority: Priority | str = BULK,
+        priority: int | str = BULK,
     ) -> npt.NDArray[Any]: ...
 
     @overload
@@ -167,7 +167,7 @@ class Collectives(ABC):
         timeout: float | None = None,
         precision: str | None = None,
         seed: int | None = None,
-        priority: Priority | str = BULK,
+        priority: int | str = BULK,
     ) -> npt.NDArray[Any]: ...
 
     @overload
@@ -196,7 +196,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
-        priority: Priority | str = BULK,
+        priority: int | str = BULK,
         deadline: float | None = None,
         at_least: int = 1,
         feedback: bool = False,
@@ -255,9 +255,9 @@ class Collectives(ABC):
                 on the same ranks. It may be the same for all ranks and calls, which still draw
                 independent numbers. None: other numbers each time. Without effect if nothing is
                 rounded at random.
-            priority: `Priority.BULK` or "bulk". Or `URGENT` or "urgent", which does not wait for
-                bulk collectives that were called before: it uses the slots that
-                `init(urgent_slots=)` keeps. The same on all ranks.
+            priority: 0 to 7, `Priority.BULK` or "bulk" (0), `URGENT` or "urgent" (1). Those above
+                0 use the slots that `init(urgent_slots=)` keeps for each. A call overtakes those of
+                lower priorities that were called before. The same on all ranks.
             deadline: seconds from the first rank's call, after which the sum continues without
                 late ranks; the same on all ranks. Such sums have an order of their own, and accept
                 neither `seed` nor `priority`. `partial_sums` is for ranks that are late. None: the
@@ -275,7 +275,7 @@ class Collectives(ABC):
                 "wrap32" for other numbers than int32, "int4" for other integers than int8.
             ValueError: `out` does not fit, or overlaps `array` without being the same. The
                 operation, precision or priority does not exist. The precision is too narrow for
-                the number of ranks. The call is urgent, and no slots are kept.
+                the number of ranks. No slots are kept for the priority.
             ValueRangeError: a float64 number of 2^128 or more, or for "int4" an integer beyond -7
                 to 7. Only this rank notices.
             LaneOverflowError: a sum of integers left the lanes' range, on all ranks.
@@ -288,16 +288,15 @@ class Collectives(ABC):
         """
         if deadline is not None:
             check_deadline(deadline)
-            if seed is not None or is_urgent(priority):
-                raise ValueError("seed and priority='urgent' are not for sums with a deadline")
+            if seed is not None or class_of(priority):
+                raise ValueError("seed and priority are not for sums with a deadline")
             options: dict[str, Any] = {"deadline": deadline, "at_least": at_least}
             options |= {"feedback": feedback, "precision": precision}
             return self.partial_sums().allreduce(array, op, name, out, timeout, **options)
         if at_least != 1 or feedback:
             raise ValueError("at_least and feedback need a deadline")
         plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
-        if is_urgent(priority):
-            plan = plan.made_urgent()
+        plan = plan.with_priority(class_of(priority))
         return self._run(plan, timeout)
 
     @overload
@@ -311,7 +310,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
-        priority: Priority | str = BULK,
+        priority: int | str = BULK,
     ) -> Handle[Rows]: ...
 
     @overload
@@ -325,7 +324,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
-        priority: Priority | str = BULK,
+        priority: int | str = BULK,
     ) -> Handle[npt.NDArray[Any]]: ...
 
     @overload
@@ -339,7 +338,7 @@ class Collectives(ABC):
         timeout: float | None = None,
         precision: str | None = None,
         seed: int | None = None,
-        priority: Priority | str = BULK,
+        priority: int | str = BULK,
     ) -> Handle[npt.NDArray[Any]]: ...
 
     @_whole
@@ -353,7 +352,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
-        priority: Priority | str = BULK,
+        priority: int | str = BULK,
     ) -> Handle[Any]:
         """Start an all-reduce and return a handle to wait for it.
 
@@ -362,8 +361,7 @@ class Collectives(ABC):
         `out`.
         """
         plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
-        if is_urgent(priority):
-            plan = plan.made_urgent()
+        plan = plan.with_priority(class_of(priority))
         return self._start(plan, timeout)
 
     @_whole

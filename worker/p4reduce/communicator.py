@@ -76,7 +76,7 @@ def init(
     *,
     interface: str | Sequence[str] | None = None,
     slots: int | None = None,
-    urgent_slots: int | None = None,
+    urgent_slots: int | Sequence[int] | None = None,
     recover: bool = True,
     fallback: str | None = None,
     fallback_after: float = 5.0,
@@ -106,9 +106,9 @@ def init(
             all ranks in the same order. See docs/scale.md.
         slots: aggregators of each switch to ask for, 1 to 1,024: how many blocks of 1,024 bytes
             are in flight there at once. The same for all ranks. None: the controller's default.
-        urgent_slots: how many of these are kept for collectives with `priority=URGENT`; fewer than
-            `slots`. Other collectives cannot use them. The same for all ranks. None:
-            `P4REDUCE_URGENT_SLOTS`, or none.
+        urgent_slots: how many of these are kept for collectives with `priority=1`; fewer than
+            `slots`. Other collectives cannot use them. A list has those of priorities 1, 2 and so
+            on, 7 at most. The same for all ranks. None: `P4REDUCE_URGENT_SLOTS`, or none.
         recover: if the switch is lost, wait for it until the collectives' deadlines, and repeat
             what was not finished; see docs/faults.md. This keeps a copy of each call's input. The
             same for all ranks. False: the loss is an error at once.
@@ -198,7 +198,7 @@ class Options:
         timeout: seconds, of collectives that say nothing else.
         slots: of the switch; 0: the controller's default.
         ring: whether and how to fall back to one.
-        urgent_slots: how many of the slots are for urgent collectives.
+        urgent_slots: how many of the slots are for classes 1, 2 and so on.
         check_shapes: whether the ranks agree on shapes, or on numbers of elements alone.
         spans: whether spans are recorded from the beginning.
     """
@@ -206,7 +206,7 @@ class Options:
     timeout: float
     slots: int = 0
     ring: RingSettings | None = None
-    urgent_slots: int = 0
+    urgent_slots: tuple[int, ...] = ()
     check_shapes: bool = True
     spans: bool = False
 
@@ -300,8 +300,13 @@ class Communicator(Collectives):
 
     @property
     def urgent_slots(self) -> int:
-        """How many of these are for urgent collectives alone."""
-        return self._session.urgent_slots
+        """How many of these are for collectives with a priority above 0 alone."""
+        return sum(self._session.urgent_slots)
+
+    @property
+    def class_slots(self) -> tuple[int, ...]:
+        """How many of the slots each class has, that of priority 0 first."""
+        return (self.slots - self.urgent_slots, *self._session.urgent_slots)
 
     @property
     def broken(self) -> P4ReduceError | None:
@@ -513,7 +518,7 @@ class Communicator(Collectives):
         *,
         timeout: float | None = None,
         slots: int | None = None,
-        urgent_slots: int | None = None,
+        urgent_slots: int | Sequence[int] | None = None,
     ) -> Communicator | None:
         """Make communicators of parts of the ranks: a collective, which all ranks must call.
 
@@ -553,7 +558,7 @@ class Communicator(Collectives):
         *,
         timeout: float | None = None,
         slots: int | None = None,
-        urgent_slots: int | None = None,
+        urgent_slots: int | Sequence[int] | None = None,
     ) -> Communicator:
         """Make a communicator of the same ranks, with an order of calls of its own.
 
@@ -749,15 +754,16 @@ class _Call(threading.local):
 
 def _slots_for(call: Call, session: Session | Solo) -> dict[str, int]:
     """Return how many slots a call's class has on a switch, and from where on."""
-    bulk = session.slots - session.urgent_slots
-    if not call.urgent:
-        return {"slots": bulk}
-    if not session.urgent_slots and not isinstance(session, Solo):
+    if isinstance(session, Solo):
+        return {"slots": session.slots}
+    if call.priority >= len(session.classes):
         raise ValueError(
-            "priority='urgent' needs slots that are kept for it: init(urgent_slots=) or "
-            "P4REDUCE_URGENT_SLOTS says how many, on all ranks"
+            f"priority={call.priority} needs slots that are kept for it: init(urgent_slots=) or "
+            "P4REDUCE_URGENT_SLOTS says how many for each priority from 1 on, on all ranks; "
+            f"{len(session.classes) - 1} of them have some here"
         )
-    return {"slots": session.urgent_slots, "first_slot": bulk}
+    own = session.classes[call.priority]
+    return {"slots": len(own), "first_slot": own.start}
 
 
 def _interrupted(by: str) -> InterruptedCallError:

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from p4reduce.checks import check_flag, number_within, whole_number
 from p4reduce.errors import ConfigurationError
+from p4reduce.wire.calls import MAX_CLASSES
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
 URGENT_SLOTS_ENVIRONMENT = "P4REDUCE_URGENT_SLOTS"
@@ -43,6 +45,7 @@ OWN = Launcher("p4reduce", "P4REDUCE_RANK", "P4REDUCE_WORLD_SIZE", "P4REDUCE_LOC
 
 _JOB_NAMES = ("P4REDUCE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _DEFAULT_JOB = "default"
+_FOR_CLASSES = f"1 or more for each of up to {MAX_CLASSES - 1} classes, {MAX_SLOTS - 1:,} in all,"
 _NO_RUN_ID = "none"  # what torchrun says where nobody gave it an id
 
 
@@ -121,22 +124,48 @@ def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str
     return name if restarts == "0" else f"{name}, restart {restarts}"
 
 
-def urgent_slots(given: int | None, environ: Mapping[str, str] | None = None) -> int:
-    """Return how many slots are for urgent collectives: given, $P4REDUCE_URGENT_SLOTS, or 0.
+def urgent_slots(
+    given: int | Sequence[int] | None, environ: Mapping[str, str] | None = None
+) -> tuple[int, ...]:
+    """Return how many slots classes 1, 2 and so on have: given, $P4REDUCE_URGENT_SLOTS, or none.
 
     Raises:
-        TypeError, ValueError: given, and no number of slots.
-        ConfigurationError: the variable is none.
+        TypeError, ValueError: given, and no number of slots, nor some for each class.
+        ConfigurationError: the variable is neither.
     """
     environ = os.environ if environ is None else environ
     if given is not None:
-        return number_within("urgent_slots", given, 0, MAX_SLOTS - 1)
+        if not isinstance(given, (list, tuple)):
+            number = number_within("urgent_slots", given, 0, MAX_SLOTS - 1)
+            return (number,) if number else ()
+        needed = f"{_FOR_CLASSES} are possible"
+        numbers = tuple(_whole(one, given, needed) for one in given)
+        if not _fit_classes(numbers):
+            raise ValueError(f"urgent_slots={given!r}: {needed}")
+        return numbers
     text = environ.get(URGENT_SLOTS_ENVIRONMENT) or "0"
-    if not text.isdecimal() or int(text) >= MAX_SLOTS:
-        raise ConfigurationError(
-            f"{URGENT_SLOTS_ENVIRONMENT}={text!r}: 0 to {MAX_SLOTS - 1:,} slots are possible"
-        )
-    return int(text)
+    parts = text.split(",")
+    if all(part.strip().isdecimal() for part in parts):
+        numbers = tuple(map(int, parts))
+        if numbers == (0,):
+            return ()
+        if _fit_classes(numbers):
+            return numbers
+    raise ConfigurationError(
+        f"{URGENT_SLOTS_ENVIRONMENT}={text!r}: 0 to {MAX_SLOTS - 1:,} slots are possible, or "
+        f"{_FOR_CLASSES} with commas between them"
+    )
+
+
+def _whole(one: Any, given: Sequence[Any], needed: str) -> int:
+    try:
+        return whole_number("urgent_slots", one)
+    except TypeError:
+        raise TypeError(f"urgent_slots={given!r}: {needed}") from None
+
+
+def _fit_classes(numbers: tuple[int, ...]) -> bool:
+    return len(numbers) < MAX_CLASSES and sum(numbers) < MAX_SLOTS and min(numbers, default=1) > 0
 
 
 def check_shapes(given: bool | None, environ: Mapping[str, str] | None = None) -> bool:

@@ -62,6 +62,7 @@ class BlocksStructure(ctypes.Structure):
     _fields_ = (("pieces", c_void_p), ("places", c_void_p), ("count", c_uint64))
 
 
+_CLASSES = 8  # P4R_CLASSES
 MOST_STATUSES, MOST_REPEATS = 16, 256
 """P4R_STATUSES_MOST, P4R_REPEATS_MOST"""
 
@@ -155,7 +156,8 @@ class SlotsStructure(ctypes.Structure):
 
     _fields_ = (
         *((name, c_uint32) for name in ("slots", "job", "levels", "turn")),
-        *((name, c_uint32) for name in ("rank", "asks_for_all", "tries_a_doubling", "urgent")),
+        *((name, c_uint32) for name in ("rank", "asks_for_all", "tries_a_doubling", "classes")),
+        ("starts", c_uint32 * _CLASSES),
         ("stretch", c_double),
         *((name, c_uint64) for name in ("everybody", "own_bit")),
         *((name, c_uint64 * 6) for name in ("wanted", "mask")),

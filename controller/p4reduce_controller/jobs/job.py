@@ -154,7 +154,7 @@ class Job:
     shares: dict[str, Share] = field(default_factory=dict)
     cause: Cause | None = None
     reason: str = ""
-    urgent_slots: int | None = None  # of the slots; None: no rank has said it yet
+    urgent_slots: list[int] | None = None  # those of classes 1, 2, …; None: no rank has said it yet
     token: TokenHash | None = None  # joining and deleting it take this one
     elastic: bool = False  # re-formed of those who were there: it fails rather than wait for others
     successor: Succession | None = None

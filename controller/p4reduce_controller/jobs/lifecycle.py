@@ -9,7 +9,7 @@ thread-safe: the daemon calls it from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from p4reduce_controller.jobs import leases, presence, silence
 from p4reduce_controller.jobs.attaching import AttachPoint
@@ -29,7 +29,14 @@ from p4reduce_controller.jobs.job import (
 from p4reduce_controller.jobs.job_states import Event, JobState, Stage
 from p4reduce_controller.jobs.plan import Plan, parts, plan
 from p4reduce_controller.jobs.refusals import Cause, RefusedError
-from p4reduce_controller.jobs.request_checks import MAX_ADDRESS, check_name, check_number, printable
+from p4reduce_controller.jobs.request_checks import (
+    MAX_ADDRESS,
+    check_classes,
+    check_name,
+    check_number,
+    classes_text,
+    printable,
+)
 from p4reduce_controller.jobs.roster import Clocks, Listener, Roster
 from p4reduce_controller.topology.switches import ONLY, Topology
 from p4reduce_controller.values.token_hash import TokenHash
@@ -167,12 +174,12 @@ class Jobs(Roster):
         *,
         own_address: bool = True,
         local: bool = False,
-        urgent_slots: int = 0,
+        urgent_slots: Sequence[int] = (),
         switch: str = "",
     ) -> tuple[Job, Member]:
         """Register a rank, making the job, with `token`, if there is none alive.
 
-        `urgent_slots` of its slots are for urgent collectives; the first rank's word counts.
+        `urgent_slots` of its slots are for classes 1, 2 and so on; the first rank's word counts.
         `switch` is the one that the rank is at; empty where there is one only, or where its HELLO
         is to tell it. So it is as well where this is the topmost one of a tree.
 
@@ -192,12 +199,7 @@ class Jobs(Roster):
         try:
             job = self.living(name)
             there = job.slot_count if job is not None else slots or self._default_slots
-            if not 0 <= urgent_slots < there:
-                raise RefusedError(
-                    Cause.INVALID,
-                    f"{urgent_slots} urgent slots of {there} in job {name!r}: at least one has "
-                    "to be for other collectives",
-                )
+            check_classes(name, urgent_slots, there)
             if job is None:
                 job = self.create(
                     name, world_size, slots, token, by_operator=False, switch=switch or tree
@@ -209,12 +211,18 @@ class Jobs(Roster):
         host = printable(host)  # it ends up in terminals
         member = self.admit(job, rank, host, pid, host_number, printable(ring_address, MAX_ADDRESS))
         member.own_address, member.local, member.switch = own_address, local, switch
-        job.urgent_slots = urgent_slots
+        job.urgent_slots = list(urgent_slots)
         self._listener.changed(job)
         return job, member
 
     def _check_fits(
-        self, job: Job, rank: int, world_size: int, slots: int, urgent_slots: int, tree: str
+        self,
+        job: Job,
+        rank: int,
+        world_size: int,
+        slots: int,
+        urgent_slots: Sequence[int],
+        tree: str,
     ) -> None:
         if job.tree != tree:
             raise RefusedError(
@@ -233,12 +241,11 @@ class Jobs(Roster):
                 Cause.INVALID,
                 f"{slots} slots do not fit job {job.name!r}, which has {job.slot_count}",
             )
-        agreed = urgent_slots if job.urgent_slots is None else job.urgent_slots
-        if urgent_slots != agreed:
+        if job.urgent_slots is not None and job.urgent_slots != list(urgent_slots):
             raise RefusedError(
                 Cause.INVALID,
-                f"{urgent_slots} urgent slots do not fit job {job.name!r}, which has {agreed}; "
-                "all ranks have to ask for the same",
+                f"{classes_text(urgent_slots)} urgent slots do not fit job {job.name!r}, which has "
+                f"{classes_text(job.urgent_slots)}; all ranks have to ask for the same",
             )
         taken = job.members.get(rank)
         if taken is not None and taken.active:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from p4reduce.control.names import JOB_NAME, MAX_NAME, is_job_name
+from p4reduce.wire.calls import MAX_CLASSES
 
 from p4reduce_controller.jobs.refusals import Cause, RefusedError
 
@@ -26,3 +29,30 @@ def check_number(what: str, value: int, lowest: int, highest: int) -> None:
     """Raise RefusedError unless `value` is within the two."""
     if not lowest <= value <= highest:
         raise RefusedError(Cause.INVALID, f"{what} {value} is not within {lowest} and {highest}")
+
+
+def check_classes(name: str, urgent_slots: Sequence[int], slots: int) -> None:
+    """Raise RefusedError unless a job of so many slots can keep these for classes 1, 2, …"""
+    if len(urgent_slots) >= MAX_CLASSES:
+        raise RefusedError(
+            Cause.INVALID,
+            f"urgent slots of {len(urgent_slots)} classes in job {name!r}: {MAX_CLASSES - 1} "
+            "classes can have some",
+        )
+    if not all(urgent_slots):
+        raise RefusedError(
+            Cause.INVALID,
+            f"{classes_text(urgent_slots)} urgent slots in job {name!r}: each class has to have "
+            "one",
+        )
+    if sum(urgent_slots) >= slots:
+        raise RefusedError(
+            Cause.INVALID,
+            f"{classes_text(urgent_slots)} urgent slots of {slots} in job {name!r}: at least one "
+            "has to be for other collectives",
+        )
+
+
+def classes_text(urgent_slots: Sequence[int]) -> str:
+    """For messages: "8", or "16 + 8" for two classes."""
+    return " + ".join(map(str, urgent_slots)) or "0"

@@ -137,7 +137,7 @@ class Service(ControlServicer):
             token,
             own_address=request.own_address,
             local=presence.is_local(context.peer(), request.host),
-            urgent_slots=request.urgent_slots,
+            urgent_slots=tuple(request.urgent_slots),
             switch=request.switch,
         )
         self._peers.joined(peer, job, member)
@@ -183,7 +183,7 @@ class Service(ControlServicer):
             switch_mac=format_mac(at.mac),
             switch_ip=format_ip(at.ip),
             levels=self._levels(job, at.name),
-            urgent_slots=job.urgent_slots or 0,
+            urgent_slots=job.urgent_slots,
             lease=self._jobs.lease,
             secret=job.secret,
             ring_addresses=[job.members[rank].ring_address for rank in range(job.world_size)],

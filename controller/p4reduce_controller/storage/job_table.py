@@ -23,7 +23,7 @@ from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.storage.durable import write_durably
 from p4reduce_controller.values.dataclass_json import CodecError, decode, encode
 
-FORMAT = 3
+FORMAT = 4
 _MAGIC = "p4reduce-jobs"
 
 

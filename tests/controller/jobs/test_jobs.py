@@ -109,8 +109,8 @@ def test_jobs_side_by_side_share_nothing(jobs: Jobs) -> None:
 def test_ranks_agree_on_urgent_slots(jobs: Jobs) -> None:
     """The first rank's word counts; also in a job that an operator made, and over a restart."""
 
-    def seat(name: str, rank: int, urgent: int, slots: int = 8) -> Job:
-        return jobs.join(name, rank, 2, slots, "here", 1, urgent_slots=urgent)[0]
+    def seat(name: str, rank: int, *urgent: int) -> Job:
+        return jobs.join(name, rank, 2, 8, "here", 1, urgent_slots=urgent)[0]
 
     jobs.create("made", 2, 8)
     for name in ("train", "made"):
@@ -118,9 +118,20 @@ def test_ranks_agree_on_urgent_slots(jobs: Jobs) -> None:
         message = refused(Cause.INVALID, lambda name=name: seat(name, 1, 4))
         assert message.startswith("4 urgent slots do not fit job")
         assert seat(name, 1, 3) is job
-        assert decode(Job, encode(job)).urgent_slots == 3
+        assert decode(Job, encode(job)).urgent_slots == [3]
     message = refused(Cause.INVALID, lambda: seat("other", 0, 8))
     assert message.startswith("8 urgent slots of 8 in job 'other'")
+    for urgent, words in (
+        ((3, 5), "3 + 5 urgent slots of 8 in job 'other'"),
+        ((1, 0), "1 + 0 urgent slots in job 'other': each class has to have one"),
+        ((1,) * 8, "urgent slots of 8 classes in job 'other': 7 classes can have some"),
+    ):
+        message = refused(Cause.INVALID, lambda urgent=urgent: seat("other", 0, *urgent))
+        assert message.startswith(words)
+    seat("several", 0, 2, 1)
+    for urgent in ((3,), (1, 2), ()):
+        message = refused(Cause.INVALID, lambda urgent=urgent: seat("several", 1, *urgent))
+        assert message.endswith("which has 2 + 1; all ranks have to ask for the same")
     assert jobs.living("other") is None
 
 

@@ -117,12 +117,12 @@ def test_survivors_go_on_in_a_smaller_job(survivors: Survivors, jobs: Jobs, worl
 def test_the_token_is_kept(survivors: Survivors, jobs: Jobs) -> None:
     """And the number of urgent slots."""
     job = running(jobs, size=3)
-    job.token, job.urgent_slots = TokenHash.of("correct-horse-battery"), 3
+    job.token, job.urgent_slots = TokenHash.of("correct-horse-battery"), [3, 1]
     survivors.lose(job, 2)
     survivors.reform(job)
     assert jobs.named("train") is not job
     assert jobs.named("train").token == job.token
-    assert jobs.named("train").urgent_slots == 3
+    assert jobs.named("train").urgent_slots == [3, 1]
 
 
 def test_ranks_are_kept_where_the_world_keeps_its_size(survivors: Survivors, jobs: Jobs) -> None:

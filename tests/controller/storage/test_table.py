@@ -76,7 +76,7 @@ def a_job() -> Job:
         incarnation=0xFFFFFFFF,
         world_size=64,
         slot_count=32,
-        urgent_slots=4,
+        urgent_slots=[4, 2],
         created=1e9 + 0.25,
         by_operator=True,
         secret=bytes(range(32)),
@@ -134,8 +134,8 @@ def test_a_file_with_any_byte_changed_is_refused() -> None:
 
 
 def test_another_format_is_named() -> None:
-    data = assemble(HEADER, []).replace(b"p4reduce-jobs 3 ", b"p4reduce-jobs 4 ", 1)
-    with pytest.raises(TableError, match="it has format 4, and this version reads 3 only"):
+    data = assemble(HEADER, []).replace(b"p4reduce-jobs 4 ", b"p4reduce-jobs 3 ", 1)
+    with pytest.raises(TableError, match="it has format 3, and this version reads 4 only"):
         parse(data)
 
 

@@ -55,7 +55,7 @@ def test_in_any_order_with_any_sizes(system: System, rng: np.random.Generator) -
     """Sizes below and above the slots of either class, waited for in another order on each rank."""
     count = 120
     sizes = rng.integers(0, 40 * 256, count)
-    urgent = rng.random(count) < 0.4
+    priorities = rng.choice([0, 0, 0, 1, 2, 3], count).tolist()
     seeds = rng.integers(1 << 32, size=2)
 
     def work(comm: p4reduce.Communicator) -> None:
@@ -63,27 +63,44 @@ def test_in_any_order_with_any_sizes(system: System, rng: np.random.Generator) -
         handles = [
             comm.allreduce_async(
                 np.full(size, comm.rank + number, np.int32),
-                priority="URGENT" if first else p4reduce.Priority.BULK,
+                priority=priority,
             )
-            for number, (size, first) in enumerate(zip(sizes, urgent, strict=True))
+            for number, (size, priority) in enumerate(zip(sizes, priorities, strict=True))
         ]
         for number in order:
             expected = np.full(sizes[number], sums_of(comm, int(number), 0))
             assert np.array_equal(handles[number].wait(), expected)
         assert comm.stats.invalid == 0
 
-    system.run(2, work, slots=12, urgent_slots=3)
+    system.run(2, work, slots=12, urgent_slots=[2, 1, 3])
+
+
+@EMBEDDED
+def test_all_classes_give_the_same_bits(system: System, rng: np.random.Generator) -> None:
+    numbers = rng.standard_normal((2, 5000), np.float32)
+
+    def work(comm: p4reduce.Communicator) -> list[bytes]:
+        assert comm.class_slots == (4, 1, 2, 1, 1, 1, 1, 1)
+        mine = numbers[comm.rank]
+        handles = [comm.allreduce_async(mine, priority=k) for k in (*range(8), "bulk")]
+        return [handle.wait().tobytes() for handle in handles]
+
+    results = system.run(2, work, slots=12, urgent_slots=[1, 2, 1, 1, 1, 1, 1])
+    assert len({one for each in results for one in each}) == 1
 
 
 @EMBEDDED
 def test_children_inherit_and_override(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(URGENT_SLOTS_ENVIRONMENT, "4")
+    monkeypatch.setenv(URGENT_SLOTS_ENVIRONMENT, "3, 1")
 
     def work(comm: p4reduce.Communicator) -> None:
         with comm.dup() as same, comm.dup(slots=9, urgent_slots=0) as none:
-            assert (same.slots, same.urgent_slots) == (comm.slots, 4)
+            assert same.class_slots == (comm.slots - 4, 3, 1)
             assert (none.slots, none.urgent_slots) == (9, 0)
             assert (same.allreduce(np.ones(5), priority="urgent") == 2).all()
+            assert (same.allreduce(np.ones(5), priority=2) == 2).all()
+            with pytest.raises(ValueError, match=r"priority=3 .* 2 of them have some here"):
+                same.allreduce(np.ones(5), priority=3)
         alone = comm.split(comm.rank)
         assert alone is not None
         assert (alone.allreduce(np.ones(5), priority="urgent") == 1).all()
@@ -95,9 +112,11 @@ def test_children_inherit_and_override(system: System, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("priority", "error", "words"),
     [
-        ("first", ValueError, "priority='first': 'bulk' or 'urgent' is needed"),
-        (1, TypeError, "priority=1: 'bulk' or 'urgent' is needed"),
-        ("urgent", ValueError, r"init\(urgent_slots=\)"),
+        ("first", ValueError, "priority='first': 'bulk', 'urgent' or a class from 0 to 7"),
+        (8, ValueError, "priority=8: 'bulk', 'urgent' or a class from 0 to 7 is needed"),
+        (True, TypeError, "priority=True: 'bulk', 'urgent' or a class from 0 to 7 is needed"),
+        (1.0, TypeError, "priority=1.0: "),
+        ("urgent", ValueError, r"priority=1 needs slots .*init\(urgent_slots=\)"),
     ],
 )
 def test_wrong_priorities(
@@ -129,6 +148,7 @@ def test_wrong_numbers_of_urgent_slots(system: System, monkeypatch: pytest.Monke
         and "all ranks have to ask for the same" in str(error)
         for error in errors
     )
-    monkeypatch.setenv(URGENT_SLOTS_ENVIRONMENT, "many")
-    with pytest.raises(p4reduce.ConfigurationError, match=URGENT_SLOTS_ENVIRONMENT):
-        system.init(0, 1, system.new_job())
+    for text in ("many", "8,", "8,0", "1,1,1,1,1,1,1,1", "1000,24"):
+        monkeypatch.setenv(URGENT_SLOTS_ENVIRONMENT, text)
+        with pytest.raises(p4reduce.ConfigurationError, match=URGENT_SLOTS_ENVIRONMENT):
+            system.init(0, 1, system.new_job())

@@ -17,7 +17,7 @@ from p4reduce.statistics import RoundTrips
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire import format as wire
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import Operation, class_slots
 from p4reduce_lab.planning.window import FLOOR, INITIAL, TARGET, Window
 from p4reduce_native.library import engine
 from slow_links import Link, SlowLinks
@@ -177,9 +177,10 @@ class Caller:
         rank: int,
         sizes: list[int],
         ahead: list[int],
-        urgent: list[bool],
+        priorities: list[int],
     ) -> None:
-        self._urgent = urgent
+        self._priorities = priorities
+        self._classes = class_slots(system.slots, system.urgent)
         self.results: list[Any] = []
         self.collectives: list[Collective] = []
         self._system, self._rank, self._sizes, self._ahead = system, rank, sizes, ahead
@@ -195,19 +196,15 @@ class Caller:
             self.results.append(np.empty_like(array))
             plan = plans.allreduce(
                 array, Operation.SUM, None, self.results[-1], world_size=self._system.world_size
-            )
-            bulk, slots = self._system.slots - self._system.urgent, self._system.urgent
-            if self._urgent[number]:
-                plan, first = plan.made_urgent(), bulk
-            else:
-                slots, first = bulk, 0
+            ).with_priority(self._priorities[number])
+            own = self._classes[self._priorities[number]]
             one = Collective(
                 plan.call,
                 plan.source,
                 plan.target,
                 sequence=number,
-                slots=slots,
-                first_slot=first,
+                slots=len(own),
+                first_slot=own.start,
                 timeout=1e9,
             )
             self._system.machines[self._rank].submit(one)
@@ -215,13 +212,13 @@ class Caller:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("urgent", [0, 2])
+@pytest.mark.parametrize("urgent", [(), (2,), (1, 2)])
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_windows_of_any_sizes_never_stop_a_job(
-    rng: np.random.Generator, loss: float, urgent: int
+    rng: np.random.Generator, loss: float, urgent: tuple[int, ...]
 ) -> None:
     """Each rank has another window, from a single slot on, and another one every few frames; with
-    two classes of collectives from a single slot more than the urgent ones have.
+    one, two and three classes of collectives.
 
     Frames arrive in any order, and ranks differ in how far they call ahead. Without losses no timer
     runs out here: if all had to wait, it would be for ever.
@@ -230,9 +227,9 @@ def test_windows_of_any_sizes_never_stop_a_job(
         system = OneProcess(3, 6, rng, loss, urgent)
         count = int(rng.integers(2, 7))
         sizes = rng.integers(1, 15, count).tolist()
-        first = [bool(urgent and rng.random() < 0.5) for _ in range(count)]
+        priorities = rng.integers(0, 1 + len(urgent), count).tolist()
         callers = [
-            Caller(system, rank, sizes, rng.integers(0, 4, count).tolist(), first)
+            Caller(system, rank, sizes, rng.integers(0, 4, count).tolist(), priorities)
             for rank in range(3)
         ]
         steps = 0
@@ -242,7 +239,7 @@ def test_windows_of_any_sizes_never_stop_a_job(
         ):
             for caller, machine in zip(callers, system.machines, strict=True):
                 if rng.random() < 0.2:
-                    machine.window_size = int(rng.integers(urgent + 1, 7))
+                    machine.window_size = int(rng.integers(1, 7))
                 caller.call()
             steps += 1
             assert steps < 100_000

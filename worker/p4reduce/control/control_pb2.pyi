@@ -138,10 +138,14 @@ class JoinRequest(google.protobuf.message.Message):
     """"host:port" where other ranks can reach this one by TCP; or empty"""
     own_address: builtins.bool
     """its frames come from addresses of its own, not from suggested ones"""
-    urgent_slots: builtins.int
-    """how many of the slots are for urgent collectives; alike on all ranks"""
     switch: builtins.str
     """the one that this rank is at, by its name. Empty: the only one; or, of"""
+    @property
+    def urgent_slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """How many of the slots are for classes 1, 2 and so on; the same on all ranks. Not packed: one
+        number reads as the plain field that this was.
+        """
+
     def __init__(
         self,
         *,
@@ -154,7 +158,7 @@ class JoinRequest(google.protobuf.message.Message):
         token: builtins.str = ...,
         ring_address: builtins.str = ...,
         own_address: builtins.bool = ...,
-        urgent_slots: builtins.int = ...,
+        urgent_slots: collections.abc.Iterable[builtins.int] | None = ...,
         switch: builtins.str = ...,
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "own_address", b"own_address", "pid", b"pid", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "switch", b"switch", "token", b"token", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
@@ -252,8 +256,6 @@ class Ready(google.protobuf.message.Message):
     """seconds after a lost rank's last heartbeat within which the others know"""
     secret: builtins.bytes
     """32 random bytes of this incarnation, the same for all its ranks and"""
-    urgent_slots: builtins.int
-    """for nobody else: they know each other by it"""
     switch: builtins.str
     """the one that this rank's HELLO came in by; all that follows goes to"""
     switch_mac: builtins.str
@@ -262,6 +264,12 @@ class Ready(google.protobuf.message.Message):
     @property
     def ring_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """of all ranks in order; some may be empty"""
+
+    @property
+    def urgent_slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """for nobody else: they know each other by it
+        as in Join
+        """
 
     @property
     def levels(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Level]:
@@ -275,7 +283,7 @@ class Ready(google.protobuf.message.Message):
         lease: builtins.float = ...,
         ring_addresses: collections.abc.Iterable[builtins.str] | None = ...,
         secret: builtins.bytes = ...,
-        urgent_slots: builtins.int = ...,
+        urgent_slots: collections.abc.Iterable[builtins.int] | None = ...,
         switch: builtins.str = ...,
         switch_mac: builtins.str = ...,
         switch_ip: builtins.str = ...,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from p4reduce.machine_code import COUNTED, SlotsStructure
 from p4reduce.statistics import Counts, RoundTrips
+from p4reduce.wire.calls import class_slots
 from p4reduce.wire.frames import FrameBuffer
 
 SHAPES = 3
@@ -38,7 +40,8 @@ class SlotState:
     """`struct p4r_slots` and the arrays that it points to.
 
     Args:
-        slots: how many there are, of which the last `urgent` ones are for urgent collectives.
+        slots: how many there are.
+        urgent: how many of these, the last ones, are for class 1, 2 and so on.
         levels: switches above this rank.
         outgoing: the frames to send.
         place: which one this is of the many ranks at its switch, from 0 on. None: these are few.
@@ -67,7 +70,7 @@ class SlotState:
     def __init__(
         self,
         slots: int,
-        urgent: int,
+        urgent: Sequence[int],
         levels: int,
         outgoing: FrameBuffer,
         *,
@@ -107,7 +110,7 @@ class SlotState:
         turn, tries_a_doubling, stretch = _turns(place, tree)
         self.structure = SlotsStructure(
             slots=slots,
-            urgent=urgent,
+            classes=1 + len(urgent),
             levels=levels,
             turn=turn,
             tries_a_doubling=tries_a_doubling,
@@ -118,11 +121,13 @@ class SlotState:
             streams=self._streams.ctypes.data,
             latest=math.inf,
             heard_switch_at=-math.inf,
-            window=min(slots, _WINDOW + urgent),
-            floor=min(slots, _LEAST_WINDOW + urgent),
+            window=min(slots, _WINDOW + sum(urgent)),
+            floor=min(slots, _LEAST_WINDOW),
             growth=1,
             **constants,
         )
+        starts = [one.start for one in class_slots(slots, urgent)]
+        self.structure.starts[: len(starts)] = starts
         for timeout in (self.structure.timeout, self.structure.opening_timeout):
             timeout.seconds, timeout.floor = _TIMEOUT, _FLOOR
             timeout.ceiling = timeout.least_ceiling = _CEILING

@@ -74,7 +74,7 @@ class SlotMachine:
         world_size: of the job.
         here: own addresses.
         switch: those of the switch.
-        urgent: how many of the slots, the last ones, are for urgent collectives alone.
+        urgent: how many of the slots, the last ones, are for collectives of class 1, 2 and so on.
         levels: the switches that sum for this rank, its own first, then in a tree those above it.
             None: there is one, with all ranks on it.
         few: up to so many ranks at a switch all ask by themselves; of more one asks for all.
@@ -93,7 +93,7 @@ class SlotMachine:
         world_size: int,
         here: Endpoint,
         switch: Endpoint,
-        urgent: int = 0,
+        urgent: Sequence[int] = (),
         levels: Sequence[Level] | None = None,
         few: int = FEW,
         library: Library | None = None,
@@ -106,7 +106,7 @@ class SlotMachine:
         self.disputed: Callable[[Dispute], object] | None = None
         self._in_dispute = False
         self._collectives: dict[int, Collective] = {}
-        self._stripes_given = [0, 0]  # to bulk, to urgent collectives
+        self._stripes_given = [0] * (1 + len(urgent))  # to each class
         self._left: tuple[int, ...] = ()
         self._visiting_failed: BaseException | None = None
         # By a weak reference: `state` has a NumPy array over the structure that holds the callback,
@@ -252,9 +252,9 @@ class SlotMachine:
         """Take in a collective, give it slots if it has none; return what C knows it by."""
         first, number = collective.first_slot, collective.slots
         if not collective.placed:
-            given = self._stripes_given[collective.urgent]
+            given = self._stripes_given[collective.priority]
             collective.offset = first + given % number
-            self._stripes_given[collective.urgent] = given + collective.stripes
+            self._stripes_given[collective.priority] = given + collective.stripes
             collective.placed = True
         stream = collective.stream = Stream(collective, self._world_size)
         if stream.source is None or stream.target is None:

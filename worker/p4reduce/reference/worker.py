@@ -37,6 +37,7 @@ from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.endings import late_error, left_error, overflow_error
 from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import class_slots
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import NO_BLOCK, NONFINITE_EXPONENT, Endpoint, Flag, Kind
 from p4reduce.wire.rank_sets import Level, one_switch
@@ -109,12 +110,13 @@ class Worker:
         name: job and rank, which all answers to it carry.
 
     Args:
-        slots: how many the job has, of which the last `urgent` ones are for urgent calls.
+        slots: how many the job has.
         job: its incarnation id.
         rank: as in MPI.
         world_size: as `rank`.
         here: addresses.
         switch: as `here`.
+        urgent: how many of the slots, the last ones, are for calls of class 1, 2 and so on.
         levels: the switches above this rank, its own first; None: there is one, for all ranks.
     """
 
@@ -127,7 +129,7 @@ class Worker:
         world_size: int,
         here: Endpoint,
         switch: Endpoint,
-        urgent: int = 0,
+        urgent: Sequence[int] = (),
         levels: Sequence[Level] | None = None,
     ) -> None:
         self.slots = [Slot(number) for number in range(slots)]
@@ -144,12 +146,12 @@ class Worker:
         self._rank, self._world_size = rank, world_size
         self._here, self._switch = here, switch
         self._levels = tuple(levels or one_switch(world_size))
-        self._classes = {False: range(slots - urgent), True: range(slots - urgent, slots)}
-        self._stripes_dealt = {False: 0, True: 0}
+        self._classes = class_slots(slots, urgent)
+        self._stripes_dealt = [0] * len(self._classes)
         self._calls: dict[int, Call] = {}
         self._left: tuple[int, ...] = ()
 
-    # -- Calls ("Collectives in flight", "Two classes") ------------------------------------------
+    # -- Calls ("Collectives in flight", "Classes") ------------------------------------------
 
     def submit(self, collective: Collective) -> None:
         """Start a call behind those before it, in the slots that follow theirs."""
@@ -163,8 +165,8 @@ class Worker:
         if self._in_dispute:
             return
         self.counts.blocks += call.count
-        slots, dealt = self._classes[collective.urgent], self._stripes_dealt[collective.urgent]
-        self._stripes_dealt[collective.urgent] = dealt + collective.stripes
+        slots, dealt = self._classes[collective.priority], self._stripes_dealt[collective.priority]
+        self._stripes_dealt[collective.priority] = dealt + collective.stripes
         for stripe in range(collective.stripes):
             slot = self.slots[slots[(dealt + stripe) % len(slots)]]
             slot.waiting.append(Stripe(call, stripe))

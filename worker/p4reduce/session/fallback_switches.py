@@ -142,7 +142,7 @@ class Move:
         self._place = replace(place, rank=seat.rank, world_size=seat.world_size)
         self._check = check
 
-    def take_seat(self, at: int, slots: int, urgent_slots: int) -> Taken:
+    def take_seat(self, at: int, slots: int, urgent_slots: Sequence[int]) -> Taken:
         """Join the job at a switch, and return when all ranks are there.
 
         Raises:

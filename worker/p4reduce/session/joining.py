@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 
 import grpc
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
-from p4reduce.errors import ControllerUnreachableError, SwitchUnreachableError
+from p4reduce.errors import AdmissionError, ControllerUnreachableError, SwitchUnreachableError
 from p4reduce.latch import Latch
 from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
 from p4reduce.ring.rank_address import Listener
@@ -38,7 +39,7 @@ def join(
     ring: RingSettings | None,
     *,
     slots: int,
-    urgent_slots: int,
+    urgent_slots: Sequence[int],
     waiting: Waiting,
 ) -> Session:
     """Join a job and return when all of its ranks are there.
@@ -48,7 +49,7 @@ def join(
         settings: of the session.
         ring: whether and how to fall back to one.
         slots: to ask for; 0: the controller's default.
-        urgent_slots: how many of them are for urgent collectives.
+        urgent_slots: how many of them are for class 1, 2 and so on.
         waiting: until when, for all that; whatever is missing is waited for.
 
     Raises:
@@ -93,11 +94,12 @@ class Newcomer:
         self._fallback: Fallback | None = None
         self._way: _Way | None = None
         self._seat: Seat | None = None
+        self._urgent_slots: Sequence[int] = ()
         self._undo = contextlib.ExitStack()
         self._joined = False
 
     def try_join(
-        self, slots: int, urgent_slots: int
+        self, slots: int, urgent_slots: Sequence[int]
     ) -> Session | SwitchUnreachableError | PlaceLostError:
         """Join; return the error if the switch or the controller goes away meanwhile.
 
@@ -110,9 +112,10 @@ class Newcomer:
             self._undo.close()
             return error
 
-    def take_seat(self, slots: int, urgent_slots: int) -> None:
+    def take_seat(self, slots: int, urgent_slots: Sequence[int]) -> None:
         """Reach the switch, and take a place in the job. Raises what `join` does."""
         membership = self._membership
+        self._urgent_slots = urgent_slots
         self._way = way = _Way(self._settings, self._waiting)
         self._undo.callback(way.close)
         if self._ring is not None:
@@ -139,6 +142,12 @@ class Newcomer:
             if lost and error.code == grpc.StatusCode.UNAVAILABLE:
                 raise PlaceLostError(f"{what}: {error}") from None
             raise translated(error, what) from None
+        if list(ready.urgent_slots) != list(self._urgent_slots):
+            raise AdmissionError(
+                f"{membership.who} asked for {list(self._urgent_slots)} urgent slots, and its "
+                f"controller keeps {list(ready.urgent_slots)}. An older controller knows one "
+                "class of these"
+            )
         attached = Attached(seat, way.transport, ready)
         _try_ring(self._fallback, attached, self._waiting)
         self._undo.pop_all()

@@ -31,7 +31,7 @@ def machine_for(attached: Attached, engine: str) -> Machine:
         kind = ReferenceMachine
     return kind(
         slots=ready.slot_count,
-        urgent=ready.urgent_slots,
+        urgent=tuple(ready.urgent_slots),
         job=seat.incarnation,
         rank=seat.rank,
         world_size=ready.world_size,

@@ -179,12 +179,14 @@ class Membership:
         """For messages."""
         return f"rank {self.place.rank} of job {self.job!r}"
 
-    def join(self, slots: int, urgent_slots: int, waiting: Waiting, *, own_address: bool) -> Seat:
+    def join(
+        self, slots: int, urgent_slots: Sequence[int], waiting: Waiting, *, own_address: bool
+    ) -> Seat:
         """Register, as soon as a controller is there. Raises what `p4reduce.init` does.
 
         Args:
             slots: to ask for if this makes the job; 0: the controller's default.
-            urgent_slots: how many of them are for urgent collectives; the same on all ranks.
+            urgent_slots: how many of them are for class 1, 2 and so on; the same on all ranks.
             waiting: until when.
             own_address: its transport has addresses of its own.
         """

@@ -8,6 +8,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -59,7 +60,7 @@ class Host(fallback.Host, Protocol):
     fallback_switches: FallbackSwitches | None
     home: int
     slots: int
-    urgent_slots: int
+    urgent_slots: Sequence[int]
 
     @property
     def completed(self) -> int:

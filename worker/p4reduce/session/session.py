@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import grpc
@@ -47,6 +47,7 @@ from p4reduce.statistics import Statistics
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.kept import Spare
 from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import class_slots
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,8 @@ class Session:
         self.arriving = False
         self.left: tuple[int, ...] = ()
         self.slots = attached.ready.slot_count
-        self.urgent_slots = attached.ready.urgent_slots
+        self.urgent_slots: Sequence[int] = tuple(attached.ready.urgent_slots)
+        self.classes = class_slots(self.slots, self.urgent_slots)
         self._lock = threading.RLock()
         self._closing = Latch()
         self._stirred = Latch()  # wakes the heartbeat, which has something else to do now

@@ -36,7 +36,7 @@ class Solo:
     rank = 0
     world_size = 1
     slots = 1
-    urgent_slots = 0
+    urgent_slots: tuple[int, ...] = ()
     spare = None  # inputs are not kept
     leaf = (0,)
 

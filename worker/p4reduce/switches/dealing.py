@@ -128,7 +128,7 @@ class Dealer:
         blocks = len(plan.source)
         if not self._shares.cuts(blocks):
             return [self._to(self._shares.single(blocks), plan, number, self._whole_over)]
-        to_agree = not plan.call.urgent and self._shares.due()
+        to_agree = not plan.call.priority and self._shares.due()
         if to_agree and self._agreement is not None:
             self._agreement.settle(self._shares)
         ranges = self._shares.ranges(blocks)

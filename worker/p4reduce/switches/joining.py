@@ -31,7 +31,7 @@ def join_all(
     ring: RingSettings | None,
     *,
     slots: int,
-    urgent_slots: int,
+    urgent_slots: Sequence[int],
     waiting: Callable[[str], Waiting],
 ) -> Session | SideBySide:
     """Join a job on each switch, one after the other, and return when all ranks are there.
@@ -130,7 +130,7 @@ class Newcomers:
             each.append(Newcomer(membership, settings, own_ring, waiting(membership.who)))
         return cls(job, each, like)
 
-    def take_seat(self, slots: int, urgent_slots: int) -> None:
+    def take_seat(self, slots: int, urgent_slots: Sequence[int]) -> None:
         """See `session.joining.Newcomer`."""
         for newcomer in self._each:
             newcomer.take_seat(slots, urgent_slots)

@@ -125,9 +125,9 @@ class SideBySide:
         return sum(session.slots for session in self.sessions)
 
     @property
-    def urgent_slots(self) -> int:
+    def urgent_slots(self) -> tuple[int, ...]:
         """Of all switches together."""
-        return sum(session.urgent_slots for session in self.sessions)
+        return tuple(map(sum, zip(*(one.urgent_slots for one in self.sessions), strict=True)))
 
     @property
     def spare(self) -> Spare | None:

@@ -12,10 +12,11 @@ import numpy as np
 from p4reduce.checks import whole_number
 from p4reduce.tensors.blocks import Array
 from p4reduce.tensors.stream import DTYPES
-from p4reduce.wire.calls import Operation, Priority
+from p4reduce.wire.calls import MAX_CLASSES, Operation, Priority
 
 _OPERATIONS = " or ".join(repr(operation.name.lower()) for operation in Operation)
-_PRIORITIES = " or ".join(repr(name.lower()) for name in Priority.__members__)
+_NAMES = ", ".join(repr(name.lower()) for name in Priority.__members__)
+_PRIORITIES = f"{_NAMES} or a class from 0 to {MAX_CLASSES - 1}"
 _REDUCIBLE = frozenset(np.dtype(kind) for kind in DTYPES)
 _ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
 # What to make of an array that cannot be reduced, by its kind and bytes.
@@ -54,21 +55,22 @@ def operation_of(op: Operation | str, dtype: np.dtype[Any] | None = None) -> Ope
     return op
 
 
-def is_urgent(priority: Priority | str) -> bool:
-    """Whether a priority, given as such or by its name in whatever case, is urgent.
+def class_of(priority: int | str) -> int:
+    """Return the class of a priority, given as its number or by a name in whatever case.
 
     Raises:
         TypeError: it is neither.
-        ValueError: no priority has that name.
+        ValueError: no class has that name or number.
     """
     if isinstance(priority, str):
         named = Priority.__members__.get(priority.upper())
         if named is None:
             raise ValueError(f"priority={short(priority)}: {_PRIORITIES} is needed")
-        priority = named
-    if not isinstance(priority, Priority):
-        raise TypeError(f"priority={short(priority)}: {_PRIORITIES} is needed, or a Priority")
-    return priority is Priority.URGENT
+        return int(named)
+    number = whole_number("priority", priority, f"{_PRIORITIES} is needed")
+    if not 0 <= number < MAX_CLASSES:
+        raise ValueError(f"priority={number}: {_PRIORITIES} is needed")
+    return number
 
 
 def any_array(array: SupportsArray) -> Array:

@@ -21,7 +21,7 @@ from p4reduce.tensors.blocks import BlockRows, Memory, Target
 from p4reduce.tensors.measure import INTEGERS, numbers_of
 from p4reduce.tensors.quantise import Quantiser
 from p4reduce.tensors.stochastic import StochasticQuantiser
-from p4reduce.tensors.stream import BEFORE_ALL, Collective
+from p4reduce.tensors.stream import BEFORE_LOWER, Collective
 from p4reduce.wire.format import Format
 
 
@@ -114,7 +114,7 @@ class Stream:
             collective.first_slot,
             collective.offset,
             collective.slots,
-            BEFORE_ALL if collective.urgent else 0,
+            BEFORE_LOWER * collective.priority,
             collective.left.ctypes.data,
             collective.deadline,
             collective.tag,

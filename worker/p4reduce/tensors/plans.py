@@ -56,9 +56,11 @@ class Plan(Generic[T]):
     seed: int | None = None
     counted: bool = True
 
-    def made_urgent(self) -> Plan[T]:
-        """Return the same for the slots that are kept for urgent collectives."""
-        return replace(self, call=replace(self.call, urgent=True))
+    def with_priority(self, priority: int) -> Plan[T]:
+        """Return the same for the slots of a class."""
+        if priority == self.call.priority:
+            return self
+        return replace(self, call=replace(self.call, priority=priority))
 
     def uncounted(self) -> Plan[T]:
         """Return the same as something that callers know nothing of."""

@@ -24,8 +24,9 @@ from p4reduce.wire.format import Format
 DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""
 
-BEFORE_ALL = 1 << 62
-"""Taken from the order of what is urgent: see `csrc/worker/window.c`."""
+BEFORE_LOWER = 1 << 58
+"""Taken from the order of a collective for each class below its own: more than any number of
+stripes. See docs/protocol.md, "Classes"."""
 
 _NO_OVERFLOW = -1  # P4R_NO_OVERFLOW
 _GRACE = 8.0  # seconds that the progress thread has beyond a deadline to report it
@@ -168,9 +169,9 @@ class Collective:
         return self.call.describe(self.number)
 
     @property
-    def urgent(self) -> bool:
-        """Whether it is one of those that have slots of their own."""
-        return self.call.urgent
+    def priority(self) -> int:
+        """Its class."""
+        return self.call.priority
 
     def restart(self, source: BlockRows) -> None:
         """Make it run from its beginning once more, with the same input.

@@ -11,7 +11,8 @@ has the table.
 `registration` makes the name known to torch, `backend` makes a group. `group` has the calls that
 torch and DDP make, those of DDP's buckets too; `reductions` hands their tensors to a communicator,
 `delegate` hands to Gloo what the switch does not do. `hooks` is only for what a script registers,
-and `LocalSGD` for scripts that average models in place of gradients. `log_statistics` writes
+`LocalSGD` for scripts that average models in place of gradients, and
+`LayerOrder` for those whose layers wait for their own gradient only. `log_statistics` writes
 each step's figures to TensorBoard, MLflow or wandb.
 More than a dozen modules: torch's interface to a backend (devices, work, futures, options,
 rendezvous) has a module for each of its parts. Imports the communicator, `compression`, `tensors`,
@@ -25,14 +26,19 @@ from typing import TYPE_CHECKING, Any
 from p4reduce.torch.statistics import Statistics, Tally, statistics
 
 if TYPE_CHECKING:
+    from p4reduce.torch.layer_order import LayerOrder
     from p4reduce.torch.local_sgd import LocalSGD
     from p4reduce.torch.logged import log_statistics
 
-__all__ = ["LocalSGD", "Statistics", "Tally", "log_statistics", "statistics"]
+__all__ = ["LayerOrder", "LocalSGD", "Statistics", "Tally", "log_statistics", "statistics"]
 
 
 def __getattr__(name: str) -> Any:
     # torch imports this package at its own import, before what this needs of torch is there.
+    if name == "LayerOrder":
+        from p4reduce.torch.layer_order import LayerOrder
+
+        return LayerOrder
     if name == "LocalSGD":
         from p4reduce.torch.local_sgd import LocalSGD
 

@@ -19,7 +19,8 @@ from p4reduce.compression import CompressedAllreduce, Compressor, compressor_by_
 from p4reduce.compression.base import Array
 from p4reduce.handle import Handle
 from p4reduce.torch.hooks.state import channel_of
-from p4reduce.torch.tensors import array_of, bytes_array_of, nothing
+from p4reduce.torch.same_start import take_rank_0s
+from p4reduce.torch.tensors import array_of, nothing
 from p4reduce.wire.calls import Operation
 
 
@@ -127,7 +128,7 @@ class LocalSGD:
                 raise ValueError(f"a parameter or buffer is of {tensor.dtype}: floats are averaged")
         if compressor is not None and len({one.dtype for one in self._parameters}) > 1:
             raise ValueError("the parameters have several dtypes: a compressor takes one")
-        self._take_rank_0s()
+        take_rank_0s(self._channel, [*self._parameters, *self._buffers], "LocalSGD")
         self._start = [one.detach().clone() for one in self._parameters]
         self._speed = [torch.zeros_like(one) for one in self._start]
 
@@ -229,22 +230,3 @@ class LocalSGD:
             finish=put_back,
             agrees=True,
         ).wait()
-
-    def _take_rank_0s(self) -> None:
-        """Begin with rank 0's parameters and buffers."""
-        lent = [bytes_array_of(one) for one in [*self._parameters, *self._buffers]]
-        whole = np.concatenate([one.array for one in lent])
-        self._channel.start(
-            "LocalSGD",
-            whole.nbytes,
-            lambda timeout: self._channel.comm.broadcast_async(
-                whole, 0, "LocalSGD", whole, timeout
-            ),
-            options=None,
-            result=None,
-            finish=nothing,
-        ).wait()
-        ends = np.cumsum([one.array.size for one in lent])[:-1]
-        for one, part in zip(lent, np.split(whole, ends), strict=True):
-            one.array[...] = part
-            one.put_back()

@@ -8,6 +8,7 @@ rank then raises `MismatchError`.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -22,10 +23,14 @@ class Operation(IntEnum):
 
 
 class Priority(IntEnum):
-    """Which slots a collective goes through, and so what it waits for."""
+    """Classes of collectives with a name; see `MAX_CLASSES`."""
 
     BULK = 0
     URGENT = 1
+
+
+MAX_CLASSES = 8
+"""Classes of a job, 0 to 7. Each has slots of its own, and a higher one goes first."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Call:
         pieces: names and sizes of what it consists of, each of which begins with a block of its
             own. None: it is all one.
         shapes: of the array, or of each of the pieces; empty: the ranks' shapes may differ.
-        urgent: whether it goes through the slots for urgent collectives.
+        priority: its class, by which it goes through other slots.
         part: which part of it this is; None: all of it.
     """
 
@@ -70,7 +75,7 @@ class Call:
     name: str = ""
     details: str = ""
     pieces: tuple[tuple[str, int], ...] = ()
-    urgent: bool = False
+    priority: int = 0
     part: CallPart | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
 
@@ -96,12 +101,12 @@ class Call:
         details = f", {self.details}" if self.details else ""
         if self.part is not None:
             details += f", part {self.part.number + 1} of {self.part.of}"
-        urgent = "urgent " if self.urgent else ""
+        priority = f"{priority_name(self.priority)} " if self.priority else ""
         shape = ""
         if self.shapes and not self.pieces and (fully or len(self.shapes[0]) != 1):
             shape = f", shape {self.shapes[0]}"
         return (
-            f"{urgent}{self.routine} {sequence} "
+            f"{priority}{self.routine} {sequence} "
             f"({named}{operation}{self.size:,} {self.dtype}{shape}{root}{details})"
         )
 
@@ -132,8 +137,28 @@ class Call:
         everything = (
             *(self.routine, self.dtype, self.size, operation, self.root),
             *(self.name, self.details, self.pieces, sequence, int(lane_format)),
-            *([self.urgent] if self.urgent else []),
+            *([self.priority] if self.priority else []),
             *([] if self.part is None else [repr(self.part)]),
             *([self.shapes] if self.shapes else []),
         )
         return zlib.crc32(repr(everything).encode())
+
+
+def priority_name(priority: int) -> str:
+    """For messages: "urgent" for class 1, "priority 2" for class 2."""
+    names = {member.value: name.lower() for name, member in Priority.__members__.items()}
+    return names.get(priority, f"priority {priority}")
+
+
+def class_slots(slots: int, urgent: Sequence[int]) -> list[range]:
+    """Return the slots of each class of a job, those of class 0 first.
+
+    Args:
+        slots: of the job.
+        urgent: how many are for classes 1, 2 and so on: the last ones, in this order.
+    """
+    first, classes = slots - sum(urgent), [range(slots - sum(urgent))]
+    for number in urgent:
+        classes.append(range(first, first + number))
+        first += number
+    return classes

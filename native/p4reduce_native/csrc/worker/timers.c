@@ -212,7 +212,7 @@ static void repeat(struct p4r_slots *slots, uint32_t slot, double now)
     p4r_queue(slots, slot);
 }
 
-/* The timers of some slots have run out, of one class: what that waits for says nothing of the other.
+/* The timers of some slots have run out, of one class: what that waits for says nothing of others.
  *
  * All are repeated, unless nothing at all comes: then a rank is late, rather than a frame lost in
  * each slot. So one frame asks for all, the next time two do, then four. They are the first ones in
@@ -239,10 +239,10 @@ static void expire_class(struct p4r_slots *slots, uint32_t first, uint32_t stop,
 
 void p4r_expire(struct p4r_slots *slots, double now)
 {
-    uint32_t urgent_from = slots->slots - slots->urgent;
+    uint32_t stop = slots->slots;
 
-    expire_class(slots, urgent_from, slots->slots, now);
-    expire_class(slots, 0, urgent_from, now);
+    for (uint32_t class = slots->classes; class-- > 0; stop = slots->starts[class])
+        expire_class(slots, slots->starts[class], stop, now);
     for (uint32_t i = 0; i < slots->live_count && !slots->trouble; i++)
         if (slots->live[i]->deadline <= now) {
             slots->trouble = P4R_DEADLINE;

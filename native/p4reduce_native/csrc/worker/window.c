@@ -142,14 +142,40 @@ void p4r_window_heard(struct p4r_slots *slots, double now)
 
 /* -- Gate ---------------------------------------------------------------------------------------- */
 
-/* The first slots in the order of collectives and stripes, which all ranks have. So the first of all
- * slots with something to do is kept back by no rank, however much their windows differ. */
+/* Whether collectives of several classes are under way. */
+static int mixes_classes(const struct p4r_slots *slots)
+{
+    for (uint32_t i = 1; i < slots->live_count; i++)
+        if (slots->live[i]->first != slots->live[0]->first)
+            return 1;
+    return 0;
+}
+
+/* The number of slots of the class that has most. */
+static uint32_t widest_class(const struct p4r_slots *slots)
+{
+    uint32_t widest = 0, stop = slots->slots;
+
+    for (uint32_t class = slots->classes; class-- > 0; stop = slots->starts[class])
+        if (stop - slots->starts[class] > widest)
+            widest = stop - slots->starts[class];
+    return widest;
+}
+
+/* The first slots in the order of classes, collectives and stripes, which all ranks have. The first
+ * slot of each class with something to do is kept back by no rank, however much their windows
+ * differ, and whatever else they have called.
+ *
+ * All classes together have as many blocks under way as the widest of them has alone. So a higher
+ * class takes the link from a lower one, instead of sharing it. Stripes that are not open yet do
+ * not count: they wait for ranks, and not for the link. */
 uint32_t p4r_let_out(struct p4r_slots *slots, int64_t *out)
 {
     uint32_t busy = 0, found = 0, queued = slots->queued_count;
 
     slots->queued_count = 0;
-    if (!slots->holds_back && (!queued || slots->window >= slots->slots)) {
+    if (!slots->holds_back &&
+        (!queued || (slots->window >= slots->slots && !mixes_classes(slots)))) {
         for (uint32_t i = 0; i < queued; i++) {
             int64_t slot = slots->queued[i];
             slots->waiting[slot] = 0;
@@ -166,11 +192,18 @@ uint32_t p4r_let_out(struct p4r_slots *slots, int64_t *out)
     }
     p4r_sort_by_order(slots, busy);
     slots->holds_back = 0;
+    uint32_t class = slots->classes, class_start = slots->slots, open = 0;
+    uint32_t widest = widest_class(slots);
     for (uint32_t i = 0; i < busy; i++) {
         int64_t slot = slots->sorted[i];
+        int opening = slots->block[slot] == P4R_OPENING;
+        int first = slot < class_start, ahead = open < widest;
+        while (slot < class_start)
+            class_start = slots->starts[--class];
+        open += !opening;
         if (!slots->waiting[slot])
             continue;
-        if (i < slots->window) {
+        if (slots->window && (first || (i < slots->window && (ahead || opening)))) {
             slots->waiting[slot] = 0;
             out[found++] = slots->row[slot];
         } else {

@@ -157,7 +157,7 @@ struct p4r_stream {
     int64_t first;  /* of the slots for collectives of its class */
     int64_t offset; /* slot of the first stripe */
     int64_t slots;  /* for collectives of its class */
-    int64_t before; /* taken from its order */
+    int64_t before; /* taken from its order: more, the higher its class */
     int64_t *left;  /* stripes that are not over; and the first block with an overflow */
     double deadline;
     uint32_t tag, format;
@@ -192,6 +192,7 @@ void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
 #define P4R_IDLE (-1)      /* in `expected` */
 #define P4R_OPENING (-1)   /* in `block` */
 #define P4R_LAST INT64_MAX /* in `order`: nothing to send */
+#define P4R_CLASSES 8      /* of collectives, at most */
 #define P4R_COMPARED 6     /* words of 8 bytes, from the sixth byte of a frame on */
 #define P4R_ROUND_TRIPS 4096
 
@@ -226,11 +227,12 @@ typedef void (*p4r_visit)(int64_t sequence, uint32_t what, const int64_t *blocks
  * else is said; the memory is Python's, and what is in it is changed by these functions alone. */
 struct p4r_slots {
     /* What never changes. */
-    uint32_t slots, job, levels, turn; /* `levels`: more than one in a tree; `turn`: timers.c */
-    uint32_t rank, asks_for_all;       /* whether it asks for all at its switch */
-    uint32_t tries_a_doubling, urgent; /* timers.c; how many slots are for urgent streams */
-    double stretch;                    /* timers.c */
-    uint64_t everybody, own_bit;       /* on the own switch, as bits */
+    uint32_t slots, job, levels, turn;     /* `levels`: more than one in a tree; `turn`: timers.c */
+    uint32_t rank, asks_for_all;           /* whether it asks for all at its switch */
+    uint32_t tries_a_doubling;             /* timers.c */
+    uint32_t classes, starts[P4R_CLASSES]; /* first slot of each class, the lowest class first */
+    double stretch;                        /* timers.c */
+    uint64_t everybody, own_bit;           /* on the own switch, as bits */
     uint64_t wanted[P4R_COMPARED], mask[P4R_COMPARED]; /* answers.own_answers */
     p4r_visit visit;
 

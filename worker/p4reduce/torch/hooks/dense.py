@@ -14,7 +14,7 @@ from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import array_of
-from p4reduce.wire.calls import Operation, Priority
+from p4reduce.wire.calls import Operation
 
 
 @eagerly
@@ -59,6 +59,7 @@ def _mean(
 ) -> torch.futures.Future[torch.Tensor]:
     tensor, name = bucket.buffer(), state.name(bucket)
     precision = None if lane_bits is None else f"int{lane_bits}"
+    priority = state.priority(bucket)
     if tensor.layout != torch.strided:
         return send_sparse(state, hook, tensor, name, precision)
     lent = array_of(tensor)
@@ -67,14 +68,11 @@ def _mean(
         source = state.rounder(lane_bits).compress(name, source).values
 
     def begin(timeout: float | None) -> Handle[Any]:
-        comm = state.channel.comm
-        # The last bucket of a backward pass has the layers that the next forward pass needs first.
-        urgent = bucket.is_last() and comm.urgent_slots > 0
-        return comm.allreduce_async(
+        return state.channel.comm.allreduce_async(
             *(source, Operation.MEAN, name, lent.array, timeout),
             precision=precision,
             seed=state.seed,
-            priority=Priority.URGENT if urgent else Priority.BULK,
+            priority=priority,
         )
 
     return send(state, hook, tensor, source.nbytes, begin, lent.put_back)

@@ -70,6 +70,7 @@ class HookState:
         self._made: dict[str, Compressor] = {}
         self._hierarchy: HierarchicalTopK | None = None
         self._parameters: dict[int, tuple[int, ...]] = {}
+        self._buckets = 0  # of the last backward pass; 0: there was none
 
     def compressor(self, name: str = "") -> Compressor:
         """Return what chooses what is sent, made at the first call.
@@ -129,6 +130,19 @@ class HookState:
             _communicators.update((made.within, made.across))
             self._hierarchy = made
         return self._hierarchy
+
+    def priority(self, bucket: Any) -> int:
+        """Return a bucket's class: the later it comes, the sooner the next forward pass needs it.
+
+        The last bucket has the highest class alone, and the others share those below it evenly.
+        Until a backward pass has told how many there are, these have class 0.
+        """
+        highest, index = len(self.channel.comm.class_slots) - 1, bucket.index()
+        if bucket.is_last():
+            self._buckets = index + 1
+            return highest
+        others = self._buckets - 1
+        return min(index * highest // others, max(highest - 1, 0)) if others > 0 else 0
 
     def name(self, bucket: Any) -> str:
         """Return a bucket's name, and forget what is kept of buckets that were made anew.
