@@ -95,7 +95,7 @@ class Tree:
                 lane_format=plan.lane_format,
                 noise=plan.noise(rank, sequence),
             )
-            collective.started, collective.deadline = 0.0, np.inf
+            collective.started, collective.deadline = 0.0, 1e9
             machine.submit(collective)
             outs.append(out)
         return outs

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce.session.ledger import Ledger
+from p4reduce.tensors.blocks import BlockRows
 from p4reduce.tensors.stream import Collective
 
 from p4reduce_model.cases import zeros
@@ -183,15 +184,14 @@ _KEEPS_BACK_AT_WILL = (
 
 
 class _KeepsNoCopy(Ledger):
-    def add(self, collective: Collective) -> None:
-        super().add(collective)
-        self._entries[-1].snapshot = collective.source
+    def keep(self, collective: Collective) -> BlockRows:
+        return collective.source
 
 
 class _LetsGoEarly(Ledger):
     def add(self, collective: Collective) -> None:
         super().add(collective)
-        self._entries = [entry for entry in self._entries if not entry.running.done()]
+        self.forget(self.completed)
 
 
 # -- Faults of the controller --------------------------------------------------------------------

@@ -295,9 +295,9 @@ class Process:
         if machine is None:
             return
         state = machine.state
-        for collective in machine._collectives.values():
+        for collective in machine.collectives.values():
             collective.stream = Stream(collective, self._scenario.ranks)
-        state.relink({n: one.stream.address for n, one in machine._collectives.items()})
+        state.relink({n: one.stream.address for n, one in machine.collectives.items()})
         figures = state.structure
         figures.backed_off = figures.some_open = disturbed
         figures.results = figures.troubled = 0  # no period ends: the explorer sets the size

@@ -12,7 +12,7 @@ pytest.importorskip(
 )
 
 from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS, is_job_name
-from p4reduce.torch.communicators import _new_name, label_of
+from p4reduce.torch.communicators import label_of, new_name
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_the_ranks_are_named(ranks: list[int], label: str) -> None:
 
 def test_a_name_fits_several_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_JOB", "a job with a long name " * 4)
-    name = _new_name(label_of(range(0, 64, 2)) + ", callbacks")
+    name = new_name(label_of(range(0, 64, 2)) + ", callbacks")
     assert is_job_name(name)
     assert len(name) <= MAX_NAME - ROOM_FOR_PARTS
     assert re.fullmatch(r"a job with .*: ranks 0,2,.*…, callbacks, [0-9a-f]{8}", name)
-    assert _new_name("all ranks") != _new_name("all ranks")
+    assert new_name("all ranks") != new_name("all ranks")

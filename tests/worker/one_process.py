@@ -95,12 +95,12 @@ class OneProcess:
         for rank, machine in enumerate(self.machines):
             rows = machine.take_sendable()
             machine.sent(rows, self._now)
-            self._fly((rank + 1, machine.outgoing.get(row)) for row in rows)
+            self.fly((rank + 1, machine.outgoing.get(row)) for row in rows)
         if not self._flying:
             return False
         port, frame = self._flying.pop(int(self._rng.integers(len(self._flying))))
         if port > 0:
-            self._fly((-out, copy) for out, copy in self._pipeline.process(port, frame))
+            self.fly((-out, copy) for out, copy in self._pipeline.process(port, frame))
         else:
             buffer = FrameBuffer(1)
             buffer.put(0, frame)
@@ -113,7 +113,8 @@ class OneProcess:
         for machine in self.machines:
             machine.expire(self._now)
 
-    def _fly(self, frames: Iterable[tuple[int, bytes]]) -> None:
+    def fly(self, frames: Iterable[tuple[int, bytes]]) -> None:
+        """Send frames, each to a port, or from one back where that is below zero."""
         for port, frame in frames:
             if self._rng.random() >= self._loss:
                 self._flying.append((port, bytes(frame)))

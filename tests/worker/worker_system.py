@@ -125,6 +125,12 @@ class System:
 
         wait_for(is_ready, "the controller is ready")
 
+    def restart_switch(self) -> None:
+        """End the switch, and start it anew."""
+        self._switch.stop()
+        self._switch.start(self._processes)
+        self._switch.wait_ready()
+
     def close(self) -> None:
         self.control.close()
         self._processes.end()

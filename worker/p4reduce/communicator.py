@@ -290,7 +290,12 @@ class Communicator(Collectives):
         )
 
     @property
-    def _sequence(self) -> int:
+    def calls(self) -> int:
+        """How many collectives this rank has called.
+
+        After an exception in the middle of a call, as of a signal handler, this says whether the
+        call had begun.
+        """
         return self._dealer.calls
 
     @property

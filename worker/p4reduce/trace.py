@@ -28,7 +28,7 @@ _TIMERS = 1  # the row of what timers send again
 
 
 @dataclass(frozen=True)
-class _Traced:
+class Traced:
     """What is kept of a collective: not itself, which holds its tensors.
 
     Attributes:
@@ -65,13 +65,19 @@ class Trace:
         self.left_out = 0
         self._rank, self._size, self._job = rank, size, job
         self._lock = threading.Lock()
-        self._collectives: list[_Traced] = []
+        self._collectives: list[Traced] = []
         self._open = True
 
     @property
     def open(self) -> bool:
         """Whether it is being recorded."""
         return self._open
+
+    @property
+    def collectives(self) -> tuple[Traced, ...]:
+        """Those that have been called so far; empty once the trace is closed."""
+        with self._lock:
+            return tuple(self._collectives)
 
     def add(self, collective: Collective, called: float, job: str) -> None:
         """Write down from now on what happens to a collective.
@@ -97,7 +103,7 @@ class Trace:
                 "lanes": collective.format.name.lower(),
             }
             self._collectives.append(
-                _Traced(number, collective.description, about, collective.trace)
+                Traced(number, collective.description, about, collective.trace)
             )
 
     def close(self) -> None:
@@ -145,7 +151,7 @@ class Trace:
              "args": {"name": "retransmissions"}},
         ]  # fmt: skip
 
-    def _events(self, traced: _Traced) -> list[dict[str, Any]]:
+    def _events(self, traced: Traced) -> list[dict[str, Any]]:
         number, name, record = traced.number, traced.name, traced.record
         now = time.monotonic()
         end = record.ended or now

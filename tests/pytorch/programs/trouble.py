@@ -82,7 +82,7 @@ def main() -> None:
     elif WRONG == "joining":  # when all have said that they are here
         lose_one_at(communicators, "init")
     elif WRONG == "connecting":  # when all have joined the job
-        routes._CONNECT = 5.0
+        routes.CONNECT_TIMEOUT = 5.0
         lose_one_at(routes, "Gloo")
     elif WRONG == "exit":  # without destroy_process_group, with works that nobody waits for
         dist.all_reduce(tensor, async_op=True).get_future()

@@ -54,7 +54,7 @@ def test_the_parts_of_each_collective(system: System, faults: int, tmp_path: Pat
 
     def was_told() -> bool:
         """Whether the switch has told rank 0 of whom it waits for in its fourth collective."""
-        return any(traced.number == 3 and traced.record.heard for traced in traces[0]._collectives)
+        return any(traced.number == 3 and traced.record.heard for traced in traces[0].collectives)
 
     def work(comm: p4reduce.Communicator) -> tuple[float, float, int]:
         comm.barrier()

@@ -10,6 +10,7 @@ import p4reduce
 import pytest
 from late_ranks import wait_until_behind, wait_until_there
 from p4reduce.late import PartialSum, PartialSums
+from p4reduce.late.sums import Parent
 from worker_system import DEADLINE, System, outcome
 
 EMBEDDED = pytest.mark.parametrize("system", ["embedded"], indirect=True)
@@ -18,7 +19,7 @@ LATE = 3
 SOON = 0.0  # a deadline: whoever is there is in
 
 
-def sums_of(comm: p4reduce.Communicator, history: int = 16) -> PartialSums:
+def sums_of(comm: Parent, history: int = 16) -> PartialSums:
     return PartialSums(comm, history=history, timeout=DEADLINE)
 
 
@@ -251,17 +252,24 @@ class _Leaves(_Forgets):
         return total
 
 
+class _Parent:
+    """A communicator from which the sums get one of these."""
+
+    def __init__(self, comm: p4reduce.Communicator) -> None:
+        self._comm = comm
+        self.rank, self.size = comm.rank, comm.size
+
+    def dup(self, *, timeout: float | None = None, slots: int | None = None) -> Any:
+        comm = self._comm.dup(timeout=timeout, slots=slots)
+        return _Leaves(comm) if comm.rank == 3 else _Forgets(comm)
+
+
 @EMBEDDED
 def test_a_sum_that_only_some_have_is_handed_on(system: System) -> None:
     def work(comm: p4reduce.Communicator) -> Any:
-        sums = sums_of(comm)
+        sums = sums_of(comm if comm.rank == 1 else _Parent(comm))
         own = np.full((2, 3), 3**comm.rank, np.int16)
         sums.allreduce(own)
-        attendant = sums._attendant
-        if comm.rank in (0, 2):
-            attendant._comm = _Forgets(attendant._comm)
-        if comm.rank == 3:
-            attendant._comm = _Leaves(attendant._comm)
         comm.barrier()
         results = [outcome(lambda: sums.allreduce(own)) for _ in range(2)]
         if comm.rank != 3:

@@ -41,7 +41,7 @@ def test_an_ensemble_of_four_ranks(system: System) -> None:
     assert (np.diff(model.objectives_) < 0).all()
     # The same sum and the same objective in one process, from the ranks' networks.
     mean, spread = train.mean(axis=0), train.std(axis=0) + 1e-12
-    nets = dict(pair for other in results for pair in other[0]._mine)
+    nets = {number: net for other in results for number, net in other[0].networks_.items()}
     assert sorted(nets) == list(range(len(model.weights_)))
 
     def ensemble(samples: Any) -> Any:
@@ -75,8 +75,8 @@ def _one_network(parameters: int, train: Any, classes: Any, test: Any, wanted: A
 def test_gradients_of_a_network(rng: np.random.Generator) -> None:
     network = Network((5, 4, 3, 2), rng)
     samples, classes = rng.standard_normal((7, 5)), rng.integers(0, 2, 7)
-    gradients = network._gradients(samples, classes)
-    for variable, gradient in zip(network._weights + network._biases, gradients, strict=True):
+    gradients = network.gradients(samples, classes)
+    for variable, gradient in zip(network.variables, gradients, strict=True):
         at = tuple(rng.integers(0, variable.shape))
         ends = []
         for step in (1e-6, -1e-6):

@@ -118,7 +118,7 @@ def frames(world: OneProcess, given: list[list[Any]]) -> Iterator[bytes]:
                 if len(frame) == wire.PAYLOAD_FRAME_BYTES:
                     yield bytes(frame[wire.PAYLOAD_OFFSET :])
             machine.sent(np.array(rows, np.int64), 0.0)
-            world._fly((1, machine.outgoing.get(row)) for row in rows)
+            world.fly((1, machine.outgoing.get(row)) for row in rows)
             if not world.step() and not rows:
                 break
 

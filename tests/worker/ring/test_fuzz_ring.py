@@ -79,7 +79,7 @@ def greeting(rng: Any, secret: bytes, challenge: bytes) -> bytes:
     """An introduction with proof in which something is wrong, or just bytes."""
     who = Introduction(INCARNATION, 1, 0, FALL_BACK).pack()
     ours = rng.randbytes(32)
-    proof = handshake._proof(secret, b"connect", who, challenge, ours)
+    proof = handshake.proof_of(secret, b"connect", who, challenge, ours)
     whole = bytearray(who + ours + proof)
     match rng.randrange(6):
         case 0:
@@ -89,14 +89,14 @@ def greeting(rng: Any, secret: bytes, challenge: bytes) -> bytes:
         case 2:
             whole[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
         case 3:
-            wrong = handshake._proof(secret, b"accept", who, challenge, ours)
+            wrong = handshake.proof_of(secret, b"accept", who, challenge, ours)
             return who + ours + bytes(wrong)
         case 4:
-            stale = handshake._proof(secret, b"connect", who, rng.randbytes(32), ours)
+            stale = handshake.proof_of(secret, b"connect", who, rng.randbytes(32), ours)
             return who + ours + bytes(stale)
         case 5:
             other = Introduction(INCARNATION, rng.randrange(9), rng.randrange(9), 9).pack()
-            return other + ours + handshake._proof(secret, b"connect", other, challenge, ours)
+            return other + ours + handshake.proof_of(secret, b"connect", other, challenge, ours)
     return bytes(whole)
 
 
@@ -197,7 +197,7 @@ def test_a_neighbour_that_sends_anything(fuzz: Any, two: Two, bounded: None) -> 
             *(form(two.who[rank], two.listeners[rank], FALL_BACK) for rank in range(2))
         )
         ending = asyncio.ensure_future(outcome(here))
-        writer = neighbour._after[1]
+        writer = neighbour.after[1]
         with contextlib.suppress(OSError):
             for _ in range(fuzz.random.choice((1, 2, 6))):
                 writer.write(hostile_message(fuzz.random))

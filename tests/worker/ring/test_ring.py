@@ -49,6 +49,7 @@ class Rank:
 
     def __init__(self, number: int, who: Neighbourhood, listener: Listener) -> None:
         self.ledger = Ledger()
+        self.lock = threading.Lock()  # the ledger's, as a session has one
         self.calls: list[Collective] = []
         self.plans: list[Plan[Any]] = []
         self.number = number
@@ -69,9 +70,12 @@ class Rank:
             assert self.killed
         except P4ReduceError as error:
             self.ended = error
-            self.ledger.fail(error)
+            with self.lock:
+                self.ledger.fail(error)
 
     def _left(self, what: str, rank: int | None) -> float:
+        if self.killed:
+            raise RuntimeError("killed")
         if self.over is not None:
             raise self.over
         left = self.deadline - time.monotonic()
@@ -83,16 +87,20 @@ class Rank:
 
     @property
     def completed(self) -> int:
-        return self.ledger.completed
+        with self.lock:
+            return self.ledger.completed
 
     def repeat_from(self, first: int) -> list[Collective]:
-        return self.ledger.replay(first)
+        with self.lock:
+            return self.ledger.replay(first)
 
     def collective(self, number: int) -> Collective | None:
-        return self.ledger.running(number)
+        with self.lock:
+            return self.ledger.running(number)
 
     def known_by_all(self, before: int) -> None:
-        self.ledger.forget(before)
+        with self.lock:
+            self.ledger.forget(before)
 
     def reduced_by_ring(self, collective: Collective) -> None:
         self.by_ring += 1
@@ -101,7 +109,8 @@ class Rank:
 
     def call(self, plan: Plan[Any]) -> Collective:
         collective = started(plan, self.number, len(self.calls))
-        self.ledger.add(collective)
+        with self.lock:
+            self.ledger.add(collective)
         self.calls.append(collective)
         self.plans.append(plan)
         self.run.wake()
@@ -110,8 +119,7 @@ class Rank:
     def kill(self) -> None:
         """Break its connections without a word."""
         self.killed = True
-        assert self.run._loop is not None
-        self.run._loop.call_soon_threadsafe(self.run._loop.stop)
+        self.run.wake()
 
     def stop(self, error: P4ReduceError) -> None:
         self.over = error

@@ -105,6 +105,7 @@ def steps(call: Call, comm: Communicator, rank: int, said: list[Any], *which: in
 
 
 def run(world: SmallWorld, call: Call, place: Place) -> None:
+    before = our_threads()
     office, comms = world.job()
     other: list[Any] = []
     everything = (call, comms[1], 1, other, *range(STEPS))
@@ -114,7 +115,7 @@ def run(world: SmallWorld, call: Call, place: Place) -> None:
     step = functools.partial(steps, call, comms[0], 0, mine)
     step(0)
     if interrupted(lambda: step(INTERRUPTED), place):
-        if comms[0]._sequence == INTERRUPTED and comms[0].broken is None:
+        if comms[0].calls == INTERRUPTED and comms[0].broken is None:
             # Before the `try` around the call: as if it were in the caller's own code.
             assert place.code is Collectives.allreduce.__code__
             assert place.offset < 6
@@ -127,9 +128,18 @@ def run(world: SmallWorld, call: Call, place: Place) -> None:
     judge(mine, other, office, broken=comms[0].broken)
     for comm in comms:
         comm.close()
-    for comm in comms:
-        assert not comm._session._engine._port._thread.is_alive(), "the progress thread hangs"
-        assert not comm._session._heartbeat.is_alive(), "the heartbeat hangs"
+    join(our_threads() - before)
+
+
+def our_threads() -> set[threading.Thread]:
+    """The library's threads: that of each port, and each communicator's heartbeat."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("p4reduce")}
+
+
+def join(threads: set[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(TIMEOUT)
+        assert not thread.is_alive(), f"{thread.name} hangs"
 
 
 def judge(mine: list[Any], other: list[Any], office: Office, broken: Exception | None) -> None:
@@ -190,6 +200,7 @@ def test_an_exception_at_any_bytecode_of_close(world: SmallWorld, rng: np.random
         other.join(TIMEOUT)
         return office, comms
 
+    before = our_threads()
     _, comms = begun()
     found = places(comms[0].close)
     comms[1].close()
@@ -201,7 +212,7 @@ def test_an_exception_at_any_bytecode_of_close(world: SmallWorld, rng: np.random
         assert office.left == {0}
         assert isinstance(outcome(comms[0].barrier), p4reduce.ClosedError)
         comms[1].close()
-        assert not comms[0]._session._heartbeat.is_alive()
+        join(our_threads() - before)
 
 
 @pytest.mark.parametrize("system", ["embedded"], indirect=True)
@@ -266,7 +277,7 @@ for job in range(int(jobs)):
             signal.setitimer(signal.ITIMER_REAL, alarms[job])
         for step in range(12):
             mine, expected = share(rank, step), share(0, step) + share(1, step)
-            begun = comm._sequence
+            begun = comm.calls
             try:
                 result = comm.allreduce(mine, timeout=120)
                 assert not lost, "a sum after an error"
@@ -281,7 +292,7 @@ for job in range(int(jobs)):
             except Alarm:
                 said["alarms"] += 1
                 mine[:] = -7
-                if comm._sequence == begun and comm.broken is None:
+                if comm.calls == begun and comm.broken is None:
                     break  # before the call's first `try`, as in this program's own code
     except Alarm:
         said["alarms"] += 1  # in this program's own code: it leaves

@@ -103,7 +103,7 @@ class Rank:
                 out[:] = USED
 
     def kept(self) -> set[int]:
-        return {entry.original.sequence for entry in self.ledger._entries}
+        return {one.sequence for one in self.ledger.since(0)}
 
 
 def ranks_with_random_programs(rng: np.random.Generator, calls: int) -> list[Rank]:

@@ -13,7 +13,7 @@ import p4reduce
 import pytest
 from fault_system import short_time
 from p4reduce.switches.dealing import Dealer
-from p4reduce.switches.shares import PERIOD, Rate
+from p4reduce.switches.shares import PERIOD, Rate, Shares
 from several_switches import SeveralSwitches
 from worker_system import DEADLINE, at_once, outcome
 
@@ -167,11 +167,19 @@ def test_a_mismatch_ends_everything_on_all_switches(switches: SeveralSwitches) -
 
 
 def test_parts_that_were_cut_in_different_places_are_a_mismatch(
-    switches: SeveralSwitches,
+    switches: SeveralSwitches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    odd = threading.local()  # a rank is a thread
+    ranges = Shares.ranges
+
+    def cut(self: Shares, blocks: int) -> list[tuple[int, int]]:
+        at = 2 * blocks // 3
+        return [(0, at), (at, blocks)] if getattr(odd, "one", False) else ranges(self, blocks)
+
+    monkeypatch.setattr(Shares, "ranges", cut)
+
     def work(comm: p4reduce.Communicator) -> Any:
-        if comm.rank == 0:
-            comm._dealer._shares.weights = [700, 324]
+        odd.one = comm.rank == 0
         return outcome(lambda: comm.allreduce(ONES))
 
     for error in switches.run(2, work, switches=[0, 1]):

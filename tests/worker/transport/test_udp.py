@@ -64,9 +64,7 @@ def test_a_switch_that_is_started_again(over_udp: System) -> None:
     def restart() -> None:
         nonlocal last
         wait_for(lambda: min(steps) > 3, "they sum up")
-        over_udp._switch.stop()
-        over_udp._switch.start(over_udp._processes)
-        over_udp._switch.wait_ready()
+        over_udp.restart_switch()
         at = max(steps)
         wait_for(lambda: min(steps) > at + 3, "they sum up again")
         last = max(steps) + 20

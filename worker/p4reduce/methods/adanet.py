@@ -49,6 +49,7 @@ class AdaNetClassifier(Estimator):
         widths_: of each subnetwork's hidden layers.
         weights_: w of each.
         parameters_: of all subnetworks together.
+        networks_: those that this rank has trained, by their number.
     """
 
     classes_: Integers
@@ -57,6 +58,7 @@ class AdaNetClassifier(Estimator):
     widths_: list[tuple[int, ...]]
     weights_: Floats
     parameters_: int
+    networks_: dict[int, Network]
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class AdaNetClassifier(Estimator):
                 "classes are needed"
             )
         self._scale = array.mean(axis=0), array.std(axis=0) + 1e-12
-        self._mine: list[tuple[int, Network]] = []  # numbers of own subnetworks
+        self.networks_ = {}
         self.owners_, self.widths_, self.weights_ = [], [], np.zeros(0)
         self.parameters_ = 0
         self.objectives_ = [float(np.log(len(self.classes_)))]
@@ -161,7 +163,7 @@ class AdaNetClassifier(Estimator):
             problem = f"X has {array.shape[1]} features, fitted were {features}"
         meet(self.comm, "AdaNetClassifier", problem or wrong, {})
         mine = np.zeros(len(self.owners_))
-        for number, network in self._mine:
+        for number, network in self.networks_.items():
             predicted = self.classes_[network.logits(self._scaled(array)).argmax(axis=1)]
             mine[number] = (predicted == labels).mean()
         return sum_floats(self.comm, mine, "AdaNetClassifier: scores")
@@ -182,7 +184,7 @@ class AdaNetClassifier(Estimator):
         """Return the sum of this rank's weighted logits."""
         scaled = self._scaled(array)
         total = np.zeros((len(array), len(self.classes_)))
-        for number, network in self._mine:
+        for number, network in self.networks_.items():
             total += self.weights_[number] * network.logits(scaled)
         return total
 
@@ -204,7 +206,7 @@ class AdaNetClassifier(Estimator):
             The logits of this rank's subnetworks, (subnetworks, samples, classes).
         """
         outputs = candidate.logits(scaled)
-        weights = np.array([self.weights_[number] for number, _ in self._mine])
+        weights = np.array([self.weights_[number] for number in self.networks_])
         ensemble = np.tensordot(weights, logits, 1)
         ensemble = sum_floats(self.comm, ensemble, "AdaNetClassifier: logits")
         paid = float((self._prices() * np.abs(self.weights_)).sum())
@@ -219,7 +221,7 @@ class AdaNetClassifier(Estimator):
         depth, parameters = of_all[owner, 2:].astype(int).tolist()
         number = len(self.owners_)
         if owner == self.comm.rank:
-            self._mine.append((number, candidate))
+            self.networks_[number] = candidate
             logits = np.concatenate([logits, outputs[None]])
         self.owners_.append(owner)
         self.widths_.append((self.width,) * depth)
@@ -242,7 +244,7 @@ class AdaNetClassifier(Estimator):
         3): of each, the ranks sum the logits, and compute the slopes of their own weights from
         them. The step grows while F falls and halves where it would rise.
         """
-        own = [number for number, _ in self._mine]
+        own = list(self.networks_)
         prices = self._prices()
         step = 1.0
 

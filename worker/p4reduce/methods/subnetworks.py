@@ -30,6 +30,11 @@ class Network:
         self._biases = [np.zeros(width) for width in widths[1:]]
 
     @property
+    def variables(self) -> list[Floats]:
+        """What is trained: each layer's weights, then each layer's biases."""
+        return self._weights + self._biases
+
+    @property
     def parameters(self) -> int:
         """How many numbers are trained."""
         return sum(weights.size + weights.shape[1] for weights in self._weights)
@@ -50,7 +55,7 @@ class Network:
             batch: samples of a step.
             rng: of the samples' order.
         """
-        variables = self._weights + self._biases
+        variables = self.variables
         moments = [np.zeros_like(variable) for variable in variables]
         squares = [np.zeros_like(variable) for variable in variables]
         step = 0
@@ -61,7 +66,7 @@ class Network:
                 step += 1
                 for variable, gradient, moment, square in zip(
                     variables,
-                    self._gradients(samples[rows], classes[rows]),
+                    self.gradients(samples[rows], classes[rows]),
                     moments,
                     squares,
                     strict=True,
@@ -79,7 +84,7 @@ class Network:
         outputs.append(outputs[-1] @ self._weights[-1] + self._biases[-1])
         return outputs
 
-    def _gradients(self, samples: Floats, classes: Integers) -> list[Floats]:
+    def gradients(self, samples: Floats, classes: Integers) -> list[Floats]:
         """Return the mean loss's gradients by all weights, then by all biases."""
         outputs = self._layers(samples)
         back = probabilities(outputs[-1])

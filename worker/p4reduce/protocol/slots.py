@@ -12,7 +12,7 @@ import ctypes
 import logging
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from p4reduce_native.errors import NativeUnavailableError
@@ -189,6 +189,11 @@ class SlotMachine:
     def next_sequence(self) -> int:
         """Number of the first collective that has not begun."""
         return int(self._shared.next_sequence)
+
+    @property
+    def collectives(self) -> Mapping[int, Collective]:
+        """Those under way, by number."""
+        return self._collectives
 
     @property
     def idle(self) -> bool:

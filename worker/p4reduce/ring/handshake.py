@@ -63,10 +63,10 @@ async def accept(
     introduction = await _read(reader, _INTRODUCTION.size)
     theirs = await _read(reader, _CHALLENGE_BYTES)
     proof = await _read(reader, _PROOF_BYTES)
-    right = _proof(secret, b"connect", introduction, ours, theirs)
+    right = proof_of(secret, b"connect", introduction, ours, theirs)
     if not hmac.compare_digest(proof, right) or introduction != expected.pack():
         raise HandshakeError("a process that is not the previous rank")
-    writer.write(_proof(secret, b"accept", introduction, ours, theirs))
+    writer.write(proof_of(secret, b"accept", introduction, ours, theirs))
     await writer.drain()
 
 
@@ -80,14 +80,17 @@ async def connect(
     theirs = await _read(reader, _CHALLENGE_BYTES)
     ours = secrets.token_bytes(_CHALLENGE_BYTES)
     introduction = who.pack()
-    writer.write(introduction + ours + _proof(secret, b"connect", introduction, theirs, ours))
+    writer.write(introduction + ours + proof_of(secret, b"connect", introduction, theirs, ours))
     await writer.drain()
     proof = await _read(reader, _PROOF_BYTES)
-    if not hmac.compare_digest(proof, _proof(secret, b"accept", introduction, theirs, ours)):
+    if not hmac.compare_digest(proof, proof_of(secret, b"accept", introduction, theirs, ours)):
         raise HandshakeError("the process that listens there does not belong to this job")
 
 
-def _proof(secret: bytes, direction: bytes, introduction: bytes, one: bytes, other: bytes) -> bytes:
+def proof_of(
+    secret: bytes, direction: bytes, introduction: bytes, one: bytes, other: bytes
+) -> bytes:
+    """Return the MAC by which one side knows the other; `direction` is b"connect" or b"accept"."""
     return hmac.digest(secret, direction + introduction + one + other, "sha256")
 
 

@@ -64,6 +64,8 @@ class Links:
     """Made by `form`. Messages are whole or not at all; all calls are for one task.
 
     Attributes:
+        before: the connection from the rank before this one.
+        after: that to the next rank.
         awaited: whose message is waited for just now, as far as known; for error messages.
         news: why nothing more will come, once that is known; also without `exchange`.
     """
@@ -77,8 +79,8 @@ class Links:
         self.who = who
         self.awaited = who.before
         self.news: asyncio.Future[P4ReduceError] = asyncio.get_running_loop().create_future()
-        self._before = before
-        self._after = after
+        self.before = before
+        self.after = after
         self._arrived: asyncio.Queue[bytes | P4ReduceError] = asyncio.Queue(_MESSAGES_AHEAD)
         self._reading = asyncio.ensure_future(self._read())
 
@@ -111,14 +113,14 @@ class Links:
     async def close(self) -> None:
         """Hang up, when what was sent last is on its way."""
         self._reading.cancel()
-        for _, writer in (self._before, self._after):
+        for _, writer in (self.before, self.after):
             writer.close()
-        for _, writer in (self._before, self._after):
+        for _, writer in (self.before, self.after):
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(writer.wait_closed(), _LAST_WORDS)
 
     async def _send(self, kind: int, data: bytes | memoryview) -> None:
-        writer = self._after[1]
+        writer = self.after[1]
         writer.write(_HEAD.pack(kind, len(data)))
         writer.write(data)
         await writer.drain()
@@ -139,7 +141,7 @@ class Links:
             await self._arrived.put(error)
 
     async def _receive(self) -> bytes:
-        reader = self._before[0]
+        reader = self.before[0]
         try:
             kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
             if length > (_MAX_NEWS if kind == _ABORT else _MAX_MESSAGE):

@@ -127,13 +127,17 @@ class Ledger:
         if large or len(self._entries) >= self._prune_at:
             self._release()
             self._prune_at = max(2 * len(self._entries), _PRUNE_BEYOND)
-        kept = collective.source if collective.source.private else Snapshot(collective)
+        kept = self.keep(collective)
         self._entries.append(_Entry(collective, collective, kept))
         self._next = collective.sequence + 1
 
     def _release_for_any_thread(self) -> None:
         with self._lock:
             self._release()
+
+    def keep(self, collective: Collective) -> BlockRows:
+        """Return what a collective can be repeated from, whatever its caller does to the array."""
+        return collective.source if collective.source.private else Snapshot(collective)
 
     def _release(self) -> None:
         """Let go of what every rank has; see the module's text.

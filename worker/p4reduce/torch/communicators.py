@@ -74,7 +74,7 @@ def open_communicator(
     # are global ones.
     local_rank = placement(global_rank, max(global_rank + 1, size)).local_rank
     port = port_name(None, global_rank, local_rank)
-    words = meet(store, rank, size, json.dumps(_new_name(label)), timeout, check)
+    words = meet(store, rank, size, json.dumps(new_name(label)), timeout, check)
     left = min(max(deadline - time.monotonic(), 1.0), _JOIN)
     job = json.loads(words[0])
     return Lease(init(rank, size, job=job, timeout=left, interface=port, check=check))
@@ -100,5 +100,6 @@ def label_of(global_ranks: Sequence[int]) -> str:
     return f"rank {shown}" if len(global_ranks) == 1 else f"ranks {shown}"
 
 
-def _new_name(label: str) -> str:
+def new_name(label: str) -> str:
+    """Return a job's name that no other process group has, with `label` in it."""
     return f"{job_name(None)[:_MAX_BASE]}: {label}, {secrets.token_hex(4)}"

@@ -28,7 +28,7 @@ from p4reduce.torch.threads import current_level
 
 # Seconds for the inner Gloo group to connect; the ranks have just met on the switch. Gloo waits for
 # a rank that was killed since then, and cannot be told to stop.
-_CONNECT = 20.0
+CONNECT_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Routes:
         try:
             left = max(deadline - time.monotonic(), 1.0)
             try:
-                gloo = self._connect(store, min(left, _CONNECT))
+                gloo = self._connect(store, min(left, CONNECT_TIMEOUT))
             except dist.DistNetworkError:
                 channel.raise_if_broken(LEASE)  # which says whom Gloo has waited for
                 raise
