@@ -142,6 +142,7 @@ soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whe
 lint: $(LINT_READY) prose  ## ruff, mypy --strict, clang-format, C compilers, imports, and the English of the pages
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(PYTHON) tools/lint_private.py
 	$(PYTHON) tools/lint_c.py
 	$(PYTHON) tools/make_header.py --check
 	$(PYTHON) tools/make_proto.py --check

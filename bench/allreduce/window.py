@@ -95,8 +95,10 @@ def turns(blocks: int, slots: int, report: Path) -> None:
 
 def slot_machine(comm: p4reduce.Communicator) -> SlotMachine:
     """The inside of a communicator."""
+    # private: the size of the window is nobody's to set but the engine's.
     session = comm._session
     assert isinstance(session, Session)
+    # private: as above
     machine = session._engine._machine
     assert isinstance(machine, SlotMachine)
     return machine

@@ -58,10 +58,11 @@ class Counted:
 class CountedSwitch(Bmv2Switch):
     """BMv2 under callgrind, which writes a file for each thread when it ends."""
 
-    def _command(self) -> list[str]:
-        files = self.directory / "counted"
+    def __init__(self, directory: Path, ports: Mapping[int, str]) -> None:
+        super().__init__(directory, ports)
+        files = directory / "counted"
         options = ["--separate-threads=yes", f"--callgrind-out-file={files}"]
-        return ["valgrind", "--tool=callgrind", *options, *super()._command()]
+        self.prefix = ["valgrind", "--tool=callgrind", *options]
 
     def instructions(self) -> dict[str, int]:
         """Of each thread, after the end."""

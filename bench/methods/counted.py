@@ -25,7 +25,7 @@ class Counted:
         self._whole = whole if whole is not None else self
         self.rank, self.size = comm.rank, comm.size
         self.rounds = self.uploads = 0
-        self._groups: list[Comm] = []
+        self.groups: list[Comm] = []
 
     def allreduce(
         self, array: npt.NDArray[Any], *, name: str | None = None, precision: str | None = None
@@ -40,7 +40,7 @@ class Counted:
         group = self._comm.split(color, key, slots=slots)
         if group is None:
             return None
-        self._whole._groups.append(group)
+        self._whole.groups.append(group)
         return Counted(group, self._whole)
 
     def close(self) -> None:
@@ -48,6 +48,6 @@ class Counted:
 
     def end(self) -> None:
         """Close all groups."""
-        for group in self._groups:
+        for group in self.groups:
             group.close()
-        self._groups.clear()
+        self.groups.clear()

@@ -432,7 +432,7 @@ LATE_LARGE = [
 
 
 class _HandsNothingOn(Duties):
-    def _hand_on(self, root: int, completed: int) -> Steps:
+    def hand_on(self, root: int, completed: int) -> Steps:
         del root, completed
         yield from ()
 
@@ -443,9 +443,9 @@ class _CountsAll(OneOfEachGroup):
 
 
 class _AddsWhatItHas(Duties):
-    def _sum(self, roll: Roll, members: tuple[int, ...], array: np.ndarray | None) -> Steps:
+    def sum_up(self, roll: Roll, members: tuple[int, ...], array: np.ndarray | None) -> Steps:
         counted = members if array is None else tuple(sorted({*members, self.seat}))
-        yield from super()._sum(roll, counted, array)
+        yield from super().sum_up(roll, counted, array)
 
 
 _PAIR_CODED = LateCase("", 2, _PAIR, sums=1)

@@ -182,9 +182,12 @@ class World:
 
     def _state(self) -> Hashable:
         running, seeking = self.recovery, self._seeker
+        # private: a state of the model is all that the recovery remembers.
         lives = running._lives
         return (
+            # private: as above
             *(running.state, running._moved, running._homeless, self.home),
+            # private: as above
             *(running._home_until > self._now, self._now > AFTER),
             *(lives.life and lives.life.incarnation, lives.seat.incarnation),
             lives.before.incarnation,
@@ -393,6 +396,7 @@ class World:
         seeking = self._seeker
         if seeking is not None and seeking.found is None and seeking.failed is None:
             answers.append("the seeker looks")
+        # private: the model has time pass only while that may change something.
         if self._now <= AFTER or self.recovery._home_until > self._now:
             answers.append("time passes")
         match self.choose("it waits", *(answers or ["time passes"])):
@@ -441,15 +445,15 @@ class World:
             "time": clock,
             "threading": SimpleNamespace(Thread=_here, current_thread=lambda: here),
             "after": self._noted,
-            "_LOOK_HOME": 0.0,
-            "_HOME_AGAIN": AFTER,
+            "LOOK_HOME": 0.0,
+            "HOME_AGAIN": AFTER,
         }
         in_seeker = {
             "log": quiet,
             "time": clock,
             "threading": SimpleNamespace(Thread=self.seeking_thread, Event=_Cancelled),
             "UNKNOWN_FOR": -1.0,
-            "_NOTICED_WITHIN": 0.0,
+            "NOTICED_WITHIN": 0.0,
         }
         with (
             mock.patch.dict(vars(module), in_recovery),

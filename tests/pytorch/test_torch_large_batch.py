@@ -18,10 +18,10 @@ torch = pytest.importorskip(
 
 from p4reduce.torch.large_batch import (  # noqa: E402
     LARS,
-    _digits,
-    _numbers,
+    from_digits,
     linear_rate,
     sqrt_rate,
+    to_digits,
     warm_up,
 )
 
@@ -80,10 +80,10 @@ def test_lars_refuses_what_does_not_fit(wrong: dict[str, Any], text: str) -> Non
 def test_squares_are_summed_exactly() -> None:
     draw = np.random.default_rng(5)
     numbers = draw.random((64, 400)) * 2.0 ** draw.integers(-80, 120, (64, 400))
-    sums = _numbers(np.sum([_digits(one) for one in numbers], axis=0, dtype=np.int32))
+    sums = from_digits(np.sum([to_digits(one) for one in numbers], axis=0, dtype=np.int32))
     exact = [float(sum(Fraction(one) for one in column)) for column in numbers.T]
     np.testing.assert_allclose(sums, exact, rtol=1e-15)
-    odd = _numbers(_digits(np.array([np.inf, np.nan, 2.0**144, 0.0, 1.5])))
+    odd = from_digits(to_digits(np.array([np.inf, np.nan, 2.0**144, 0.0, 1.5])))
     np.testing.assert_array_equal(odd, [np.nan, np.nan, np.nan, 0.0, 1.5])
 
 

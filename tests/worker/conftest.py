@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
+from cables import Cables
 from fault_system import FaultSystem, fault_system_with, short_time
+from p4reduce.switches import addresses
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab.processes.children import tail
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
@@ -44,6 +46,14 @@ def broken(fault_system: FaultSystem) -> Iterator[FaultSystem]:
     yield fault_system
     for log in fault_system.logs:
         print(f"-- the end of {log.name}\n{tail(log, 60)}")
+
+
+@pytest.fixture
+def cables(monkeypatch: pytest.MonkeyPatch) -> Cables:
+    """Lets ranks that join from now on have cables."""
+    made = Cables()
+    monkeypatch.setattr(addresses, "open_port", made.open)
+    return made
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_WAITING = 10_000
 """Collectives that are over and whose spans are not made yet; what comes then is left out."""
 
-_DRAIN = 5.0  # seconds in which the last spans are made when recording ends
+DRAIN = 5.0  # seconds in which the last spans are made when recording ends
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 
 
@@ -135,7 +135,7 @@ class Spans:
         if self._open:
             self._open = False
             self._over.put(None)
-        self._maker.join(_DRAIN)
+        self._maker.join(DRAIN)
 
     def __enter__(self) -> Spans:
         return self

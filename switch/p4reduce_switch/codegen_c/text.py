@@ -17,7 +17,7 @@ from p4reduce_switch.program.ir import FieldRef, Source
 __all__ = ["Names", "Writer", "comment", "plain"]
 
 _MAX_LINES = 30_000
-_DEEPEST = 120  # blocks within each other; clang bears 256 brackets
+DEEPEST = 120  # blocks within each other; clang bears 256 brackets
 _LONGEST_NAME = 60
 _LONGEST_COMMENT = 90
 
@@ -52,8 +52,8 @@ class Writer:
         """`head` and, in braces, what is written meanwhile."""
         self.line(f"{head} {{".lstrip())
         self.depth += 1
-        if self.depth > _DEEPEST:
-            raise NotNativeError(f"more than {_DEEPEST} blocks of C within each other")
+        if self.depth > DEEPEST:
+            raise NotNativeError(f"more than {DEEPEST} blocks of C within each other")
         yield
         self.depth -= 1
         self.line("}")

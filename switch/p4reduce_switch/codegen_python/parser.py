@@ -19,7 +19,7 @@ from p4reduce_switch.program.limits import MOST_VARBITS
 __all__ = ["emit_parser"]
 
 _MOST_COPIES = 128  # of states, in a tree
-_DEEPEST = 60  # blocks; Python's limit is 100
+DEEPEST = 60  # blocks; Python's limit is 100
 
 
 class _TooLargeError(Exception):
@@ -231,7 +231,7 @@ class _Tree(_Emitter):
             self._stop(None, at)
             return
         self._copies += 1
-        too_deep = self._writer.depth > _DEEPEST
+        too_deep = self._writer.depth > DEEPEST
         if name in path or self._copies > _MOST_COPIES or too_deep:
             raise _TooLargeError
         state = self._context.program.parser.states[name]

@@ -18,7 +18,7 @@ from p4reduce_switch.program.graphs import post_dominators, topological_order
 
 __all__ = ["ControlWalk", "Proceed", "TooLargeError"]
 
-_DEEPEST = 60  # blocks; Python's limit is 100
+DEEPEST = 60  # blocks; Python's limit is 100
 
 Proceed = Callable[["str | None"], None]
 """Writes how to go on to a node (None: the end)."""
@@ -64,7 +64,7 @@ class ControlWalk(ABC):
         while name != stop:
             assert name is not None
             self._budget -= 1
-            if self._budget < 0 or self._depth > _DEEPEST:
+            if self._budget < 0 or self._depth > DEEPEST:
                 raise TooLargeError
             node = self._control.nodes[name]
             join = self._join[name]

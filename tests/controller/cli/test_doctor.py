@@ -616,7 +616,7 @@ def test_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
     by_offload = Interface("lo,offload", "lo,offload")
     found = list(data_path.examine("unix:/c", None, by_offload, 0.1, control_path.Answers()))
     assert [each.status for each in found] == [Status.OK, Status.SKIPPED]
-    monkeypatch.setattr(packet, "_LEAST_MTU", 1 << 20)
+    monkeypatch.setattr(packet, "LEAST_MTU", 1 << 20)
     [small] = INTERFACE.look("lo")
     assert "ip link set lo mtu" in small.cure
 

@@ -29,8 +29,8 @@ def pipeline(
         "python": ("if _", "_next =="),
     }[engine]
     if request.param == "sequence":
-        monkeypatch.setattr(control_walk, "_DEEPEST", -1)
-        monkeypatch.setattr(codegen_parser, "_DEEPEST", 0)
+        monkeypatch.setattr(control_walk, "DEEPEST", -1)
+        monkeypatch.setattr(codegen_parser, "DEEPEST", 0)
     for generate in GENERATORS:
         generate.cache_clear()  # which knows nothing of these limits
     pipeline = load("flow")

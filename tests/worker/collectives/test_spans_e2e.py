@@ -201,7 +201,7 @@ class Stuck(SpanProcessor):
 
 def test_a_stuck_exporter_holds_nothing_up(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans_module, "MOST_WAITING", 5)
-    monkeypatch.setattr(spans_module, "_DRAIN", 0.05)
+    monkeypatch.setattr(spans_module, "DRAIN", 0.05)
     stuck = Stuck()
     provider = TracerProvider()
     provider.add_span_processor(stuck)

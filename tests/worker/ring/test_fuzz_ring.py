@@ -132,7 +132,7 @@ def test_strangers_keep_no_ring_from_coming_about(fuzz: Any, two: Two, bounded: 
 
 def test_silent_strangers_make_room(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     """Far more than there is room for: those that came first are hung up on."""
-    monkeypatch.setattr("p4reduce.ring.links._STRANGER_TIMEOUT", DEADLINE)
+    monkeypatch.setattr("p4reduce.ring.links.STRANGER_TIMEOUT", DEADLINE)
     where = parse_address(two.listeners[0].address)
 
     async def both() -> list[bytes]:

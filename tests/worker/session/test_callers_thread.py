@@ -272,7 +272,7 @@ def test_a_caller_that_runs_longer_than_a_quiet_second(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread takes notice of what was run while it rested, before it goes on by itself."""
-    monkeypatch.setattr("p4reduce.session.port._QUIET", 0.002)
+    monkeypatch.setattr("p4reduce.session.port.QUIET", 0.002)
 
     def work(comm: Communicator) -> int:
         comm.barrier()

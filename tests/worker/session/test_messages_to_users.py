@@ -16,7 +16,7 @@ from worker_system import DEADLINE, System, outcome
 
 
 def test_who_calls_init_twice_is_told_so(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "_TAKEN_FOR", 0.2)  # seconds
+    monkeypatch.setattr(membership, "TAKEN_FOR", 0.2)  # seconds
 
     def work(comm: p4reduce.Communicator) -> Any:
         again = None

@@ -159,8 +159,8 @@ def test_slots_of_an_earlier_life_are_not_used_in_a_later_one(
     It looks elsewhere in vain, and comes back to a job that runs: of that it has no slots. With
     those of the lost life all its frames would be refused, and no call would ever end.
     """
-    monkeypatch.setattr(recovery, "_HOME_AGAIN", 0.2)
-    monkeypatch.setattr(seeker, "_NOTICED_WITHIN", 0.0)
+    monkeypatch.setattr(recovery, "HOME_AGAIN", 0.2)
+    monkeypatch.setattr(seeker, "NOTICED_WITHIN", 0.0)
     controller = Controller()
 
     def attach(
@@ -204,7 +204,7 @@ def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_seat_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its way to the switch broke while the job formed, and it has looked elsewhere since."""
-    monkeypatch.setattr(recovery, "_HOME_AGAIN", 0.2)
+    monkeypatch.setattr(recovery, "HOME_AGAIN", 0.2)
     monkeypatch.setattr(seeker, "UNKNOWN_FOR", 0.0)
     controller = Controller()
     tries: list[int] = []

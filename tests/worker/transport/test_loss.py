@@ -9,14 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import p4reduce
 import pytest
+from cables import Cables
 from p4reduce.transport import open_port
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
 from p4reduce.wire import format as wire
-from p4reduce.wire.frames import FrameBuffer
 from worker_system import System, at_once, wait_for
 
 WORLD = 4
@@ -103,8 +102,8 @@ class LosesOneResult(FaultyTransport):
         self.lost: list[bytes] = []
 
     def receive(self) -> int:
-        count = self._inner.receive()
-        frames = [self._inner.received.get(row) for row in range(count)]
+        count = super().receive()
+        frames = [self.received.get(row) for row in range(count)]
         for frame in frames:
             is_result = frame[wire.AGG_OFFSET] & 0xF == wire.Kind.RESULT
             if is_result and len(frame) == wire.PAYLOAD_FRAME_BYTES and not self.lost:
@@ -112,7 +111,7 @@ class LosesOneResult(FaultyTransport):
                 frames.remove(frame)
                 break
         for row, frame in enumerate(frames):
-            self._received.put(row, frame)
+            self.received.put(row, frame)
         return len(frames)
 
 
@@ -142,35 +141,15 @@ def test_a_result_lost_for_one_rank_only(system: System, monkeypatch: pytest.Mon
     assert system.count("result-repeated") > before
 
 
-class Cable(FaultyTransport):
-    """Nothing comes through while it is cut."""
-
-    def __init__(self, inner: Transport, cut: threading.Event) -> None:
-        super().__init__(inner, FaultPlan())
-        self._cut = cut
-        self.lost = 0  # frames on their way to the switch
-
-    def send(self, buffer: FrameBuffer, rows: npt.NDArray[np.int64]) -> int:
-        if not self._cut.is_set():
-            return super().send(buffer, rows)
-        self.lost += len(rows)
-        return len(rows)
-
-    def receive(self) -> int:
-        count = super().receive()
-        return 0 if self._cut.is_set() else count
-
-
-def test_an_outage_of_a_second(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_of_a_second(system: System, cables: Cables) -> None:
     """Nothing at all comes through; then it goes on where it was, in the same job."""
-    cut, over = threading.Event(), threading.Event()
-    cables: list[Cable] = []
+    over = threading.Event()
     done = [0] * WORLD  # collectives, of each rank
     mended = 0.0
 
-    def open_cable(name: str, rank: int, udp_port: int = 0) -> Transport:
-        cables.append(Cable(open_port(name, rank, udp_port), cut))
-        return cables[-1]
+    def cut(*, everything: bool) -> None:
+        for cable in cables.values():
+            cable.deaf = cable.mute = everything
 
     def work(comm: p4reduce.Communicator) -> Run:
         def more(count: int) -> bool:
@@ -183,20 +162,19 @@ def test_an_outage_of_a_second(system: System, monkeypatch: pytest.MonkeyPatch) 
         nonlocal mended
         try:
             wait_for(lambda: min(done) >= 2, "all ranks have begun")
-            cut.set()
+            cut(everything=True)
             before = max(done)
             time.sleep(OUTAGE)
-            wait_for(lambda: all(cable.lost for cable in cables), "all ranks try again")
+            wait_for(lambda: all(cable.lost for cable in cables.values()), "all ranks try again")
             assert max(done) <= before + 1, "what had come before the outage, and no more"
             stood = max(done)
             mended = time.monotonic()
-            cut.clear()
+            cut(everything=False)
             wait_for(lambda: min(done) > stood + 1, "all ranks go on")
         finally:
             over.set()
-            cut.clear()
+            cut(everything=False)
 
-    monkeypatch.setattr("p4reduce.switches.addresses.open_port", open_cable)
     runs: list[Run] = []
     at_once([lambda: runs.extend(system.run(WORLD, work, slots=SLOTS)), cut_and_mend])
     assert len(cables) == WORLD

@@ -130,14 +130,15 @@ class Duties:
         self._policy.check(self.lost, roll)
         members = None if roll.full else self._policy.members(roll)
         if members is not None:
-            yield from self._sum(roll, members, said.array)
+            yield from self.sum_up(roll, members, said.array)
         elif roll.leaving:
             raise WorkerLostError(
                 f"{describe_ranks(roll.leaving)} left, and calls no more sums", ranks=roll.leaving
             )
         self._plan(roll, members is not None)
 
-    def _sum(self, roll: Roll, members: tuple[int, ...], array: Array | None) -> Steps:
+    def sum_up(self, roll: Roll, members: tuple[int, ...], array: Array | None) -> Steps:
+        """Sum what the members of a roll have given."""
         call = roll.call()
         if self.seat not in members:
             array = np.zeros(call.shape, call.kind)
@@ -175,10 +176,10 @@ class Duties:
         alive = tuple(np.flatnonzero(table[:, 0]).tolist())
         completed = table[list(alive), 1].tolist()
         if min(completed) < max(completed):
-            yield from self._hand_on(completed.index(max(completed)), max(completed))
+            yield from self.hand_on(completed.index(max(completed)), max(completed))
         self.alive = alive
 
-    def _hand_on(self, root: int, completed: int) -> Steps:
+    def hand_on(self, root: int, completed: int) -> Steps:
         """Let a rank that has the last sum give it to those that lack it.
 
         No rank lacks more than that: all took part in the roll before it.

@@ -25,7 +25,7 @@ _DATA, _ABORT = 0, 1
 _MAX_MESSAGE = 64 << 20
 _MAX_NEWS = 64 << 10
 _MAX_STRANGERS = 64  # who connect and have not proved yet who they are
-_STRANGER_TIMEOUT = 2.0  # seconds for one who connects to prove who it is
+STRANGER_TIMEOUT = 2.0  # seconds for one who connects to prove who it is
 _RETRY = (0.02, 0.5)  # seconds, first and longest: doubled each time
 _MESSAGES_AHEAD = 4
 _LAST_WORDS = 1.0  # seconds for news of why a neighbour is gone
@@ -175,7 +175,7 @@ async def form(who: Neighbourhood, listener: Listener, purpose: int) -> Links:
             del strangers[next(iter(strangers))]
         try:
             greeting = handshake.accept(reader, writer, who.secret, expected)
-            await asyncio.wait_for(greeting, _STRANGER_TIMEOUT)
+            await asyncio.wait_for(greeting, STRANGER_TIMEOUT)
         except (OSError, HandshakeError, asyncio.TimeoutError):
             writer.close()
         else:

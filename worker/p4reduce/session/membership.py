@@ -39,7 +39,7 @@ _ANY_PORT = 49152  # own UDP port where the transport has no addresses; ranks di
 _HELLO_INTERVALS = (0.02, 0.5)  # seconds, first and longest: doubled each time
 _POLL = 0.05  # seconds between two looks at whether a call is still wanted
 _RETRY_JOIN = 0.1  # seconds
-_TAKEN_FOR = 4.0  # seconds; a controller that was restarted asks for processes after two
+TAKEN_FOR = 4.0  # seconds; a controller that was restarted asks for processes after two
 _CALL_MARGIN = 2.0  # seconds that the controller has beyond what it was told
 _LEAVE_TIMEOUT = 3.0  # for all attempts
 _LEAVE_PAUSE = 0.1
@@ -205,7 +205,7 @@ class Membership:
         )
         # A place that is taken may be that of a process that has just ended; or this rank's own,
         # by a request whose answer got lost.
-        taken_until = time.monotonic() + _TAKEN_FOR
+        taken_until = time.monotonic() + TAKEN_FOR
         while isinstance(reply := self._try_join(request, waiting), ControlError):
             if isinstance(reply, NoAnswerError):
                 taken_until = waiting.deadline

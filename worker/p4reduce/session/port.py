@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _END_TIMEOUT = 5.0
-_QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
+QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
 
 
 class Turn(Protocol):
@@ -219,7 +219,7 @@ class Port:
         running = list(clients) if len(busy) > 1 else busy or clients[:1]
         if running:
             turns = [client.turn for client in running]
-            why = turns[0].run(turns[1:], _QUIET)
+            why = turns[0].run(turns[1:], QUIET)
             for client in running:
                 self._guarded(client, lambda: client.take_turn(why))  # noqa: B023  # called at once
         elif not self._over:

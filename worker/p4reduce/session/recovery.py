@@ -45,8 +45,8 @@ _HALT_LOOK = 0.2  # seconds between two looks at whether anybody still waits for
 _CANCEL_TIMEOUT = 5.0  # seconds; the longest call of a seeker takes two
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _ELSEWHERE_PAUSE = 0.2  # seconds between two looks at whether another switch is there
-_HOME_AGAIN = 1.0  # seconds, after an attempt to go elsewhere was in vain
-_LOOK_HOME = 0.5  # seconds between two looks at whether the job goes on at home
+HOME_AGAIN = 1.0  # seconds, after an attempt to go elsewhere was in vain
+LOOK_HOME = 0.5  # seconds between two looks at whether the job goes on at home
 _LOOK_TIMEOUT = 1.0
 _RING_PAUSE = 0.2  # seconds between two looks at whether all have lost the switch
 
@@ -131,7 +131,7 @@ class _HomeLook:
         ):  # of one that does not answer, or is closed
             if self._membership.heartbeat(request, _LOOK_TIMEOUT).state == pb.RUNNING:
                 raise SwitchUnreachableError("the job goes on at the switch where it was")
-        self._due = time.monotonic() + _LOOK_HOME
+        self._due = time.monotonic() + LOOK_HOME
 
 
 class _OverError(P4ReduceError):
@@ -357,7 +357,7 @@ class Recovery:
             self._on(Event.NO_SEAT)
         self._check()
         time.sleep(_ELSEWHERE_PAUSE)
-        self._home_until = time.monotonic() + _HOME_AGAIN
+        self._home_until = time.monotonic() + HOME_AGAIN
         return False
 
     def _taken_at_home(self, found: Found) -> Taken:
@@ -387,7 +387,7 @@ class Recovery:
             if agreement.deserted:
                 self._homeless = True
                 leave_behind(taken.membership, taken.attached.seat, close=False)
-            self._home_until = time.monotonic() + _HOME_AGAIN
+            self._home_until = time.monotonic() + HOME_AGAIN
             return False
         return True
 

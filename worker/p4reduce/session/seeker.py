@@ -32,7 +32,7 @@ Connect = Callable[[int], PortShare]
 
 UNKNOWN_FOR = 5.0  # seconds that a controller that was started anew may not know the job
 _PAUSE = 0.05  # seconds between two attempts
-_NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has noticed
+NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has noticed
 _ASK_TIMEOUT = 2.0
 _REFORM_TIMEOUT = 2.0  # then the answer names those who are missing, and is asked for again
 _ATTACH_TIMEOUT = 60.0
@@ -317,7 +317,7 @@ class Seeker:
 
     def _reconnect(self) -> None:
         """The job runs: the switch is there, or the controller has not noticed its loss yet."""
-        if time.monotonic() < self._started + _NOTICED_WITHIN:
+        if time.monotonic() < self._started + NOTICED_WITHIN:
             return
         transport = self._open(self._udp_port)
         if transport is not None:

@@ -154,7 +154,7 @@ class LARS(torch.optim.Optimizer):
         """Sum over the shards, exactly."""
         channel = self._channel
         assert channel is not None
-        sent = _digits(squares.view(-1).numpy())
+        sent = to_digits(squares.view(-1).numpy())
         channel.start(
             "LARS",
             sent.nbytes,
@@ -164,10 +164,10 @@ class LARS(torch.optim.Optimizer):
             options=None,
             result=None,
         ).wait()
-        return torch.from_numpy(_numbers(sent)).view(squares.shape)
+        return torch.from_numpy(from_digits(sent)).view(squares.shape)
 
 
-def _digits(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+def to_digits(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
     """Return numbers from 0 on as integers, for a sum without rounding.
 
     Floats of one block share an exponent on the way, so the norms of a layer with small gradients
@@ -188,8 +188,8 @@ def _digits(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
     return found
 
 
-def _numbers(digits: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-    """Return what `_digits` of a sum stand for; NaN where one was too large."""
+def from_digits(digits: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+    """Return what `to_digits` of a sum stand for; NaN where one was too large."""
     total = digits[:, -2::-1].astype(np.float64) @ _PLACES[::-1]
     return np.where(digits[:, -1] > 0, np.nan, total)
 

@@ -18,7 +18,7 @@ from p4reduce.transport.port_type import Look, PortType
 __all__ = ["INTERFACE", "PacketTransport"]
 
 _OFFLOAD = ",offload"
-_LEAST_MTU = 1088  # 1,102 bytes of frame less Ethernet's header
+LEAST_MTU = 1088  # 1,102 bytes of frame less Ethernet's header
 
 
 class PacketTransport(FramesOverLink):
@@ -78,8 +78,8 @@ def _look(name: str) -> Iterator[Look]:
         return
     if state not in ("up", "unknown"):
         yield Look(what, f"{interface} is {state}", f"ip link set {interface} up")
-    elif mtu < _LEAST_MTU:
-        found = f"{interface} has an MTU of {mtu}, and frames take {_LEAST_MTU}"
+    elif mtu < LEAST_MTU:
+        found = f"{interface} has an MTU of {mtu}, and frames take {LEAST_MTU}"
         yield Look(what, found, f"ip link set {interface} mtu 1500")
     else:
         yield Look(what, f"{interface} is up, MTU {mtu}")
