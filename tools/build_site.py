@@ -22,7 +22,7 @@ from pathlib import Path
 import click
 from draw_states import drawn
 from nbconvert import MarkdownExporter
-from p4reduce_common.variables import VARIABLES
+from variables import VARIABLES
 
 from bench.record import SITE, newest, site_page
 

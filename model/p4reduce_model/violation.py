@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong."""
+"""What can be wrong. Apart, since all that explores or checks raises it."""
 
 from __future__ import annotations
 

@@ -22,14 +22,25 @@ from p4reduce_controller.storage.incarnation import default_state_directory
 from p4reduce_controller.terminal.exit_codes import Exit
 
 
+class _InterfaceOption(click.Option):
+    """Its help lists the forms of ports, which are imported only where help is shown."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        from p4reduce_controller.doctor.interface import forms
+
+        self.help = (self.help or "").format(forms=forms())
+        return super().get_help_record(ctx)
+
+
 @click.command()
 @click.option(
     "--interface",
+    cls=_InterfaceOption,
     metavar="NAME",
     envvar="P4REDUCE_INTERFACE",
     show_envvar=True,
-    help="How a worker on this machine reaches the switch: eth0, unix:PATH, or udp:HOST:PORT. A "
-    "job of one rank is run by way of it.",
+    help="How a worker on this machine reaches the switch: {forms}. A job of one rank is run by "
+    "way of it.",
 )
 @click.option(
     "--switch",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import p4reduce
 from p4reduce.environment import Placement, is_placed, placement
+from p4reduce.transport.registry import PORT_TYPES
 from p4reduce.transport.select import port_name
 
 
@@ -27,6 +28,12 @@ class Interface:
     who: str = ""
     guessed: bool = False
     error: str = ""
+
+
+def forms() -> str:
+    """Return how an interface may be written, for people."""
+    *some, last = (kind.form for kind in reversed(PORT_TYPES))
+    return f"{', '.join(some)} or {last}"
 
 
 def fill(given: str | None) -> Interface:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many threads numpy's linear algebra may use."""
+"""How many threads numpy's linear algebra may use: for all that starts ranks."""
 
 from __future__ import annotations
 

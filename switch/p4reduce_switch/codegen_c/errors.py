@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the generator cannot do."""
+"""What the generator cannot do. Apart, since each of its modules raises it."""
 
 from __future__ import annotations
 

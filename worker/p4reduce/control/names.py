@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs can be called."""
+"""What jobs can be called: one rule for ranks and the controller."""
 
 from __future__ import annotations
 

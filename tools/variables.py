@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4reduce.transport.registry import PORT_TYPES
+
 __all__ = ["VARIABLES", "Variable"]
 
 
@@ -44,8 +46,9 @@ VARIABLES = (
     Variable("P4REDUCE_CONTROLLER", _WAY, "`unix:PATH` or `HOST:PORT`",
              "The controller. Default: a Unix socket of the user's own."),
     Variable("P4REDUCE_INTERFACE", _WAY,
-             "`eth1`, `eth1,offload`, `unix:PATH`, `udp:HOST:PORT`",
+             ", ".join(f"`{kind.form}`" for kind in reversed(PORT_TYPES)),
              "The port of the switch. `{rank}`, `{local_rank}` and `{port}` are filled in. "
+             "`,offload` behind an interface's name: packets have many frames. "
              "Required, unless `init(interface=…)` gives it."),
     Variable("P4REDUCE_FIRST_PORT", _WAY, "a port number",
              "The switch's port of rank 0, for `{port}`; the others follow. Default: 1."),
