@@ -23,6 +23,9 @@ def mermaid(table: Table, start: Enum, everywhere: frozenset[Enum]) -> str:
         table: from each state, by each event.
         start: the first state.
         everywhere: these events, which the page tells in words.
+
+    Raises:
+        ValueError: a text has a colon, at which mermaid's parser ends.
     """
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {start.name}"]
     states = dict.fromkeys([*table, *(to for moves in table.values() for to in moves.values())])
@@ -33,6 +36,10 @@ def mermaid(table: Table, start: Enum, everywhere: frozenset[Enum]) -> str:
         for event, to in moves.items()
         if event not in everywhere
     ]
+    texts = [state.value for state in states]
+    texts += [event.value for moves in table.values() for event in moves]
+    if wrong := [text for text in texts if ":" in text]:
+        raise ValueError(f"mermaid draws no text with a colon: {wrong}")
     return "\n".join([*lines, "```"])
 
 

@@ -23,7 +23,7 @@ class State(Enum):
     RESUMING = "hands the switch to the session"
     RESUMED = "reduces by the switch again"
     FAILED = "has ended all calls with an error"
-    UNWANTED = "ends: the communicator is closed or broken"
+    UNWANTED = "ends, as the communicator is closed or broken"
 
 
 class Event(Enum):
