@@ -77,7 +77,7 @@ class NotReadyInTimeError(Exception):
 
 @dataclass(frozen=True)
 class Start:
-    """What the controller begins with: switches taken up, and the jobs of a former life."""
+    """The controller's state at its start: switches taken up, and the jobs of a former life."""
 
     switches: Mapping[str, Taken]
     file: TableFile

@@ -70,7 +70,7 @@ class Daemon:
 
     @property
     def settings(self) -> Settings:
-        """What it goes by: its settings, and further cores of the switches."""
+        """Its settings, and further cores of the switches."""
         return self._settings
 
     @property

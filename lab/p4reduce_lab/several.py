@@ -16,7 +16,7 @@ Switches = int | Shape
 
 
 def switches_of(switches: int, tree: Shape | None, cores: int = 1) -> Switches:
-    """What these options come to. Raises ArgumentsError: some exclude each other."""
+    """The switches that these options describe. Raises ArgumentsError: some exclude each other."""
     if tree is None:
         return switches
     if cores > 1:

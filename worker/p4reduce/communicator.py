@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user works with: `init` gives a `Communicator`, whose all-reduce the switch computes."""
+"""The user's interface: `init` gives a `Communicator`, whose all-reduce the switch computes."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def init(
 
 @dataclass(frozen=True)
 class Options:
-    """What a communicator was asked for, and what its children inherit.
+    """The options of a communicator, which its children inherit.
 
     Attributes:
         timeout: seconds, of collectives that say nothing else.

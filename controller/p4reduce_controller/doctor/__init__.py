@@ -23,7 +23,7 @@ __all__ = ["Finding", "Status", "Target", "examine"]
 
 @dataclass(frozen=True)
 class Target:
-    """What to look at.
+    """A controller, a switch and an interface to examine.
 
     Attributes:
         address: the controller's.

@@ -53,7 +53,7 @@ SYMPTOMS = {
 
 @dataclass(frozen=True)
 class _Server:
-    """What a P4Runtime server says of itself, or why it says nothing."""
+    """A P4Runtime server's version, or the reason why it gave none."""
 
     version: str = ""
     ports: Ports | None = None
@@ -125,7 +125,7 @@ def _uplink(uplink: pb.Uplink) -> Finding:
 
 
 def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _Server:
-    """Ask for its version: all that one may ask without becoming its controller."""
+    """Ask for its version, the only request for a client that is not its controller."""
     try:
         wait_for_server(address, timeout, tls)
         if tls is None:

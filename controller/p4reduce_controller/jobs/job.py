@@ -221,7 +221,7 @@ class Job:
 
     @property
     def root(self) -> Share:
-        """What it has on its topmost switch, as soon as that is known."""
+        """Its share of its topmost switch; empty until it is known."""
         return next(iter(self.shares.values()), Share(range(0)))
 
     @property

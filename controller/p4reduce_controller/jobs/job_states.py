@@ -34,7 +34,7 @@ class Stage(Enum):
 
 
 class Event(Enum):
-    """What moves it on; the value is for the drawing."""
+    """An event of a job; the value is for the drawing."""
 
     ALL_ATTACHED = "all ranks are attached"
     CONFIGURED = "all entries are there"

@@ -18,7 +18,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class RankCounts:
-    """What a rank sent that was admitted, and what was multicast to it."""
+    """The frames of a rank that were admitted, and those multicast to it."""
 
     up: Counts
     down: Counts

@@ -136,7 +136,7 @@ def check_block(size: int) -> None:
 
 @dataclass(frozen=True)
 class CellOptions:
-    """What the command line asks for; see `cells_of`."""
+    """The cells of the command line; see `cells_of`."""
 
     ranks: Sequence[int]
     rates: Sequence[float]
@@ -167,7 +167,7 @@ _STANDARD_SIZES = (4 * _KIB, 64 * _KIB, 1 * _MIB, 64 * _MIB)
 
 
 def standard(contenders: Sequence[str]) -> Iterator[Cell]:
-    """What is measured if nothing is asked for: about ten minutes on two cores.
+    """The standard set of cells: about ten minutes on two cores.
 
     A tensor of half a second to two seconds at each rate, for 8, 4 and 2 ranks. Lanes and densities
     at 10 Mbit/s, where two cores keep up with eight ranks. All sizes at 100 Mbit/s with four ranks,
@@ -197,7 +197,7 @@ _UDP_SIZES = (
 
 
 def standard_udp(contenders: Sequence[str]) -> Iterator[Cell]:
-    """What is measured over UDP if nothing is asked for.
+    """The standard set of cells over UDP.
 
     Time against size at each rate with four ranks, float32 and int8; one tensor with eight ranks.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison came to: rows for a file, tables for people, and what was aimed at."""
+"""The results of a comparison: rows for a file, tables for people, and what was aimed at."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training run is made of; the same for the workers and for the reference."""
+"""The configuration of a training run; the same for the workers and for the reference."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ class Services:
     def mend(self) -> Iterator[str]:
         """Start again what has ended; yields a sentence for each.
 
-        Workers go on: the controller sets a new switch up, and a new controller takes its switches
-        and jobs up as they are.
+        Workers continue: the controller configures a new switch, and a new controller takes over
+        its switches and jobs as they are.
 
         Raises:
             LabError: a process has ended too often; has the end of its log.

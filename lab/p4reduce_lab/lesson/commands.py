@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be typed in a lesson, and what it does."""
+"""The commands of a lesson, and their effects."""
 
 from __future__ import annotations
 

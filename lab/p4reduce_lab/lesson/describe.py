@@ -86,7 +86,7 @@ def details(held: HeldFrame) -> list[str]:
 
 
 def came_of(step: Step) -> list[str]:
-    """What a frame led to."""
+    """The effects of a frame."""
     rows = [line(step.frame)]
     if step.stop is not None:
         rows.append(f"  the switch holds it {stopped(step.stop, step.lines)}")
@@ -160,7 +160,7 @@ def changes(before: list[dict[str, int]], after: list[dict[str, int]]) -> list[s
 
 
 def legend() -> list[str]:
-    """What is shown of a slot: what each register of a copy is for."""
+    """A slot's registers, and the purpose of each."""
     rows = [f"{name:<12} {meaning}" for name, meaning in _REGISTERS.items()]
     return [*rows, "A star marks the copy that the frame has changed; before => after."]
 

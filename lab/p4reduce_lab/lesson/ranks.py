@@ -114,7 +114,7 @@ class Rank:
 
     @property
     def error(self) -> str:
-        """What its last call ended with; empty if with nothing."""
+        """The outcome of its last call; empty if with nothing."""
         return str(self._calls[-1][0].error or "") if self._calls else ""
 
 

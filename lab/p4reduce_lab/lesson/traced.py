@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 class FrameRun(NamedTuple):
-    """What a frame led to: what came out, by port, and the lines in the order they ran."""
+    """The effects of a frame: what came out, by port, and the lines in the order they ran."""
 
     out: list[tuple[int, bytes]]
     lines: list[Line]

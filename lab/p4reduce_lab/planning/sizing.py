@@ -27,7 +27,7 @@ _LEAST_SLOTS = 32
 
 @dataclass(frozen=True)
 class Pool:
-    """What a job should ask for.
+    """The slots and switches for a job.
 
     Attributes:
         window: frames under way that fill the bottleneck.

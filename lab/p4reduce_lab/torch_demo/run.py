@@ -26,7 +26,7 @@ TOLERANCE = 0.005  # of accuracy, between switch and Gloo
 
 @dataclass(frozen=True)
 class TorchRun:
-    """What one training came to.
+    """The outcome of one training.
 
     Attributes:
         backend: "p4reduce" or "gloo".

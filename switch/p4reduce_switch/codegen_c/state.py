@@ -137,7 +137,7 @@ class State:
         return [*lines, *self._objects()]
 
     def _ranges(self) -> list[str]:
-        """Where in a key its ranges are; any field of a value set may become one."""
+        """The places of ranges in a key. Any field of a value set may become one."""
         names = self._context.names
         keys = [
             (names.of("table", table.name), [(key.width, key.kind == "range") for key in table.key])

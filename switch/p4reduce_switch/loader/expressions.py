@@ -73,7 +73,7 @@ class Expressions:
         return field
 
     def target(self, item: Json, source: Source, params: Params = ()) -> FieldRef:
-        """What is assigned to."""
+        """The target of an assignment."""
         return self.field(item, source, "assignment to something else than a field", params)
 
     def element(

@@ -73,7 +73,7 @@ def damaged(error: Exception, source: Source = NOWHERE) -> LoadError:
 
 
 def find(items: Mapping[Any, _T], key: Any, what: str, source: Source) -> _T:
-    """What a name or number stands for."""
+    """Return the object that a name or number refers to."""
     try:
         return items[key]
     except KeyError:

@@ -72,7 +72,7 @@ def add_unused(p4info: P4Info, pipeline: Pipeline) -> None:
 
 
 def _with(there: Mapping[str, _Object], more: Any) -> Mapping[str, _Object]:
-    """What is there, and what is not yet."""
+    """Return all objects by name; those of `there` go before those of `more`."""
     return {**{item.name: item for item in more}, **there}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the data plane asks of a port, whatever it is made of."""
+"""The interface between the data plane and a port of any kind."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a switch serves at addresses of its command line: P4Runtime, and /metrics."""
+"""The servers at addresses of a switch's command line: P4Runtime, and /metrics."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a packet's state goes from ingress to egress, and what the target sets there."""
+"""The part of a packet's state that goes from ingress to egress, and the fields that the target
+sets."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def entry_fields(facts: Facts) -> dict[str, FieldRef]:
 
 
 class EgressNeeds:
-    """What egress gets from ingress, and what it starts out with.
+    """The fields that egress gets from ingress, and those that start with a fixed value.
 
     Attributes:
         packed: headers of which egress gets the fields, as it puts them together.

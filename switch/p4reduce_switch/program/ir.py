@@ -192,7 +192,7 @@ BINARY_OPERATORS: Mapping[str, tuple[ExprType, ExprType]] = {
 
 
 def type_of(expr: Expr) -> ExprType:
-    """What an expression evaluates to."""
+    """The type of an expression's value."""
     if isinstance(expr, (Const, FieldRef, Param)):
         return "data"
     if isinstance(expr, BoolConst):
@@ -648,7 +648,7 @@ class RegisterArray:
 
 @dataclass(frozen=True, slots=True)
 class ValueSet:
-    """What `select` can look a key up in; `widths` of the key's fields, in bits."""
+    """A set in which `select` can look up a key; `widths` of the key's fields, in bits."""
 
     name: str
     widths: tuple[int, ...]

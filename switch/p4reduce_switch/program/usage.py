@@ -191,7 +191,7 @@ class Usage:
                     self._statements(self._program.actions[action].body, usage)
 
     def _replays(self) -> None:
-        """What comes back to the parser, and what copies from egress bring along."""
+        """Count fields of packets that come back to the parser, and of copies from egress."""
         for lists in (self.ingress.kept.get("resubmit"), self.egress.kept.get("recirculate")):
             for kept in lists or ():
                 self.parser.writes.update(kept.fields)

@@ -120,7 +120,7 @@ class TableIndex(Protocol):
         """Forget an entry."""
 
     def set_miss(self, slot: Slot) -> None:
-        """What a key that is not there leads to."""
+        """Set the slot for keys without an entry."""
 
 
 class Table:

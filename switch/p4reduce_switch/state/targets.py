@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an entry of an indirect table refers to in place of an action of its own."""
+"""The targets of entries in indirect tables, which have no action of their own."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _SLOTS = 16
 
 @dataclass(frozen=True)
 class Sent:
-    """What a rank sent of its shard across the root, most recently.
+    """The part of its shard that a rank last sent across the root.
 
     Attributes:
         chosen: elements, of its own choice.

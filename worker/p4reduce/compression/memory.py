@@ -35,8 +35,8 @@ Where q is 0 it is the paper's rule again.
 **What a step costs besides.** Each of the steps that a low level adds also computes, waits for the
 other buckets and agrees. With a `clock` this is measured as well, from a tensor's result to its
 next contribution, and put into C(T) as the constant c0 of the paper's affine price. Without it a
-training over a fast link would do with a hundredth of its gradients, as that is the least traffic,
-and take many times the steps for it.
+training over a fast link would send a hundredth of its gradients, which is the least traffic, and
+need many times the steps.
 """
 
 from __future__ import annotations

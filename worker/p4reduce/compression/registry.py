@@ -33,7 +33,7 @@ LANES = {"": 32, "int16": 16, "int8": 8, "int4": 4}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a named compressor is made with.
+    """The arguments of a named compressor.
 
     Attributes:
         name: the word before the colon.
@@ -56,7 +56,7 @@ class Settings:
 
     @property
     def common(self) -> dict[str, Any]:
-        """What every `Compressor` is made with; narrow lanes are left to the all-reduce."""
+        """The arguments of every `Compressor`; narrow lanes are left to the all-reduce."""
         return {
             "world_size": self.world_size,
             "lane_bits": self.lane_bits,

@@ -9,7 +9,7 @@ the masking with one-time pads. Each pair of ranks u < v has a common secret s_u
 so that Σ y_u = Σ x_u. The switch adds modulo 2^32 in lanes that wrap (docs/lanes.md). The secrets
 are agreed by Diffie and Hellman's method in group 14 of RFC 3526; PRG is SHAKE-256 (FIPS 202).
 
-What this hides, and what not:
+This hides, and does not hide:
 
 - Every rank receives the sum. Two ranks therefore know each other's numbers, and of n ranks n − 1
   that conspire know the last one's.

@@ -210,7 +210,7 @@ class GaussianNB(_NaiveBayes):
 
 
 def _problem_of_counts(array: Floats, ranks: int) -> str | None:
-    """What is wrong with one of so many ranks' counts, whose sum has to be below 2^62."""
+    """Return what is wrong with a rank's counts, as the sum of all ranks has to be below 2^62."""
     wrong = (array < 0) | (array != np.rint(array))
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()

@@ -335,7 +335,7 @@ class SlotMachine:
         To be called while nothing is under way.
 
         Returns:
-            What C knows it by. None: it has to be submitted.
+            The address of its stream in C. None: it has to be submitted.
         """
         if self.broken is not None or self._left or not self.idle:
             return None

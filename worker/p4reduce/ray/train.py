@@ -48,7 +48,7 @@ class P4ReduceConfig(TorchConfig):
         return _Backend
 
     def to_dict(self) -> dict[str, Any]:
-        """What Ray exports of it."""
+        """The configuration as a dict, for Ray's exports."""
         own = {name: getattr(self, name) for name in ("host", "switches", "tree", "slots", "logs")}
         return {**super().to_dict(), **own, "resources": dict(self.resources)}
 

@@ -55,7 +55,7 @@ _LONGEST_WAIT = 0.5  # seconds between two looks at whether it is all over
 
 @dataclass(frozen=True)
 class RingSettings:
-    """What `init(fallback="ring")` asks for.
+    """The options of `init(fallback="ring")`.
 
     Attributes:
         after: seconds without a switch until the ring takes over.

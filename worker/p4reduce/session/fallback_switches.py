@@ -69,7 +69,7 @@ class FallbackSwitches:
         places: all switches, in the order that is the same on all ranks.
         name: of the session's job at a switch, by number.
         lost: which switches are known to be lost, by number; those known to be there are in
-            `alive`. Of the rest nobody knows.
+            `alive`. The state of the rest is not known.
         alive: see `lost`.
         left: ranks that have left another job of the communicator.
         after: seconds that a lost switch has to come back.

@@ -27,7 +27,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What moves it on; the value is for the drawing."""
+    """An event of a recovery; the value is for the drawing."""
 
     HALTED = "the thread has ended"
     FOUND = "the switch is back"

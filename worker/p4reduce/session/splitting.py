@@ -31,7 +31,7 @@ _TROUBLE_BYTES = 512
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """What one rank asks for.
+    """The request of one rank.
 
     Attributes:
         kind: whether its arguments were wrong, it is in a group, or in none.

@@ -54,7 +54,7 @@ class Rate:
 
 
 class Shares:
-    """What the ranks have agreed on; the same on all of them at the same place in their calls.
+    """The shares that the ranks have agreed on; the same at the same place in their calls.
 
     Attributes:
         weights: of each switch.

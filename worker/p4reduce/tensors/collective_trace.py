@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written down about a collective that is traced: when what happened to it."""
+"""The record of a traced collective: when what happened to it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def error(self) -> BaseException | None:
-        """What it failed of, where that is known."""
+        """Its error, if it is known."""
         return self._error
 
     def is_over(self) -> bool:
@@ -134,7 +134,7 @@ class OutcomeWork(dist.Work):
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What it failed of; None while it runs."""
+        """Its error; None while it runs."""
         if self.is_completed():
             try:
                 self._outcome.settle()

@@ -73,7 +73,7 @@ class Transport(Protocol):
 
 
 def without_machine_code(error: NativeUnavailableError) -> ConfigurationError:
-    """What to raise where there is no machine code."""
+    """Return the error for a rank without machine code."""
     return ConfigurationError(
         f"a rank needs machine code, and there is none here: {error}. "
         'engine="reference" at a UDP port does without, hundreds of times slower'

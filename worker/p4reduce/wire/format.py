@@ -231,7 +231,7 @@ def _mac_number(mac: str) -> int:
 
 @dataclass(frozen=True)
 class Hello:
-    """What a worker's HELLO says, and whom it comes from.
+    """The content of a worker's HELLO, and its sender.
 
     `nonce` is what the controller gave the rank when it joined.
     """

@@ -45,7 +45,7 @@ KINDS: Final = {
 
 
 class Flag(IntFlag):
-    """What else there is to say about a frame."""
+    """Flags of a frame."""
 
     PAYLOAD = 0x01
     OVERFLOW = 0x02

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank of the demo does, and what it leaves in files for the launcher.
+"""The work of a demo's rank, and its files for the launcher.
 
 Imports `demo.training`, `demo.config` and the worker's library.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank gave to the all-reduce and what came out, kept to be checked after the run."""
+"""Each rank's inputs and results of all-reduces, kept to be checked after the run."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class ProgressReader:
 
 @dataclass(frozen=True)
 class Compared:
-    """What a rank says of the training before, that its own is compared with.
+    """A rank's report of the earlier training, to compare its own with.
 
     Attributes:
         weights: SHA-256 of its final weights.
@@ -132,7 +132,7 @@ class RankReport:
         compared: None where there was one training only.
         link: None where gradients were sent whole.
         step_ends: Of each step, on the monotonic clock; empty without a fault.
-        notices: What was warned of.
+        notices: The warnings.
         recoveries: How often the switch was found again.
         repeated: All-reduces run again for that.
         resumed: The step at which fewer ranks went on, from 0; None if all stayed.

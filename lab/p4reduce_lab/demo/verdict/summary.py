@@ -86,7 +86,7 @@ class Compression:
 
 @dataclass(frozen=True)
 class Fault:
-    """What was killed and what came of it, under the key "fault" of summary.json.
+    """The killed process and the effects, under the key "fault" of summary.json.
 
     Attributes:
         name: As given: "restart-switch", …
@@ -175,7 +175,8 @@ class Summary:
         switches: How many summed.
         topology: "star": one switch; "side-by-side": several, each with a part of the blocks;
             "tree": several, each with a part of the ranks, and those above them.
-        contributions_by_switch: What each switch added up; in a tree that is ranks' contributions,
+        contributions_by_switch: The counters of each switch; in a tree that is ranks'
+        contributions,
             and the sums of the switches below.
         compression: None where gradients were sent whole. Otherwise test_accuracy, final_loss,
             weights_sha256 and training_seconds are of the compressed training, the switch's

@@ -18,7 +18,7 @@ Operation: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What one requested entity asks for.
+    """The query of one requested entity.
 
     Attributes:
         snapshot: copies the rows out of the pipeline; raises `P4RuntimeError` (NOT_FOUND). It runs
