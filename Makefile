@@ -20,7 +20,8 @@ RANKS ?= 4
 LAB_TAKES := RANKS SWITCH BW PCAP
 RUN_TAKES := $(LAB_TAKES) WEB NET SWITCHES CORES TREE COMPRESSION FAULT FRAMEWORK
 
-# A name that nobody reads is a mistake, which would otherwise pass in silence.
+# A name that nobody reads is a mistake, which would otherwise pass in silence. Beside other goals it
+# may be theirs.
 GIVEN := $(foreach word,$(MAKEOVERRIDES),$(if $(findstring =,$(word)),$(firstword $(subst =, ,$(word)))))
 check_given = $(if $(filter $(1),$(MAKECMDGOALS)),$(foreach name,$(filter-out VENV PYTHON $(2),$(GIVEN)),\
     $(error make $(1) does not know $(name). It takes $(2))))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -72,11 +71,6 @@ class Ring:
     def __enter__(self) -> Ring:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._following.close()
         self._previous.close()

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
-from types import TracebackType
 
 from p4reduce.control import control_pb2 as pb
 
@@ -67,13 +66,8 @@ class SideBySide(System):
         each = [super().variables(), *(system.variables() for system in self._beside)]
         return {name: ",".join(one[name] for one in each) for name in each[0]}
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.processes.end()
         for system in self._beside:
-            system.__exit__(kind, error, trace)
-        super().__exit__(kind, error, trace)
+            system.__exit__(*error)
+        super().__exit__(*error)

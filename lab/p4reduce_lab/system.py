@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
-from types import TracebackType
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
@@ -257,12 +256,7 @@ class System:
     def __enter__(self) -> System:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.control.close()
         self.processes.end()
         if self._switch is not None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import ArgumentsError, LabError
@@ -217,14 +216,9 @@ class Tree(System):
             {} if self.network is not None else {INTERFACE_VARIABLE: self._interface}
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.processes.end()
         for name, launcher in self._below.items():
             self._stop_switch(launcher, f"-{name}")
-        super().__exit__(kind, error, trace)
+        super().__exit__(*error)
         self._undo.close()

@@ -18,7 +18,6 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 
 MTU = 1500
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
@@ -85,12 +84,7 @@ class VethPorts:
     def __enter__(self) -> VethPorts:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -18,7 +18,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import GRACE, POLL, Child, ChildFailedError, Processes
@@ -169,10 +168,5 @@ class SwitchLauncher(ABC):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()

@@ -24,6 +24,16 @@ def undisturbed(switches: SeveralSwitches, seed: int, steps: int) -> list[bytes]
     return results[0]
 
 
+def recoveries(
+    switches: SeveralSwitches, seed: int, training: Training, found: list[Any]
+) -> set[int]:
+    """How many each rank had, whose results are those of an undisturbed training."""
+    switches.repair()
+    expected = undisturbed(switches, seed, training.step)
+    assert all(results == expected for results, _ in found)
+    return {statistics.recoveries for _, statistics in found}
+
+
 def train(there: SeveralSwitches, training: Training, disturb: Any, **options: Any) -> Any:
     """Run a training; `disturb` runs beside it, from its first step on."""
 
@@ -59,11 +69,7 @@ def test_the_ranks_go_on_with_the_switch_that_is_left(
 
     options: dict[str, Any] = {"switches": [0, 1], "fallback_after": 0.3}
     found = train(switches, training, disturb, **options)
-    switches.repair()
-    expected = undisturbed(switches, seed, training.step)
-    for results, statistics in found:
-        assert results == expected
-        assert statistics.recoveries == 1
+    assert recoveries(switches, seed, training, found) == {1}
 
 
 @pytest.mark.long
@@ -134,11 +140,7 @@ def test_both_lost_and_only_the_other_one_back(
 
     options: dict[str, Any] = {"switches": [0, 1], "fallback_after": 0.3}
     found = train(switches, training, disturb, **options)
-    switches.repair()
-    expected = undisturbed(switches, seed, training.step)
-    for results, statistics in found:
-        assert results == expected
-        assert statistics.recoveries == 2
+    assert recoveries(switches, seed, training, found) == {2}
 
 
 @pytest.mark.long
