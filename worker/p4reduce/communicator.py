@@ -124,7 +124,8 @@ def init(
             raises to end the wait, if the caller knows that they will not come.
         engine: what runs the protocol in this rank. "native": machine code. "reference": the
             readable specification in plain Python (`p4reduce.reference`), with the same results bit
-            for bit, and hundreds of times slower.
+            for bit, and hundreds of times slower. Communicators of one process that share a Unix
+            or UDP port have the same engine.
         check_shapes: whether different shapes of the ranks' arrays are a `MismatchError`. False:
             only the numbers of elements must be the same. The same for all ranks; `split` and
             `dup` inherit it. None: `P4REDUCE_CHECK_SHAPES`, 0 or 1, or True.

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import gc
 import math
+import socket
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from p4reduce.session.engine import Engine
 from p4reduce.session.port import Port
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
+from p4reduce.transport import FaultPlan, FaultyTransport, Transport
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.dissect import Aggregation
@@ -911,10 +914,20 @@ def test_a_rank_that_left_after_taking_part_is_not_missed() -> None:
 # -- The thread ----------------------------------------------------------------------------------
 
 
-def test_engine_runs_the_machine_over_a_socket() -> None:
+@pytest.fixture(params=["link", "Python"])
+def near(request: pytest.FixtureRequest) -> Callable[[socket.socket], Transport]:
+    """What C moves frames by: a link, or calls of a transport in Python."""
+    if request.param == "link":
+        return Connected
+    return lambda end: FaultyTransport(Connected(end), FaultPlan())
+
+
+def test_engine_runs_the_machine_over_a_socket(
+    near: Callable[[socket.socket], Transport],
+) -> None:
     ends = pair_of_ends()
     script = Script()
-    engine = Engine(script.machine, Port.alone(Connected(ends[0]), RANK))
+    engine = Engine(script.machine, Port.alone(near(ends[0]), RANK))
     far = ends[1]
     far.settimeout(120.0)
     array = np.full(10, 1.0, np.float32)
@@ -937,10 +950,12 @@ def test_engine_runs_the_machine_over_a_socket() -> None:
     far.close()
 
 
-def test_engine_ends_when_the_switch_hangs_up() -> None:
+def test_engine_ends_when_the_switch_hangs_up(
+    near: Callable[[socket.socket], Transport],
+) -> None:
     ends = pair_of_ends()
     script = Script()
-    engine = Engine(script.machine, Port.alone(Connected(ends[0]), RANK))
+    engine = Engine(script.machine, Port.alone(near(ends[0]), RANK))
     array = np.ones(10, np.float32)
     collective = allreduce(array, array, Operation.SUM)
     engine.submit(collective)
