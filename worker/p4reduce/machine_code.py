@@ -268,7 +268,7 @@ class Library:
 
     To give the lock away would mean to win it back from whatever else computes in this process.
     `measure_freely` does so, for large tensors in the caller's own thread, and `run` and `call`,
-    which wait.
+    which wait. `run_locked` waits by Python, which gives it away there.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -312,9 +312,10 @@ class Library:
         for measure in (self.measure, self.measure_freely):
             measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, array, array, array)
             measure.restype = c_int64
-        self.run = library.p4r_turn_run
-        self.run.argtypes = (array, c_uint32, c_int32)
-        self.run.restype = c_uint32
+        self.run, self.run_locked = library.p4r_turn_run, locked.p4r_turn_run
+        for run in (self.run, self.run_locked):
+            run.argtypes = (array, c_uint32, c_int32)
+            run.restype = c_uint32
         self.call = library.p4r_turn_call
         self.call.argtypes = (array, array, c_uint32, c_uint32)
         self.call.restype = c_uint32

@@ -82,7 +82,9 @@ class NativeTurn:
         transport: Transport,
         lock: LinkLock | None,
     ) -> None:
-        self._library = library
+        self._call = library.call
+        # What Python does in each turn would have to win the lock back again and again.
+        self._run = library.run if transport.link is not None else library.run_locked
         self._way = Way(library, transport, outgoing)
         self._backlog = np.zeros(_ROUNDS_OF_BACKLOG * number, np.int64)
         self._received = transport.received
@@ -103,7 +105,7 @@ class NativeTurn:
         self._address = ctypes.addressof(self._turn)
 
     def run(self, others: Sequence[NativeTurn], quiet: float) -> int:
-        """Go on until there is something for Python, without the interpreter's lock.
+        """Go on until there is something for Python; on a link without the interpreter's lock.
 
         Args:
             others: jobs on the same link, which are run with this one.
@@ -115,7 +117,7 @@ class NativeTurn:
         """
         turns = (self._address, *(other._address for other in others))
         array = (ctypes.c_void_p * len(turns))(*turns)
-        return int(self._library.run(array, len(turns), int(quiet * 1000)))
+        return int(self._run(array, len(turns), int(quiet * 1000)))
 
     def run_for_caller(self, stream: int, turns: int, counted: bool) -> int:
         """Run a collective in the thread that waits for it: `p4r_turn_call`.
@@ -123,7 +125,7 @@ class NativeTurn:
         Returns:
             `TURN_DONE`, `TURN_REFUSED`, or why it is back.
         """
-        return int(self._library.call(self._address, stream, turns, counted))
+        return int(self._call(self._address, stream, turns, counted))
 
     def take_events(self) -> int:
         """Return why callers have left something to the progress thread, since the last call."""

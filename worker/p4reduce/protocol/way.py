@@ -87,6 +87,4 @@ def _by_python(
         woken = transport.wait(milliseconds / 1000, writable=bool(writable))
         return LINK_WOKEN if woken else LINK_READY
 
-    return WayStructure(
-        None, WAY_SEND(send), WAY_LOOK(look), WAY_DROP(lambda *_: None), WAY_WAIT(wait)
-    )
+    return WayStructure(None, WAY_SEND(send), WAY_LOOK(look), WAY_DROP(), WAY_WAIT(wait))

@@ -183,7 +183,8 @@ static int receive(const struct jobs *jobs)
     else
         hand_out(jobs, frames, (uint32_t)count, now);
     p4r_nap_received(&link->nap, (uint32_t)count, now);
-    link->way.drop(link->way.link, count);
+    if (link->way.drop)
+        link->way.drop(link->way.link, count);
     for (uint32_t i = 0; i < jobs->count; i++)
         forget_asking(jobs->turns[i]);
     return count;

@@ -19,7 +19,7 @@ struct p4r_way {
                      const int64_t *rows, int count);
     int (*look)(struct p4r_link *, uint8_t *rows, size_t stride, size_t room, size_t head,
                 int64_t *lengths, const uint8_t **frames, int most);
-    void (*drop)(struct p4r_link *, int count);
+    void (*drop)(struct p4r_link *, int count); /* NULL: nothing has to be done */
     int (*wait)(struct p4r_link *, int wake_fd, int timeout_ms, int writable);
 };
 
