@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop of a port's engines: send, receive, go on, wait; until there is something for Python. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "worker/turn.h"
 
 #include <errno.h>
