@@ -27,6 +27,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 EVERY = 5  # steps between two looks at the test data
+ALONE = 40  # steps of ranks that sum nothing
 WHOLE = 1 << 30  # bytes of a bucket: all of the gradient is one
 
 WORDS, WIDTH, TOKENS, CLASSES = 20_000, 64, 12, 4
@@ -56,6 +57,30 @@ def _int8(model: Any, seed: int) -> None:
     from p4reduce.torch import hooks
 
     model.register_comm_hook(hooks.HookState(error_feedback=True, seed=seed), hooks.int8_hook)
+
+
+def _int16(model: Any, seed: int) -> None:
+    from p4reduce.torch import hooks
+
+    model.register_comm_hook(hooks.HookState(seed=seed), hooks.int16_hook)
+
+
+def _unbiased_int8(model: Any, seed: int) -> None:
+    from p4reduce.torch import hooks
+
+    model.register_comm_hook(hooks.HookState(seed=seed), hooks.int8_hook)
+
+
+def _unbiased_int4(model: Any, seed: int) -> None:
+    from p4reduce.torch import hooks
+
+    model.register_comm_hook(hooks.HookState(seed=seed), hooks.int4_hook)
+
+
+def _majority(model: Any, seed: int) -> None:
+    from p4reduce.torch import hooks
+
+    model.register_comm_hook(hooks.HookState(seed=seed), hooks.majority_hook)
 
 
 def _int4(model: Any, seed: int) -> None:
@@ -99,6 +124,8 @@ class Method:
         every: steps between two averages of models, which are summed in place of gradients; 0:
             gradients are summed in each step.
         compressor: of these averages.
+        rate: of SGD; None: the task's own optimiser.
+        alone: whether ranks sum nothing: what computing takes on this machine.
     """
 
     backend: str
@@ -109,6 +136,8 @@ class Method:
     every: int = 0
     compressor: str = "none"
     most_ranks: int = 64
+    rate: float | None = None
+    alone: bool = False
 
 
 _DENSE = ("mlp", "cnn")
@@ -132,11 +161,38 @@ METHODS = {
     "p4reduce PowerSGD, int8, H = 8": Method(
         *("p4reduce", _DENSE, _plain), every=8, compressor="powersgd:4/int8"
     ),
+    "Gloo, PowerSGD 8, fp16, H = 8": Method(
+        *("gloo", _DENSE, _plain), every=8, compressor="powersgd:8/int16"
+    ),
+    "p4reduce PowerSGD 8, int8, H = 8": Method(
+        *("p4reduce", _DENSE, _plain), every=8, compressor="powersgd:8/int8"
+    ),
+    "computing alone": Method("gloo", (*_DENSE, "embedding"), _plain, sparse=True, alone=True),
     "Gloo, dense": Method("gloo", ("embedding",), _plain),
     "Gloo, sparse": Method("gloo", ("embedding",), _plain, sparse=True),
     "p4reduce, dense": Method("p4reduce", ("embedding",), _plain),
     "p4reduce, sparse": Method("p4reduce", ("embedding",), _plain, sparse=True),
+    "p4reduce, sparse, int8": Method("p4reduce", ("embedding",), _unbiased_int8, sparse=True),
 }
+
+LANES = {
+    "Gloo, float32": Method("gloo", _DENSE, _plain, rate=0.1),
+    "Gloo, float16": Method("gloo", _DENSE, _half, rate=0.1),
+    "int32": Method("p4reduce", _DENSE, _plain, rate=0.1),
+    "int16": Method("p4reduce", _DENSE, _int16, rate=0.1),
+    "int8, feedback": Method("p4reduce", _DENSE, _int8, rate=0.1),
+    "int4": Method("p4reduce", _DENSE, _unbiased_int4, most_ranks=7, rate=0.05),
+    "int4, no momentum": Method(
+        *("p4reduce", _DENSE, _unbiased_int4), momentum=False, most_ranks=7, rate=0.3
+    ),
+    "signs, feedback, no momentum": Method(
+        *("p4reduce", _DENSE, _onebit), momentum=False, most_ranks=7, rate=1.0
+    ),
+    "votes, no momentum": Method(
+        *("p4reduce", _DENSE, _majority), momentum=False, most_ranks=7, rate=0.01
+    ),
+}
+"""Those of `bench.pytorch.narrow`."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +303,7 @@ def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, A
 
     Between two averages the ranks' models differ, so they are looked at after an average.
     """
-    method = METHODS[name]
+    method = (METHODS | LANES)[name]
     task = TASKS[model_name](seed)
     torch.manual_seed(seed)
     model, optimiser = _prepared(method, task, seed)
@@ -256,7 +312,7 @@ def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, A
     before = _bytes()
     curve = [(0, 0.0, *_look(model, task))]
     seconds, reached = 0.0, None
-    for step in range(1, most_steps + 1):
+    for step in range(1, (ALONE if method.alone else most_steps) + 1):
         inputs, labels = task.batch(draw)
         began = time.perf_counter()
         optimiser.zero_grad()
@@ -265,7 +321,8 @@ def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, A
         seconds += time.perf_counter() - began
         if step % (method.every or EVERY) == 0:
             curve.append((step, seconds, *_look(model, task)))
-            if curve[-1][3] >= task.target:
+            # Models that are not averaged differ, so their ranks would end at different steps.
+            if curve[-1][3] >= task.target and not method.alone:
                 reached = seconds
                 break
     dist.barrier()
@@ -290,11 +347,16 @@ def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, A
 def _prepared(method: Method, task: Task, seed: int) -> tuple[Any, Any]:
     """The model with its optimiser, whose gradients or averages are summed as the method says."""
     network = task.network(method.sparse)
+    if method.alone:
+        return network, task.optimiser(network.parameters(), method.momentum)
     if not method.every:
         model = DistributedDataParallel(
             network, bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
         )
         method.register(model, seed)
+        if method.rate is not None:
+            momentum = 0.9 if method.momentum else 0.0
+            return model, torch.optim.SGD(model.parameters(), method.rate, momentum)
         return model, task.optimiser(model.parameters(), method.momentum)
     inner = task.optimiser(network.parameters(), method.momentum)
     if method.backend == "gloo":
@@ -343,7 +405,7 @@ def main() -> None:
         for model in options.models
         for seed in range(options.seeds)
         for name in options.methods
-        if model in METHODS[name].models
+        if model in (METHODS | LANES)[name].models
     ]
     dist.destroy_process_group()
     if options.rank == 0:

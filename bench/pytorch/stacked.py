@@ -3,7 +3,7 @@
 
 The runs are those of `bench.pytorch.accuracy`, on slower links too. The rival is the fastest that
 Gloo can do in the same training: float32, float16, PowerSGD, and local SGD with the same number of
-steps, with and without PowerSGD.
+steps, with and without PowerSGD. What computing takes without any sums bounds all of them.
 
     python -m bench.pytorch.stacked [--rates 10 25 100] [--seeds 1] [--models mlp cnn] [--docs]
 """
@@ -22,19 +22,23 @@ from p4reduce_lab.measured.machine import described
 from p4reduce_lab.measured.pages import table
 from p4reduce_lab.networks import links
 
-from bench.pytorch.accuracy import BASE, CANNOT_RUN, HEAD, lines, measure
+from bench.pytorch.accuracy import BASE, CANNOT_RUN, HEAD, lines, measure, results
 from bench.record import SITE, Record, Section
 
 METHODS = (
     *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, local SGD, H = 8"),
     *("Gloo, local SGD, fp16, H = 8", "Gloo, PowerSGD, fp16, H = 8"),
     *("p4reduce float32", "p4reduce PowerSGD, int16", "p4reduce int8, H = 8"),
-    "p4reduce PowerSGD, int8, H = 8",
+    *("p4reduce PowerSGD, int8, H = 8", "Gloo, PowerSGD 8, fp16, H = 8"),
+    *("p4reduce PowerSGD 8, int8, H = 8", "computing alone"),
+    *("Gloo, dense", "Gloo, sparse", "p4reduce, sparse", "p4reduce, sparse, int8"),
 )
 SUMMARY = (
     *("links", "model", "Gloo float32", "best of Gloo", "best of p4reduce"),
-    *("of Gloo's best", "of Gloo float32", "fewest bytes: Gloo float32 over ours"),
+    *("of Gloo's best", "of it at most", "of Gloo float32"),
+    "fewest bytes: Gloo float32 over ours",
 )
+ALONE = "computing alone"
 OUTPUT = Path("build/bench/stacked.json")
 PAGE = "docs/experiments.md"
 
@@ -43,29 +47,42 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     """Return lines for `SUMMARY`, of what reached the target with all seeds."""
     there = [row for row in rows if row["reached"] == row["seeds"]]
     shown = []
-    for base in there:
-        if base["name"] != BASE[base["model"]]:
-            continue
-        here = (base["rate_mbit"], base["model"])
+    for here in dict.fromkeys((row["rate_mbit"], row["model"]) for row in there):
         alike = [row for row in there if (row["rate_mbit"], row["model"]) == here]
         ours = [row for row in alike if row["name"].startswith("p4reduce")]
-        if not ours:
-            continue
         theirs = [row for row in alike if row not in ours]
+        if not ours or not theirs:
+            continue
+        rate, model = here
         rival, best = (min(some, key=lambda row: float(row["seconds"])) for some in (theirs, ours))
         least = min(ours, key=lambda row: float(row["megabytes_up"]))
+        alone = [row for row in rows if (*here, ALONE) == (*_place(row), row["name"])]
+        base = next((row for row in theirs if row["name"] == BASE[model]), None)
         shown.append(
             [
-                f"{base['rate_mbit']:g} Mbit/s",
-                str(base["model"]),
-                f"{base['seconds']:.1f} s",
+                f"{rate:g} Mbit/s",
+                str(model),
+                "-" if base is None else f"{base['seconds']:.1f} s",
                 *(f"{one['seconds']:.1f} s ({_short(one)})" for one in (rival, best)),
                 f"{rival['seconds'] / best['seconds']:.2f}",
-                f"{base['seconds'] / best['seconds']:.1f}",
-                f"{base['megabytes_up'] / least['megabytes_up']:.0f} ({_short(least)})",
+                *(f"{rival['seconds'] / _alone_seconds(one, ours):.2f}" for one in alone[:1] or ()),
+                *(() if alone else ("-",)),
+                "-" if base is None else f"{base['seconds'] / best['seconds']:.1f}",
+                "-"
+                if base is None
+                else f"{base['megabytes_up'] / least['megabytes_up']:.0f} ({_short(least)})",
             ]
         )
     return shown
+
+
+def _place(row: dict[str, Any]) -> tuple[float, str]:
+    return row["rate_mbit"], row["model"]
+
+
+def _alone_seconds(alone: dict[str, Any], ours: Sequence[dict[str, Any]]) -> float:
+    """What computing takes in the fewest steps of ours: no sums are faster than none."""
+    return float(alone["step_ms"]) / 1e3 * min(float(row["steps"]) for row in ours)
 
 
 def _short(row: dict[str, Any]) -> str:
@@ -94,15 +111,20 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--congestion", help="TCP's congestion control; default: the machine's")
     parser.add_argument("--json", type=Path, default=OUTPUT)
-    parser.add_argument("--from", dest="earlier", type=Path, help="measure nothing, show this file")
+    parser.add_argument("--from", dest="earlier", type=Path, nargs="+", default=[],
+                        help="measure nothing, show these files together")  # fmt: skip
     parser.add_argument("--docs", action="store_true", help=f"keep a record, update {PAGE}")
     options = parser.parse_args()
-    if options.earlier is None and (reason := links.unavailable()) is not None:
+    if not options.earlier and (reason := links.unavailable()) is not None:
         print(f"time to accuracy: {reason}", file=sys.stderr)
         sys.exit(CANNOT_RUN)
     try:
-        read = options.earlier
-        report = measure(options) if read is None else json.loads(read.read_text())
+        if options.earlier:
+            report, *others = [json.loads(path.read_text()) for path in options.earlier]
+            report["runs"] += [run for other in others for run in other["runs"]]
+            report["results"] = results(report["runs"])
+        else:
+            report = measure(options)
     except LabError as error:
         sys.exit(str(error))
     print(table(HEAD, lines(report["results"])))

@@ -13,7 +13,9 @@ from p4reduce_lab.measured.machine import provenance
 from bench.allreduce.comparison_tables import aims, variants, whole
 from bench.pytorch.accuracy import HEAD, README_HEAD, headline, lines, results
 from bench.pytorch.accuracy_plot import plot
+from bench.pytorch.narrow import lines as narrow_lines
 from bench.pytorch.scaling import grown_lines, predicted_step, shared_rows
+from bench.pytorch.stacked import SUMMARY, summary
 from bench.record import ROOT, Record, Section, differing, newest, site_page
 from bench.run import Bench, merged, record
 
@@ -186,3 +188,35 @@ def test_a_batch_that_grows_with_the_ranks() -> None:
     ]
     assert most[0] == "64"
     assert most[6] == "-"
+
+
+def _run(method: str, seconds: float | None, **more: Any) -> dict[str, Any]:
+    run = {"rate_mbit": 10.0, "ranks": 7, "model": "cnn", "method": method, "seed": 0,
+           "seconds": seconds, "steps": 50, "step_ms": 100.0, "megabytes_up": 2.0,
+           "accuracy": 0.93, "target": 0.93}  # fmt: skip
+    return {**run, **more}
+
+
+def test_lanes_are_compared_with_gloo_in_float32() -> None:
+    runs = [_run("Gloo, float32", 10.0), _run("int4", 2.5), _run("votes, no momentum", None)]
+    base, four, votes = narrow_lines(runs)
+    assert base[0] == "Gloo, float32"
+    assert base[-2:] == ["10.0 s", "1.00"]
+    assert four == ["int4", "10 Mbit/s", "50", "93.0%", "40", "100 ms", "2.5 s", "4.00"]
+    assert votes[-2:] == ["0 of 1 seeds", "-"]
+
+
+def test_computing_alone_bounds_what_sums_can_gain() -> None:
+    runs = [
+        _run("Gloo float32", 50.0, megabytes_up=200.0),
+        _run("Gloo, local SGD, H = 8", 10.0),
+        _run("p4reduce int8, H = 8", 8.0, steps=40),
+        _run("computing alone", None, step_ms=150.0, steps=40),
+    ]
+    (row,) = summary(results(runs))
+    shown = dict(zip(SUMMARY, row, strict=True))
+    assert shown["of Gloo's best"] == "1.25"
+    assert shown["of it at most"] == "1.67"  # 40 steps of 150 ms take 6 s
+    assert shown["fewest bytes: Gloo float32 over ours"] == "100 (int8, H = 8)"
+    without = summary(results([run for run in runs[1:] if run["seconds"] is not None]))
+    assert [cell for cell in without[0] if cell == "-"] == ["-"] * 4

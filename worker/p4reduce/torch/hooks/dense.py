@@ -48,8 +48,8 @@ def int4_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future
     """Take the mean in lanes of 4 bits: an eighth of the bytes, rounded at random, unbiased.
 
     For up to 7 ranks. A rank has 2 * (7 // n) + 1 values, from 4 ranks on -1, 0 and 1 times the
-    power of two above the block's largest number: `HookState(error_feedback=True)` keeps what that
-    takes.
+    power of two above the block's largest number. Do not use error feedback then: the error is
+    larger than the gradient, so what is kept grows (docs/lanes.md).
     """
     return _mean(state, bucket, "int4_hook", 4)
 
