@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 TLS_CURE = "give --switch-tls-cert, --switch-tls-key, --switch-tls-ca"
+RETRY = 0.05  # seconds between two calls of a server that went away
 CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
 READ_TIMEOUT = 30.0  # a full table has thousands of entries; a dead switch is noticed elsewhere
 PIPELINE_TIMEOUT = 120.0  # a compiler may have to run, for the first time on a slow machine
@@ -200,8 +201,9 @@ def wait_for_server(
                 if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                     break
                 if error.code() is grpc.StatusCode.UNAVAILABLE:
-                    if patient:
-                        continue  # it went away in the middle of the call
+                    if patient:  # it went away in the middle of the call
+                        time.sleep(min(RETRY, left))
+                        continue
                     raise SwitchUnreachableError(f"nobody listens at {address}") from None
                 call = error  # not all servers have this call
             return {str(name): str(value) for name, value in call.trailing_metadata() or ()}
