@@ -73,7 +73,7 @@ MAX_SLOTS = 1024
 
 
 def header_bytes(**values: int) -> bytes:
-    """Return an aggregation header of 36 bytes.
+    """Return an aggregation header, `AGG_BYTES` long.
 
     Args:
         values: by the names of `HEADER_FIELDS`; a field that is not named has its default.

@@ -51,7 +51,7 @@ def _layer_field(field: Field) -> Any:
 
 
 class Aggregation(Packet):
-    """The 36 bytes after UDP. What follows them, if anything, is a block's lanes.
+    """The `AGG_BYTES` after UDP. What follows them, if anything, is a block's lanes.
 
     `wire/dissect.py` binds it to UDP's port, so that scapy finds it in a frame.
     """
