@@ -38,6 +38,8 @@ _RUNNING = 1.0  # in place of when it runs out, for a timer that runs
 
 _VIEWS = ("frames", "records", "payload")
 NOT_STATE = {
+    ("Ledger", "_lock"): "there is one thread",
+    ("Ledger", "spare"): "memory that nobody uses",
     ("SlotMachine", "_library"): "constant",
     ("SlotMachine", "_visit"): "constant",
     ("SlotMachine", "_shared"): "the same as `state.structure`",
