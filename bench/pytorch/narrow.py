@@ -25,7 +25,7 @@ from p4reduce_lab.measured.pages import pivot, table
 from p4reduce_lab.networks import links
 
 from bench.pytorch.accuracy import BASE, CANNOT_RUN, results, train
-from bench.record import Record, Section
+from bench.record import SITE, Record, Section
 
 RANKS = 7
 STEPS = 300  # at most
@@ -83,7 +83,7 @@ def record(report: dict[str, Any]) -> Record:
     begun = {name: one for name, one in report.items() if name != "runs"}
     sections = (
         Section(PAGE, "lanes-accuracy", f"{described(report)}\n\n", *short),
-        Section("reference/figures.md", "All lanes", head=HEAD, rows=rows),
+        Section(SITE, "All lanes", head=HEAD, rows=rows),
     )
     return Record("narrow", "python -m bench.pytorch.narrow --docs", begun, sections)
 

@@ -31,7 +31,8 @@ class HookState:
         group: a process group of the backend "p4reduce", or a communicator that
             `p4reduce.init` made, beside whatever backend DDP has. None: the default group.
         error_feedback: of `int16_hook`, `int8_hook` and `int4_hook`: round on the rank's own scale
-            first, and add what that took to the next step's gradient.
+            first, and add what that took to the next step's gradient. Trainings fail with lanes of
+            4 bits and 4 ranks or more, as the error is larger than the gradient.
         density: of `topk_hook` and `elements_hook`: the share of the blocks or elements that a rank
             sends, above 0 and up to 1; of `hierarchical_hook`: that a leaf sends.
         compressor: of `compressed_hook`: which one, by its name or made by the caller; of
