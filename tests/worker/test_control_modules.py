@@ -26,3 +26,11 @@ def test_modules_have_the_calls_and_messages_of_the_source() -> None:
     assert calls == [method.name for method in service.methods]
     messages = re.findall(r"^message (\w+)", source, re.MULTILINE)
     assert messages == list(pb.DESCRIPTOR.message_types_by_name)
+
+
+def test_one_class_of_urgent_slots_reads_as_the_plain_field_that_it_was() -> None:
+    """`uint32 urgent_slots = 10` of Join, and = 6 of Ready: a varint behind the field's tag."""
+    assert pb.JoinRequest(urgent_slots=[8]).SerializeToString() == bytes([10 << 3, 8])
+    assert pb.Ready(urgent_slots=[8]).SerializeToString() == bytes([6 << 3, 8])
+    assert list(pb.JoinRequest.FromString(bytes([10 << 3, 8])).urgent_slots) == [8]
+    assert list(pb.JoinRequest.FromString(b"").urgent_slots) == []
