@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,7 +54,7 @@ class SlowLinks(OneProcess):
     """A job whose ranks reach the switch by links.
 
     Args:
-        world_size, slots, rng: see `OneProcess`.
+        world_size, slots, rng, urgent: see `OneProcess`.
         up, down: make the links of a rank.
         pause: seconds, on average, for which a rank does not look at what comes (exponentially
             distributed).
@@ -69,8 +69,9 @@ class SlowLinks(OneProcess):
         up: Callable[[], Link] = Link,
         down: Callable[[], Link] = Link,
         pause: float = 0.0,
+        urgent: Sequence[int] = (),
     ) -> None:
-        super().__init__(world_size, slots, rng)
+        super().__init__(world_size, slots, rng, urgent=urgent)
         self.now = 0.0
         self._up = [up() for _ in range(world_size)]
         self._down = [down() for _ in range(world_size)]
