@@ -19,8 +19,23 @@ from bench.allreduce.comparison_tables import aims, variants, whole
 from bench.in_docs import IMAGES, PAGE
 from bench.record import SITE, Record, Section
 
-UDP_NAME = "compare-udp"
+NAME, UDP_NAME = "compare", "compare-udp"
+ONE_MACHINE = "compare-one-machine"
+"""Of a comparison in which no rank has a link."""
+_OPTIONS = "--ranks 4 --rates none --sizes 1K,64K,1M,4M,32M,64M --turns 15"
+_COMMANDS = {
+    NAME: "make compare",
+    UDP_NAME: "make compare LINKS=udp",
+    ONE_MACHINE: f'make compare ARGUMENTS="{_OPTIONS}"',
+}
 RESULTS = Path("build/compare/compare.json")
+
+
+def name_of(report: Report) -> str:
+    """Return what a comparison's record is called."""
+    if report.settings.get("links") == UDP:
+        return UDP_NAME
+    return NAME if any(row.rate_mbit for row in report.rows) else ONE_MACHINE
 
 
 def record(report: Report, pictures: str) -> Record:
@@ -31,22 +46,21 @@ def record(report: Report, pictures: str) -> Record:
         pictures: lines of Markdown that show them, or an empty text.
     """
     page = f"docs/{PAGE.name}"
-    udp = report.settings.get("links") == UDP
-    name, command = (UDP_NAME, "make compare LINKS=udp") if udp else ("compare", "make compare")
+    name = name_of(report)
     cells = cells_of_table(report.rows)
     sections = [
         Section(page, name, introduction(report), *whole(cells)),
         Section(page, f"{name}-pictures", pictures),
         Section(SITE, "All rows", "", HEAD, cells),
     ]
-    if not udp:
+    if name == NAME:
         reached = aims_table(report.rows)
         sections.append(Section(page, "compare-variants", "", *variants(cells)))
         sections.append(Section(page, "compare-aims", "", *aims(reached)))
         sections.append(Section(SITE, "Aims", "", AIMS_HEAD, reached))
         if text := headline(report.rows):
             sections.append(Section("README.md", "headline", text))
-    return Record(name, command, report.begun, tuple(sections))
+    return Record(name, _COMMANDS[name], report.begun, tuple(sections))
 
 
 def main() -> None:
@@ -54,8 +68,10 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
     options = parser.parse_args()
     report = Report.read(options.results)
-    prefix = UDP_NAME if report.settings.get("links") == UDP else "compare"
-    measured = record(report, draw_pictures(report, IMAGES, prefix))
+    name = name_of(report)
+    # Without a link there is none to compare by its rate; the rest fits in a table.
+    pictures = "" if name == ONE_MACHINE else draw_pictures(report, IMAGES, name)
+    measured = record(report, pictures)
     measured.save()
     measured.show()
 

@@ -32,7 +32,7 @@ from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.progress import LongWork
 
 RESULTS_FILE = "compare.json"
-_WARM_SIZE = 256 << 10  # bytes of the reduction before a cell's first turn, at most
+_WARM_SIZE = 256 << 10  # bytes of the reduction over links before a cell's first turn, at most
 _PATIENCE = (60.0, 20.0)  # seconds that a turn may take: so many, and times the bound
 
 
@@ -230,9 +230,11 @@ def _take_turns(cell: Cell, groups: Mapping[str, Ranks]) -> dict[Case, list[Turn
         group = groups[case.contender]
         return group.turn(case, size, turn, least + factor * bound, check=check)
 
+    # Connections are made, and windows and timers have seen the links. On one machine memory is the
+    # link, so there all of it has been touched: buffers of this size, on both sides.
+    warm = min(cell.size, _WARM_SIZE) if cell.linked else cell.size
     for case in cell.cases:
-        # Connections are made, and windows and timers have seen the links.
-        once(case, min(cell.size, _WARM_SIZE), 0, check=False)
+        once(case, warm, 0, check=False)
     turns: dict[Case, list[Turn]] = {case: [] for case in cell.cases}
     for turn in range(cell.turns):
         for case in cell.cases:
