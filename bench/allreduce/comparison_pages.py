@@ -22,7 +22,7 @@ from bench.record import SITE, Record, Section
 NAME, UDP_NAME = "compare", "compare-udp"
 ONE_MACHINE = "compare-one-machine"
 """Of a comparison in which no rank has a link."""
-_OPTIONS = "--ranks 4 --rates none --sizes 1K,64K,1M,4M,32M,64M --turns 15"
+_OPTIONS = "--ranks 4 --rates none --sizes 1K,64K,1M,4M,32M,64M --turns 9"
 _COMMANDS = {
     NAME: "make compare",
     UDP_NAME: "make compare LINKS=udp",

@@ -266,10 +266,13 @@ def _show(rows: list[Row], say: Callable[[str], None]) -> list[Row]:
 def introduction(report: Report) -> str:
     """Return what stands above a comparison's table on a page."""
     used = report.settings
+    links = ""
+    if congestion := used.get("congestion_control"):
+        queues = f"queues of {used['queue_bytes'] >> 10} KiB at both ends of each link"
+        links = f"; TCP by {congestion}; {queues}"
     return (
         f"{described(report.begun)} The run took {report.seconds / 60:.1f} minutes; "
-        f"{used['switch']} switch; TCP by {used.get('congestion_control')}; queues "
-        f"of {used['queue_bytes'] >> 10} KiB at both ends of each link.\n\n"
+        f"{used['switch']} switch{links}.\n\n"
     )
 
 
