@@ -35,6 +35,8 @@ class Member:
             self.begin("lonely")
         except p4reduce.P4ReduceTimeoutError as error:
             return str(error.missing)
+        except p4reduce.ControllerUnreachableError:
+            return "rank 0's network ended first"
         return "nobody"
 
     def end(self, group: str) -> None:

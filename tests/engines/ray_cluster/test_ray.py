@@ -223,5 +223,8 @@ def test_a_group_that_is_not_complete_says_who_is_missing(
     run = started(cluster, log, str(HERE / "grouped.py"), "missing")
     output = ended(run, log)
     assert run.returncode == 0, output[-6000:]
-    assert output.count("MISSING (2,)") == 2, output[-6000:]
+    # Rank 0's deadline ends the network, and rank 1 may learn of that before its own deadline.
+    said = re.findall(r"^MISSING (.*)$", output, re.MULTILINE)
+    assert said[0] == "(2,)", output[-6000:]
+    assert said[1:] in (["(2,)"], ["rank 0's network ended first"])
     no_network_is_left(cluster)
