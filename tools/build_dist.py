@@ -65,7 +65,11 @@ def stage(tree: Path) -> None:
 def unpack(sdist: Path, into: Path) -> Path:
     """Unpack an sdist; return its only folder."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(into, filter="data")
+        # Python below 3.10.12 and 3.11.4 has no filters. The archive is our own.
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(into, filter="data")
+        else:
+            archive.extractall(into)
     [folder] = into.iterdir()
     return folder
 

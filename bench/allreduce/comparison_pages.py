@@ -50,9 +50,10 @@ def record(report: Report, pictures: str) -> Record:
     cells = cells_of_table(report.rows)
     sections = [
         Section(page, name, introduction(report), *whole(cells)),
-        Section(page, f"{name}-pictures", pictures),
         Section(SITE, "All rows", "", HEAD, cells),
     ]
+    if pictures:
+        sections.append(Section(page, f"{name}-pictures", pictures))
     if name == NAME:
         reached = aims_table(report.rows)
         sections.append(Section(page, "compare-variants", "", *variants(cells)))

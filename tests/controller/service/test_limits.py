@@ -199,10 +199,11 @@ def hostile(rng: random.Random, message: Any) -> Any:
             continue
         if hasattr(several := getattr(message, field.name), "extend"):
             for _ in range(rng.choice((1, 2, 40))):
-                if field.message_type is None:
-                    several.append(rng.choice(TEXTS))
-                else:
+                if field.message_type is not None:
                     hostile(rng, several.add())
+                else:
+                    text = field.type == field.TYPE_STRING
+                    several.append(rng.choice(TEXTS if text else NUMBERS))
         elif field.message_type is not None:
             hostile(rng, getattr(message, field.name)).SetInParent()
         elif field.type == field.TYPE_STRING:

@@ -12,6 +12,7 @@ import pytest
 from jobs_world import World, attach, join, make_jobs, running
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.storage.job_table import (
+    FORMAT,
     Header,
     SwitchState,
     TableError,
@@ -80,7 +81,7 @@ def test_strange_contents(fuzz: Any) -> None:
         content = json.loads(json.dumps(body))
         change(fuzz.random, content)
         text = json.dumps(content).encode()
-        head = f"p4reduce-jobs 3 {len(text)} {hashlib.sha256(text).hexdigest()}\n"
+        head = f"p4reduce-jobs {FORMAT} {len(text)} {hashlib.sha256(text).hexdigest()}\n"
         accepted += accepts(head.encode() + text)
     assert accepted > 0  # some changes are of one name or number for another
 
