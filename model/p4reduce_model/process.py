@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from p4reduce.machine_code import Library, engine_library
-from p4reduce.protocol.slot_state import IDLE
+from p4reduce.protocol.slot_state import IDLE, SHAPES
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.ledger import Ledger
 from p4reduce.tensors import plans
@@ -323,6 +323,7 @@ class Process:
         # A frame that is not to be sent any more may as well be garbage: if it were sent after
         # all, that would show.
         used = (state.expected != IDLE) | runs
+        used[[row // SHAPES for row in self.waiting]] = True
         live = {*state.row[used].tolist(), *self.waiting}
         state.row[~used] = 0
         dead = [row for row in range(len(machine.outgoing)) if row not in live]
