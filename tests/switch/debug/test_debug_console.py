@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import select
 import signal
 import socket
 import stat
@@ -169,6 +171,19 @@ def test_nobody_else_may_open_it(path: tuple[Path, DebugPipeline]) -> None:
     assert stat.S_IMODE(path[0].stat().st_mode) == 0o600
 
 
+def wait_until_frames_arrive(sender: Peer, receiver: Peer) -> None:
+    """Until both ports are up: a switch drops frames to a port without a peer."""
+    deadline = time.monotonic() + DEADLINE_S
+    for number in itertools.count():
+        last = FRAME[:2] + bytes(2) + number.to_bytes(4, "big")
+        sender.send(last)
+        if select.select([receiver.socket], [], [], 0.1)[0]:
+            break
+        assert time.monotonic() < deadline, "no frame arrives"
+    while receiver.receive() != last:
+        pass
+
+
 def test_of_a_switch(tmp_path: Path) -> None:
     ready, debug = tmp_path / "ready", tmp_path / "d.sock"
     program = PROGRAMS / "header_copies"
@@ -184,6 +199,7 @@ def test_of_a_switch(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, "the switch is not ready"
             time.sleep(0.02)
         sender, receiver, console = Peer(tmp_path / "p1"), Peer(tmp_path / "p2"), Console(debug)
+        wait_until_frames_arrive(sender, receiver)
         console.ask("break field labels[0].value 0x123")
         sender.send(FRAME)
         assert console.wait()["why"] == "field labels[0].value 0x123"
