@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from p4reduce.tensors.measure import block_exponents
 from p4reduce.tensors.precision import lane_format
-from p4reduce.tensors.quantise import Quantiser, block_exponents
+from p4reduce.tensors.quantise import Quantiser
 from p4reduce.wire import format as wire
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 from p4reduce.wire.lanes import lane_type, pack, unpack
@@ -247,17 +248,16 @@ class _Sum:
         values = self._blocks[having, block]
         lanes = np.empty(values.shape, lane_type(self._format))
         if values.dtype.kind == "f":
-            same = np.full(len(values), exponent, np.uint8)
-            _quantiser(len(self._members)).quantise(values, same, lanes)
+            quantiser = _quantiser(len(self._members))
+            scaled = np.rint(values.astype(np.float64) * quantiser.scale(exponent))
+            lanes[...] = np.clip(scaled, -quantiser.limit, quantiser.limit)
         else:
             lanes[...] = values
         return [row.tobytes() for row in pack(lanes, self._format)]
 
     def _keep(self, block: int, exponent: int, lanes: Array) -> None:
         if self._total.dtype.kind == "f":
-            same = np.array([exponent], np.uint8)
-            total = self._total[block : block + 1]
-            _quantiser(len(self._members)).dequantise(lanes[None], same, total)
+            self._total[block] = lanes / _quantiser(len(self._members)).scale(exponent)
         else:
             self._total[block] = lanes
 

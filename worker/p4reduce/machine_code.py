@@ -2,8 +2,8 @@
 """The worker's functions in C, if there is machine code here.
 
 What they do is said in native/p4reduce_native/csrc/worker/worker.h. A rank cannot do without,
-unless it is the reference worker. What finds exponents and lanes has a second way, with numpy, for
-ranks without a switch where there is neither compiler nor compiled library.
+unless it is the reference worker. Where there is neither compiler nor compiled library, exponents
+and lanes are found as that one does it, number by number.
 """
 
 from __future__ import annotations

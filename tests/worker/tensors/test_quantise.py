@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from encoded import EncodedRank, summed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from p4reduce.errors import ValueRangeError
-from p4reduce.tensors.quantise import Quantiser, block_exponents
+from p4reduce.tensors.measure import block_exponents
+from p4reduce.tensors.quantise import Quantiser
+from p4reduce.wire.calls import Operation
 
 LANES = 8  # of a row; the functions take any number
 INT32_MAX = 2**31 - 1
@@ -28,22 +31,11 @@ def measure(rows: Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
     return exponents, nonzero
 
 
-def sum_of_lanes(quantiser: Quantiser, ranks: Array, agreed: Array) -> Array:
-    """What the switch computes, in a type wide enough to see an overflow."""
-    total = np.zeros(ranks.shape[1:], np.int64)
-    for rows in ranks:
-        lanes = np.empty(rows.shape, ">i4")
-        quantiser.quantise(rows.copy(), agreed, lanes)
-        assert np.abs(lanes.astype(np.int64)).max(initial=0) <= quantiser.limit
-        total += lanes
-    return total
-
-
 def float_rows(dtype: type, largest: float) -> st.SearchStrategy[Array]:
     return st.integers(1, 9).flatmap(
         lambda world: hnp.arrays(
             dtype,
-            (world, 3, LANES),
+            (world, 3 * LANES),
             elements=st.floats(
                 -largest, largest, width=8 * np.dtype(dtype).itemsize, allow_subnormal=True
             ),
@@ -60,17 +52,12 @@ def test_results_are_within_the_bound(dtype: type, mean: bool) -> None:
     @settings(max_examples=150, deadline=None)
     def check(ranks: Array) -> None:
         world = len(ranks)
-        quantiser = Quantiser(world)
-        agreed = np.max([measure(rows)[0] for rows in ranks], axis=0)
-        lanes = sum_of_lanes(quantiser, ranks, agreed)
+        op = Operation.MEAN if mean else Operation.SUM
+        lanes, result = summed(ranks, None, op, 0)
         assert np.abs(lanes).max() <= INT32_MAX
-        result = np.empty(lanes.shape, dtype)
-        with np.errstate(over="ignore"):
-            quantiser.dequantise(lanes.astype(">i4"), agreed, result, mean=mean)
-        exact = np.array(
-            [math.fsum(column) for column in ranks.reshape(world, -1).T.astype(float)]
-        ).reshape(lanes.shape)
-        bound = world * np.exp2(agreed.astype(float) - 126 - quantiser.headroom)[:, None]
+        exact = np.array([math.fsum(column) for column in ranks.T.astype(float)])
+        agreed = measure(np.abs(ranks).max()[None, None])[0]
+        bound = world * np.exp2(agreed.astype(float) - 126 - Quantiser(world).headroom)
         if mean:
             exact, bound = exact / world, bound / world
         limits = np.finfo(dtype)
@@ -127,12 +114,9 @@ def test_subnormal_numbers_are_not_zeros() -> None:
     exponents, nonzero = measure(rows)
     assert exponents.tolist() == [0]
     assert nonzero.all()
-    quantiser = Quantiser(4)
-    lanes = np.empty((1, LANES), ">i4")
-    quantiser.quantise(rows.copy(), exponents, lanes)
-    result = np.empty_like(rows)
-    quantiser.dequantise(lanes, exponents, result)
-    assert np.array_equal(result, rows)  # 2^-149 is a power of two that the lanes can hold
+    rank = EncodedRank(rows[0], 4)
+    result = rank.read(rank.lanes(exponents), exponents)
+    assert np.array_equal(result, rows[0])  # 2^-149 is a power of two that the lanes can hold
 
 
 @pytest.mark.parametrize("value", [2.0**128, -(2.0**128), 1.7e308])
@@ -158,14 +142,10 @@ def test_lanes_never_overflow(world: int) -> None:
     assert world * quantiser.limit <= maximum
     assert world * 2**quantiser.headroom <= maximum + 1 < 2 * world * 2**quantiser.headroom
     # The numbers next to the power of two, which rounding could carry over it.
-    rows = np.array([[np.nextafter(1.0, 0), -np.nextafter(1.0, 0), 0.5, 0.0]])
-    lanes = np.empty(rows.shape, ">i4")
-    quantiser.quantise(rows, np.array([126], np.uint8), lanes)
-    assert np.abs(lanes.astype(int)).max() <= quantiser.limit
-    narrow = np.array([[np.nextafter(np.float32(1), np.float32(0))]], np.float32)
-    narrow_lanes = np.empty(narrow.shape, ">i4")
-    quantiser.quantise(narrow, np.array([126], np.uint8), narrow_lanes)
-    assert narrow_lanes.astype(int).max() <= quantiser.limit
+    for dtype in (np.float32, np.float64):
+        below = np.nextafter(dtype(1), dtype(0))
+        rank = EncodedRank(np.array([below, -below, 0.5, 0.0], dtype), world)
+        assert np.abs(rank.lanes(np.array([126], np.uint8))).max() <= quantiser.limit
 
 
 @pytest.mark.parametrize("world", [0, 4097])

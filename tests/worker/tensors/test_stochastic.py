@@ -3,39 +3,29 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from encoded import EncodedRank, summed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from p4reduce import MEAN, SUM, error_bound
+from p4reduce.reference.numbers import rounded_at_random
 from p4reduce.tensors.noise import Noise, check_seed
 from p4reduce.tensors.precision import lane_format
-from p4reduce.tensors.quantise import block_exponents
 from p4reduce.tensors.stochastic import StochasticQuantiser, largest_world_size
 from p4reduce.wire.format import Format
 
 Array = npt.NDArray[Any]
 
 NARROW = {"int16": Format.INT16, "int8": Format.INT8, "int4": Format.INT4}
-LANES = 8  # of a row; the functions take any multiple of 4
+LANES = 8  # as many numbers do
 narrow = pytest.mark.parametrize("precision", list(NARROW))
-
-
-def exponents_of(rows: Array) -> npt.NDArray[np.uint8]:
-    exponents = np.empty(len(rows), np.uint8)
-    block_exponents(rows, exponents, np.empty(len(rows), np.bool_))
-    return exponents
-
-
-def lanes_of(quantiser: StochasticQuantiser, rows: Array, agreed: Array, noise: Array) -> Array:
-    lanes = np.empty(rows.shape, f">i{1 if quantiser.limit * 2 <= 254 else 2}")
-    quantiser.quantise(rows.copy(), agreed, lanes, noise)
-    return lanes
 
 
 # -- The bound -----------------------------------------------------------------------------------
@@ -55,27 +45,17 @@ def test_results_are_within_the_bound(precision: str, op: Any, dtype: type) -> N
     def rows_of(world: int) -> st.SearchStrategy[Array]:
         width = 8 * np.dtype(dtype).itemsize
         numbers = st.floats(-largest, largest, width=width, allow_subnormal=True)
-        return hnp.arrays(dtype, (world, 2, LANES), elements=numbers)
+        return hnp.arrays(dtype, (world, 2 * LANES), elements=numbers)
 
     @given(worlds.flatmap(rows_of), st.integers(0, 2**32))
     @settings(max_examples=60, deadline=None)
     def check(ranks: Array, seed: int) -> None:
         world = len(ranks)
-        quantiser = StochasticQuantiser(world, NARROW[precision])
-        agreed = np.max([exponents_of(rows) for rows in ranks], axis=0)
-        total = np.zeros(ranks.shape[1:], np.int64)
-        for rank, rows in enumerate(ranks):
-            noise = Noise(seed, rank, 0).rows(np.arange(len(rows)), LANES)
-            total += lanes_of(quantiser, rows, agreed, noise)
+        total, result = summed(ranks, precision, op, seed)
         assert np.abs(total).max() <= lane_maximum
-        result = np.empty(total.shape, dtype)
-        with np.errstate(over="ignore"):
-            quantiser.dequantise(total, agreed, result, mean=op is MEAN)
-        exact = np.array(
-            [math.fsum(column) for column in ranks.reshape(world, -1).T.astype(float)]
-        ).reshape(total.shape)
+        exact = np.array([math.fsum(column) for column in ranks.T.astype(float)])
         exact /= world if op is MEAN else 1
-        bound = error_bound(np.abs(ranks).max(axis=(0, 2)), world, precision, op)[:, None]
+        bound = error_bound(np.abs(ranks).max(), world, precision, op)
         limits = np.finfo(dtype)
         inside = np.abs(exact) + bound < float(limits.max)  # elsewhere infinity may be right
         rounding = np.maximum(np.abs(exact) + bound, float(limits.tiny)) * float(limits.eps) / 2
@@ -90,44 +70,39 @@ def test_results_are_within_the_bound(precision: str, op: Any, dtype: type) -> N
 def test_lanes_stay_within_the_limit_at_all_world_sizes(precision: str, dtype: type) -> None:
     """At the ends of the range and with the largest noise, where a carry would lead beyond."""
     below = np.nextafter(dtype(1), dtype(0))
-    rows = np.array([[below, -below, 1 - 2.0**-17, -1 + 2.0**-17, 0.5, -0.5, 0.0, 2.0**-40]])
-    rows = rows.astype(dtype)
-    agreed = np.array([126], np.uint8)
+    ends = [below, -below, 1 - 2.0**-17, -1 + 2.0**-17, 0.5, -0.5, 0.0, 2.0**-40]
+    numbers: list[float] = np.array(ends, dtype).tolist()
+    double = dtype is np.float64
     most = largest_world_size(NARROW[precision])
     for world in {*range(1, 65), *range(65, most, 199), most} & {*range(1, most + 1)}:
         quantiser = StochasticQuantiser(world, NARROW[precision])
         assert world * quantiser.limit <= NARROW[precision].lane_maximum
         assert quantiser.limit >= (1 if precision == "int4" else 2)
-        for noise in (0, 1, 0x7FFF, 0x8000, 0xFFFF):
-            all_the_same = np.full(rows.shape, noise, np.uint16)
-            lanes = np.empty(rows.shape, np.int64)
-            quantiser.quantise(rows.copy(), agreed, lanes, all_the_same)
-            assert np.abs(lanes).max() <= quantiser.limit, (world, noise)
-            assert np.abs(lanes - rows * quantiser.limit).max() < 1 + quantiser.limit * 2.0**-24
+        for noise, number in itertools.product((0, 1, 0x7FFF, 0x8000, 0xFFFF), numbers):
+            lane = rounded_at_random(number, 126, quantiser.limit, noise, double=double)
+            assert abs(lane) <= quantiser.limit, (world, noise)
+            assert abs(lane - number * quantiser.limit) < 1 + quantiser.limit * 2.0**-24
 
 
-def test_zeros_stay_zeros() -> None:
-    quantiser = StochasticQuantiser(4, Format.INT8)
-    rows = np.zeros((1, LANES), np.float32)
-    rows[0, 1::2] = -0.0
-    noise = np.full(rows.shape, 0xFFFF, np.uint16)
-    assert not lanes_of(quantiser, rows, np.array([127], np.uint8), noise).any()
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_zeros_stay_zeros(zero: float) -> None:
+    assert rounded_at_random(zero, 127, 31, 0xFFFF) == 0
 
 
 @pytest.mark.parametrize("exponent", [0, 1, 39, 40, 254])
 def test_whole_lanes_come_back_as_they_were(exponent: int) -> None:
     """At both ends of the exponents and where float32 does not suffice for the scale."""
-    quantiser = StochasticQuantiser(1, Format.INT16)
-    unit = math.ldexp(1.0, exponent - 126) / quantiser.limit
-    lanes = np.array([[0, 1, -1, 12_345, -32_767, 32_767, 2, 3]])
-    agreed = np.array([exponent], np.uint8)
-    result = np.empty(lanes.shape, np.float32)
+    lanes = np.array([0, 1, -1, 12_345, -32_767, 32_767, 2, 3])
+    unit = math.ldexp(1.0, exponent - 126) / Format.INT16.lane_maximum
     with np.errstate(over="ignore"):  # of the limit itself, at the largest exponent
-        quantiser.dequantise(lanes, agreed, result)
-        assert np.array_equal(result, (lanes * unit).astype(np.float32))
+        exact = (lanes * unit).astype(np.float32)
+    rank = EncodedRank(exact, 1, "int16")
+    sums = np.zeros((1, Format.INT16.lanes), np.int64)
+    sums[0, : len(lanes)] = lanes
+    agreed = np.array([exponent], np.uint8)
     if exponent < 254:
-        noise = np.zeros(lanes.shape, np.uint16)
-        assert np.abs(lanes_of(quantiser, lanes * unit, agreed, noise) - lanes).max() <= 1
+        assert np.abs(rank.lanes(agreed) - sums).max() <= 1
+    assert np.array_equal(rank.read(sums, agreed), exact)
 
 
 # -- On average ----------------------------------------------------------------------------------
@@ -135,26 +110,22 @@ def test_whole_lanes_come_back_as_they_were(exponent: int) -> None:
 
 @narrow
 def test_rounding_is_unbiased(precision: str, rng: np.random.Generator) -> None:
-    """The mean of 20,000 roundings of each of 1,024 numbers.
+    """The mean of 20,000 roundings of each of a block's numbers.
 
     By Bernstein's inequality, the mean of N variables within a range of 1, of variance v, is off
     by t or more with a probability of at most 2 exp(-N t^2 / (2 v + 2 t / 3)). With 10^-12 for each
     number, a false alarm comes once in 10^9 runs at most. Biases of 0.03 of a unit are found;
     rounding down, up, to nearest or towards zero has up to 0.5 or 1.
     """
-    times, count = 20_000, 1024
+    times, together = 20_000, 500
     unlikely = math.log(2 / 1e-12)
     quantiser = StochasticQuantiser(3, NARROW[precision])
-    numbers = rng.uniform(-1, 1, count).astype(np.float32)
-    agreed = np.full(times, 126, np.uint8)
-    noise = Noise(int(rng.integers(1 << 62)), 0, 0)
-    total = np.zeros(count)
-    for start in range(0, times, 1000):
-        rows = np.repeat(numbers[None], 1000, axis=0)
-        lanes = np.empty(rows.shape, np.int32)
-        blocks = np.arange(start, start + 1000)
-        quantiser.quantise(rows, agreed[:1000], lanes, noise.rows(blocks, count))
-        total += lanes.sum(axis=0)
+    numbers = rng.uniform(-1, 1, NARROW[precision].lanes).astype(np.float32)
+    agreed = np.full(together, 126, np.uint8)
+    total = np.zeros(len(numbers))
+    for seed in rng.integers(1 << 62, size=times // together).tolist():
+        rank = EncodedRank(np.tile(numbers, together), 3, precision, seed=seed)
+        total += rank.lanes(agreed).sum(axis=0)
     exact = numbers.astype(np.float64) * quantiser.limit
     fraction = exact - np.floor(exact)
     variance = fraction * (1 - fraction)

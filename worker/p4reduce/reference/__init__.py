@@ -5,7 +5,7 @@
 scapy crafts and takes apart each packet, and each rule names its section. Read it first, and in
 this order: `frames` (what is on the wire), `numbers` (floats to lanes), `worker`, `turn` (the loop
 that sends and receives). `machine` puts the worker below a communicator, for
-`p4reduce.init(engine="reference")`.
+`p4reduce.init(engine="reference")`. `codec` takes many blocks at a time.
 
 It is the executable specification: tests and the model compare the engine that ships with it, step
 by step. What the protocol leaves open it decides in the simplest way. All slots may send at once

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A call's numbers as blocks of lanes, and back: docs/protocol.md, "Numbers".
 
-Plain Python, a block at a time, with two exceptions. The caller's arrays decide where the numbers
-lie, and `tensors.stochastic` rounds at random to lanes of 16, 8 and 4 bits.
+Plain Python, a block at a time. Only where the numbers lie is decided by the caller's arrays.
+`tensors.quantise` and `tensors.stochastic` have the bounds, and say why no sum overflows.
 """
 
 from __future__ import annotations
@@ -12,30 +12,48 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from p4reduce.tensors.stochastic import StochasticQuantiser
+from p4reduce.tensors.measure import exponent_of
+from p4reduce.tensors.noise import NOISE_BITS
+from p4reduce.tensors.quantise import FLOAT32_SCALES_FROM
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.format import NONFINITE_EXPONENT, Format
 
-_BIAS = 126  # of float32: with exponent E, all magnitudes are below 2^(E - 126)
 
-
-def exponent_of(numbers: Sequence[float]) -> int:
-    """Return float32's biased exponent of the largest magnitude; 255 for NaN or infinity."""
-    if not all(math.isfinite(number) for number in numbers):
-        return NONFINITE_EXPONENT
-    largest = max(abs(number) for number in numbers)
-    return max(0, math.frexp(largest)[1] + _BIAS) if largest else 0
-
-
-def scale(exponent: int, lane_maximum: int, ranks: int) -> float:
-    """Return lanes' units per 1.0: 2^(k-e) with the largest k such that 2^k <= (L + 1) / n.
+def power(exponent: int) -> float:
+    """Return 2^e, which all magnitudes of a block are below: e = E - 126.
 
     "NaN and infinity are announced by exponent 255": there is no number then.
     """
-    if exponent == NONFINITE_EXPONENT:
-        return math.nan
+    return math.nan if exponent == NONFINITE_EXPONENT else math.ldexp(1.0, exponent - 126)
+
+
+def scale(exponent: int, lane_maximum: int, ranks: int) -> float:
+    """Return lanes' units per 1.0: 2^(k-e) with the largest k such that 2^k <= (L + 1) / n."""
     k = ((lane_maximum + 1) // ranks).bit_length() - 1
-    return math.ldexp(1.0, k - (exponent - _BIAS))
+    return math.ldexp(1.0, k) / power(exponent)
+
+
+def as_float32(number: float) -> float:
+    """Return the nearest float32."""
+    return float(np.float32(number))
+
+
+def rounded_at_random(
+    number: float, exponent: int, limit: int, noise: int, *, double: bool = False
+) -> int:
+    """Return a number as a lane of 16, 8 or 4 bits: q = floor(x * M / 2^e + noise).
+
+    Args:
+        number: below 2^e.
+        exponent: the agreed one.
+        limit: M, the largest magnitude of a lane.
+        noise: 16 bits after the point.
+        double: whether the numbers are float64.
+    """
+    fixed = number * ((limit << NOISE_BITS) / power(exponent))
+    if not double and exponent >= FLOAT32_SCALES_FROM:
+        fixed = as_float32(fixed)
+    return (round(fixed) + noise) >> NOISE_BITS
 
 
 def bytes_of(lanes: Sequence[int], lane_format: Format) -> bytes:
@@ -58,27 +76,22 @@ def numbers_in(payload: bytes, lane_format: Format) -> list[int]:
     return lanes
 
 
-class Call:
-    """One collective's input, as blocks, and the place for its sums.
+class Numbers:
+    """A collective's input, as blocks of lanes, and the place for its sums.
 
-    Attributes:
+    Args:
         collective: what was called.
-        count: blocks.
-        exponents: of each block.
-        is_zero: of each block, whether all of it is zeros: it stays at home.
-        stripes_left: how many are not over.
+        ranks: of the job.
     """
 
     def __init__(self, collective: Collective, ranks: int) -> None:
         self.collective = collective
-        self.count = collective.count
-        self.stripes_left = collective.stripes
         self._ranks = ranks
         self._format = collective.format
         self._floats = collective.dtype.kind == "f"
-        blocks = [self.numbers(block) for block in range(self.count)]
-        self.exponents = [exponent_of(block) if self._floats else 0 for block in blocks]
-        self.is_zero = [not any(block) for block in blocks]
+        self._double = collective.dtype == np.float64
+        # What n ranks can add up without overflow.
+        self._limit = collective.format.lane_maximum // ranks
 
     def numbers(self, block: int) -> list[float]:
         """Return a block's numbers; the last block goes on with zeros."""
@@ -87,15 +100,6 @@ class Call:
         numbers: list[float] = rows[0].tolist()
         return numbers
 
-    def next_nonzero(self, block: int) -> int | None:
-        """Return the first block from `block` on, in its stripe, that is not all zeros."""
-        stripe = range(block, self.count, self.collective.stripes)
-        return next((one for one in stripe if not self.is_zero[one]), None)
-
-    def exponent(self, block: int | None) -> int:
-        """Return what a frame says about the block that it announces; 0 where there is none."""
-        return 0 if block is None else self.exponents[block]
-
     # -- Numbers to lanes ------------------------------------------------------------------------
 
     def lanes(self, block: int, exponent: int) -> bytes:
@@ -103,28 +107,21 @@ class Call:
         return bytes_of(self._quantised(block, exponent), self._format)
 
     def _quantised(self, block: int, exponent: int) -> list[int]:
-        numbers = self.numbers(block)
+        numbers, limit = self.numbers(block), self._limit
         if not self._floats:
             return [int(number) for number in numbers]  # lanes as they are
-        if self._format is not Format.INT32:
-            return self._rounded_at_random(block, numbers, exponent)
-        # q = round(x * scale), held within what n ranks can add up without overflow.
-        limit = self._format.lane_maximum // self._ranks
-        units = scale(exponent, self._format.lane_maximum, self._ranks)
-        return [max(-limit, min(limit, round(number * units))) for number in numbers]
-
-    def _rounded_at_random(self, block: int, numbers: list[float], exponent: int) -> list[int]:
-        width, noise = self._format.lanes, self.collective.noise
+        if self._format is Format.INT32:
+            # q = round(x * scale), held within the limit.
+            units = scale(exponent, self._format.lane_maximum, self._ranks)
+            return [max(-limit, min(limit, round(number * units))) for number in numbers]
+        noise = self.collective.noise
         assert noise is not None
-        lanes = np.empty((1, width), np.int64)
-        self._narrow.quantise(
-            np.array([numbers], self.collective.working_dtype),
-            np.array([exponent], np.uint8),
-            lanes,
-            noise.rows(np.array([block]), width),
-        )
-        rounded: list[int] = lanes[0].tolist()
-        return rounded
+        return [
+            rounded_at_random(number, exponent, limit, some, double=self._double)
+            for number, some in zip(
+                numbers, noise.rows(np.array([block]), len(numbers))[0].tolist(), strict=True
+            )
+        ]
 
     # -- Sums of lanes to numbers ----------------------------------------------------------------
 
@@ -139,26 +136,49 @@ class Call:
             self.collective.target.scatter(np.array([block]), rows, columns)
 
     def _numbers(self, sums: Sequence[int], exponent: int) -> Sequence[float]:
-        collective = self.collective
         if not self._floats:
             return sums
-        if self._format is not Format.INT32:
-            rows = np.empty((1, len(sums)), collective.working_dtype)
-            self._narrow.dequantise(
-                np.array([sums]), np.array([exponent], np.uint8), rows, mean=collective.is_mean
-            )
-            numbers: list[float] = rows[0].tolist()
-            return numbers
-        unit = 1.0 / scale(exponent, self._format.lane_maximum, self._ranks)
-        if collective.is_mean:
-            unit /= self._ranks
-        return [lane * unit for lane in sums]
+        ranks = self._ranks if self.collective.is_mean else 1
+        if self._format is Format.INT32:
+            unit = 1.0 / scale(exponent, self._format.lane_maximum, self._ranks) / ranks
+            return [lane * unit for lane in sums]
+        # x = q * 2^e / M, in halves, as 2^128 is no float32.
+        half, divisor = power(exponent) / 2, self._limit * ranks / 2
+        if self._double:
+            return [lane / divisor * half for lane in sums]
+        if exponent < FLOAT32_SCALES_FROM:
+            return [lane * (half / divisor) for lane in sums]
+        return [as_float32(lane / divisor) * half for lane in sums]
 
     def fill(self, block: int, value: float) -> None:
         """Set a whole block to one number: zero, or not a number."""
         if self._floats or value == 0:
             self.collective.target.fill(np.array([block]), value)
 
-    @property
-    def _narrow(self) -> StochasticQuantiser:
-        return StochasticQuantiser(self._ranks, self._format)
+
+class Call(Numbers):
+    """One collective with what its rank says of its blocks before it sends any.
+
+    Attributes:
+        count: blocks.
+        exponents: of each block.
+        is_zero: of each block, whether all of it is zeros: it stays at home.
+        stripes_left: how many are not over.
+    """
+
+    def __init__(self, collective: Collective, ranks: int) -> None:
+        super().__init__(collective, ranks)
+        self.count = collective.count
+        self.stripes_left = collective.stripes
+        blocks = [self.numbers(block) for block in range(self.count)]
+        self.exponents = [exponent_of(block) if self._floats else 0 for block in blocks]
+        self.is_zero = [not any(block) for block in blocks]
+
+    def next_nonzero(self, block: int) -> int | None:
+        """Return the first block from `block` on, in its stripe, that is not all zeros."""
+        stripe = range(block, self.count, self.collective.stripes)
+        return next((one for one in stripe if not self.is_zero[one]), None)
+
+    def exponent(self, block: int | None) -> int:
+        """Return what a frame says about the block that it announces; 0 where there is none."""
+        return 0 if block is None else self.exponents[block]

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.machine_code import native_library
-from p4reduce.protocol.lane_codec import Lanes
-from p4reduce.protocol.native_codec import codec_for
+from p4reduce.ring.lane_codec import codec_for
 from p4reduce.ring.links import Links
 from p4reduce.ring.rounds import Bytes, reduce
 from p4reduce.tensors.blocks import Indices
@@ -44,7 +42,7 @@ class Adder:
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
         self._frames = FrameBuffer(_BLOCKS_AT_A_TIME)
-        self._codecs: dict[tuple[Format, bool], Lanes] = {}
+        self._codec = codec_for(world_size, self._frames)
 
     async def reduce(self, links: Links, collective: Collective) -> None:
         """Run a collective to its end. Raises what `rounds.reduce` does."""
@@ -77,12 +75,11 @@ class Adder:
         mine: npt.NDArray[np.bool_],
     ) -> Indices:
         """Sum some blocks into the target; return those with a lane that overflowed."""
-        codec = self._codec(collective)
         rows = np.arange(len(blocks))
         payload = self._frames.payload
         payload[rows] = 0
         if mine.any():
-            codec.encode(collective, blocks[mine], exponents[mine], rows[mine])
+            self._codec.encode(collective, blocks[mine], exponents[mine], rows[mine])
         # A block's lanes, and whether one of them overflowed.
         record = np.dtype(
             [
@@ -98,7 +95,7 @@ class Adder:
 
         await reduce(links, self._parts(sums), add)
         payload[rows] = sums["payload"]
-        codec.decode(collective, blocks, exponents, self._frames, rows, WHOLE)
+        self._codec.decode(collective, blocks, exponents, self._frames, rows, WHOLE)
         wrong: Indices = blocks[sums["overflow"]]
         return wrong
 
@@ -107,14 +104,6 @@ class Adder:
         size = self._world_size
         cuts = [len(array) * number // size for number in range(size + 1)]
         return [array[first:end].view(np.uint8) for first, end in itertools.pairwise(cuts)]
-
-    def _codec(self, collective: Collective) -> Lanes:
-        kind = collective.format, collective.dtype.kind == "f"
-        if kind not in self._codecs:
-            self._codecs[kind] = codec_for(
-                *kind, self._world_size, _BLOCKS_AT_A_TIME, self._frames, native_library()
-            )
-        return self._codecs[kind]
 
 
 def _larger(ours: Bytes, theirs: Bytes) -> None:

@@ -15,8 +15,7 @@ from dataclasses import asdict
 import numpy as np
 
 from p4reduce.errors import ClosedError, InterruptedCallError, P4ReduceError
-from p4reduce.machine_code import native_library
-from p4reduce.protocol.native_codec import codec_for
+from p4reduce.ring.lane_codec import codec_for
 from p4reduce.statistics import Counts, Statistics
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import WHOLE
@@ -60,14 +59,7 @@ class Solo:
             collective.target.fill(blocks[nonfinite], np.nan)
             blocks, exponents = blocks[~nonfinite], exponents[~nonfinite]
         frames = FrameBuffer(min(len(blocks), _BLOCKS_AT_A_TIME))
-        codec = codec_for(
-            collective.format,
-            collective.dtype.kind == "f",
-            self.world_size,
-            len(frames),
-            frames,
-            native_library(),
-        )
+        codec = codec_for(self.world_size, frames)
         for start in range(0, len(blocks), _BLOCKS_AT_A_TIME):
             some = blocks[start : start + _BLOCKS_AT_A_TIME]
             scales = exponents[start : start + _BLOCKS_AT_A_TIME]

@@ -2,19 +2,26 @@
 """Each block's exponent, and which blocks are all zeros, so that they are skipped.
 
 That is what a rank finds in its own tensor before it sends anything (OmniReduce, Fei et al.,
-SIGCOMM 2021), in machine code where there is any. Over all ranks the switch keeps the smallest next
-block and the largest exponent (`join_round` in p4src/include/aggregation.p4).
+SIGCOMM 2021), in machine code where there is any, and else number by number. Over all ranks the
+switch keeps the smallest next block and the largest exponent (`join_round` in
+p4src/include/aggregation.p4).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.errors import ValueRangeError
 from p4reduce.machine_code import native_library
-from p4reduce.tensors import quantise
+from p4reduce.wire.format import NONFINITE_EXPONENT
+
+Rows = npt.NDArray[Any]
+"""Shape (blocks, lanes of a block)."""
 
 INTEGERS, FLOAT16, FLOAT32, FLOAT64 = range(4)
 """`enum p4r_numbers`."""
@@ -27,19 +34,51 @@ def numbers_of(dtype: np.dtype[Any]) -> int:
     return {"e": FLOAT16, "f": FLOAT32, "d": FLOAT64}.get(dtype.char, INTEGERS)
 
 
+def exponent_of(numbers: Sequence[float]) -> int:
+    """Return float32's biased exponent of the largest magnitude in a block; 255: not finite.
+
+    Raises:
+        ValueRangeError: a float64 number is finite, but 2^128 or more.
+    """
+    if not all(map(math.isfinite, numbers)):
+        return NONFINITE_EXPONENT
+    largest = max(numbers, key=abs)
+    exponent = max(0, math.frexp(largest)[1] + 126) if largest else 0
+    if exponent >= NONFINITE_EXPONENT:
+        raise ValueRangeError(
+            f"{largest} is out of the range of float32 (magnitude 2^128 or more), which float64 "
+            "arrays have to keep to as well; scale the array down"
+        )
+    return exponent
+
+
 def block_exponents(
-    rows: quantise.Rows,
+    rows: Rows,
     exponents: npt.NDArray[np.uint8],
     nonzero: npt.NDArray[np.bool_],
-    copy: quantise.Rows | None = None,
+    copy: Rows | None = None,
 ) -> None:
-    """Do as `quantise.block_exponents`, and copy the rows into `copy`, which is C-contiguous."""
+    """Find each block's exponent, and whether it holds anything but zeros.
+
+    Args:
+        rows: float16, float32, float64 or integers, shape (blocks, lanes). For integers the
+            exponents are 0, as they mean nothing.
+        exponents: shape (blocks,), is written to.
+        nonzero: shape (blocks,), is written to.
+        copy: takes a copy of the rows; C-contiguous.
+
+    Raises:
+        ValueRangeError: a float64 number is finite, but 2^128 or more.
+    """
     library = native_library()
-    if library is None or not rows.flags.c_contiguous or not rows.dtype.isnative:
-        quantise.block_exponents(rows, exponents, nonzero)
+    if library is None:
+        for block, row in enumerate(rows.tolist()):
+            exponents[block] = exponent_of(row) if rows.dtype.kind == "f" else 0
+            nonzero[block] = any(row)
         if copy is not None:
             copy[:] = rows
         return
+    rows = np.ascontiguousarray(rows)
     measure = library.measure if rows.nbytes < _LARGE else library.measure_freely
     beyond = measure(
         numbers_of(rows.dtype),
@@ -51,7 +90,7 @@ def block_exponents(
         None if copy is None else copy.ctypes.data,
     )
     if beyond >= 0:
-        quantise.block_exponents(rows[beyond : beyond + 1], exponents, nonzero)  # says so
+        exponent_of(rows[beyond].tolist())  # says so
 
 
 def look_ahead(nonzero: npt.NDArray[np.bool_], stripes: int) -> npt.NDArray[np.int64]:
@@ -65,18 +104,13 @@ def look_ahead(nonzero: npt.NDArray[np.bool_], stripes: int) -> npt.NDArray[np.i
         Shape (at least blocks + stripes,); the number of blocks where there is none.
     """
     count = len(nonzero)
-    steps = -(-count // stripes) + 1
+    following = np.empty((-(-count // stripes) + 1) * stripes, np.int64)
     library = native_library()
-    if library is None or not nonzero.flags.c_contiguous:
-        return _look_ahead(nonzero, steps, stripes)
-    following = np.empty(steps * stripes, np.int64)
-    library.look_ahead(nonzero.ctypes.data, count, stripes, following.ctypes.data)
+    if library is not None:
+        nonzero = np.ascontiguousarray(nonzero)
+        library.look_ahead(nonzero.ctypes.data, count, stripes, following.ctypes.data)
+        return following
+    following.fill(count)
+    for block in reversed(range(count)):
+        following[block] = block if nonzero[block] else following[block + stripes]
     return following
-
-
-def _look_ahead(nonzero: npt.NDArray[np.bool_], steps: int, stripes: int) -> npt.NDArray[np.int64]:
-    """One running minimum from the end, over all stripes at once."""
-    count = len(nonzero)
-    blocks = np.full((steps, stripes), count, np.int64)
-    blocks.reshape(-1)[:count] = np.where(nonzero, np.arange(count), count)
-    return np.ascontiguousarray(np.minimum.accumulate(blocks[::-1], axis=0)[::-1].reshape(-1))

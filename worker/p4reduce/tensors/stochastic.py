@@ -25,10 +25,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from p4reduce.tensors.noise import NOISE_BITS
-from p4reduce.tensors.quantise import FLOAT32_SCALES_FROM, Rows, any_tiny
 from p4reduce.wire.format import MAX_WORLD_SIZE, NONFINITE_EXPONENT, Format
 
 _SMALLEST_LIMIT = 2  # of a lane: with less there is no bit left besides the sign
@@ -45,7 +43,7 @@ def largest_world_size(lane_format: Format) -> int:
 
 
 class StochasticQuantiser:
-    """Turns rows of floats into narrow lanes and sums of lanes into floats.
+    """The factors between floats and narrow lanes, for one world size.
 
     Attributes:
         limit: the largest magnitude of a lane, M of the module's text.
@@ -74,68 +72,6 @@ class StochasticQuantiser:
             self.scales32 = self.scales.astype(np.float32)
             self.halves32 = self.halves.astype(np.float32)
 
-    def quantise(
-        self,
-        rows: Rows,
-        exponents: npt.NDArray[np.uint8],
-        lanes: Rows,
-        noise: npt.NDArray[np.uint16] | None = None,
-    ) -> None:
-        """Round rows to lanes.
-
-        Args:
-            rows: float32 or float64, shape (rows, lanes); used as scratch space.
-            exponents: the agreed exponent of each row.
-            lanes: big-endian integers, same shape, is written to.
-            noise: same shape as `rows`.
-        """
-        if noise is None:
-            raise ValueError("narrow lanes are rounded at random, which takes noise")
-        rows = self._scaled(rows, exponents)
-        np.rint(rows, out=rows)
-        fixed = rows.astype(np.int32)
-        fixed += noise
-        fixed >>= NOISE_BITS
-        np.copyto(lanes, fixed, casting="unsafe")
-
-    def _scaled(self, rows: Rows, exponents: npt.NDArray[np.uint8]) -> Rows:
-        """Return lanes' units times 2^16.
-
-        float32 is rounded as such wherever it can be, whatever other rows there are: the same
-        numbers become the same lanes in any company.
-        """
-        if rows.dtype == np.float64:
-            return np.asarray(rows * self.scales[exponents][:, None])
-        if not any_tiny(exponents):
-            return np.multiply(rows, self.scales32[exponents][:, None], out=rows)
-        wide = rows * self.scales[exponents][:, None]
-        usual = exponents >= FLOAT32_SCALES_FROM
-        wide[usual] = rows[usual] * self.scales32[exponents[usual]][:, None]
-        return np.asarray(wide)
-
     def divisor(self, *, mean: bool) -> float:
         """Return what sums of lanes are divided by, and multiplied by `halves` then."""
         return self.limit * (self._world_size if mean else 1) / 2
-
-    def dequantise(
-        self,
-        lanes: Rows,
-        exponents: npt.NDArray[np.uint8],
-        rows: Rows,
-        *,
-        mean: bool = False,
-    ) -> None:
-        """Turn sums back into floats, as `Quantiser.dequantise` does.
-
-        What a row becomes does not depend on the others: all ranks get the same, whatever sums come
-        together.
-        """
-        divisor = self.divisor(mean=mean)
-        halves = self.halves if rows.dtype == np.float64 else self.halves32
-        np.copyto(rows, lanes, casting="unsafe")
-        # The division rounds, to nearest; the product with a power of two does not.
-        rows /= rows.dtype.type(divisor)
-        rows *= halves[exponents][:, None]
-        if rows.dtype != np.float64 and any_tiny(exponents):
-            tiny = exponents < FLOAT32_SCALES_FROM
-            rows[tiny] = lanes[tiny] * (self.halves[exponents[tiny]] / divisor)[:, None]

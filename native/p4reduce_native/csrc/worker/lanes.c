@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers to lanes and back: quantise.py, stochastic.py and noise.py, a block at a time.
+/* Numbers to lanes and back, a block at a time: reference/numbers.py says the same to be read.
  *
  * Whether float32 is computed as float32 or by way of float64 is decided for each block, from its
  * exponent. All loops are written so that compilers make vector code of them, with loads and stores
@@ -13,7 +13,7 @@
 
 #include "worker/half.h"
 
-/* Below that a scale or its inverse is beyond float32's normal numbers (quantise.any_tiny). */
+/* Below that a scale or its inverse is beyond float32's normal numbers (quantise.py). */
 #define FLOAT32_SCALES_FROM 40
 
 #define NOISE_BITS 16
@@ -107,10 +107,13 @@ static inline double within_double(double number, double limit)
 
 /* -- Lanes of 32 bits, rounded to nearest ------------------------------------------------------- */
 
-static void floats_to_words(const uint8_t *from, float scale, uint8_t *to)
+static void floats_to_words(const uint8_t *from, float scale, double limit, uint8_t *to)
 {
+    /* A limit of more bits than a float32 has is never reached by one below 2^e. */
+    float most = limit < 0x1p24 ? (float)limit : LARGEST_FLOAT;
+
     for (int i = 0; i < 256; i++) {
-        float number = nearest_float(within_float(load_float(from + 4 * i) * scale, LARGEST_FLOAT));
+        float number = nearest_float(within_float(load_float(from + 4 * i) * scale, most));
         store_32(to + 4 * i, SWAP_32((uint32_t)(int32_t)number));
     }
 }
@@ -324,7 +327,7 @@ void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uin
     else if (exponent < FLOAT32_SCALES_FROM)
         floats_to_words_wide(numbers, codec->scales[exponent], codec->limit, payload);
     else
-        floats_to_words(numbers, codec->scales32[exponent], payload);
+        floats_to_words(numbers, codec->scales32[exponent], codec->limit, payload);
 }
 
 void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint32_t count,

@@ -4,7 +4,7 @@
  *
  * Nothing here allocates memory, has a thread or a socket, or looks at a clock: frames and times go
  * in, rows of frames to be sent come out. The specification that can be read as a program is
- * worker/p4reduce/reference; for lanes it is tensors/quantise.py, stochastic.py and noise.py. */
+ * worker/p4reduce/reference. */
 #ifndef P4R_WORKER_H
 #define P4R_WORKER_H
 

@@ -1,62 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lane_codec.Codec` in machine code: the same frames and the same sums."""
+"""Blocks of tensors into the lanes of frames, and sums of lanes into blocks, many at a time.
+
+For a rank alone and for the ring, which have all blocks at once. `reference.numbers` says what
+becomes of a number.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.machine_code import Library
-from p4reduce.protocol.lane_codec import Codec, Lanes
+from p4reduce.machine_code import Library, native_library
 from p4reduce.tensors.blocks import Array, Indices, Memory, Piece
 from p4reduce.tensors.native_stream import NativeBlocks, Stream
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import FIRST, SECOND
-from p4reduce.wire.format import Format
 from p4reduce.wire.frames import FrameBuffer
+
+if TYPE_CHECKING:
+    from p4reduce.reference.codec import ReferenceCodec
 
 _ROW_PAD = 2  # a frame begins that many bytes into its row
 
 
-def codec_for(
-    lane_format: Format,
-    floats: bool,
-    world_size: int,
-    rows: int,
-    outgoing: FrameBuffer,
-    library: Library | None,
-) -> Lanes:
-    """Return a codec in machine code if there is a library, else one with numpy."""
-    if library is None:
-        return Codec(lane_format, floats, world_size, rows, outgoing)
-    return NativeCodec(library, lane_format, world_size, rows, outgoing)
+def codec_for(world_size: int, outgoing: FrameBuffer) -> Codec | ReferenceCodec:
+    """Return one that fills `outgoing`; without machine code that of the specification, slow."""
+    library = native_library()
+    if library is not None:
+        return Codec(library, world_size, outgoing)
+    # Only here, as it imports scapy's layers.
+    from p4reduce.reference.codec import ReferenceCodec
+
+    return ReferenceCodec(world_size, outgoing)
 
 
-class NativeCodec:
-    """Fills and reads frames; see `lane_codec.Codec`.
+class Codec:
+    """Fills and reads frames, in C.
 
     Blocks that C cannot reach, such as those of sparse tensors, go through an array of this
     object's.
+
+    Args:
+        library: the functions.
+        world_size: of the job.
+        outgoing: the frames to fill; as many are read at a time at most.
     """
 
-    def __init__(
-        self,
-        library: Library,
-        lane_format: Format,
-        world_size: int,
-        rows: int,
-        outgoing: FrameBuffer,
-    ) -> None:
+    def __init__(self, library: Library, world_size: int, outgoing: FrameBuffer) -> None:
         self._library = library
         self._world_size = world_size
-        self._lanes = lane_format.lanes
-        self._rows = rows
         self._outgoing = outgoing
-        self._numbers = np.arange(rows)
-        self._scratch: dict[np.dtype[Any], tuple[Array, NativeBlocks]] = {}
+        self._numbers = np.arange(len(outgoing))
 
     def encode(
         self,
@@ -65,12 +62,15 @@ class NativeCodec:
         exponents: npt.NDArray[np.uint8],
         rows: Indices,
     ) -> None:
-        """Fill frames, the rows given, with blocks of a collective's source."""
+        """Fill frames, the rows given, with blocks of a collective's source.
+
+        `exponents` are those agreed for the blocks.
+        """
         stream = Stream.of(collective, self._world_size)
         blocks = np.ascontiguousarray(blocks, np.int64)
         source, places = stream.source, blocks
         if source is None:
-            values, source = self._values(collective.dtype)
+            values, source = self._room(collective)
             collective.source.gather(blocks, values[: len(blocks)])
             places = self._numbers
         self._library.encode(
@@ -98,7 +98,7 @@ class NativeCodec:
         blocks = np.ascontiguousarray(blocks, np.int64)
         target, places, values = stream.target, blocks, None
         if target is None:
-            values, target = self._values(collective.dtype)
+            values, target = self._room(collective)
             places = self._numbers
         self._library.decode(
             ctypes.addressof(stream.codec),
@@ -111,15 +111,12 @@ class NativeCodec:
             part,
         )
         if values is not None:
-            half = self._lanes // 2
+            half = collective.format.lanes // 2
             columns = slice(half if part == SECOND else 0, half if part == FIRST else None)
             collective.target.scatter(blocks, values[: len(blocks), columns], columns)
 
-    def _values(self, dtype: np.dtype[Any]) -> tuple[Array, NativeBlocks]:
-        """Room for some blocks, used over and over."""
-        found = self._scratch.get(dtype)
-        if found is None:
-            values = np.empty((self._rows, self._lanes), dtype)
-            piece = Piece(self._rows, self._rows, 0, values.ctypes.data)
-            found = self._scratch[dtype] = values, NativeBlocks(Memory([piece]))
-        return found
+    def _room(self, collective: Collective) -> tuple[Array, NativeBlocks]:
+        """Room for blocks, and the same for C."""
+        rows = len(self._numbers)
+        values = np.empty((rows, collective.format.lanes), collective.dtype)
+        return values, NativeBlocks(Memory([Piece(rows, rows, 0, values.ctypes.data)]))

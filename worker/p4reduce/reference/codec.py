@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many blocks at a time, as `ring.lane_codec.Codec` has them, where there is no machine code.
+
+For a rank alone, and for the ring of ranks that are reference workers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.reference.numbers import Numbers
+from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.answers import SECOND, WHOLE
+from p4reduce.wire.format import HALF_BYTES, PAYLOAD_BYTES
+from p4reduce.wire.frames import FrameBuffer
+
+
+class ReferenceCodec:
+    """See `Codec`."""
+
+    def __init__(self, world_size: int, outgoing: FrameBuffer) -> None:
+        self._world_size = world_size
+        self._outgoing = outgoing
+
+    def encode(
+        self,
+        collective: Collective,
+        blocks: Indices,
+        exponents: npt.NDArray[np.uint8],
+        rows: Indices,
+    ) -> None:
+        numbers = Numbers(collective, self._world_size)
+        for block, exponent, row in zip(blocks, exponents, rows, strict=True):
+            lanes = numbers.lanes(int(block), int(exponent))
+            self._outgoing.payload[row] = np.frombuffer(lanes, np.uint8)
+
+    def decode(
+        self,
+        collective: Collective,
+        blocks: Indices,
+        exponents: npt.NDArray[np.uint8],
+        buffer: FrameBuffer,
+        rows: Indices,
+        part: int,
+    ) -> None:
+        numbers = Numbers(collective, self._world_size)
+        size = PAYLOAD_BYTES if part == WHOLE else HALF_BYTES
+        for block, exponent, row in zip(blocks, exponents, rows, strict=True):
+            lanes = buffer.payload[row, :size].tobytes()
+            numbers.write(int(block), int(exponent), lanes, second_half=part == SECOND)
