@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from p4reduce_model.found import Found
 from p4reduce_model.progress import PROGRESS, Progress
 from p4reduce_model.reduction import Reduction
 from p4reduce_model.system import Event, State, System
@@ -13,36 +14,24 @@ from p4reduce_model.violation import Violation
 
 
 @dataclass
-class Outcome:
-    """What an exploration found.
+class Outcome(Found[Event]):
+    """What an exploration of a whole system found.
 
     Attributes:
-        complete: whether all states were visited; False after a violation or at the limit.
-        states, transitions: how many.
         cores: states without regard to what is on the network; progress was checked from each.
         rounds: the most that a slot had in one life of a job.
-        depth: events on the longest of the shortest ways to a state.
         runs: how often the real code was run; all else was remembered.
         left_out, tried: frames left out of the network, and the deliveries of them that `verify`
             tried.
-        seconds: it took.
-        violation, trace: what is wrong, and a shortest way to it.
         run: if it is that the ranks do not finish, what happens from there on, though all frames
             that were in flight are lost and no other is.
     """
 
-    complete: bool = False
-    states: int = 0
-    transitions: int = 0
     cores: int = 0
     rounds: int = 0
-    depth: int = 0
     runs: int = 0
     left_out: int = 0
     tried: int = 0
-    seconds: float = 0.0
-    violation: Violation | None = None
-    trace: tuple[Event, ...] = ()
     run: tuple[Event, ...] = ()
 
 

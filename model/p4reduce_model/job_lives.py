@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -26,9 +25,10 @@ from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.topology.switches import ONLY, only_switch
 from p4reduce_controller.values.dataclass_json import decode, encode
 
-from p4reduce_model.lives import Lives
+from p4reduce_model.found import Walked, explore_by_doing
 from p4reduce_model.violation import Violation
 
+MOST_STATES = 20_000  # that a case is explored to
 LEASE = 8.0
 NAME = "job"
 JOB_SLOTS = 400  # two jobs fit on the switch, a third one does not
@@ -139,7 +139,7 @@ class World:
             steps.append((f"{self._name(self._removing[0])} is off the switch", self._release))
         return steps
 
-    def possible(self) -> list[str]:
+    def events(self) -> list[str]:
         """Return the texts alone."""
         return [text for text, _ in self.steps()]
 
@@ -347,66 +347,39 @@ class JobCase:
         """Return its beginning."""
         return World(self.ranks, self.lives)
 
+    def explore(self, limit: int = MOST_STATES) -> Walked:
+        """Visit all states and check them; give up after `limit` states."""
+        found = Walked(table=TRANSITIONS)
+        with _noting(found):
+            explore_by_doing(found, self.world, min(limit, MOST_STATES))
+        return found
+
 
 JOBS_SMALL = [JobCase(1, 1)]
 JOBS_LARGE = [JobCase(1, 2), JobCase(2, 2)]
 
 
-def explore_jobs(case: JobCase, limit: int) -> Lives:
-    """Visit all states and check them; give up after `limit` states."""
-    found, began = Lives(TRANSITIONS), time.perf_counter()
-
-    def world_after(way: tuple[str, ...]) -> World:
-        world = case.world()
-        for text in way:
-            world.do(text)
-        return world
-
-    with _noting(found):
-        known = {case.world().state()}
-        ways: list[tuple[tuple[str, ...], list[str]]] = [((), case.world().possible())]
-        for way, possible in ways:  # grows meanwhile
-            for text in possible:
-                found.steps += 1
-                try:
-                    world = world_after(way)
-                    world.do(text)
-                except Violation as violation:
-                    found.violation, found.trace = violation, (*way, text)
-                    break
-                if (state := world.state()) not in known:
-                    known.add(state)
-                    ways.append(((*way, text), world.possible()))
-                    found.depth = len(way) + 1
-            if found.violation is not None or len(known) > limit:
-                break
-        else:
-            found.complete = True
-    found.states, found.seconds = len(known), time.perf_counter() - began
-    return found
-
-
-def follow(case: JobCase, way: Iterable[str]) -> Lives:
+def follow(case: JobCase, way: Iterable[str]) -> Walked:
     """Take just these steps."""
-    found, world = Lives(TRANSITIONS), case.world()
+    found, world = Walked(table=TRANSITIONS), case.world()
     with _noting(found):
         for text in way:
-            found.steps += 1
+            found.transitions += 1
             world.do(text)
     return found
 
 
-def wander(case: JobCase, chance: random.Random, walks: int, steps: int = 40) -> Lives:
+def wander(case: JobCase, chance: random.Random, walks: int, steps: int = 40) -> Walked:
     """Take steps by chance, in so many walks or until every transition but rare ones was taken."""
-    found = Lives(TRANSITIONS)
+    found = Walked(table=TRANSITIONS)
     with _noting(found):
         for _ in range(walks):
             world, trace = case.world(), list[str]()
             for _ in range(steps):
-                possible = world.possible()
+                possible = world.events()
                 weights = [ONWARD if text.endswith(ONWARDS) else 1 for text in possible]
                 trace += chance.choices(possible, weights)
-                found.steps += 1
+                found.transitions += 1
                 try:
                     world.do(trace[-1])
                 except Violation as violation:
@@ -418,7 +391,7 @@ def wander(case: JobCase, chance: random.Random, walks: int, steps: int = 40) ->
 
 
 @contextlib.contextmanager
-def _noting(found: Lives) -> Iterator[None]:
+def _noting(found: Walked) -> Iterator[None]:
     """Note each transition that a job takes."""
 
     def noted(stage: Stage, event: Event) -> Stage:

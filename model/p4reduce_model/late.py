@@ -7,17 +7,16 @@ gets its result, or is told of a loss, at any later time. That collectives are s
 cases check, with frames. Callers call at any time; a roll is called without them at any time; a
 rank dies at any time, its part of a collective given or not.
 
-Generators cannot be copied, so a state is kept as the events that lead to it, and reached again by
-doing them once more.
+Generators cannot be copied: what has happened is done again.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from p4reduce.errors import P4ReduceError, WorkerLostError
@@ -27,11 +26,21 @@ from p4reduce.late.policies import AtLeast, OneOfEachGroup, Policy
 from p4reduce.late.roll import ABSENT, FULL, LEAVING, PRESENT, Roll, Row
 from p4reduce.late.sums import row_of
 
+from p4reduce_model.found import Found, explore_by_doing
 from p4reduce_model.violation import Violation
 
-Event = tuple[str, int]
-Key = bytes
 Result = tuple[bytes, tuple[int, ...], tuple[int, ...]]  # numbers, members, present
+
+
+class Event(NamedTuple):
+    """What a rank does, or what befalls it."""
+
+    what: str
+    seat: int
+
+    def __str__(self) -> str:
+        return f"rank {self.seat} {self.what}"
+
 
 _ROUNDS = 400  # of all that can happen, within which all must be over
 _CALL, _TAKE, _LEAVE, _TURN, _GET, _LOST, _FORM = (
@@ -87,18 +96,13 @@ class LateCase:
         array[number, rank] = 1
         return array
 
-
-@dataclass
-class LateOutcome:
-    """What an exploration found; as `explorer.Outcome`."""
-
-    complete: bool = False
-    states: int = 0
-    transitions: int = 0
-    depth: int = 0
-    seconds: float = 0.0
-    violation: Violation | None = None
-    trace: tuple[Event, ...] = ()
+    def explore(self, limit: int = 1_000_000) -> Found[Event]:
+        """Visit all states of a case and check them, shortest ways first."""
+        found, good = Found[Event](), set[Hashable]()
+        explore_by_doing(
+            found, lambda: _World(self), limit, lambda world: _check_progress(world, good)
+        )
+        return found
 
 
 @dataclass
@@ -142,10 +146,11 @@ class _World:
 
     def events(self) -> list[Event]:
         """All that can happen."""
-        found = [(what, seat) for seat in range(self.case.ranks) for what in self._events_of(seat)]
+        seats = range(self.case.ranks)
+        found = [Event(what, seat) for seat in seats for what in self._events_of(seat)]
         waiting = [rank.request for rank in self.ranks if not rank.gone]
         if waiting and all(isinstance(request, Reform) for request in waiting):
-            found.append((_FORM, 0))
+            found.append(Event(_FORM, 0))
         return found
 
     def _events_of(self, seat: int) -> list[str]:
@@ -306,7 +311,7 @@ class _World:
 
     # -- Which state it is -------------------------------------------------------------------------
 
-    def key(self) -> Key:
+    def state(self) -> Hashable:
         """Return what tells states apart."""
         least = min((rank.at for rank in self.ranks if not rank.gone), default=0)
         ranks = [
@@ -327,66 +332,18 @@ class _World:
         return hashlib.blake2b(repr(everything).encode(), digest_size=16).digest()
 
 
-def explore_late(case: LateCase, limit: int = 1_000_000) -> LateOutcome:
-    """Visit all states of a case and check them, shortest ways first."""
-    began, outcome = time.perf_counter(), LateOutcome()
-    paths: list[tuple[Event, ...]] = [()]
-    known = {_World(case).key()}
-    good: set[Key] = set()
-    try:
-        for path in paths:  # grows meanwhile
-            outcome.depth = len(path)
-            outcome.trace = path
-            _check_progress(_replayed(case, path), good)
-            world = _replayed(case, path)
-            events = world.events()
-            for number, event in enumerate(events):
-                outcome.transitions += 1
-                outcome.trace = (*path, event)
-                if number:
-                    world = _replayed(case, path)
-                world.do(event)
-                key = world.key()
-                if key not in known:
-                    known.add(key)
-                    paths.append((*path, event))
-            if len(paths) > limit:
-                break
-        else:
-            outcome.complete = True
-            outcome.trace = ()
-    except Violation as violation:
-        outcome.violation = violation
-    outcome.states = len(paths)
-    outcome.seconds = time.perf_counter() - began
-    return outcome
-
-
-def describe_late(outcome: LateOutcome) -> str:
-    """Return a counterexample, for people."""
-    steps = [f"{n:4}  rank {who} {what}" for n, (what, who) in enumerate(outcome.trace, 1)]
-    return "\n".join([*steps, f"WRONG {outcome.violation}"])
-
-
-def _replayed(case: LateCase, path: tuple[Event, ...]) -> _World:
-    world = _World(case)
-    for event in path:
-        world.do(event)
-    return world
-
-
-def _check_progress(world: _World, good: set[Key]) -> None:
+def _check_progress(world: _World, good: set[Hashable]) -> None:
     """From here on nobody dies, and whatever can happen does, in turn: all has to be over then."""
-    seen: list[Key] = []
+    seen: list[Hashable] = []
     for _ in range(_ROUNDS):
-        key = world.key()
-        if key in good or world.finished():
+        state = world.state()
+        if state in good or world.finished():
             good.update(seen)
             return
-        seen.append(key)
+        seen.append(state)
         done = False
         for what in _FAIR:
-            for event in [one for one in world.events() if one[0] == what]:
+            for event in [one for one in world.events() if one.what == what]:
                 if event in world.events():
                     world.do(event)
                     done = True

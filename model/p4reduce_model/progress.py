@@ -91,10 +91,10 @@ class Progress:
                 break
             frame = system.frames[sent.popleft()]
             if frame.inward:
-                state = self._do(state, Event("switch", frame.switch, frame.number), sent)
+                state = self._do(state, Event("switch", frame.switch, (frame.number,)), sent)
             else:
                 for whom in system.receivers(frame):
-                    state = self._do(state, Event("receive", whom, frame.number), sent)
+                    state = self._do(state, Event("receive", whom, (frame.number,)), sent)
             deliveries += 1
             if deliveries > _DELIVERIES:
                 raise Violation(PROGRESS, f"frames without end: {self._describe(state)}")

@@ -39,7 +39,7 @@ from p4reduce.session.recovery_states import ENDS, TRANSITIONS, Event, State
 from p4reduce.session.seeker import Found
 from p4reduce.wire.format import Endpoint
 
-from p4reduce_model.lives import Lives, Transition
+from p4reduce_model.found import Transition, Walked
 from p4reduce_model.violation import Violation
 
 IN_TABLE, SAME_BEGINNING = "in the table", "same beginning"
@@ -80,6 +80,40 @@ class RecoveryCase:
     def first(self) -> int:
         """Number of the first collective that a rank lacks."""
         return COMPLETED - self.behind
+
+    def explore(self, limit: int, module: ModuleType = recovery_module) -> Walked:
+        """Give every answer in every state, and check each run to its end.
+
+        Args:
+            limit: states to stop at.
+            module: with the `Recovery` to run.
+        """
+        found, began = Walked(table=TRANSITIONS), time.perf_counter()
+        known: set[Hashable] = set()
+        todo: list[tuple[int, ...]] = [()]
+        for choices in todo:  # grows meanwhile
+            found.transitions += 1
+            world = World(self, choices)
+            try:
+                world.run(module)
+            except Violation as violation:
+                found.violation, found.trace = violation, tuple(world.said)
+                break
+            finally:
+                found.walked |= world.walked
+            found.depth = max(found.depth, len(world.visited))
+            for number in range(len(choices), len(world.visited)):
+                state, answers = world.visited[number]
+                if state not in known:
+                    known.add(state)
+                    before = (*choices, *[0] * (number - len(choices)))
+                    todo += [(*before, answer) for answer in range(1, answers)]
+            if len(known) > limit:
+                break
+        else:
+            found.complete = True
+        found.states, found.seconds = len(known), time.perf_counter() - began
+        return found
 
 
 RECOVERIES_SMALL = [RecoveryCase(), RecoveryCase(ring=True), RecoveryCase(elsewhere=True)]
@@ -529,14 +563,14 @@ class RecoveryFault:
     old: str
     new: str
 
-    def hunt(self) -> Lives:
+    def hunt(self) -> Walked:
         """Explore the case with the mistake."""
         text = inspect.getsource(recovery_module)
         if self.old not in text:
             raise ValueError(f"{self.name}: recovery.py has no {self.old!r}")
         module = ModuleType(recovery_module.__name__)
         exec(compile(text.replace(self.old, self.new, 1), "recovery.py", "exec"), vars(module))
-        return explore_recoveries(self.case, 100_000, module)
+        return self.case.explore(100_000, module)
 
 
 RECOVERY_FAULTS = [
@@ -565,41 +599,3 @@ RECOVERY_FAULTS = [
         "while True:",
     ),
 ]
-
-
-def explore_recoveries(
-    case: RecoveryCase, limit: int, module: ModuleType = recovery_module
-) -> Lives:
-    """Give every answer in every state, and check each run to its end.
-
-    Args:
-        case: see there.
-        limit: states to stop at.
-        module: with the `Recovery` to run.
-    """
-    found, began = Lives(TRANSITIONS), time.perf_counter()
-    known: set[Hashable] = set()
-    todo: list[tuple[int, ...]] = [()]
-    for choices in todo:  # grows meanwhile
-        found.steps += 1
-        world = World(case, choices)
-        try:
-            world.run(module)
-        except Violation as violation:
-            found.violation, found.trace = violation, tuple(world.said)
-            break
-        finally:
-            found.walked |= world.walked
-        found.depth = max(found.depth, len(world.visited))
-        for number in range(len(choices), len(world.visited)):
-            state, answers = world.visited[number]
-            if state not in known:
-                known.add(state)
-                before = (*choices, *[0] * (number - len(choices)))
-                todo += [(*before, answer) for answer in range(1, answers)]
-        if len(known) > limit:
-            break
-    else:
-        found.complete = True
-    found.states, found.seconds = len(known), time.perf_counter() - began
-    return found

@@ -150,7 +150,7 @@ class Reduction:
             if not frame.inward:
                 for whom in system.receivers(frame):
                     machine = system.machine(state, whom)
-                    if system.workers[whom].receive(machine, frame.number) != (machine, 0):
+                    if system.workers[whom].do(machine, "receive", frame.number) != (machine, 0):
                         return False
                 return True
             if self._is_awaited(state, frame):
@@ -266,7 +266,7 @@ class Reduction:
         for machine in range(worker.states):
             if since.are_before(worker.view(machine).slots[frame.header.slot]):
                 tried.add((frame.number, self._first_machine + whom, machine))
-                if worker.receive(machine, frame.number) != (machine, 0):
+                if worker.do(machine, "receive", frame.number) != (machine, 0):
                     self._fail(frame)
 
     def _since_of(self, frame: Frame, receiver: int) -> Earliest[Any]:

@@ -35,16 +35,13 @@ class Event(NamedTuple):
         what: "submit", "timer", "send", "receive", "window", "halt" or "resume" (a rank does),
             "switch" (takes a frame), or "control" (the controller does its next step).
         whom: a rank's number among the workers, a switch's, or 0.
-        which: the number of a slot or a frame, a window, or the call from which on a rank
-            resumes; or 0.
-        second: the number of another frame, or the same one again, that is received in the same
-            batch; -1: none is.
+        about: the number of the slot whose timer it is, or of the frame that is taken, or of both
+            that are received in one batch; the window; the call from which on a rank resumes.
     """
 
     what: str
     whom: int = 0
-    which: int = 0
-    second: int = -1
+    about: tuple[int, ...] = ()
 
 
 _CONTROL = Event("control")
@@ -171,7 +168,7 @@ class System:
         """Two frames, or one twice, that a machine receives at once."""
         single = [event for event in events if event.what == "receive"]
         return [
-            Event("receive", one.whom, one.which, other.which)
+            Event("receive", one.whom, one.about + other.about)
             for one in single
             for other in single
             if one.whom == other.whom
@@ -196,7 +193,7 @@ class System:
                 events.append(Event("halt", whom))
             if view.halted and state[0] >= self._control.ready[view.life + 1]:
                 first = self._resume_from(other.completed for other in views)
-                events.append(Event("resume", whom, first))
+                events.append(Event("resume", whom, (first,)))
         return events
 
     def own_events(self, whom: int, machine: int) -> list[Event]:
@@ -212,18 +209,18 @@ class System:
                 events.append(Event("send", whom))
             if self.scenario.timers:
                 events += [
-                    Event("timer", whom, slot) for slot, runs in enumerate(view.timers) if runs
+                    Event("timer", whom, (slot,)) for slot, runs in enumerate(view.timers) if runs
                 ]
             if self.scenario.windows and not view.halted:
                 sizes = set(range(1, self.scenario.slots + 1)) - {view.window}
-                events += [Event("window", whom, size) for size in sorted(sizes)]
+                events += [Event("window", whom, (size,)) for size in sorted(sizes)]
             self._by_machine[whom, machine] = events
         return events
 
     def _deliveries(self, frame: Frame) -> list[Event]:
         if frame.inward:
-            return [Event("switch", frame.switch, frame.number)]
-        return [Event("receive", whom, frame.number) for whom in self.receivers(frame)]
+            return [Event("switch", frame.switch, (frame.number,))]
+        return [Event("receive", whom, (frame.number,)) for whom in self.receivers(frame)]
 
     def after(self, state: State, event: Event) -> State:
         """The state that an event leads to.
@@ -240,29 +237,14 @@ class System:
                 after[first : first + slots] = [self.switches[step.switch].blank] * slots
             return tuple(after)
         if event.what == "switch":
-            slot = self.frames[event.which].header.slot
-            place = self.place_of(event.whom, slot)
-            taken = self.switches[event.whom].take(state[0], state[place], event.which)
+            (number,) = event.about
+            place = self.place_of(event.whom, self.frames[number].header.slot)
+            taken = self.switches[event.whom].take(state[0], state[place], number)
             after[place] = taken.cells
             after[-1] |= taken.out
             return tuple(after)
-        worker = self.workers[event.whom]
         at = self._machines_from + event.whom
-        if event.what == "receive":
-            both = (event.which,) if event.second < 0 else (event.which, event.second)
-            stepped = worker.receive(state[at], *both)
-        elif event.what == "timer":
-            stepped = worker.expire(state[at], event.which)
-        elif event.what == "submit":
-            stepped = worker.submit(state[at])
-        elif event.what == "window":
-            stepped = worker.set_window(state[at], event.which)
-        elif event.what == "halt":
-            stepped = worker.halt(state[at])
-        elif event.what == "resume":
-            stepped = worker.resume(state[at], event.which)
-        else:
-            stepped = worker.send(state[at])
+        stepped = self.workers[event.whom].do(state[at], event.what, *event.about)
         after[at] = stepped.state
         after[-1] |= stepped.out
         return tuple(after)

@@ -11,6 +11,13 @@ from p4reduce_model.system import Event, State, System
 from p4reduce_model.violation import Violation
 
 _WIDTH = 10  # of the column that says who
+_SAID = {
+    "timer": "its timer of slot {} runs out",
+    "window": "makes its window {}",
+    "halt": "notices that the switch is lost",
+    "resume": "goes on in the job's next life, from call {} on",
+    "send": "its transport takes a frame",
+}
 
 
 def describe(system: System, outcome: Outcome) -> str:
@@ -62,25 +69,16 @@ def _step(
     if event.what == "submit":
         call = worker.view(system.machine(state, event.whom)).submitted
         yield f"{worker.name:{_WIDTH}}  makes call {call}"
-    elif event.what == "timer":
-        yield f"{worker.name:{_WIDTH}}  its timer of slot {event.which} runs out"
-    elif event.what == "window":
-        yield f"{worker.name:{_WIDTH}}  makes its window {event.which}"
-    elif event.what == "halt":
-        yield f"{worker.name:{_WIDTH}}  notices that the switch is lost"
-    elif event.what == "resume":
-        yield f"{worker.name:{_WIDTH}}  goes on in the job's next life, from call {event.which} on"
-    elif event.what == "send":
-        yield f"{worker.name:{_WIDTH}}  its transport takes a frame"
+    elif event.what in _SAID:
+        yield f"{worker.name:{_WIDTH}}  {_SAID[event.what].format(*event.about)}"
     else:
-        frame = system.frames[event.which]
+        frame, *second = (system.frames[number] for number in event.about)
         name = switches[frame.switch].name if frame.inward else worker.name
         again = " again" if (event.whom, frame.number) in delivered else ""
         delivered.add((event.whom, frame.number))
         yield f"{name:{_WIDTH}}  gets #{labels(frame.number)}{again}  {frame}"
-        if event.second >= 0:
-            frame = system.frames[event.second]
-            yield f"{'':{_WIDTH}}  and, in the same batch, #{labels(frame.number)}  {frame}"
+        for other in second:
+            yield f"{'':{_WIDTH}}  and, in the same batch, #{labels(other.number)}  {other}"
     if after is None:
         return
     if event.what == "switch":

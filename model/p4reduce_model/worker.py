@@ -117,6 +117,15 @@ class Worker:
         self._check_sent = check_sent
         self._process = Process(scenario, life, rank, code)
         self._heap = Heap(self._process.roots, without=NOT_STATE, module="p4reduce")
+        self._ways: dict[str, Callable[..., None]] = {
+            "submit": self._process.submit,
+            "receive": self._receive,
+            "timer": self._process.expire,
+            "send": self._send,
+            "window": self._process.set_window,
+            "halt": self._process.halt,
+            "resume": self._process.resume,
+        }
         self._images: list[Image] = []
         self._views: list[View] = []
         self._numbers: dict[bytes, int] = {}
@@ -151,45 +160,18 @@ class Worker:
 
     # -- Steps ---------------------------------------------------------------------------------
 
-    def submit(self, state: int) -> Stepped:
-        """Make the next call."""
-        return self._step(state, self._process.submit)
-
-    def receive(self, state: int, *numbers: int) -> Stepped:
-        """Receive frames, in one batch."""
-        return self._step(state, self._receive, *numbers)
-
-    def expire(self, state: int, slot: int) -> Stepped:
-        """Let the timer of a slot run out."""
-        return self._step(state, self._process.expire, slot)
-
-    def send(self, state: int) -> Stepped:
-        """Let the transport take one frame."""
-        return self._step(state, self._send)
-
-    def set_window(self, state: int, size: int) -> Stepped:
-        """Find another window to be right."""
-        return self._step(state, self._process.set_window, size)
-
-    def halt(self, state: int) -> Stepped:
-        """Notice that the switch is lost."""
-        return self._step(state, self._process.halt)
-
-    def resume(self, state: int, first: int) -> Stepped:
-        """Go on in the next life of the job, from that call on."""
-        return self._step(state, self._process.resume, first)
-
-    def _step(self, state: int, do: Callable[..., None], *arguments: int) -> Stepped:
-        key: tuple[int | str, ...] = (state, do.__name__, *arguments)
+    def do(self, state: int, what: str, *about: int) -> Stepped:
+        """Let one of a rank's events happen: see `system.Event`."""
+        key: tuple[int | str, ...] = (state, what, *about)
         done = self._steps.get(key)
         if done is None:
-            done = self._run(state, False, do, arguments)
-            other = self._run(state, True, do, arguments)
+            done = self._run(state, False, what, about)
+            other = self._run(state, True, what, about)
             if other != done:
                 raise Violation(
                     "nothing else matters",
-                    f"{self.name}: what {do.__name__} leads to depends on statistics, timers or "
-                    f"the way it is computed{self._said_to_differ(done, other)}",
+                    f"{self.name}: what {what} leads to depends on statistics, timers or the way "
+                    f"it is computed{self._said_to_differ(done, other)}",
                 )
             self._steps[key] = done
         return done
@@ -199,15 +181,13 @@ class Worker:
         sent = ["what is sent"] if one.out != other.out else []
         return f"; they differ in {', '.join([*sent, *parts])}" if sent or parts else ""
 
-    def _run(
-        self, state: int, disturbed: bool, do: Callable[..., None], arguments: tuple[int, ...]
-    ) -> Stepped:
+    def _run(self, state: int, disturbed: bool, what: str, about: tuple[int, ...]) -> Stepped:
         Heap.restore(self._images[state])
         self._disturbed = disturbed
         self._process.set_aside(disturbed=disturbed)
         self._out = 0
         try:
-            do(*arguments)
+            self._ways[what](*about)
         except P4ReduceError as error:
             raise Violation("no error", f"{self.name}: {error}") from error
         return self._arrive()

@@ -20,13 +20,12 @@ from p4reduce_controller.jobs.job_states import (
     Stage,
     after,
 )
+from p4reduce_model.found import Walked
 from p4reduce_model.job_lives import (
     IN_TABLE,
     JOBS_LARGE,
     JOBS_SMALL,
     JobCase,
-    Lives,
-    explore_jobs,
     follow,
     wander,
 )
@@ -41,21 +40,21 @@ TAKEN_BACK = (
 )
 
 
-def check(lives: Lives, note: str = "") -> None:
+def check(lives: Walked, note: str = "") -> None:
     if lives.violation is not None:
-        pytest.fail("\n".join([*lives.trace, str(lives.violation), note]), pytrace=False)
+        pytest.fail(f"{lives.describe()}\n{note}", pytrace=False)
 
 
 @pytest.mark.parametrize("case", JOBS_SMALL, ids=lambda case: case.name)
 def test_small_cases_hold_in_every_order(case: JobCase) -> None:
-    lives = explore_jobs(case, 10_000)
+    lives = case.explore(10_000)
     check(lives)
     assert lives.complete
 
 
 @pytest.mark.parametrize("case", JOBS_LARGE, ids=lambda case: case.name)
 def test_the_first_states_of_larger_cases_hold(case: JobCase) -> None:
-    lives = explore_jobs(case, 400)
+    lives = case.explore(400)
     check(lives)
     assert lives.states > 400
 
@@ -72,7 +71,7 @@ def test_a_transition_that_the_table_lacks_is_found(monkeypatch: pytest.MonkeyPa
     moves = dict(TRANSITIONS[Stage.CONFIGURING])
     del moves[Event.SWITCH_LOST]
     monkeypatch.setitem(TRANSITIONS, Stage.CONFIGURING, moves)
-    lives = explore_jobs(JobCase(1, 1), 10_000)
+    lives = JobCase(1, 1).explore(10_000)
     assert lives.violation is not None
     assert lives.violation.invariant == IN_TABLE
     assert lives.trace[-1] == "the switch is lost"

@@ -9,8 +9,6 @@ from p4reduce_model.late import (
     LATE_LARGE,
     LATE_SMALL,
     LateCase,
-    describe_late,
-    explore_late,
 )
 
 SIZES = [*LATE_SMALL, *(pytest.param(case, marks=pytest.mark.long) for case in LATE_LARGE)]
@@ -22,13 +20,13 @@ def name_of(case: object) -> str | None:
 
 @pytest.mark.parametrize("case", SIZES, ids=name_of)
 def test_sums_are_right_and_end_in_every_order(case: LateCase) -> None:
-    outcome = explore_late(case)
+    outcome = case.explore()
     if outcome.violation is not None:
-        pytest.fail(describe_late(outcome), pytrace=False)
+        pytest.fail(outcome.describe(), pytrace=False)
     assert outcome.complete
     assert outcome.states > 100
 
 
 @pytest.mark.parametrize("fault", LATE_FAULTS, ids=name_of)
 def test_a_planted_fault_is_found(fault: LateCase) -> None:
-    assert explore_late(fault).violation is not None
+    assert fault.explore().violation is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from p4reduce.errors import P4ReduceError
 from p4reduce.session.recovery_states import TRANSITIONS, Event, State, after
-from p4reduce_model.lives import Lives
+from p4reduce_model.found import Walked
 from p4reduce_model.recoveries import (
     CLOSED,
     ENDS_ONCE,
@@ -20,22 +20,21 @@ from p4reduce_model.recoveries import (
     SAME_BEGINNING,
     RecoveryCase,
     RecoveryFault,
-    explore_recoveries,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
 BREAKS = [SAME_BEGINNING, SAME_BEGINNING, CLOSED, ENDS_ONCE]
 
 
-def check(lives: Lives) -> None:
+def check(lives: Walked) -> None:
     if lives.violation is not None:
-        pytest.fail("\n".join([*lives.trace, str(lives.violation)]), pytrace=False)
+        pytest.fail(lives.describe(), pytrace=False)
 
 
 def test_small_cases_hold_in_every_order_and_take_every_transition() -> None:
-    missing = set(Lives(TRANSITIONS).missing)
+    missing = Walked(table=TRANSITIONS).missing
     for case in RECOVERIES_SMALL:
-        lives = explore_recoveries(case, 20_000)
+        lives = case.explore(20_000)
         check(lives)
         assert lives.complete, case.name
         missing &= lives.missing
@@ -44,7 +43,7 @@ def test_small_cases_hold_in_every_order_and_take_every_transition() -> None:
 
 @pytest.mark.parametrize("case", RECOVERIES_LARGE, ids=lambda case: case.name)
 def test_the_first_states_of_larger_cases_hold(case: RecoveryCase) -> None:
-    lives = explore_recoveries(case, 1000)
+    lives = case.explore(1000)
     check(lives)
     assert lives.complete or lives.states > 1000
 
@@ -64,7 +63,7 @@ def test_a_transition_that_the_table_lacks_is_found(monkeypatch: pytest.MonkeyPa
     moves = dict(TRANSITIONS[State.AGREEING])
     del moves[Event.IN_VAIN]
     monkeypatch.setitem(TRANSITIONS, State.AGREEING, moves)
-    lives = explore_recoveries(RecoveryCase(elsewhere=True), 20_000)
+    lives = RecoveryCase(elsewhere=True).explore(20_000)
     assert lives.violation is not None
     assert lives.violation.invariant == IN_TABLE
     assert "no transition for IN_VAIN" in str(lives.violation)
