@@ -10,8 +10,8 @@ import statistics
 import time
 
 import numpy as np
-from p4reduce.session.ledger import Ledger
 from p4reduce.tensors.blocks import Blocks
+from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce.session.ledger import Ledger
 from p4reduce.tensors.blocks import BlockRows
+from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.stream import Collective
 
 from p4reduce_model.cases import zeros

@@ -19,9 +19,9 @@ import numpy as np
 from p4reduce.machine_code import Library, engine_library
 from p4reduce.protocol.slot_state import IDLE, SHAPES
 from p4reduce.protocol.slots import SlotMachine
-from p4reduce.session.ledger import Ledger
 from p4reduce.tensors import plans
 from p4reduce.tensors.blocks import Array
+from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation, class_slots

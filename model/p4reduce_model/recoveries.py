@@ -184,6 +184,7 @@ class World:
         self.neighbourhood: Any = None
         self.broken: P4ReduceError | None = None
         self.membership: Any = self
+        self.ledger: Any = self
         self.job, self.who, self.place = "job", "rank 0", None
         self.fallback: Any = SimpleNamespace(after=AFTER, listener=None) if case.ring else None
         self.fallback_switches: Any = self if case.elsewhere else None
@@ -241,6 +242,7 @@ class World:
             self.broken = P4ReduceError("closed")
         return self._is_closed
 
+    @property
     def under_way(self) -> list[Any]:
         deadline = -1.0 if self._is_late else math.inf
         return [SimpleNamespace(deadline=deadline, started=0.0, description="allreduce 6")]
@@ -254,6 +256,7 @@ class World:
     def unsettled(self) -> None: ...
     def moved(self, seat: Seat) -> None: ...
     def without_switch(self, ring: bool) -> None: ...
+    def reduced_by_ring(self, collective: Any) -> None: ...
 
     def moved_to(self, taken: Any) -> None:
         self.home = taken.at
@@ -298,15 +301,15 @@ class World:
 
     # -- The controller (Membership) ---------------------------------------------------------------
 
-    def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
-        life = self._lives[request.incarnation]
+    def heartbeat(self, seat: Seat, timeout: float, **_: Any) -> pb.HeartbeatReply:
+        life = self._lives[seat.incarnation]
         is_first = life is self._lives[1]
         answers = ["it runs", "no answer", "no such job", "rank 1 is lost"]
         if life.is_lost:
             answers[0] = "its switch is lost"
         elif self._losses < self.case.losses or is_first:
             answers.insert(1 - is_first, "its switch is lost")
-        match self.choose(f"the controller of job {request.incarnation}", *answers):
+        match self.choose(f"the controller of job {seat.incarnation}", *answers):
             case "it runs":
                 return pb.HeartbeatReply(state=pb.RUNNING)
             case "its switch is lost":
@@ -584,7 +587,7 @@ RECOVERY_FAULTS = [
         "the ring is not asked",
         RecoveryCase(ring=True),
         "replace(found, resume_from=first)",
-        "replace(found, resume_from=self._host.completed)",
+        "replace(found, resume_from=self._host.ledger.completed)",
     ),
     RecoveryFault(
         "in vain, and the port stays open",

@@ -13,8 +13,8 @@ import pytest
 from p4reduce.machine_code import native_library
 from p4reduce.reference.codec import ReferenceCodec
 from p4reduce.ring.lane_codec import Codec
-from p4reduce.session.ledger import Snapshot
 from p4reduce.tensors import plans
+from p4reduce.tensors.ledger import Snapshot
 from p4reduce.tensors.measure import block_exponents, exponent_of
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import FIRST, SECOND, WHOLE

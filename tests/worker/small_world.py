@@ -135,9 +135,11 @@ class _Member:
         self.job = "small"
         self.who = f"rank {rank}"
 
-    def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
+    def heartbeat(
+        self, seat: Seat, timeout: float, *, completed: int = 0, **_: Any
+    ) -> pb.HeartbeatReply:
         return pb.HeartbeatReply(
-            state=pb.RUNNING, left=sorted(self._office.left), completed_by_all=request.completed
+            state=pb.RUNNING, left=sorted(self._office.left), completed_by_all=completed
         )
 
     def attend(self, seat: Seat) -> _Attendance:

@@ -32,8 +32,8 @@ from p4reduce.ring.fallback import RingRun, try_ring
 from p4reduce.ring.handshake import HandshakeError, Introduction, accept, connect
 from p4reduce.ring.links import TRY, Neighbourhood
 from p4reduce.ring.rank_address import Listener, format_address, parse_address
-from p4reduce.session.ledger import Ledger
 from p4reduce.tensors import plans
+from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
@@ -49,7 +49,6 @@ class Rank:
 
     def __init__(self, number: int, who: Neighbourhood, listener: Listener) -> None:
         self.ledger = Ledger()
-        self.lock = threading.Lock()  # the ledger's, as a session has one
         self.calls: list[Collective] = []
         self.plans: list[Plan[Any]] = []
         self.number = number
@@ -60,7 +59,7 @@ class Rank:
         self.by_ring = 0
         self.killed = False
         self.ended: int | P4ReduceError | None = None
-        self.run = RingRun(self, who, listener, lambda: self.back, self._left)
+        self.run = RingRun(self.ledger, self.count, who, listener, lambda: self.back, self._left)
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
@@ -70,8 +69,7 @@ class Rank:
             assert self.killed
         except P4ReduceError as error:
             self.ended = error
-            with self.lock:
-                self.ledger.fail(error)
+            self.ledger.fail(error)
 
     def _left(self, what: str, rank: int | None) -> float:
         if self.killed:
@@ -83,34 +81,14 @@ class Rank:
             raise P4ReduceTimeoutError(what, missing=() if rank is None else (rank,))
         return left
 
-    # What RingRun asks for.
-
-    @property
-    def completed(self) -> int:
-        with self.lock:
-            return self.ledger.completed
-
-    def repeat_from(self, first: int) -> list[Collective]:
-        with self.lock:
-            return self.ledger.replay(first)
-
-    def collective(self, number: int) -> Collective | None:
-        with self.lock:
-            return self.ledger.running(number)
-
-    def known_by_all(self, before: int) -> None:
-        with self.lock:
-            self.ledger.forget(before)
-
-    def reduced_by_ring(self, collective: Collective) -> None:
+    def count(self, collective: Collective) -> None:
         self.by_ring += 1
 
     # What a test does.
 
     def call(self, plan: Plan[Any]) -> Collective:
         collective = started(plan, self.number, len(self.calls))
-        with self.lock:
-            self.ledger.add(collective)
+        self.ledger.add(collective)
         self.calls.append(collective)
         self.plans.append(plan)
         self.run.wake()
@@ -365,7 +343,7 @@ def test_all_go_back_to_the_switch_at_the_same_collective(ring: Ring) -> None:
     assert ring.ends() == [2, 2, 2]
     for rank in ring.ranks:
         assert not rank.calls[2].done()
-        assert [call.sequence for call in rank.repeat_from(2)] == [2]
+        assert [call.sequence for call in rank.ledger.replay(2)] == [2]
         assert rank.by_ring == 2
 
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 from one_process import OneProcess
 from p4reduce.errors import ClosedError, P4ReduceError
-from p4reduce.session.ledger import Ledger, Snapshot
 from p4reduce.tensors.blocks import Blocks
 from p4reduce.tensors.kept import Spare
+from p4reduce.tensors.ledger import Ledger, Snapshot
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format

@@ -55,10 +55,10 @@ class Controller:
         self.attach: Callable[[Seat, Any, float, Callable[[], None], Any], pb.Ready]
         self.reforms: list[int] = []
 
-    def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
-        state = self.states.get(request.incarnation)
+    def heartbeat(self, at: Seat, timeout: float, **_: Any) -> pb.HeartbeatReply:
+        state = self.states.get(at.incarnation)
         if state is None:
-            raise ControlError(grpc.StatusCode.NOT_FOUND, f"no rank in {request.incarnation}")
+            raise ControlError(grpc.StatusCode.NOT_FOUND, f"no rank in {at.incarnation}")
         return pb.HeartbeatReply(
             state=state, cause=pb.CAUSE_SWITCH_LOST if state == pb.FAILED else 0
         )
@@ -73,7 +73,7 @@ class Host:
 
     fallback = None
     neighbourhood: Any = None
-    slots, urgent_slots, home, completed = 32, 0, 0, 6
+    slots, urgent_slots, home = 32, 0, 0
     broken: P4ReduceError | None = None
 
     def __init__(self, controller: Controller, fallback_switches: FallbackSwitches) -> None:
@@ -82,7 +82,7 @@ class Host:
         self.resumed: Found | None = None
         self.error: P4ReduceError | None = None
         self.seats: list[int] = []
-        self.calls: list[Any] = []
+        self.ledger = SimpleNamespace(completed=6, under_way=list[Any]())
         self.over_now = threading.Event()
         self._done = threading.Event()
 
@@ -91,9 +91,6 @@ class Host:
 
     def over(self) -> bool:
         return self.over_now.is_set()
-
-    def under_way(self) -> list[Any]:
-        return self.calls
 
     def halted(self) -> None:
         pass
@@ -144,7 +141,7 @@ def recover(
         places, lambda at: f"test-at-{at}", lambda: frozenset({1}), frozenset, tuple, after
     )
     host = Host(controller, fallback_switches)
-    host.calls = list(calls)
+    host.ledger.under_way = list(calls)
     engine = SimpleNamespace(halt=halt, udp_port=0)
     running = Recovery(cast(Any, host), cast(Any, engine), seat(1), "a test")
     running.start()

@@ -12,9 +12,9 @@ import pytest
 from one_process import OneProcess
 from p4reduce import SparseBlocks, SparseRows
 from p4reduce.handle import Handle
-from p4reduce.session.ledger import Ledger
 from p4reduce.tensors import plans
 from p4reduce.tensors.fusion import Group
+from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Call, Operation

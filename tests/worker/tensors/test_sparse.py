@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from p4reduce import SparseBlocks, SparseRows, ValueRangeError
-from p4reduce.session.ledger import Ledger
 from p4reduce.tensors.blocks import Blocks
+from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.sparse import to_runs
 from p4reduce.tensors.sparse_blocks import SparseSums
 from p4reduce.tensors.stream import Collective

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from p4reduce.errors import (
     ConfigurationError,
@@ -43,6 +43,7 @@ from p4reduce.ring.rank_address import (
     parse_address,
 )
 from p4reduce.ring.sums import Adder
+from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.rank_sets import describe_ranks
 
@@ -124,31 +125,12 @@ def try_ring(who: Neighbourhood, listener: Listener, timeout: float) -> None:
         ) from None
 
 
-class Host(Protocol):
-    """Whose collectives these are. Calls may come from any thread."""
-
-    @property
-    def completed(self) -> int:
-        """Number of the first collective of which this rank lacks the result."""
-
-    def repeat_from(self, first: int) -> list[Collective]:
-        """Make all collectives from that one on ready to be run again, and return them."""
-
-    def collective(self, number: int) -> Collective | None:
-        """Return one that is to be run; None: it has not been called yet."""
-
-    def known_by_all(self, before: int) -> None:
-        """All ranks have the results of all collectives before that one."""
-
-    def reduced_by_ring(self, collective: Collective) -> None:
-        """Count one that is over."""
-
-
 class RingRun:
     """One fall-back. `run` is for a thread of its own, `wake` for any.
 
     Args:
-        host: see there.
+        ledger: of the collectives to reduce.
+        reduced: called with each one that is over.
         who: the ranks.
         listener: of this one.
         back: the incarnation by which this rank could use the switch; 0: none yet.
@@ -158,13 +140,15 @@ class RingRun:
 
     def __init__(
         self,
-        host: Host,
+        ledger: Ledger,
+        reduced: Callable[[Collective], object],
         who: Neighbourhood,
         listener: Listener,
         back: Callable[[], int],
         left: Callable[[str, int | None], float],
     ) -> None:
-        self._host = host
+        self._ledger = ledger
+        self._reduced = reduced
         self._who = who
         self._listener = listener
         self._back = back
@@ -183,7 +167,7 @@ class RingRun:
         return asyncio.run(self._run())
 
     def wake(self) -> None:
-        """Tell that something that `left` or `Host.collective` look at is no longer as it was."""
+        """Tell that the ledger, or what `left` looks at, is no longer as it was."""
         with self._lock:
             if self._loop is not None and self._changed is not None:
                 self._loop.call_soon_threadsafe(self._changed.set)
@@ -209,20 +193,20 @@ class RingRun:
             await links.close()
 
     async def _reduce_all(self, links: Links) -> int:
-        mine = _COMPLETED.pack(self._host.completed)
+        mine = _COMPLETED.pack(self._ledger.completed)
         all_completed = await self._step(links, rounds.gather(links, mine))
         number = min(int(_COMPLETED.unpack(one)[0]) for one in all_completed)
-        self._host.repeat_from(number)
+        self._ledger.replay(number)
         links.news.add_done_callback(lambda _: self.wake())
         while True:
             collective = await self._called(number, links)
             header = _HEADER.pack(number, collective.tag, self._back())
             headers = await self._step(links, rounds.gather(links, header))
-            self._host.known_by_all(number)
+            self._ledger.forget(number)
             if self._agreed([_HEADER.unpack(one) for one in headers], collective):
                 return number
             await self._step(links, self._adder.reduce(links, collective))
-            self._host.reduced_by_ring(collective)
+            self._reduced(collective)
             number += 1
 
     def _agreed(self, headers: list[tuple[int, int, int]], collective: Collective) -> bool:
@@ -241,7 +225,7 @@ class RingRun:
         """Wait until this rank calls the collective, or hears of another one's end."""
         changed = self._changed
         assert changed is not None
-        while (collective := self._host.collective(number)) is None:
+        while (collective := self._ledger.running(number)) is None:
             if links.news.done():
                 raise links.news.result()
             changed.clear()

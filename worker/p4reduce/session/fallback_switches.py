@@ -44,6 +44,7 @@ _JOIN_WITHIN = 1.0  # seconds; a controller that has its switch answers at once
 _ATTACH_TIMEOUT = 60.0
 _LOOK = 0.5  # seconds between two looks at whether the place is still good
 _BAD_LOOKS = 4
+_LOOK_TIMEOUT = 2.0
 _HALT_TIMEOUT = 5.0
 
 
@@ -242,12 +243,8 @@ class Agreement:
         return int(self._plan.result().min())
 
     def _trouble(self) -> str:
-        seat = self._taken.attached.seat
-        request = pb.HeartbeatRequest(
-            incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce
-        )
         try:
-            reply = self._taken.membership.heartbeat(request, 2.0)
+            reply = self._taken.membership.heartbeat(self._taken.attached.seat, _LOOK_TIMEOUT)
         except ControlError:
             return ""  # the switch sums without it
         if reply.left:

@@ -342,8 +342,35 @@ class Membership:
         reply = self._call_patiently(self.client.stub.Reform, request, timeout, check, _POLL)
         return _seat(reply.joined, reply.rank, reply.world_size), reply.resume_from
 
-    def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
-        """Renew a lease, and hear how the job is. Raises ControlError."""
+    def heartbeat(
+        self,
+        seat: Seat,
+        timeout: float,
+        *,
+        completed: int = 0,
+        unanswered: float = 0.0,
+        heard: float = 0.0,
+        statistics: pb.WorkerStatistics | None = None,
+    ) -> pb.HeartbeatReply:
+        """Renew a lease, and hear how the job is. Raises ControlError.
+
+        Args:
+            seat: whose lease.
+            timeout: seconds.
+            completed: as for `reform`.
+            unanswered: as of `Engine.silence`.
+            heard: likewise.
+            statistics: so far.
+        """
+        request = pb.HeartbeatRequest(
+            incarnation=seat.incarnation,
+            rank=seat.rank,
+            nonce=seat.nonce,
+            completed=completed,
+            unanswered=unanswered,
+            heard=heard,
+            statistics=statistics,
+        )
         return self.client.call(self.client.stub.Heartbeat, request, timeout=timeout)
 
     def compare(self, seat: Seat, calls: Sequence[pb.Called], timeout: float) -> pb.CompareReply:

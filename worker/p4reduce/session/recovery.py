@@ -22,7 +22,6 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.latch import Latch
-from p4reduce.ring import fallback
 from p4reduce.ring.fallback import Fallback, RingRun
 from p4reduce.ring.links import Neighbourhood
 from p4reduce.session.engine import Engine
@@ -37,6 +36,7 @@ from p4reduce.session.machine import Machine
 from p4reduce.session.membership import Attached, Membership, Seat
 from p4reduce.session.recovery_states import Event, State, after
 from p4reduce.session.seeker import Connect, Found, JobLives, Seeker
+from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.stream import Collective
 
 log = logging.getLogger(__name__)
@@ -51,20 +51,17 @@ _LOOK_TIMEOUT = 1.0
 _RING_PAUSE = 0.2  # seconds between two looks at whether all have lost the switch
 
 
-class Host(fallback.Host, Protocol):
+class Host(Protocol):
     """Whose switch it is. Calls may come from any thread."""
 
     membership: Membership
+    ledger: Ledger
     fallback: Fallback | None
     neighbourhood: Neighbourhood
     fallback_switches: FallbackSwitches | None
     home: int
     slots: int
     urgent_slots: Sequence[int]
-
-    @property
-    def completed(self) -> int:
-        """Number of the first collective of which this rank lacks the result."""
 
     @property
     def connect(self) -> Connect:
@@ -76,9 +73,6 @@ class Host(fallback.Host, Protocol):
 
     def over(self) -> bool:
         """Whether no switch is wanted any more."""
-
-    def under_way(self) -> list[Collective]:
-        """Return the collectives that a caller waits for."""
 
     def halted(self) -> None:
         """The old engine has ended."""
@@ -97,6 +91,9 @@ class Host(fallback.Host, Protocol):
 
     def without_switch(self, ring: bool) -> None:
         """Whether the ranks reduce by themselves for now."""
+
+    def reduced_by_ring(self, collective: Collective) -> None:
+        """Count one that is over."""
 
     def resume(self, found: Found, before: Machine) -> None:
         """Go on; this recovery is over. Raises P4ReduceError."""
@@ -122,14 +119,10 @@ class _HomeLook:
         """Raise SwitchUnreachableError if it does."""
         if time.monotonic() < self._due:
             return
-        seat = self._seat
-        request = pb.HeartbeatRequest(
-            incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce
-        )
         with contextlib.suppress(
             ControlError, ValueError
         ):  # of one that does not answer, or is closed
-            if self._membership.heartbeat(request, _LOOK_TIMEOUT).state == pb.RUNNING:
+            if self._membership.heartbeat(self._seat, _LOOK_TIMEOUT).state == pb.RUNNING:
                 raise SwitchUnreachableError("the job goes on at the switch where it was")
         self._due = time.monotonic() + LOOK_HOME
 
@@ -160,7 +153,7 @@ class Recovery:
         self._why = why
         self._host = host
         self._engine = engine
-        self._lives = JobLives.of_engine(seat, host.completed)
+        self._lives = JobLives.of_engine(seat, host.ledger.completed)
         self._awaited = ""
         self._switch_there = False
         self._moved = False  # to a job that has not agreed on what it begins with
@@ -238,7 +231,7 @@ class Recovery:
             self._lives,
             0 if self._moved else self._engine.udp_port,
             self._host.connect,
-            self._host.completed,
+            self._host.ledger.completed,
             self._host.moved,
             self.wake,
         )
@@ -305,7 +298,7 @@ class Recovery:
         raise SwitchUnreachableError(text)
 
     def _due_first(self) -> Collective | None:
-        return min(self._host.under_way(), key=lambda one: one.deadline, default=None)
+        return min(self._host.ledger.under_way, key=lambda one: one.deadline, default=None)
 
     # -- At another switch -------------------------------------------------------------------------
 
@@ -347,7 +340,7 @@ class Recovery:
                 log.info("%s: switch %d: %s", host.membership.who, at, error)
                 continue
             self._moved, self._homeless = True, False
-            self._lives = JobLives.of_newcomer(taken.attached.seat, host.completed)
+            self._lives = JobLives.of_newcomer(taken.attached.seat, host.ledger.completed)
             host.moved_to(taken)
             self._on(Event.SEATED)
             if self._agree(taken, machine):
@@ -369,7 +362,8 @@ class Recovery:
     def _agree(self, taken: Taken, machine: Machine) -> bool:
         """Agree with the others on what is to be repeated, and go on; False: it was in vain."""
         host = self._host
-        agreement = Agreement(taken, host.machine(taken.attached), host.completed, host.slots)
+        machine_there, completed = host.machine(taken.attached), host.ledger.completed
+        agreement = Agreement(taken, machine_there, completed, host.slots)
         try:
             first = agreement.reach(self._check)
             self._on(Event.AGREED)
@@ -427,7 +421,11 @@ class Recovery:
             return self._left_in_ring(seeker, what, rank)
 
         listener = host.fallback.listener
-        self._ring = RingRun(host, host.neighbourhood, listener, lambda: seeker.incarnation, left)
+        self._ring = RingRun(
+            *(host.ledger, host.reduced_by_ring, host.neighbourhood, listener),
+            lambda: seeker.incarnation,
+            left,
+        )
         try:
             first = self._ring.run()
         finally:

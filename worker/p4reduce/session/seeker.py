@@ -198,10 +198,10 @@ class Seeker:
 
     def _step(self) -> None:
         """Do what the state of the job asks for."""
+        lives = self._lives
         try:
-            reply = self._ask()
+            reply = self._membership.heartbeat(lives.seat, _ASK_TIMEOUT, completed=self._completed)
         except ControlError as error:
-            lives = self._lives
             if error.code == grpc.StatusCode.NOT_FOUND and lives.seat is not lives.before:
                 # The new job gave up on this rank when its way to the switch broke again. By its
                 # seat in the old one it gets its place back.
@@ -215,20 +215,10 @@ class Seeker:
         self._raise_if_over(reply)
         if reply.state == pb.FAILED:
             self._reform()
-        elif self._lives.seat is self._lives.life and reply.state == pb.RUNNING:
+        elif lives.seat is lives.life and reply.state == pb.RUNNING:
             self._reconnect()
         else:
             self._attach()
-
-    def _ask(self) -> pb.HeartbeatReply:
-        seat = self._lives.seat
-        request = pb.HeartbeatRequest(
-            incarnation=seat.incarnation,
-            rank=seat.rank,
-            nonce=seat.nonce,
-            completed=self._completed,
-        )
-        return self._membership.heartbeat(request, _ASK_TIMEOUT)
 
     def _refused(self, error: ControlError) -> None:
         """Remember what is missing. Raises what no further attempt can change."""

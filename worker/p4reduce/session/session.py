@@ -36,7 +36,6 @@ from p4reduce.ring.links import Neighbourhood
 from p4reduce.session.disputes import explained, reported, settle
 from p4reduce.session.engine import Engine
 from p4reduce.session.fallback_switches import FallbackSwitches, Taken, leave_behind
-from p4reduce.session.ledger import Ledger
 from p4reduce.session.machine import NATIVE, Machine, machine_for
 from p4reduce.session.membership import Attached, Attendance, Membership, Seat, translated
 from p4reduce.session.port import PortShare
@@ -46,6 +45,7 @@ from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.kept import Spare
+from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import class_slots
 
@@ -91,6 +91,7 @@ class Session:
         fallback: the ring to fall back to; None: none.
 
     Attributes:
+        ledger: of its collectives.
         on_break: called when it breaks otherwise than by a collective's end; must not wait.
         fallback_switches: where it goes when its switch stays away; None: nowhere, it waits.
         home: number of the switch that it is on, where there are any.
@@ -137,7 +138,7 @@ class Session:
         self._on_ring = False
         self._seat = attached.seat
         self._lease = attached.ready.lease
-        self._ledger = Ledger(self._lock)
+        self.ledger = Ledger(self._lock)
         with self._lock:  # a port that breaks at once is told of when there is an engine
             machine = self.machine(attached)
             self._engine = self._start_engine(machine, attached.seat, attached.transport)
@@ -166,7 +167,7 @@ class Session:
     @property
     def spare(self) -> Spare | None:
         """Memory for copies of inputs; None: they are not kept for a recovery."""
-        return self._ledger.spare if self.settings.recover else None
+        return self.ledger.spare if self.settings.recover else None
 
     @property
     def broken(self) -> P4ReduceError | None:
@@ -183,7 +184,7 @@ class Session:
             if self.broken is not None:
                 raise copy.copy(self.broken)
             if self.settings.recover:
-                self._ledger.add(collective)
+                self.ledger.add(collective)
             if self._recovery is None:
                 self._engine.submit(collective, here=here)
             else:
@@ -199,7 +200,7 @@ class Session:
             if self._recovery is None:
                 self._engine.fail(error)
             else:
-                self._ledger.fail(error)
+                self.ledger.fail(error)
                 self._recovery.wake()
 
     def interrupted(self, error: InterruptedCallError) -> None:
@@ -262,7 +263,7 @@ class Session:
                 return
             if self._closing.is_set() or self.broken is not None:
                 # The engine may be gone before it has heard of the end.
-                self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
+                self.ledger.fail(self.broken or ClosedError("the communicator was closed"))
                 return
             log.warning("%s: %s; looking for the switch", self.membership.who, why)
             self._recovery = Recovery(self, self._engine, seat, why)
@@ -278,17 +279,6 @@ class Session:
     def over(self) -> bool:
         """Whether the switch is not wanted any more."""
         return self._closing.is_set() or self._error is not None
-
-    @property
-    def completed(self) -> int:
-        """Number of the first collective of which this rank lacks the result."""
-        with self._lock:
-            return self._ledger.completed
-
-    def under_way(self) -> list[Collective]:
-        """Return the collectives that a caller waits for."""
-        with self._lock:
-            return self._ledger.under_way
 
     def moved(self, seat: Seat) -> None:
         """This rank has a seat in the next life of the job."""
@@ -323,21 +313,6 @@ class Session:
         """Return a fresh machine for a life of the job."""
         return machine_for(attached, self.settings.engine)
 
-    def repeat_from(self, first: int) -> list[Collective]:
-        """Make all collectives from that one on ready to be run again, and return them."""
-        with self._lock:
-            return self._ledger.replay(first)
-
-    def collective(self, number: int) -> Collective | None:
-        """Return one that the ring is to reduce; None: it has not been called yet."""
-        with self._lock:
-            return self._ledger.running(number)
-
-    def known_by_all(self, before: int) -> None:
-        """All ranks have the results of all collectives before that one."""
-        with self._lock:
-            self._ledger.forget(before)
-
     def without_switch(self, ring: bool) -> None:
         """Whether the ranks reduce by themselves for now."""
         with self._lock:
@@ -370,9 +345,9 @@ class Session:
             if found.attached is None:
                 before.resume(time.monotonic())
                 machine = before
-                again = self._ledger.since(machine.next_sequence)
+                again = self.ledger.since(machine.next_sequence)
             else:
-                again = self._ledger.replay(found.resume_from)
+                again = self.ledger.replay(found.resume_from)
                 self._repeated += len(again)
                 if found.engine is None:
                     machine = self.machine(found.attached)
@@ -394,11 +369,11 @@ class Session:
     def give_up(self, error: P4ReduceError) -> None:
         """There will be no switch."""
         if isinstance(error, MismatchError):  # found in the ring
-            calls = reported(self.under_way())
+            calls = reported(self.ledger.under_way)
             error = explained(error, calls, self.membership, self._seat)
         with self._lock:
             self.fail(error)
-            self._ledger.fail(self._error or error)
+            self.ledger.fail(self._error or error)
 
     # -- Staying ---------------------------------------------------------------------------------
 
@@ -453,16 +428,13 @@ class Session:
 
     def _beat(self, seat: Seat, timeout: float) -> pb.HeartbeatReply:
         unanswered, heard = (0.0, 0.0) if self._recovery else self._silence()
-        request = pb.HeartbeatRequest(
-            incarnation=seat.incarnation,
-            rank=seat.rank,
-            nonce=seat.nonce,
-            completed=self.completed,
+        return self.membership.heartbeat(
+            *(seat, timeout),
+            completed=self.ledger.completed,
             unanswered=unanswered,
             heard=heard,
             statistics=worker_statistics(self.statistics()),
         )
-        return self.membership.heartbeat(request, timeout)
 
     def _silence(self) -> tuple[float, float]:
         """As `Engine.silence`, and also where nothing is asked although something is under way.
@@ -471,7 +443,7 @@ class Session:
         that the path is stuck, whatever the engine has sent.
         """
         unanswered, heard = self._engine.silence()
-        first = min((one.started for one in self.under_way()), default=math.inf)
+        first = min((one.started for one in self.ledger.under_way), default=math.inf)
         silent = time.monotonic() - max(first, self._engine_since)
         silent = min(silent, heard or math.inf)
         return max(unanswered, silent if silent > self._lease else 0.0), heard
@@ -493,7 +465,7 @@ class Session:
                 else:
                     self.fail(JobEndedError(f"job {self.job!r} is over: {reply.reason}"))
             else:
-                self._ledger.forget(reply.completed_by_all)
+                self.ledger.forget(reply.completed_by_all)
                 if reply.left:
                     self._engine.ranks_left(tuple(reply.left))
 
@@ -518,7 +490,7 @@ class Session:
                 reply = self._beat(self._seat, _FAREWELL)
             except (ControlError, ValueError):
                 return
-            if reply.completed_by_all >= self.completed:
+            if reply.completed_by_all >= self.ledger.completed:
                 return
             if reply.state != pb.RUNNING and self._recovery is None:
                 self._hear(self._seat, reply)
@@ -599,7 +571,7 @@ class Session:
             recovery.stop(_STOP_TIMEOUT)
         engine.stop(_STOP_TIMEOUT)
         with self._lock:
-            self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
+            self.ledger.fail(self.broken or ClosedError("the communicator was closed"))
 
     def _end_heartbeat(self) -> None:
         if threading.current_thread() is not self._heartbeat:

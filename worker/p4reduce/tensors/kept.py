@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory for copies of inputs, used again and again.
 
-An input is kept until all ranks have its sum (`session.ledger`). Fresh memory for each copy would
+An input is kept until all ranks have its sum (`tensors.ledger`). Fresh memory for each copy would
 cost more than the copy: the kernel fills every page with zeros first. So memory that a copy has
 left waits here for the next one.
 """

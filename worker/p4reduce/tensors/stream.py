@@ -95,7 +95,7 @@ class Collective:
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
-            keep: memory for a copy of the input (`session.ledger`), which costs less now; None:
+            keep: memory for a copy of the input (`tensors.ledger`), which costs less now; None:
                 it is not copied.
             number: see above. None: `sequence`; nothing is called.
             counted: as `number`.

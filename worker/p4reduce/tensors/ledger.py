@@ -22,7 +22,8 @@ says that all ranks have the result.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,18 +94,18 @@ class _Entry:
 class Ledger:
     """The collectives of a communicator that are under way or may be needed again.
 
-    Not thread-safe: its owner's lock is held around all calls. Only `spare` is for any thread.
+    Thread-safe.
 
     Args:
-        lock: the owner's, which `spare` takes; None: there is one thread.
+        lock: the owner's, which may be taken again by the thread that has it.
 
     Attributes:
         spare: what the copies of released collectives have left, for the next ones.
     """
 
     def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
-        self.spare = Spare(self._release_for_any_thread)
-        self._lock = lock or nullcontext()
+        self.spare = Spare(self.release)
+        self._lock = lock or threading.RLock()
         self._entries: list[_Entry] = []  # in order
         self._next = 0
         self._prune_at = _PRUNE_BEYOND
@@ -124,41 +125,40 @@ class Ledger:
         A large one may release as much as it takes, so what can be released is looked for then.
         """
         large = collective.stripes == collective.slots
-        if large or len(self._entries) >= self._prune_at:
-            self._release()
-            self._prune_at = max(2 * len(self._entries), _PRUNE_BEYOND)
-        kept = self.keep(collective)
-        self._entries.append(_Entry(collective, collective, kept))
-        self._next = collective.sequence + 1
-
-    def _release_for_any_thread(self) -> None:
         with self._lock:
-            self._release()
+            if large or len(self._entries) >= self._prune_at:
+                self.release()
+                self._prune_at = max(2 * len(self._entries), _PRUNE_BEYOND)
+            kept = self.keep(collective)
+            self._entries.append(_Entry(collective, collective, kept))
+            self._next = collective.sequence + 1
 
     def keep(self, collective: Collective) -> BlockRows:
         """Return what a collective can be repeated from, whatever its caller does to the array."""
         return collective.source if collective.source.private else Snapshot(collective)
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Let go of what every rank has; see the module's text.
 
         Only of the first ones: all ranks have to run again the same, from one on to the last.
         """
-        first = len(self._entries)
-        later = 0  # a bit for each slot that a later collective, over by now, has used
-        for index in reversed(range(len(self._entries))):
-            running = self._entries[index].running
-            used = _slots_of(running)
-            if not running.done() or used & ~later:
-                first = index
-            if running.done():
-                later |= used
-        del self._entries[:first]
+        with self._lock:
+            first = len(self._entries)
+            later = 0  # a bit for each slot that a later collective, over by now, has used
+            for index in reversed(range(len(self._entries))):
+                running = self._entries[index].running
+                used = _slots_of(running)
+                if not running.done() or used & ~later:
+                    first = index
+                if running.done():
+                    later |= used
+            del self._entries[:first]
 
     @property
     def under_way(self) -> list[Collective]:
         """What callers wait for, in order."""
-        return [entry.original for entry in self._entries if not entry.original.done()]
+        with self._lock:
+            return [entry.original for entry in self._entries if not entry.original.done()]
 
     @property
     def completed(self) -> int:
@@ -166,25 +166,27 @@ class Ledger:
 
         It has the results of all before, and perhaps of later ones.
         """
-        return min((one.sequence for one in self.under_way), default=self._next)
+        with self._lock:
+            return min((one.sequence for one in self.under_way), default=self._next)
 
     def running(self, number: int) -> Collective | None:
         """Return what stands for a collective in the present life; None: it was not called yet.
 
         Those that are not kept any more are not asked for.
         """
-        if not self._entries:
-            return None
-        index = number - self._entries[0].original.sequence
-        return self._entries[index].running if 0 <= index < len(self._entries) else None
+        with self._lock:
+            entries = (one for one in self._entries if one.original.sequence == number)
+            return next((one.running for one in entries), None)
 
     def since(self, number: int) -> list[Collective]:
         """Return what stands for a collective and those after it in the present life."""
-        return [one.running for one in self._entries if one.original.sequence >= number]
+        with self._lock:
+            return [one.running for one in self._entries if one.original.sequence >= number]
 
     def forget(self, before: int) -> None:
         """Let go of the collectives before that one: all ranks have their results."""
-        self._entries = [one for one in self._entries if one.original.sequence >= before]
+        with self._lock:
+            self._entries = [one for one in self._entries if one.original.sequence >= before]
 
     def replay(self, first: int) -> list[Collective]:
         """Return what is to be run again on a fresh switch, in order, and forget what is not.
@@ -195,26 +197,28 @@ class Ledger:
         Raises:
             P4ReduceError: an input was released. Another rank's count is wrong then.
         """
-        self.forget(first)
-        kept = self._entries[0].original.sequence if self._entries else self._next
-        if kept != first:
-            raise P4ReduceError(
-                f"collective {first} is to be repeated, but this rank keeps the inputs from "
-                f"collective {kept} on only, as all ranks had the results of those before"
-            )
-        for entry in self._entries:
-            if entry.original.done():
-                entry.running = entry.original.repetition(entry.snapshot)
-            else:
-                entry.running = entry.original
-                entry.original.restart(entry.snapshot)
-        return [entry.running for entry in self._entries]
+        with self._lock:
+            self.forget(first)
+            kept = self._entries[0].original.sequence if self._entries else self._next
+            if kept != first:
+                raise P4ReduceError(
+                    f"collective {first} is to be repeated, but this rank keeps the inputs from "
+                    f"collective {kept} on only, as all ranks had the results of those before"
+                )
+            for entry in self._entries:
+                if entry.original.done():
+                    entry.running = entry.original.repetition(entry.snapshot)
+                else:
+                    entry.running = entry.original
+                    entry.original.restart(entry.snapshot)
+            return [entry.running for entry in self._entries]
 
     def fail(self, error: P4ReduceError) -> None:
         """End all, and release everything."""
-        for entry in self._entries:
-            entry.original.finish(error)
-        self._entries.clear()
+        with self._lock:
+            for entry in self._entries:
+                entry.original.finish(error)
+            self._entries.clear()
 
 
 def _slots_of(collective: Collective) -> int:
