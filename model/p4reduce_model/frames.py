@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -153,22 +153,11 @@ def _header(data: bytes) -> Header:
     buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
     buffer[: len(data)] = np.frombuffer(data, np.uint8)
     record = buffer.view(HEADER)[0]
+    names = [field.name for field in fields(Header)]
+    numbers = {name: int(record[name]) for name in names if name != "kind"}
     return Header(
         kind=Kind(int(record["version_kind"]) & 0xF),
-        flags=Flag(int(record["flags"])),
-        format=Format(int(record["format"])),
-        **{
-            name: int(record[name])
-            for name in (
-                "rank",
-                "job",
-                "slot",
-                "next_exponent",
-                "round",
-                "block",
-                "next_block",
-                "tag",
-                "contributors",
-            )
-        },
+        flags=Flag(numbers.pop("flags")),
+        format=Format(numbers.pop("format")),
+        **numbers,
     )

@@ -51,7 +51,7 @@ NOT_STATE = {
         "structure",
     ): "statistics, estimates and addresses; the rest is in `window`, `flags`",
     ("SlotState", "address"): "where it happens to be in memory",
-    ("SlotState", "_trips"): "for the window's size, which in the model is any",
+    ("SlotState", "trips"): "for the window's size, which in the model is any",
     ("SlotState", "_streams"): "addresses, which follow from `owner`",
     ("SlotState", "_live"): "addresses, which follow from the machine's collectives",
     ("SlotState", "_scratch"): "scratch",

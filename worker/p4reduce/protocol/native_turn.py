@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from p4reduce_native.link import Kind
@@ -104,11 +105,11 @@ class NativeTurn:
         )
         self._address = ctypes.addressof(self._turn)
 
-    def run(self, others: Sequence[NativeTurn], quiet: float) -> int:
+    def run(self, others: Sequence[Any], quiet: float) -> int:
         """Go on until there is something for Python; on a link without the interpreter's lock.
 
         Args:
-            others: jobs on the same link, which are run with this one.
+            others: those of jobs on the same link, which are run with this one.
             quiet: seconds without a caller's drive, while nothing is under way, after which the
                 thread listens at the link itself.
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.machine_code import COUNTED, SlotsStructure
-from p4reduce.statistics import Counts, RoundTrips
+from p4reduce.machine_code import SlotsStructure
+from p4reduce.statistics import RoundTrips
 from p4reduce.wire.calls import class_slots
 from p4reduce.wire.frames import FrameBuffer
 
@@ -30,7 +30,6 @@ _LAST = np.iinfo(np.int64).max  # P4R_LAST
 _ROW_PAD = 2  # a frame begins that many bytes into its row
 _MOST_NUMBER_BYTES = 16384  # of a block: 2,048 numbers of float64
 _TIMEOUT, _FLOOR, _CEILING = 0.05, 0.01, 0.25  # seconds
-_PATIENCE = 0.1  # seconds; longer than a process waits for a core on a busy machine
 _WINDOW, _LEAST_WINDOW = 32, 4  # slots
 
 Array = npt.NDArray[Any]
@@ -64,6 +63,7 @@ class SlotState:
             of all ranks; whether its frame is to be sent.
         left: ranks that have left, as bits of each level.
         over: sequence numbers of collectives that are over.
+        trips: the round trips, of which `structure` has the number.
         window, flags: numpy's view of the window's size, and of whether something is held back.
     """
 
@@ -94,7 +94,7 @@ class SlotState:
         self.order = np.full(slots, _LAST)
         self.waiting = np.zeros(slots, np.uint8)
         self.left = np.zeros(levels, np.uint64)
-        self._trips = RoundTrips()
+        self.trips = RoundTrips()
         self._streams = np.zeros(slots, np.uint64)
         self._scratch: dict[str, Array] = {
             "queued": np.zeros(slots, np.int64),
@@ -102,7 +102,7 @@ class SlotState:
             "how": np.zeros(slots, np.uint8),
             "next": np.zeros(2 * slots, np.uint32),
             "sorted": np.zeros(slots, np.int64),
-            "samples": np.zeros_like(self._trips.seconds),
+            "samples": np.zeros_like(self.trips.seconds),
             "visited": np.zeros(3 * slots, np.int64),
             "visiting": np.zeros(slots, np.int64),
         }
@@ -117,7 +117,7 @@ class SlotState:
             stretch=stretch,
             outgoing=outgoing.address - _ROW_PAD,
             lengths=outgoing.lengths.ctypes.data,
-            round_trips=self._trips.seconds.ctypes.data,
+            round_trips=self.trips.seconds.ctypes.data,
             streams=self._streams.ctypes.data,
             latest=math.inf,
             heard_switch_at=-math.inf,
@@ -183,31 +183,6 @@ class SlotState:
         """Whose contributions have no room for a result with lanes."""
         bare: npt.NDArray[np.bool_] = (self.row % SHAPES == 0) & (self.block != OPENING)
         return bare
-
-    # -- Figures -------------------------------------------------------------------------------
-
-    def counts(self) -> Counts:
-        """Return what was counted so far."""
-        counted = self.structure.counts
-        return Counts(**{name: getattr(counted, name) for name in COUNTED})
-
-    def measured(self) -> RoundTrips:
-        """Return the round trips so far."""
-        self._trips.count = self.structure.round_trip_count
-        return self._trips
-
-    def go_on_counting(self, before: Counts, round_trips: RoundTrips) -> None:
-        """Count on from what was counted and measured before."""
-        for name in COUNTED:
-            setattr(self.structure.counts, name, getattr(before, name))
-        self._trips.go_on_from(round_trips)
-        self.structure.round_trip_count = self._trips.count
-
-    def be_patient(self) -> None:
-        """Nothing is lost on the way: what does not come is late."""
-        for timeout in (self.structure.timeout, self.structure.opening_timeout):
-            timeout.floor = _PATIENCE
-            timeout.seconds = max(timeout.seconds, _PATIENCE)
 
 
 def _turns(place: int | None, tree: bool) -> tuple[int, int, float]:

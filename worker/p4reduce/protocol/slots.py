@@ -20,7 +20,7 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce.errors import (
     P4ReduceError,
 )
-from p4reduce.machine_code import VISIT, Library, engine_library
+from p4reduce.machine_code import COUNTED, VISIT, Library, engine_library
 from p4reduce.protocol.native_turn import LinkLock, NativeTurn
 from p4reduce.protocol.slot_state import IDLE, SHAPES, SlotState
 from p4reduce.statistics import Counts, RoundTrips
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 FEW = 8
 """So many ranks at a switch all ask by themselves, which costs little and is soonest."""
 
+_PATIENCE = 0.1  # seconds; longer than a process waits for a core on a busy machine
 _ROW_PAD = 2  # a frame begins that many bytes into its row
 _READ, _ZEROS, _NONFINITE = 0, 4, 5  # enum p4r_visit
 _LEFT, _DEADLINE = 2, 3  # enum p4r_trouble; else the ranks do not agree
@@ -154,12 +155,14 @@ class SlotMachine:
     @property
     def counts(self) -> Counts:
         """Statistics so far."""
-        return self.state.counts()
+        counted = self._shared.counts
+        return Counts(**{name: getattr(counted, name) for name in COUNTED})
 
     @property
     def round_trips(self) -> RoundTrips:
         """What was measured."""
-        return self.state.measured()
+        self.state.trips.count = self._shared.round_trip_count
+        return self.state.trips
 
     @property
     def timeout_seconds(self) -> float:
@@ -201,12 +204,17 @@ class SlotMachine:
         return not self._collectives
 
     def be_patient(self) -> None:
-        """Frames go by memory or by a Unix socket, which lose none."""
-        self.state.be_patient()
+        """Frames go by memory or by a Unix socket, which lose none: what does not come is late."""
+        for timeout in (self._shared.timeout, self._shared.opening_timeout):
+            timeout.floor = _PATIENCE
+            timeout.seconds = max(timeout.seconds, _PATIENCE)
 
     def go_on_counting(self, before: Counts, round_trips: RoundTrips) -> None:
         """Count on from what an earlier life of the job has counted and measured."""
-        self.state.go_on_counting(before, round_trips)
+        for name in COUNTED:
+            setattr(self._shared.counts, name, getattr(before, name))
+        self.state.trips.go_on_from(round_trips)
+        self._shared.round_trip_count = self.state.trips.count
 
     def count_collective(self) -> None:
         """Count one that was reduced in another way."""

@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class ReferenceTurn:
         self._transport = transport
         self._outgoing = FrameBuffer(1)
 
-    def run(self, others: Sequence[ReferenceTurn], _quiet: float) -> int:
+    def run(self, others: Sequence[Any], _quiet: float) -> int:
         """Go once round. Returns `TURN_OVERSLEPT` if the wait took much too long, or 0.
 
         Args:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -26,11 +26,14 @@ from p4reduce.errors import (
     P4ReduceError,
     SwitchUnreachableError,
 )
-from p4reduce.protocol.native_turn import LinkLock
+from p4reduce.protocol.native_turn import LinkLock, NativeTurn
 from p4reduce.transport.base import Transport
 from p4reduce.transport.registry import port_type
 from p4reduce.wire.format import Endpoint
 from p4reduce.wire.frames import FrameBuffer
+
+if TYPE_CHECKING:
+    from p4reduce.reference.turn import ReferenceTurn  # imports scapy's layers
 
 log = logging.getLogger(__name__)
 
@@ -39,26 +42,8 @@ _END_TIMEOUT = 5.0
 QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
 
 
-class Turn(Protocol):
-    """What moves one job's frames: `NativeTurn`, or `ReferenceTurn`. For the port's thread."""
-
-    asked_at: float
-    """When something was first sent since the switch last answered; infinite: nothing was."""
-
-    asked: int
-    """How often something was sent since then."""
-
-    def run(self, others: Sequence[Any], quiet: float, /) -> int:
-        """Send, wait and receive, with others of its kind on the same port.
-
-        Returns why there is something for Python, as `TURN_…` bits. See `NativeTurn.run`.
-        """
-
-    def take_events(self) -> int:
-        """Return why callers have left something to this thread, as bits."""
-
-    def raise_problem(self) -> None:
-        """Raise what has broken the transport, after `TURN_BROKEN`."""
+Turn: TypeAlias = "NativeTurn | ReferenceTurn"
+"""What moves one job's frames. All jobs on a port have the same kind."""
 
 
 class PortClient(Protocol):
@@ -70,7 +55,7 @@ class PortClient(Protocol):
 
     @property
     def turn(self) -> Turn:
-        """What moves its frames. All clients of a port have the same kind."""
+        """What moves its frames."""
 
     def take_events(self) -> None:
         """Take notice of what callers have left to this thread."""

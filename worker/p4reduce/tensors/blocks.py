@@ -117,12 +117,10 @@ class Blocks:
         return self._full + bool(len(self._tail))
 
     def section(self, first: int, stop: int) -> Blocks:
-        """See `Source` and `Target`."""
         flat = self._flat[first * self._lanes : stop * self._lanes]
         return Blocks(flat, self._lanes, private=self.private)
 
     def memory(self) -> Memory:
-        """See `Memory`."""
         return Memory([Piece(len(self), self._full, self._tail.nbytes, self._address)])
 
     def measure(
@@ -215,11 +213,9 @@ class RawBlocks:
         return len(self._bytes)
 
     def section(self, first: int, stop: int) -> RawBlocks:
-        """See `Source` and `Target`."""
         return RawBlocks(self._flat[first * PAYLOAD_BYTES : stop * PAYLOAD_BYTES])
 
     def memory(self) -> Memory:
-        """See `Memory`."""
         return self._bytes.memory()
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
@@ -227,11 +223,9 @@ class RawBlocks:
         return self._bytes.measure()
 
     def gather(self, blocks: Indices, rows: Array) -> None:
-        """See `Source`."""
         self._bytes.gather(blocks, rows.view(np.uint8))
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """See `Target`."""
         if columns != _ALL:
             size = self.dtype.itemsize
             start, stop, _ = columns.indices(self.format.lanes)
@@ -256,19 +250,15 @@ class Absent:
         return self._count
 
     def section(self, first: int, stop: int) -> Absent:
-        """See `Source` and `Target`."""
         return Absent(self.dtype, stop - first)
 
     def memory(self) -> Memory:
-        """See `Memory`."""
         return Memory([Piece(self._count, self._count, 0, 0)])
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """See `Source`."""
         return np.zeros(self._count, np.uint8), np.zeros(self._count, np.bool_)
 
     def gather(self, blocks: Indices, rows: Array) -> None:
-        """See `Source`."""
         rows[:] = 0
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
@@ -301,7 +291,6 @@ class Pieces:
         return int(self._ends[-1])
 
     def section(self, first: int, stop: int) -> Pieces:
-        """See `Source` and `Target`."""
         some: list[Part] = []
         for piece, end in zip(self._pieces, self._ends.tolist(), strict=True):
             start = end - len(piece)
@@ -310,16 +299,13 @@ class Pieces:
         return Pieces(some or [self._pieces[0].section(0, 0)])
 
     def memory(self) -> Memory:
-        """See `Memory`."""
         return Memory([piece for part in self._pieces for piece in part.memory().pieces])
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """See `Source`."""
         exponents, nonzero = zip(*(piece.measure() for piece in self._pieces), strict=True)
         return np.concatenate(exponents), np.concatenate(nonzero)
 
     def gather(self, blocks: Indices, rows: Array) -> None:
-        """See `Source`."""
         for piece, which, inner in self._split(blocks):
             if which is None:
                 piece.gather(inner, rows)
@@ -329,12 +315,10 @@ class Pieces:
                 rows[which] = some
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """See `Target`."""
         for piece, which, inner in self._split(blocks):
             piece.scatter(inner, rows if which is None else rows[which], columns)
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
-        """See `Target`."""
         for piece, _, inner in self._split(_numbers(blocks)):
             piece.fill(inner, value)
 

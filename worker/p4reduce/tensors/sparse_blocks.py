@@ -87,12 +87,10 @@ class _SomeBlocks:
         return self._count
 
     def section(self, first: int, stop: int) -> _SomeBlocks:
-        """See `blocks.Source`."""
         inside = slice(*np.searchsorted(self._numbers, (first, stop)).tolist())
         return _SomeBlocks(self._numbers[inside] - first, self._rows[inside], stop - first)
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """See `blocks.Source`."""
         exponents = np.zeros(self._count, np.uint8)
         nonzero = np.zeros(self._count, np.bool_)
         of_some = np.empty(len(self._rows), np.uint8), np.empty(len(self._rows), np.bool_)
@@ -125,13 +123,11 @@ class _Elements:
         return self._count
 
     def section(self, first: int, stop: int) -> _Elements:
-        """See `blocks.Source`."""
         inside = slice(int(self._starts[first]), int(self._starts[stop]))
         places = self._places[inside] - first * self._lanes
         return _Elements(places, self._values[inside], stop - first, self._lanes)
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """See `blocks.Source`."""
         exponents = np.zeros(self._count, np.uint8)
         nonzero = np.zeros(self._count, np.bool_)
         if len(self._touched):
@@ -144,7 +140,6 @@ class _Elements:
         return exponents, nonzero
 
     def gather(self, blocks: Indices, rows: Array) -> None:
-        """See `blocks.Source`."""
         rows[:] = 0
         first = self._starts[blocks]
         lengths = self._starts[blocks + 1] - first
@@ -170,11 +165,9 @@ class SparseSums:
         self._lock = threading.Lock()  # sections are written to by several threads
 
     def section(self, first: int, stop: int) -> _Section:
-        """See `blocks.Target`."""
         return _Section(self, first)
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """See `blocks.Target`."""
         first, stop, _ = columns.indices(self._lanes)
         parts = (stop - first) // self._half
         numbers = (blocks[:, None] * 2 + first // self._half + np.arange(parts)).reshape(-1)
@@ -246,15 +239,12 @@ class _Section:
         self._first = first
 
     def section(self, first: int, stop: int) -> _Section:
-        """See `blocks.Target`."""
         return _Section(self._whole, self._first + first)
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """See `blocks.Target`."""
         self._whole.scatter(blocks + self._first, rows, columns)
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
-        """See `blocks.Target`."""
         numbers = np.flatnonzero(blocks) if blocks.dtype == np.bool_ else blocks
         self._whole.fill(numbers + self._first, value)
 
