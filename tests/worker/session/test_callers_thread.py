@@ -81,7 +81,9 @@ def test_the_caller_runs_it(system: System) -> None:
 
     for calls, figures in system.run(2, work):
         assert calls > 0
-        assert figures.blocks_sent + figures.empty_sent == figures.frames_sent
+        made = figures.blocks_sent + figures.empty_sent
+        again = figures.retransmissions + figures.padded  # by a busy machine's timers
+        assert made <= figures.frames_sent <= made + again
 
 
 def test_in_any_order_with_what_others_start(system: System, rng: np.random.Generator) -> None:
