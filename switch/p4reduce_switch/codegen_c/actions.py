@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from p4reduce_switch.codegen_c.checksums import write_hash
@@ -11,6 +11,7 @@ from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.flow import State
+from p4reduce_switch.codegen_c.text import paren
 from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
@@ -57,7 +58,12 @@ class ActionWriter:
                 (condition,) = statement.args
                 self._assert(condition, statement.op, statement.source)  # type: ignore[arg-type]
             else:
-                _WRITERS[statement.op](self, *statement.args)
+                self._primitive(statement)
+
+    def _primitive(self, primitive: ir.Primitive) -> None:
+        """Write it by the method of its name. The loader has checked the arguments."""
+        write: Callable[..., None] = getattr(self, f"_{primitive.op}")
+        write(*primitive.args)
 
     def _if(self, statement: ir.If) -> None:
         """A chain of conditions; statements that compute one go into the branch before it."""
@@ -149,8 +155,7 @@ class ActionWriter:
     def assign(self, field: FieldRef, expr: ir.Expr) -> None:
         self.set(field, self._expressions.data(expr, field.width))
 
-    def _branch(self, head: str) -> AbstractContextManager[None]:
-        return self._context.writer.block(head)
+    _assign = assign
 
     # -- Headers -----------------------------------------------------------------------------------
 
@@ -158,14 +163,14 @@ class ActionWriter:
         context, flow = self._context, self._context.function.flow
         headers = context.program.headers
         skipped = flow.fork()
-        with self._branch(f"if ({context.valid(origin.header)})"):
+        with context.writer.block(f"if ({context.valid(origin.header)})"):
             context.writer.line(f"{context.valid(target.header)} = true;")
             pairs = zip(headers[target.header].state, headers[origin.header].state, strict=True)
             for to, from_ in pairs:
                 if context.is_live(to):
                     self.set(to, self._expressions.field(from_))
         flow.join(skipped)
-        with self._branch("else"):
+        with context.writer.block("else"):
             context.writer.line(f"{context.valid(target.header)} = false;")
 
     def _swap_headers(self, one: ir.HeaderValue, other: ir.HeaderValue) -> None:
@@ -234,6 +239,8 @@ class ActionWriter:
             elif self._stage != "egress" or field in reads:
                 self.set(field, constant(0))
 
+    _drop = _mark_to_drop
+
     def _exit(self) -> None:
         self._exits.append(self._context.function.flow.fork())
         self._context.writer.line(f"goto leave_{self._stage};")
@@ -241,11 +248,13 @@ class ActionWriter:
     def _no_op(self) -> None:
         pass
 
-    def _clone(self, session: ir.Expr, kept: ir.FieldList) -> None:
+    def _clone_ingress_pkt_to_egress(self, session: ir.Expr, kept: ir.FieldList) -> None:
         value = self._expressions.fit(self._expressions.data(session, 15), 15)
         assert MAX_SESSION_ID == (1 << 15) - 1
-        self._context.writer.line(f"clone_session = (int32_t){_paren(self._u64(value))};")
+        self._context.writer.line(f"clone_session = (int32_t){paren(self._u64(value))};")
         self._keep("clone", kept)
+
+    _clone_egress_pkt_to_egress = _clone_ingress_pkt_to_egress
 
     def _resubmit(self, kept: ir.FieldList) -> None:
         self._context.writer.line("resubmit = true;")
@@ -367,7 +376,7 @@ class ActionWriter:
             cast = {8: "(uint8_t)", 16: "(uint16_t)", 32: "(uint32_t)"}.get(_cell_bits(array), "")
             text = self._expressions.scalar(what, kind)
             with writer.block(f"if ({test})") if test else nullcontext():
-                writer.line(f"program->{name}[{at}] = {cast}{_paren(text) if cast else text};")
+                writer.line(f"program->{name}[{at}] = {cast}{paren(text) if cast else text};")
             return
         limbs = limbs_of(array.width)
         cells = f"program->{name}[{at}]"
@@ -399,7 +408,7 @@ class ActionWriter:
         number = sorted(self._context.program.kept.digests).index(digest.name) + 1
         self._context.writer.line(f"digest = {number}; /* which */")
 
-    def _hash(
+    def _modify_field_with_hash_based_offset(
         self, field: FieldRef, base: ir.Expr, calculation: ir.ObjectRef, size: ir.Expr
     ) -> None:
         expressions = self._expressions
@@ -430,7 +439,7 @@ class ActionWriter:
         cut = self._u64(expressions.mask(size, (1 << 64) - 1))
         return make("u64", f"({large}) ? {hashed.text} : p4r_mod64({hashed.text}, {cut})", 0, high)
 
-    def _random(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:
+    def _modify_field_rng_uniform(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:
         context, expressions = self._context, self._expressions
         low_value, high_value = expressions.data(low), expressions.data(high)
         least, most = min(low_value.low, 0), max(high_value.high, 0)
@@ -509,7 +518,7 @@ def write_event(
             if value.kind == "wide":
                 writer.line(f"p4r_wide_copy({name} + {at}, {value.name}, {size});")
             elif size == 1:
-                writer.line(f"{name}[{at}] = (uint64_t){_paren(_raw(expressions, value))};")
+                writer.line(f"{name}[{at}] = (uint64_t){paren(_raw(expressions, value))};")
             else:
                 type_ = "i128" if signed else "u128"
                 writer.line(
@@ -522,38 +531,6 @@ def _raw(expressions: Expressions, value: Value) -> str:
     return expressions.scalar(value, value.kind)
 
 
-def _paren(text: str) -> str:
-    return text if text.isidentifier() else f"({text})"
-
-
 def _cell_bits(array: ir.RegisterArray) -> int:
     """How many bits a cell of a register takes in memory, up to 64."""
     return next((bits for bits in (8, 16, 32) if array.width <= bits), 64)
-
-
-# The arguments were checked against `program.PRIMITIVES` when the program was loaded.
-_WRITERS: Mapping[str, Callable[..., None]] = {
-    "assign": ActionWriter.assign,
-    "assign_header": ActionWriter._assign_header,
-    "swap_headers": ActionWriter._swap_headers,
-    "add_header": ActionWriter._add_header,
-    "remove_header": ActionWriter._remove_header,
-    "invalidate": ActionWriter._invalidate,
-    "mark_to_drop": ActionWriter._mark_to_drop,
-    "drop": ActionWriter._mark_to_drop,
-    "exit": ActionWriter._exit,
-    "no_op": ActionWriter._no_op,
-    "count": ActionWriter._count,
-    "register_read": ActionWriter._register_read,
-    "register_write": ActionWriter._register_write,
-    "execute_meter": ActionWriter._execute_meter,
-    "generate_digest": ActionWriter._generate_digest,
-    "modify_field_with_hash_based_offset": ActionWriter._hash,
-    "modify_field_rng_uniform": ActionWriter._random,
-    "clone_ingress_pkt_to_egress": ActionWriter._clone,
-    "clone_egress_pkt_to_egress": ActionWriter._clone,
-    "resubmit": ActionWriter._resubmit,
-    "recirculate": ActionWriter._recirculate,
-    "truncate": ActionWriter._truncate,
-    "log_msg": ActionWriter._log_msg,
-}

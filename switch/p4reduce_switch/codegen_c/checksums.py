@@ -7,7 +7,7 @@ The Internet checksum needs no 16-bit words: a one's complement sum is a sum mod
 
 from __future__ import annotations
 
-from itertools import groupby
+from contextlib import nullcontext
 
 from p4reduce_switch.codegen_c.context import Context, refusal
 from p4reduce_switch.codegen_c.expressions import Expressions
@@ -119,8 +119,7 @@ def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | Non
     if calculation.algorithm != "csum16" or calculation.with_payload:
         return None
     terms: list[str] = []
-    for header, group in groupby(calculation.inputs, key=_header):
-        parts = list(group)
+    for header, parts in calculation.groups:
         below = bits = sum(part.width for part in parts)
         if bits % 16 or (header and context.program.headers[header].varbit is not None):
             return None
@@ -138,10 +137,6 @@ def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | Non
     for term in terms[1:]:
         context.writer.line(f"{name} += {term};")
     return name
-
-
-def _header(part: FieldRef | ir.ConstBits) -> str:
-    return part.header if isinstance(part, FieldRef) else ""
 
 
 def _term(context: Context, part: FieldRef | ir.ConstBits, shift: int) -> str:
@@ -194,13 +189,10 @@ def _write_bits(context: Context, calculation: ir.Calculation, payload: Payload 
         function.take_stack((most + 8) // 8)
         writer.line(f"uint8_t {name}_bytes[{most + 1}];")
         writer.line(f"struct p4r_bits {name} = {{.bytes = {name}_bytes}};")
-    for header, group in groupby(calculation.inputs, key=_header):
-        parts = list(group)
-        if header and not context.program.headers[header].is_metadata:
-            with writer.block(f"if ({context.valid(header)})"):
-                for part in parts:
-                    _put(context, name, part)
-        else:
+    for header, parts in calculation.groups:
+        is_header = header and not context.program.headers[header].is_metadata
+        test = f"if ({context.valid(header)})" if is_header else ""
+        with writer.block(test) if test else nullcontext():
             for part in parts:
                 _put(context, name, part)
     if calculation.with_payload and payload is not None:

@@ -10,10 +10,9 @@ from p4reduce_switch.codegen_c.controls import write_control
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.layout import store_header
 from p4reduce_switch.codegen_c.packet import Packet
-from p4reduce_switch.codegen_c.replay import kept_value, store_member, write_flags
-from p4reduce_switch.codegen_c.values import Value, make
+from p4reduce_switch.codegen_c.replay import store_kept, write_flags
+from p4reduce_switch.codegen_c.values import make
 from p4reduce_switch.program.egress_needs import entry_fields
-from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.replays import InstanceType, carried_fields
 
 __all__ = ["head", "write_egress", "write_wait"]
@@ -155,8 +154,4 @@ def write_wait(
         writer.line(f"memcpy(item->frame, {frame}, {size});")
         for number, field in enumerate(carried_fields(context)):
             member = f"item->kept.carried_{number}"
-
-            def store(value: Value, member: str = member, field: FieldRef = field) -> None:
-                store_member(context, expressions, member, field, value)
-
-            kept_value(context, expressions, field, lists, what, store)
+            store_kept(context, expressions, member, field, lists, what)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.errors import NotNativeError
+from p4reduce_switch.codegen_c.text import paren
 from p4reduce_switch.codegen_c.values import (
     C_TYPES,
     Kind,
@@ -70,15 +71,12 @@ class Expressions:
     def field(self, field: FieldRef) -> Value:
         name = self._context.field(field)
         kind = kind_of_width(field.width, field.signed)
-        low, high = 0, (1 << field.width) - 1
-        if field.signed:
-            low, high = -(1 << (field.width - 1)), (1 << (field.width - 1)) - 1
+        low, high, ones = field.low, field.high, self._context.known_ones.get(field)
         if kind == "wide":
             self._context.function.flow.read(field)
-            ones = self._context.known_ones.get(field)
             limbs = limbs_of(field.width)
             return make(kind, f"{name}[§]", low, high, ones, limbs=limbs, atom=True, name=name)
-        return make(kind, name, low, high, self._context.known_ones.get(field), atom=True)
+        return make(kind, name, low, high, ones, atom=True)
 
     def fit(self, value: Value, width: int, signed: bool = False) -> Value:
         """Cut to a width, as an assignment to a field does it."""
@@ -192,7 +190,7 @@ class Expressions:
 
     def _unary(self, expr: ir.Unary, modulo: int | None) -> Value:
         if expr.op == "b2d":
-            return make("u64", f"(uint64_t){_paren(self.condition(expr.operand))}", 0, 1)
+            return make("u64", f"(uint64_t){paren(self.condition(expr.operand))}", 0, 1)
         operand = self.data(expr.operand, modulo)
         if operand.is_constant:
             return constant(~operand.low)
@@ -206,7 +204,7 @@ class Expressions:
 
     def _choice(self, expr: ir.Choice, modulo: int | None) -> Value:
         left, right = self.data(expr.left, modulo), self.data(expr.right, modulo)
-        condition = _paren(self.condition(expr.condition))
+        condition = paren(self.condition(expr.condition))
         low, high = min(left.low, right.low), max(left.high, right.high)
         if left.is_constant and right.is_constant and left.low == right.low:
             return left
@@ -457,21 +455,21 @@ class Expressions:
                 return self._condition(expr.operand.operand)
             return self.compare("!=", self.data(expr.operand), constant(0))
         if isinstance(expr, ir.Unary):
-            return f"!{_paren(self.condition(expr.operand))}"
+            return f"!{paren(self.condition(expr.operand))}"
         if isinstance(expr, ir.Binary):
             if expr.op in ("and", "or"):
                 operator = "&&" if expr.op == "and" else "||"
                 left, right = self.condition(expr.left), self.condition(expr.right)
-                return f"{_paren(left)} {operator} {_paren(right)}"
+                return f"{paren(left)} {operator} {paren(right)}"
             if expr.op in ("==h", "!=h"):
                 return self._same_header(expr)
             if expr.op in ("==b", "!=b"):
                 left, right = self.condition(expr.left), self.condition(expr.right)
-                return f"{_paren(left)} {expr.op[:2]} {_paren(right)}"
+                return f"{paren(left)} {expr.op[:2]} {paren(right)}"
             return self.compare(expr.op, self.data(expr.left), self.data(expr.right))
         if isinstance(expr, ir.Choice):
-            condition = _paren(self.condition(expr.condition))
-            left, right = _paren(self.condition(expr.left)), _paren(self.condition(expr.right))
+            condition = paren(self.condition(expr.condition))
+            left, right = paren(self.condition(expr.left)), paren(self.condition(expr.right))
             return f"{condition} ? {left} : {right}"
         if isinstance(expr, ir.BoolConst):
             return "true" if expr.value else "false"
@@ -502,15 +500,11 @@ class Expressions:
         headers = self._context.program.headers
         tests = [self._context.valid(left), self._context.valid(right)]
         tests += [
-            _paren(self.compare("==", self.field(a), self.field(b)))
+            paren(self.compare("==", self.field(a), self.field(b)))
             for a, b in zip(headers[left].fields, headers[right].fields, strict=True)
         ]
         same = " && ".join(tests)
         return same if expr.op == "==h" else f"!({same})"
-
-
-def _paren(text: str) -> str:
-    return text if text.isidentifier() else f"({text})"
 
 
 def _decided(op: str, left: Value, right: Value) -> bool | None:

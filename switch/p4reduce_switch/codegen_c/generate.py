@@ -25,15 +25,15 @@ from p4reduce_switch.codegen_c.packet import Packet
 from p4reduce_switch.codegen_c.parser import write_parser
 from p4reduce_switch.codegen_c.replay import (
     declare_member,
-    kept_value,
     set_kept,
-    store_member,
+    store_kept,
     write_flags,
     write_reset,
 )
 from p4reduce_switch.codegen_c.state import State
-from p4reduce_switch.codegen_c.values import Value, constant, make
-from p4reduce_switch.program.ir import FieldRef, Program
+from p4reduce_switch.codegen_c.text import paren
+from p4reduce_switch.codegen_c.values import constant, make
+from p4reduce_switch.program.ir import Program
 from p4reduce_switch.program.replays import InstanceType, carried_fields, clone_fields
 
 __all__ = ["Generated", "generate"]
@@ -331,7 +331,7 @@ def _write_forwarding(
         with writer.block("else"):
             unicast()
     packet.fill(expressions)
-    text = f"(uint32_t){_paren(expressions.scalar(port, 'u64'))}"
+    text = f"(uint32_t){paren(expressions.scalar(port, 'u64'))}"
     most = "most" if context.limits else "P4R_UNLIMITED"
     with writer.block("if (!copies)"):
         call = queues.call_of_egress(context)
@@ -356,16 +356,8 @@ def _write_clone_call(context: Context, expressions: Expressions) -> None:
     with writer.block("if (clone_session >= 0 && common->sessions[clone_session])"):
         writer.line("struct kept own;")
         for number, field in enumerate(clone_fields(context)):
-
-            def store(value: Value, number: int = number, field: FieldRef = field) -> None:
-                store_member(context, expressions, f"own.clone_{number}", field, value)
-
-            kept_value(context, expressions, field, lists, "clone", store)
+            store_kept(context, expressions, f"own.clone_{number}", field, lists, "clone")
         writer.line(
             "clone_packet(program, ingress_port, frame, size, "
             "common->sessions[clone_session], &own);"
         )
-
-
-def _paren(text: str) -> str:
-    return text if text.isidentifier() else f"({text})"

@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a header is taken out of a frame and put together again.
 
-A header is a sequence of units: the shortest runs of fields that fill whole bytes. From a varbit
-field on it is put together bit by bit.
+It goes unit by unit (`ir.Header.units`), and from a varbit field on bit by bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of
-from p4reduce_switch.program.ir import FieldRef, Header, Varbit
+from p4reduce_switch.program.ir import FieldRef, Header, Unit, Varbit
 
 __all__ = ["load_bits", "load_header", "store_header"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    fields: tuple[FieldRef, ...]
-    offset: int
-    size: int
 
 
 def load_header(context: Context, header: Header, at: str) -> None:
@@ -152,7 +143,7 @@ def _load_wide(
 def store_header(context: Context, header: Header, to: str) -> None:
     """Put the header's fields together at the pointer `to`."""
     done = 0
-    for unit in _units(header):
+    for unit in header.units:
         pointer = f"{to} + {unit.offset}" if unit.offset else to
         _store_unit(context, unit, pointer)
         done += len(unit.fields)
@@ -162,7 +153,7 @@ def store_header(context: Context, header: Header, to: str) -> None:
         _store_bits(context, header.fields[done:], pointer)
 
 
-def _store_unit(context: Context, unit: _Unit, pointer: str) -> None:
+def _store_unit(context: Context, unit: Unit, pointer: str) -> None:
     writer = context.writer
     first = unit.fields[0]
     if len(unit.fields) == 1 and kind_of_width(first.width) == "wide":
@@ -217,17 +208,3 @@ def put_field(context: Context, bits: str, field: FieldRef) -> None:
         context.writer.line(f"p4r_put128(&{bits}, (p4r_u128){name}, {width});")
     else:
         context.writer.line(f"p4r_put(&{bits}, (uint64_t){name}, {width});")
-
-
-def _units(header: Header) -> Iterator[_Unit]:
-    """The units of a header, up to its varbit field."""
-    fields: list[FieldRef] = []
-    bits = start = 0
-    for field in header.fields:
-        if header.varbit is not None and field == header.varbit.field:
-            return
-        fields.append(field)
-        bits += field.width
-        if bits % 8 == 0:
-            yield _Unit(tuple(fields), start, bits // 8 - start)
-            fields, start = [], bits // 8

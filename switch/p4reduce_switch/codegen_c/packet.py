@@ -12,8 +12,8 @@ from p4reduce_switch.codegen_c.actions import ActionWriter
 from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.layout import store_header
-from p4reduce_switch.codegen_c.replay import declare_member, kept_value, set_kept, store_member
-from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width
+from p4reduce_switch.codegen_c.replay import declare_member, set_kept, store_kept, store_member
+from p4reduce_switch.codegen_c.values import constant, kind_of_width
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.egress_needs import EgressNeeds
 from p4reduce_switch.program.ir import FieldRef
@@ -98,16 +98,12 @@ class Packet:
         instance_type = context.program.intrinsic.get("instance_type")
         for field in self.fields:
             member = f"item->packet.{names.field(field)}"
-
-            def store(value: Value, member: str = member, field: FieldRef = field) -> None:
-                store_member(context, expressions, member, field, value)
-
-            if field == instance_type:
-                store(constant(InstanceType.EGRESS_CLONE))
-            elif field in self.metadata and not belongs_to_headers(field):
-                kept_value(context, expressions, field, lists, "clone", store)
-            else:
-                store(expressions.field(field))
+            if field in self.metadata and field != instance_type and not belongs_to_headers(field):
+                store_kept(context, expressions, member, field, lists, "clone")
+                continue
+            is_type = field == instance_type
+            value = constant(InstanceType.EGRESS_CLONE) if is_type else expressions.field(field)
+            store_member(context, expressions, member, field, value)
         for name in self.valids:
             writer.line(f"item->packet.{names.of('valid', name)} = {context.valid(name)};")
         for name in self.pieces:

@@ -8,7 +8,7 @@ primitive was called. What is kept is in `program/replays.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from p4reduce_switch.codegen_c.actions import ActionWriter
 from p4reduce_switch.codegen_c.context import Context
@@ -26,8 +26,8 @@ from p4reduce_switch.program.usage import Stage
 
 __all__ = [
     "declare_member",
-    "kept_value",
     "set_kept",
+    "store_kept",
     "store_member",
     "write_flags",
     "write_reset",
@@ -58,14 +58,8 @@ def store_member(
 def set_kept(context: Context, actions: ActionWriter, field: FieldRef, member: str) -> None:
     """Set a field to what a struct's member has."""
     kind = kind_of_width(field.width, field.signed)
-    low, high = 0, (1 << field.width) - 1
-    if field.signed:
-        low, high = -(1 << (field.width - 1)), (1 << (field.width - 1)) - 1
-    if kind == "wide":
-        limbs = limbs_of(field.width)
-        actions.set(field, make(kind, f"{member}[§]", low, high, limbs=limbs, atom=True))
-    else:
-        actions.set(field, make(kind, member, low, high, atom=True))
+    text, limbs = (f"{member}[§]", limbs_of(field.width)) if kind == "wide" else (member, 0)
+    actions.set(field, make(kind, text, field.low, field.high, limbs=limbs, atom=True))
 
 
 def write_flags(context: Context, stage: Stage) -> None:
@@ -90,15 +84,19 @@ def write_reset(context: Context, actions: ActionWriter) -> None:
         actions.set(instance_type, constant(InstanceType.INGRESS_CLONE))
 
 
-def kept_value(
+def store_kept(
     context: Context,
     expressions: Expressions,
+    member: str,
     field: FieldRef,
     lists: Sequence[ir.FieldList],
     what: str,
-    store: Callable[[Value], None],
 ) -> None:
-    """A field's value in the packet to come: its own if it is on the list, else 0."""
+    """Put a field's value in the packet to come into a member: its own if it is listed, else 0."""
+
+    def store(value: Value) -> None:
+        store_member(context, expressions, member, field, value)
+
     numbers = lists_with(field, lists)
     if not numbers:
         store(constant(0))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.program.ir import FieldRef, Source
 
-__all__ = ["Names", "Writer", "comment", "plain"]
+__all__ = ["Names", "Writer", "comment", "paren", "plain"]
 
 _MAX_LINES = 30_000
 DEEPEST = 120  # blocks within each other; clang bears 256 brackets
@@ -25,6 +25,11 @@ _LONGEST_COMMENT = 90
 def plain(name: str) -> str:
     """A part of an identifier."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)[:_LONGEST_NAME]
+
+
+def paren(text: str) -> str:
+    """An expression, in parentheses unless it is a name."""
+    return text if text.isidentifier() else f"({text})"
 
 
 def comment(text: str) -> str:

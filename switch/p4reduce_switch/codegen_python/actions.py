@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from p4reduce_switch.codegen_python.checksums import emit_hash
 from p4reduce_switch.codegen_python.context import Context
@@ -53,7 +53,12 @@ class ActionEmitter:
                 (condition,) = statement.args
                 self._assert(condition, statement.op, statement.source)  # type: ignore[arg-type]
             elif not self._context.is_dead(statement):
-                _EMITTERS[statement.op](self, *statement.args)
+                self._primitive(statement)
+
+    def _primitive(self, primitive: ir.Primitive) -> None:
+        """Write it by the method of its name. The loader has checked the arguments."""
+        emit: Callable[..., None] = getattr(self, f"_{primitive.op}")
+        emit(*primitive.args)
 
     def _if(self, statement: ir.If) -> None:
         keyword = "if"
@@ -170,6 +175,8 @@ class ActionEmitter:
             elif self._stage != "egress" or field in reads:
                 self._writer.line(f"{self._names.field(field)} = 0")
 
+    _drop = _mark_to_drop
+
     def _exit(self) -> None:
         # Each control that can exit is the body of a loop that runs once.
         if self._in_blocks:
@@ -240,7 +247,7 @@ class ActionEmitter:
         test = f"{at} < {size}" if code.low >= 0 else f"0 <= {at} < {size}"
         self._writer.guarded(f"if {test}:", body(at), at)
 
-    def _hash(
+    def _modify_field_with_hash_based_offset(
         self, field: FieldRef, base: ir.Expr, calculation: ir.ObjectRef, size: ir.Expr
     ) -> None:
         what = self._context.program.calculations[calculation.name]
@@ -256,7 +263,7 @@ class ActionEmitter:
         high = max(size_code.high, 1) + base_code.high
         self._set(field, Code(text, SUM, min(base_code.low, 0), high, (1 << high.bit_length()) - 1))
 
-    def _random(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:
+    def _modify_field_rng_uniform(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:
         low_code, high_code = self._expressions.data(low), self._expressions.data(high)
         self._writer.line(f"_low = {low_code.text}")
         self._writer.line(f"_high = {high_code.text}")
@@ -265,11 +272,13 @@ class ActionEmitter:
             text = f"{self._context.bind('random')}(_low, _high)"
             self._set(field, Code(text, ATOM, least, most, (1 << most.bit_length()) - 1))
 
-    def _clone(self, session: ir.Expr, kept: ir.FieldList) -> None:
+    def _clone_ingress_pkt_to_egress(self, session: ir.Expr, kept: ir.FieldList) -> None:
         code = self._expressions.data(session)
         mask = self._names.constant(MAX_SESSION_ID)
         self._writer.line(f"_clone = {code.at(ATOM)} & {mask}")
         self._keep("clone", kept)
+
+    _clone_egress_pkt_to_egress = _clone_ingress_pkt_to_egress
 
     def _resubmit(self, kept: ir.FieldList) -> None:
         self._writer.line("_resubmit = True")
@@ -297,31 +306,3 @@ class ActionEmitter:
     def _log_msg(self, text: ir.Text, values: ir.Values) -> None:
         items = "".join(f"{self._expressions.data(item).text}, " for item in values.items)
         self._writer.line(f"{self._context.bind('log')}({text.value!r}, ({items}))")
-
-
-# The arguments were checked against `ir.PRIMITIVES` when the program was loaded.
-_EMITTERS: Mapping[str, Callable[..., None]] = {
-    "assign": ActionEmitter._assign,
-    "assign_header": ActionEmitter._assign_header,
-    "swap_headers": ActionEmitter._swap_headers,
-    "add_header": ActionEmitter._add_header,
-    "remove_header": ActionEmitter._remove_header,
-    "invalidate": ActionEmitter._invalidate,
-    "mark_to_drop": ActionEmitter._mark_to_drop,
-    "drop": ActionEmitter._mark_to_drop,
-    "exit": ActionEmitter._exit,
-    "no_op": ActionEmitter._no_op,
-    "count": ActionEmitter._count,
-    "register_read": ActionEmitter._register_read,
-    "register_write": ActionEmitter._register_write,
-    "execute_meter": ActionEmitter._execute_meter,
-    "generate_digest": ActionEmitter._generate_digest,
-    "modify_field_with_hash_based_offset": ActionEmitter._hash,
-    "modify_field_rng_uniform": ActionEmitter._random,
-    "clone_ingress_pkt_to_egress": ActionEmitter._clone,
-    "clone_egress_pkt_to_egress": ActionEmitter._clone,
-    "resubmit": ActionEmitter._resubmit,
-    "recirculate": ActionEmitter._recirculate,
-    "truncate": ActionEmitter._truncate,
-    "log_msg": ActionEmitter._log_msg,
-}

@@ -7,9 +7,10 @@ The Internet checksum needs no 16-bit words: a one's complement sum is a sum mod
 
 from __future__ import annotations
 
-from itertools import groupby
+from contextlib import nullcontext
 
 from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.layout import unsigned
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 
@@ -101,21 +102,14 @@ def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | Non
     if calculation.algorithm != "csum16" or calculation.with_payload:
         return None
     terms: list[str] = []
-    for header, group in groupby(
-        calculation.inputs, key=lambda part: part.header if isinstance(part, FieldRef) else ""
-    ):
-        parts = list(group)
+    for header, parts in calculation.groups:
         below = bits = sum(part.width for part in parts)
         if bits % 16 or any(context.varbit_length(part) for part in parts):
             return None
         group_terms = []
         for part in parts:
             below -= part.width
-            text = (
-                _unsigned(context, part)
-                if isinstance(part, FieldRef)
-                else context.names.constant(part.value)
-            )
+            text = _input(context, part)
             group_terms.append(f"({text} << {below % 16})" if below % 16 else text)
         total = " + ".join(group_terms)
         optional = header and header != valid and not context.program.headers[header].is_metadata
@@ -123,36 +117,23 @@ def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | Non
     return " + ".join(terms)
 
 
-def _unsigned(context: Context, field: FieldRef) -> str:
-    name = context.names.field(field)
-    if not field.signed:
-        return name
-    return f"({name} & {context.names.constant((1 << field.width) - 1)})"
+def _input(context: Context, part: FieldRef | ir.ConstBits) -> str:
+    if isinstance(part, FieldRef):
+        return unsigned(context.names, part)
+    return context.names.constant(part.value)
 
 
 def _bytes(context: Context, calculation: ir.Calculation, payload: str) -> str:
     """Statements that string the input together, bit by bit; the expression for its bytes."""
     writer = context.writer
     writer.line("_bits = _width = 0")
-    for header, group in groupby(
-        calculation.inputs, key=lambda part: part.header if isinstance(part, FieldRef) else ""
-    ):
-        lines = []
-        for part in group:
-            text = (
-                _unsigned(context, part)
-                if isinstance(part, FieldRef)
-                else context.names.constant(part.value)
-            )
-            width = context.varbit_length(part) or str(part.width)
-            lines.append(f"_bits = _bits << {width} | {text}")
-            lines.append(f"_width += {width}")
-        if header and not context.program.headers[header].is_metadata:
-            with writer.block(f"if {context.names.valid(header)}:"):
-                for line in lines:
-                    writer.line(line)
-        else:
-            for line in lines:
-                writer.line(line)
+    for header, parts in calculation.groups:
+        is_header = header and not context.program.headers[header].is_metadata
+        test = f"if {context.names.valid(header)}:" if is_header else ""
+        with writer.block(test) if test else nullcontext():
+            for part in parts:
+                width = context.varbit_length(part) or str(part.width)
+                writer.line(f"_bits = _bits << {width} | {_input(context, part)}")
+                writer.line(f"_width += {width}")
     data = '(_bits << -_width % 8).to_bytes((_width + 7) // 8, "big")'
     return f"{data} + {payload}" if calculation.with_payload else data

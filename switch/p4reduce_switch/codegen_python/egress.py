@@ -12,8 +12,12 @@ from p4reduce_switch.codegen_python.checksums import emit_update
 from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.controls import emit_control
 from p4reduce_switch.codegen_python.egress_state import EgressState
-from p4reduce_switch.codegen_python.queues import queue_copy
-from p4reduce_switch.codegen_python.replay import emit_clone_at_egress, emit_flags, emit_recirculate
+from p4reduce_switch.codegen_python.replay import (
+    emit_clone_at_egress,
+    emit_flags,
+    emit_recirculate,
+    queue_copy,
+)
 from p4reduce_switch.program.egress_needs import entry_fields
 from p4reduce_switch.program.usage import QUEUE_FIELDS
 

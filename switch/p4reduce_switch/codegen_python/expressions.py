@@ -92,11 +92,7 @@ class Expressions:
         raise AssertionError(f"not a data expression: {expr}")
 
     def field(self, field: FieldRef) -> Code:
-        text = self._names.field(field)
-        if field.signed:
-            half = 1 << (field.width - 1)
-            return _code(text, ATOM, -half, half - 1)
-        return _code(text, ATOM, 0, (1 << field.width) - 1)
+        return _code(self._names.field(field), ATOM, field.low, field.high)
 
     def assigned(self, expr: Expr, width: int, signed: bool = False) -> Code:
         """An integer cut to a width, as an assignment to a field does it."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 from p4reduce_switch.codegen_python.actions import ActionEmitter
 from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.expressions import Code
+from p4reduce_switch.codegen_python.layout import unsigned
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.limits import MOST_VARBITS
 
 __all__ = ["emit_parser"]
@@ -195,10 +195,10 @@ class _Emitter:
         tests = []
         if case.value_set is not None:
             members = self._context.bind("members", case.value_set)
-            key = [self._unsigned(field) for field in state.key]
+            key = [unsigned(self._names, field) for field in state.key]
             return f"{key[0] if len(key) == 1 else '(' + ', '.join(key) + ')'} in {members}"
         for field, value, mask in zip(state.key, case.values, case.masks, strict=True):
-            name = self._unsigned(field)
+            name = unsigned(self._names, field)
             if mask == 0:
                 continue
             if mask == (1 << field.width) - 1:
@@ -207,12 +207,6 @@ class _Emitter:
                 masked = f"{name} & {self._names.constant(mask)}"
                 tests.append(f"{masked} == {self._names.constant(value)}")
         return " and ".join(tests)
-
-    def _unsigned(self, field: FieldRef) -> str:
-        name = self._names.field(field)
-        if field.signed:
-            name = f"({name} & {self._names.constant((1 << field.width) - 1)})"
-        return name
 
 
 class _Tree(_Emitter):

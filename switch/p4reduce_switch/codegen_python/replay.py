@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from p4reduce_switch.codegen_python.queues import queue_copy
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.replays import (
     InstanceType,
@@ -37,6 +36,7 @@ __all__ = [
     "emit_reset",
     "emit_resubmit",
     "kept_parameters",
+    "queue_copy",
 ]
 
 
@@ -143,6 +143,14 @@ def emit_clone_at_egress(context: Context, state: EgressState) -> None:
                     return
                 waiting = context.bind("waiting")
                 writer.line(f"{waiting}.append((_to, egress, ({', '.join(arguments)})))")
+
+
+def queue_copy(context: Context, port: str, priority: str, arguments: Sequence[str]) -> str:
+    """The call that queues a copy (`state/queues.py`): `_release` calls egress when it is due.
+
+    `arguments` are those of `egress` from `_instance` on.
+    """
+    return f"{context.bind('enqueue')}({port}, {priority}, egress, ({', '.join(arguments)},))"
 
 
 def _wait_for_ingress(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p4reduce_switch.codegen_python.layout import HeaderLayout, add, unsigned
+from p4reduce_switch.codegen_python.layout import HeaderLayout, unsigned
 from p4reduce_switch.codegen_python.text import Names
 from p4reduce_switch.program.ir import FieldRef, Header, Varbit
 
@@ -52,8 +52,9 @@ class VariableLayout:
         lines = self._head.unpack(frame, offset) if self._head else []
         if not self._wanted:
             return lines
-        start, end = add(offset, self._start), add(offset, self._start + self._size)
-        lines.append(f'_rest = from_bytes({frame}[{start}:{end} + ({self._length} >> 3)], "big")')
+        start = f"{offset} + {self._start}"
+        end = f"{start} + {self._size} + ({self._length} >> 3)"
+        lines.append(f'_rest = from_bytes({frame}[{start}:{end}], "big")')
         for field, shift in self._shifts():
             if field not in self._wanted:
                 continue

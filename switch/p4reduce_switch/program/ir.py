@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 
 from p4reduce_switch.state.tables import MatchKind
@@ -44,6 +45,16 @@ class FieldRef:
     def __str__(self) -> str:
         return f"{self.header}.{self.name}"
 
+    @property
+    def low(self) -> int:
+        """The least value."""
+        return -1 << (self.width - 1) if self.signed else 0
+
+    @property
+    def high(self) -> int:
+        """The largest value."""
+        return (1 << (self.width - self.signed)) - 1
+
 
 VARBITS = "$varbits"
 """The hidden metadata that holds how many bits the varbit fields of all headers have."""
@@ -61,6 +72,15 @@ class Varbit:
 
     field: FieldRef
     length: FieldRef
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Fields of a header that fill `size` bytes, `offset` bytes after its start."""
+
+    fields: tuple[FieldRef, ...]
+    offset: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +108,20 @@ class Header:
     def most_bytes(self) -> int:
         """Bytes on the wire, with a varbit field that is as long as it can get."""
         return sum(field.width for field in self.fields) // 8
+
+    @property
+    def units(self) -> Iterator[Unit]:
+        """The shortest runs of fields that fill whole bytes, up to a varbit field."""
+        fields: list[FieldRef] = []
+        bits = start = 0
+        for part in self.fields:
+            if self.varbit is not None and part == self.varbit.field:
+                return
+            fields.append(part)
+            bits += part.width
+            if bits % 8 == 0:
+                yield Unit(tuple(fields), start, bits // 8 - start)
+                fields, start = [], bits // 8
 
     @property
     def state(self) -> tuple[FieldRef, ...]:
@@ -600,6 +634,12 @@ class Calculation:
     inputs: tuple[FieldRef | ConstBits, ...]
     with_payload: bool
     source: Source
+
+    @property
+    def groups(self) -> Iterator[tuple[str, list[FieldRef | ConstBits]]]:
+        """The inputs in their order: those of a header ("" of none) that follow one another."""
+        for header, parts in groupby(self.inputs, lambda part: getattr(part, "header", "")):
+            yield header, list(parts)
 
 
 @dataclass(frozen=True, slots=True)

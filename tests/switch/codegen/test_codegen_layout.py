@@ -72,8 +72,8 @@ def test_nothing_is_unpacked_that_nobody_needs() -> None:
     layout = HeaderLayout(Names(), header, lambda _: False, rebuilt=False)
     assert layout.unpack("frame", "0") == []
     only_b = HeaderLayout(Names(), header, lambda field: field.name == "b", rebuilt=False)
-    assert only_b.unpack("frame", "14") == ["(h_b,) = _unpack_h(frame, 14)"]
-    assert only_b.definitions[0] == '_unpack_h = Struct(">6xH").unpack_from'
+    assert only_b.unpack("frame", "14") == ["h_b, = _layout_h.unpack_from(frame, 14)"]
+    assert only_b.definitions == ['_layout_h = Struct(">6xH")']
 
 
 def test_a_header_without_fields() -> None:
