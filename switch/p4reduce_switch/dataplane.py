@@ -21,11 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from google.rpc import code_pb2
 from p4reduce_native.library import runtime
 from p4reduce_native.loop import Loop, Reason
 
-from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.errors import exhausted, invalid, too_early
 from p4reduce_switch.ports.core import Core
 from p4reduce_switch.ports.opening import open_ports
 from p4reduce_switch.ports.place import PortSpec
@@ -165,20 +164,14 @@ class DataPlane:
             P4RuntimeError: there is no CPU port, the frame is too long, or too many wait.
         """
         if self.cpu_port is None:
-            raise P4RuntimeError(
-                code_pb2.FAILED_PRECONDITION, "the switch was started without a CPU port"
-            )
+            raise too_early("the switch was started without a CPU port")
         if len(frame) > MAX_FRAME_BYTES:
-            raise P4RuntimeError(
-                code_pb2.INVALID_ARGUMENT,
+            raise invalid(
                 f"the packet-out takes {len(frame)} bytes with its header; "
-                f"at most {MAX_FRAME_BYTES} are allowed",
+                f"at most {MAX_FRAME_BYTES} are allowed"
             )
         if len(self._packet_outs) >= PACKET_OUT_QUEUE:
-            raise P4RuntimeError(
-                code_pb2.RESOURCE_EXHAUSTED,
-                f"{PACKET_OUT_QUEUE} packet-outs wait already; send more slowly",
-            )
+            raise exhausted(f"{PACKET_OUT_QUEUE} packet-outs wait already; send more slowly")
         self._packet_outs.append(frame)
         self._wake()
 

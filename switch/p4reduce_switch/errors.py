@@ -9,13 +9,21 @@ of single elements of a batch are a status UNKNOWN. Its `grpc-status-details-bin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 import grpc
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2
 
-__all__ = ["P4RuntimeError", "abort", "abort_batch", "batch_status", "invalid", "status_code"]
+from p4reduce_switch.state.errors import (
+    AlreadyThereError,
+    ConstantError,
+    FullError,
+    InUseError,
+    NotThereError,
+    StateError,
+)
 
 _STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -45,8 +53,31 @@ class P4RuntimeError(Exception):
         self.message = message
 
 
-def invalid(message: str) -> P4RuntimeError:
-    return P4RuntimeError(code_pb2.INVALID_ARGUMENT, message)
+# An error of each code, by its message.
+already_exists = partial(P4RuntimeError, code_pb2.ALREADY_EXISTS)
+denied = partial(P4RuntimeError, code_pb2.PERMISSION_DENIED)
+exhausted = partial(P4RuntimeError, code_pb2.RESOURCE_EXHAUSTED)
+internal = partial(P4RuntimeError, code_pb2.INTERNAL)
+invalid = partial(P4RuntimeError, code_pb2.INVALID_ARGUMENT)
+not_found = partial(P4RuntimeError, code_pb2.NOT_FOUND)
+out_of_range = partial(P4RuntimeError, code_pb2.OUT_OF_RANGE)
+too_early = partial(P4RuntimeError, code_pb2.FAILED_PRECONDITION)
+unavailable = partial(P4RuntimeError, code_pb2.UNAVAILABLE)
+unsupported = partial(P4RuntimeError, code_pb2.UNIMPLEMENTED)
+
+_OF_STATE = {
+    AlreadyThereError: already_exists,
+    ConstantError: denied,
+    FullError: exhausted,
+    InUseError: too_early,
+    NotThereError: not_found,
+}
+
+
+def of_state(error: StateError) -> P4RuntimeError:
+    """What P4Runtime says of a change that the pipeline's state refuses."""
+    more = "; use MODIFY to change it" if isinstance(error, AlreadyThereError) else ""
+    return _OF_STATE[type(error)](f"{error}{more}")
 
 
 def status_code(code: int) -> grpc.StatusCode:

@@ -27,6 +27,7 @@ from p4reduce_switch.program.load_error import LoadError
 from p4reduce_switch.state import messages
 from p4reduce_switch.state.clone_sessions import CloneSessions
 from p4reduce_switch.state.digests import Digest
+from p4reduce_switch.state.errors import AlreadyThereError
 from p4reduce_switch.state.idle import IdleMonitor
 from p4reduce_switch.state.meters import MeterArray
 from p4reduce_switch.state.multicast import MulticastGroups
@@ -36,7 +37,7 @@ from p4reduce_switch.state.queue_settings import QueueSettings
 from p4reduce_switch.state.queues import EgressQueues
 from p4reduce_switch.state.registers import Counter, Register
 from p4reduce_switch.state.replay import ReplayQueue
-from p4reduce_switch.state.tables import ActionInfo, Entry, EntryExists, MatchKey, Table
+from p4reduce_switch.state.tables import ActionInfo, Entry, MatchKey, Table
 from p4reduce_switch.state.timers import Clock, Timers
 from p4reduce_switch.state.value_sets import ValueSet
 
@@ -264,5 +265,5 @@ def _table(program: Program, node: ApplyTable, profiles: Mapping[str, ActionProf
             has_direct_counter=node.has_direct_counter,
             const_entries=entries,
         )
-    except (ValueError, EntryExists) as error:
+    except (ValueError, AlreadyThereError) as error:
         raise LoadError(f"{node.source}: {error}") from None

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
-from google.rpc import code_pb2
-
-from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.errors import unavailable
 
 __all__ = ["Requests", "result_of"]
 
@@ -50,7 +48,5 @@ def result_of(future: Future[_T], timeout: float) -> _T:
     wait((future,), timeout)
     # Whoever waited is told that it failed, so it must not happen later.
     if future.cancel():
-        raise P4RuntimeError(
-            code_pb2.UNAVAILABLE, f"the data plane did not answer within {timeout:.0f} s"
-        )
+        raise unavailable(f"the data plane did not answer within {timeout:.0f} s")
     return future.result()

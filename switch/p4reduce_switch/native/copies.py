@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from p4reduce_switch.state.clone_sessions import UNLIMITED, CloneSession, CloneSessions
@@ -31,48 +31,39 @@ def _copies(replicas: Sequence[Replica]) -> bytes:
 class NativeMulticastGroups(MulticastGroups):
     """The groups; machine code makes the copies."""
 
-    __slots__ = ("_program",)
-
     def __init__(self, program: NativeProgram) -> None:
         super().__init__()
         self._program = program
 
-    def delete(self, group_id: int) -> None:
-        super().delete(group_id)
-        self._program.library.p4r_set_group(self._program.common, group_id, 0, b"", False)
+    def delete(self, number: int) -> None:
+        super().delete(number)
+        self._program.library.p4r_set_group(self._program.common, number, 0, b"", False)
 
-    def _set(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
+    def _set(self, number: int, item: Iterable[Replica]) -> None:
+        replicas = tuple(item)
         copies = _copies(replicas)
-        super()._set(group_id, replicas)
+        super()._set(number, replicas)
         library, common = self._program.library, self._program.common
-        if not library.p4r_set_group(common, group_id, len(replicas), copies, True):
+        if not library.p4r_set_group(common, number, len(replicas), copies, True):
             raise MemoryError("no memory for a multicast group")
 
 
 class NativeCloneSessions(CloneSessions):
     """The sessions; machine code makes the copies."""
 
-    __slots__ = ("_program",)
-
     def __init__(self, program: NativeProgram) -> None:
         super().__init__()
         self._program = program
 
-    def delete(self, session_id: int) -> None:
-        super().delete(session_id)
-        self._program.library.p4r_set_session(self._program.common, session_id, 0, b"", 0, False)
+    def delete(self, number: int) -> None:
+        super().delete(number)
+        self._program.library.p4r_set_session(self._program.common, number, 0, b"", 0, False)
 
-    def _set(self, session_id: int, session: CloneSession) -> None:
-        copies = _copies(session.replicas)
-        super()._set(session_id, session)
-        most = self.destinations[session_id][1]
-        done = self._program.library.p4r_set_session(
-            self._program.common,
-            session_id,
-            len(session.replicas),
-            copies,
-            _UNLIMITED if most == UNLIMITED else most,
-            True,
-        )
-        if not done:
+    def _set(self, number: int, item: CloneSession) -> None:
+        copies = _copies(item.replicas)
+        super()._set(number, item)
+        most = self.destinations[number][1]
+        most = _UNLIMITED if most == UNLIMITED else most
+        library, common = self._program.library, self._program.common
+        if not library.p4r_set_session(common, number, len(item.replicas), copies, most, True):
             raise MemoryError("no memory for a clone session")

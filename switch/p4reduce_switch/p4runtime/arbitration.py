@@ -20,7 +20,7 @@ from typing import Any
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.errors import P4RuntimeError, denied, invalid, not_found, too_early
 
 __all__ = ["Arbiter", "Controller", "election_id_of", "format_election_id"]
 
@@ -119,10 +119,9 @@ class Arbiter:
         if election_id is not None and any(
             other is not controller and other.election_id == election_id for other in role.live
         ):
-            raise P4RuntimeError(
-                code_pb2.INVALID_ARGUMENT,
+            raise invalid(
                 f"election id {election_id} is already used by another live controller of "
-                f"{_role_text(name)}; use an id of your own, above {role.highest} to be primary",
+                f"{_role_text(name)}; use an id of your own, above {role.highest} to be primary"
             )
         if controller.role is None:
             controller.role = name
@@ -156,24 +155,21 @@ class Arbiter:
         """
         role = self._roles.get(role_name)
         if role is None and role_name:
-            raise P4RuntimeError(
-                code_pb2.NOT_FOUND,
+            raise not_found(
                 f"role '{role_name}' is unknown: no controller ever claimed it by a "
-                "MasterArbitrationUpdate",
+                "MasterArbitrationUpdate"
             )
         primary = role.primary if role is not None else None
         if primary is None:
-            raise P4RuntimeError(
-                code_pb2.PERMISSION_DENIED,
+            raise denied(
                 f"no controller is primary of {_role_text(role_name)}; "
-                "open a StreamChannel and send a MasterArbitrationUpdate first",
+                "open a StreamChannel and send a MasterArbitrationUpdate first"
             )
         if election_id is None or election_id != primary.election_id:
-            raise P4RuntimeError(
-                code_pb2.PERMISSION_DENIED,
+            raise denied(
                 f"election id {format_election_id(election_id)} is not the primary's of "
                 f"{_role_text(role_name)}, which is {format_election_id(primary.election_id)}; "
-                "only the primary may write",
+                "only the primary may write"
             )
 
     def is_primary(self, controller: Controller) -> bool:
@@ -185,22 +181,20 @@ class Arbiter:
     def _check(self, controller: Controller, message: Any, role_name: str) -> None:
         known = controller.role is not None
         if message.device_id != self._device_id:
-            raise P4RuntimeError(
-                code_pb2.FAILED_PRECONDITION if known else code_pb2.NOT_FOUND,
+            refuse = too_early if known else not_found
+            raise refuse(
                 f"device_id {message.device_id} is not served here; "
-                f"the device of this switch is {self._device_id}",
+                f"the device of this switch is {self._device_id}"
             )
         if known and role_name != controller.role:
-            raise P4RuntimeError(
-                code_pb2.FAILED_PRECONDITION,
+            raise too_early(
                 f"this stream has {_role_text(controller.role or '')}; open another stream to "
-                f"take {_role_text(role_name)}",
+                f"take {_role_text(role_name)}"
             )
         if message.role.HasField("config"):
-            raise P4RuntimeError(
-                code_pb2.INVALID_ARGUMENT,
+            raise invalid(
                 f"{_role_text(role_name)} has a config of type '{message.role.config.type_url}'; "
-                "no scheme of role configs is supported, leave it unset for full access",
+                "no scheme of role configs is supported, leave it unset for full access"
             )
 
     def _elect(self, role: _Role, controller: Controller) -> None:

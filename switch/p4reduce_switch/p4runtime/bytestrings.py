@@ -8,7 +8,9 @@ bits.
 
 from __future__ import annotations
 
-__all__ = ["BytestringError", "decode", "encode", "format_value"]
+from p4reduce_switch.errors import invalid
+
+__all__ = ["BytestringError", "decode", "encode", "format_value", "integer"]
 
 _SHOWN_HEX_DIGITS = 32
 
@@ -43,6 +45,14 @@ def decode(data: bytes, width: int) -> int:
             f"but only {width} are allowed (at most {format_value((1 << width) - 1)})"
         )
     return value
+
+
+def integer(data: bytes, width: int, where: str) -> int:
+    """The same, or INVALID_ARGUMENT; `where` it stands."""
+    try:
+        return decode(data, width)
+    except BytestringError as error:
+        raise invalid(f"{where}: {error}") from None
 
 
 def encode(value: int) -> bytes:

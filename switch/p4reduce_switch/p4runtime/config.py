@@ -20,20 +20,20 @@ from p4reduce_switch.pipeline import LoadError, Pipeline
 if TYPE_CHECKING:
     from p4reduce_switch.state.multicast import Replica
 
-__all__ = ["ForwardingConfig", "GroupForm", "load_config", "load_program"]
+__all__ = ["ForwardingConfig", "ReplicaForm", "load_config", "load_program"]
 
 _DIFFERENCES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class GroupForm:
-    """How a multicast group was written, so far as the pipeline does not need to know.
+class ReplicaForm:
+    """How a multicast group or clone session was written, which the pipeline need not know.
 
     A read must give back what was written, and `Replica` has two fields for one port.
     """
 
-    metadata: bytes
-    ports_as_bytes: frozenset[Replica]
+    metadata: bytes = b""
+    ports_as_bytes: frozenset[Replica] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,8 @@ class ForwardingConfig:
     pipeline: Pipeline
     packet_in: PacketCodec
     packet_out: PacketCodec
-    group_forms: dict[int, GroupForm] = field(default_factory=dict)
-    clone_forms: dict[int, frozenset[Replica]] = field(default_factory=dict)
-    """Clone session -> those of its replicas whose port was given as bytes."""
+    replica_forms: dict[tuple[str, int], ReplicaForm] = field(default_factory=dict)
+    """By the field of the entity, and its id."""
 
 
 def load_program(program: bytes, load: Callable[[bytes], Pipeline]) -> Pipeline:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActionSpec",
     "ActionUse",
-    "CounterSpec",
+    "ArraySpec",
     "DigestSpec",
     "Field",
     "MatchField",
@@ -169,17 +169,8 @@ class TableSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterSpec:
-    """An indirect counter of `size` cells."""
-
-    id: int
-    name: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterSpec:
-    """A register array of `size` cells."""
+class ArraySpec:
+    """An indirect counter, or a register array, of `size` cells."""
 
     id: int
     name: str
@@ -219,8 +210,8 @@ class PacketHeader:
 class P4Info:
     tables: Mapping[int, TableSpec]
     actions: Mapping[int, ActionSpec]
-    counters: Mapping[int, CounterSpec]
-    registers: Mapping[int, RegisterSpec]
+    counters: Mapping[int, ArraySpec]
+    registers: Mapping[int, ArraySpec]
     profiles: Mapping[int, ProfileSpec]
     meters: Mapping[int, MeterSpec]
     digests: Mapping[int, DigestSpec]
@@ -242,32 +233,23 @@ class P4Info:
         """
         _check_ids(message)
         types = message.type_info
-        actions = {a.preamble.id: _parse_action(a, types) for a in message.actions}
-        counters = {
-            c.preamble.id: CounterSpec(c.preamble.id, c.preamble.name, c.size)
-            for c in message.counters
-        }
-        direct_counters = {c.preamble.id for c in message.direct_counters}
-        profiles = {p.preamble.id: _parse_profile(p) for p in message.action_profiles}
-        direct_meters = {m.preamble.id: _parse_meter(m, 0) for m in message.direct_meters}
+        actions = _by_id(_parse_action(action, types) for action in message.actions)
+        profiles = _by_id(map(_parse_profile, message.action_profiles))
+        direct_counters = {counter.preamble.id for counter in message.direct_counters}
+        direct_meters = _by_id(_parse_meter(meter, 0) for meter in message.direct_meters)
         headers = {h.preamble.name: _parse_header(h) for h in message.controller_packet_metadata}
         return cls(
-            tables={
-                t.preamble.id: _parse_table(
-                    t, actions, direct_counters, profiles, direct_meters, types
-                )
-                for t in message.tables
-            },
+            tables=_by_id(
+                _parse_table(table, actions, direct_counters, profiles, direct_meters, types)
+                for table in message.tables
+            ),
             actions=actions,
-            counters=counters,
-            registers={
-                r.preamble.id: RegisterSpec(r.preamble.id, r.preamble.name, r.size)
-                for r in message.registers
-            },
+            counters=_by_id(map(_parse_array, message.counters)),
+            registers=_by_id(map(_parse_array, message.registers)),
             profiles=profiles,
-            meters={m.preamble.id: _parse_meter(m, m.size) for m in message.meters},
-            digests={d.preamble.id: _parse_digest(d, message.type_info) for d in message.digests},
-            value_sets={v.preamble.id: _parse_value_set(v, types) for v in message.value_sets},
+            meters=_by_id(_parse_meter(meter, meter.size) for meter in message.meters),
+            digests=_by_id(_parse_digest(digest, types) for digest in message.digests),
+            value_sets=_by_id(_parse_value_set(v, types) for v in message.value_sets),
             packet_in=headers.get("packet_in", PacketHeader(())),
             packet_out=headers.get("packet_out", PacketHeader(())),
         )
@@ -283,10 +265,10 @@ class P4Info:
             for table in pipeline.tables.values()
             for name, info in table.actions.items()
         }
-        actions = {
-            action.id: replace(action, params=_fitted(action.params, params.get(action.name, {})))
+        actions = _by_id(
+            replace(action, params=_fitted(action.params, params.get(action.name, {})))
             for action in self.actions.values()
-        }
+        )
         tables = {}
         for spec in self.tables.values():
             table = pipeline.tables.get(spec.name)
@@ -296,10 +278,10 @@ class P4Info:
         other_names = pair_digests(
             {d.name: d.widths for d in self.digests.values()}, pipeline.digest_widths
         )
-        digests = {
-            digest.id: replace(digest, loaded=other_names.get(digest.name, digest.name))
+        digests = _by_id(
+            replace(digest, loaded=other_names.get(digest.name, digest.name))
             for digest in self.digests.values()
-        }
+        )
         return replace(self, tables=tables, actions=actions, digests=digests)
 
     def differences(self, pipeline: Pipeline) -> list[str]:
@@ -399,6 +381,9 @@ def _width(item: Any, types: Any) -> tuple[int, Translation]:
 
 
 _Identified = TypeVar("_Identified", Field, MatchField)
+_Spec = TypeVar(
+    "_Spec", ActionSpec, ArraySpec, DigestSpec, MeterSpec, ProfileSpec, TableSpec, ValueSetSpec
+)
 
 
 def _unique(fields: Iterable[_Identified], where: str) -> tuple[_Identified, ...]:
@@ -415,6 +400,14 @@ def _fitted(fields: tuple[_Identified, ...], widths: Mapping[str, int]) -> tuple
         replace(field, width=widths.get(field.name, field.width)) if field.translation else field
         for field in fields
     )
+
+
+def _by_id(specs: Iterable[_Spec]) -> dict[int, _Spec]:
+    return {spec.id: spec for spec in specs}
+
+
+def _parse_array(message: Any) -> ArraySpec:
+    return ArraySpec(message.preamble.id, message.preamble.name, message.size)
 
 
 def _parse_action(message: Any, types: Any) -> ActionSpec:
@@ -565,9 +558,7 @@ def _profile_differences(spec: TableSpec, table: Table) -> Iterator[str]:
 
 def _table_differences(spec: TableSpec, table: Table) -> Iterator[str]:
     where = f"table '{spec.name}'"
-    # p4c makes optional fields ternary ones in the JSON.
-    said = [(f.name, "ternary" if f.kind == "optional" else f.kind, f.width) for f in spec.fields]
-    loaded = [(k.name, k.kind, k.width) for k in table.key]
+    said, loaded = state_key(spec.fields), list(table.key)
     if said != loaded:
         yield (
             f"the key of {where} is {_key_text(said)} in the P4Info "
@@ -590,8 +581,8 @@ def _table_differences(spec: TableSpec, table: Table) -> Iterator[str]:
     yield from _profile_differences(spec, table)
 
 
-def _key_text(key: Iterable[tuple[str, str, int]]) -> str:
-    return "(" + ", ".join(f"{name}: {kind} bit<{width}>" for name, kind, width in key) + ")"
+def _key_text(key: Iterable[MatchKey]) -> str:
+    return "(" + ", ".join(f"{part.name}: {part.kind} bit<{part.width}>" for part in key) + ")"
 
 
 def _params_text(params: Iterable[tuple[str, int]]) -> str:

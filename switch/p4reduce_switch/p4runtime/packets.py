@@ -11,10 +11,9 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.errors import invalid, unsupported
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.p4info import names
 from p4reduce_switch.rate_limited_log import RateLimitedLog
@@ -70,7 +69,7 @@ class PacketCodec:
                 UNIMPLEMENTED, the header has strings.
         """
         if self._strings:
-            raise P4RuntimeError(code_pb2.UNIMPLEMENTED, self._why())
+            raise unsupported(self._why())
         bits = 0
         seen = set()
         for item in metadata:
@@ -83,12 +82,8 @@ class PacketCodec:
             if field.id in seen:
                 raise invalid(f"packet-out metadata '{field.name}' is given more than once")
             seen.add(field.id)
-            try:
-                bits |= bytestrings.decode(item.value, field.width) << shift
-            except bytestrings.BytestringError as error:
-                raise invalid(
-                    f"packet-out metadata '{field.name}' (id {field.id}): {error}"
-                ) from None
+            where = f"packet-out metadata '{field.name}' (id {field.id})"
+            bits |= bytestrings.integer(item.value, field.width, where) << shift
         missing = [field.name for field, _, _ in self._layout if field.id not in seen]
         if missing:
             raise invalid(f"packet-out metadata is missing: {names(missing)}")

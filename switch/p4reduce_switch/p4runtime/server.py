@@ -20,21 +20,34 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from p4reduce_switch.errors import P4RuntimeError, abort, abort_batch, invalid
-from p4reduce_switch.p4runtime import read, write
+from p4reduce_switch.errors import (
+    P4RuntimeError,
+    abort,
+    abort_batch,
+    denied,
+    exhausted,
+    internal,
+    invalid,
+    not_found,
+    of_state,
+    too_early,
+    unavailable,
+    unsupported,
+)
 from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller, election_id_of
 from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config, load_program
 from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
 from p4reduce_switch.p4runtime.entities.idle import idle_message
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
+from p4reduce_switch.p4runtime.entities.registry import plan_read, plan_update
 from p4reduce_switch.p4runtime.listening import MAX_STREAMS, listen
 from p4reduce_switch.p4runtime.several_cores import check_core
 from p4reduce_switch.pipeline_choice import load_pipeline
 from p4reduce_switch.ports.core import Core
+from p4reduce_switch.state.errors import StateError
 
 if TYPE_CHECKING:
     from p4reduce_switch.dataplane import DataPlane
@@ -190,9 +203,8 @@ class P4RuntimeServer:
                 self._commit(config)
             elif request.action == _SetRequest.COMMIT:
                 if self._control is None or self._control is self._active:
-                    raise P4RuntimeError(
-                        code_pb2.NOT_FOUND,
-                        "no config is saved and not yet committed; use VERIFY_AND_SAVE first",
+                    raise not_found(
+                        "no config is saved and not yet committed; use VERIFY_AND_SAVE first"
                     )
                 self._commit(self._control)
 
@@ -205,10 +217,9 @@ class P4RuntimeServer:
             check_core(request.config.p4info, self._core)
             return load_config(request.config, self._load_pipeline)
         if action == _SetRequest.RECONCILE_AND_COMMIT:
-            raise P4RuntimeError(
-                code_pb2.UNIMPLEMENTED,
+            raise unsupported(
                 "RECONCILE_AND_COMMIT is not supported; use VERIFY_AND_COMMIT and write the "
-                "entries again",
+                "entries again"
             )
         if action != _SetRequest.COMMIT:
             raise invalid(f"action {action} is not an action of SetForwardingPipelineConfig")
@@ -265,11 +276,10 @@ class P4RuntimeServer:
             self._arbiter.check_primary(request.role, election_id)
             config = self._configured()
             if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
-                raise P4RuntimeError(
-                    code_pb2.UNIMPLEMENTED,
-                    f"atomicity {request.atomicity} is not supported, only CONTINUE_ON_ERROR (0)",
+                raise unsupported(
+                    f"atomicity {request.atomicity} is not supported, only CONTINUE_ON_ERROR (0)"
                 )
-            plans = [_attempt(partial(write.plan, config, u)) for u in request.updates]
+            plans = [_attempt(partial(plan_update, config, u)) for u in request.updates]
             results: list[P4RuntimeError | None] = []
             for start in range(0, len(plans), _UPDATES_PER_TURN):
                 turn = plans[start : start + _UPDATES_PER_TURN]
@@ -287,7 +297,7 @@ class P4RuntimeServer:
         answers: list[tuple[Query, list[Any]]] = []
         with self._locked():
             config = self._configured()
-            plans = [_attempt(partial(read.plan, config, e)) for e in request.entities]
+            plans = [_attempt(partial(plan_read, config, e)) for e in request.entities]
             for start in range(0, len(plans), _READS_PER_TURN):
                 turn = plans[start : start + _READS_PER_TURN]
                 for query, rows in zip(
@@ -317,9 +327,8 @@ class P4RuntimeServer:
             if self._stopping:
                 raise _stopping()
             if self._streams >= MAX_STREAMS:
-                raise P4RuntimeError(
-                    code_pb2.RESOURCE_EXHAUSTED,
-                    f"{self._streams} streams are open, which is the maximum; close one first",
+                raise exhausted(
+                    f"{self._streams} streams are open, which is the maximum; close one first"
                 )
             self._streams += 1
         return Controller(peer)
@@ -346,31 +355,25 @@ class P4RuntimeServer:
             elif kind == "digest_ack":
                 self._acknowledge(controller, request.digest_ack)
             else:
-                raise P4RuntimeError(
-                    code_pb2.UNIMPLEMENTED, f"stream messages of kind {kind} are not supported"
-                )
+                raise unsupported(f"stream messages of kind {kind} are not supported")
         except P4RuntimeError as error:
             controller.send(_stream_error(error, kind, request))
 
     def _packet_out(self, controller: Controller, packet: Any) -> None:
-        if not self._arbiter.is_primary(controller):
-            raise P4RuntimeError(
-                code_pb2.PERMISSION_DENIED, "only the primary may send packet-outs"
-            )
-        config = self._active
-        if config is None:
-            raise _no_pipeline()
+        config = self._active_for(controller, "send packet-outs")
         self._dataplane.inject(config.packet_out.packet_out(packet.payload, packet.metadata))
 
     def _acknowledge(self, controller: Controller, message: Any) -> None:
-        if not self._arbiter.is_primary(controller):
-            raise P4RuntimeError(
-                code_pb2.PERMISSION_DENIED, "only the primary may acknowledge digests"
-            )
-        config = self._active
-        if config is None:
-            raise _no_pipeline()
+        config = self._active_for(controller, "acknowledge digests")
         self._dataplane.run(plan_acknowledgement(config, message))
+
+    def _active_for(self, controller: Controller, what: str) -> ForwardingConfig:
+        """What packets go through, for a primary that wants to do something with it."""
+        if not self._arbiter.is_primary(controller):
+            raise denied(f"only the primary may {what}")
+        if self._active is None:
+            raise _no_pipeline()
+        return self._active
 
     def _listen(self, config: ForwardingConfig) -> None:
         """Send what a pipeline learns, and its idle entries, to the primaries."""
@@ -401,10 +404,9 @@ class P4RuntimeServer:
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self.device_id:
-            raise P4RuntimeError(
-                code_pb2.NOT_FOUND,
+            raise not_found(
                 f"device_id {device_id} is not served here; the device of this switch is "
-                f"{self.device_id}",
+                f"{self.device_id}"
             )
 
     def _configured(self) -> ForwardingConfig:
@@ -415,10 +417,7 @@ class P4RuntimeServer:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
-            raise P4RuntimeError(
-                code_pb2.UNAVAILABLE,
-                f"another request has held the switch for {_LOCK_TIMEOUT_S:.0f} s",
-            )
+            raise unavailable(f"another request has held the switch for {_LOCK_TIMEOUT_S:.0f} s")
         try:
             yield
         finally:
@@ -440,38 +439,28 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self._server = server
 
     def Write(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        try:
+        with _statuses(context):
             results = self._server.write(request)
-        except P4RuntimeError as error:
-            abort(context, error)
         if any(results):
             abort_batch(context, results, "updates")
         return p4runtime_pb2.WriteResponse()
 
     def Read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
-        try:
+        with _statuses(context):
             yield from self._server.read(request)
-        except P4RuntimeError as error:
-            abort(context, error)
-        except BatchError as error:
-            abort_batch(context, error.results, "entities")
 
     def SetForwardingPipelineConfig(  # noqa: N802
         self, request: Any, context: grpc.ServicerContext
     ) -> Any:
-        try:
+        with _statuses(context):
             self._server.set_config(request)
-        except P4RuntimeError as error:
-            abort(context, error)
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def GetForwardingPipelineConfig(  # noqa: N802
         self, request: Any, context: grpc.ServicerContext
     ) -> Any:
-        try:
+        with _statuses(context):
             return self._server.get_config(request)
-        except P4RuntimeError as error:
-            abort(context, error)
 
     def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         context.set_trailing_metadata(self._server.ports_metadata())
@@ -480,10 +469,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
     def StreamChannel(  # noqa: N802
         self, requests: Iterator[Any], context: grpc.ServicerContext
     ) -> Iterator[Any]:
-        try:
+        with _statuses(context):
             controller = self._server.open_stream(context.peer())
-        except P4RuntimeError as error:
-            abort(context, error)
         try:
             # Both ends of the stream end it: what the client sends (or its hanging up), and
             # what the server closes the controller with.
@@ -510,6 +497,17 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             self._server.close_stream(controller)
 
 
+@contextmanager
+def _statuses(context: grpc.ServicerContext) -> Iterator[None]:
+    """Ends the call with the status of what is raised within."""
+    try:
+        yield
+    except P4RuntimeError as error:
+        abort(context, error)
+    except BatchError as error:
+        abort_batch(context, error.results, "entities")
+
+
 def _packet_in_message(codec: PacketCodec, frame: bytes) -> Any | None:
     response = codec.packet_in(frame)
     if response is None:
@@ -532,7 +530,7 @@ def _read_stream(server: P4RuntimeServer, controller: Controller, requests: Iter
         controller.close()  # cancelled, or the connection is gone
     except Exception:
         log.exception("stream of %s failed", controller.peer)
-        controller.close(P4RuntimeError(code_pb2.INTERNAL, "the switch failed; see its log"))
+        controller.close(internal("the switch failed; see its log"))
     else:
         controller.close()
 
@@ -543,9 +541,11 @@ def _attempt(step: Callable[[], Any]) -> Any:
         return step()
     except P4RuntimeError as error:
         return error
+    except StateError as error:
+        return of_state(error)
     except Exception:
         log.exception("an element of a request failed")
-        return P4RuntimeError(code_pb2.INTERNAL, "the switch failed; see its log")
+        return internal("the switch failed; see its log")
 
 
 def _carry_out(
@@ -563,14 +563,11 @@ def _copy(
 
 
 def _stopping() -> P4RuntimeError:
-    return P4RuntimeError(code_pb2.UNAVAILABLE, "the switch is shutting down")
+    return unavailable("the switch is shutting down")
 
 
 def _no_pipeline() -> P4RuntimeError:
-    return P4RuntimeError(
-        code_pb2.FAILED_PRECONDITION,
-        "no forwarding pipeline is set; use SetForwardingPipelineConfig first",
-    )
+    return too_early("no forwarding pipeline is set; use SetForwardingPipelineConfig first")
 
 
 def _stream_error(error: P4RuntimeError, kind: str | None, request: Any) -> Any:

@@ -11,9 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from google.rpc import code_pb2
-
-from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.errors import too_early
 from p4reduce_switch.ports.core import Core
 
 __all__ = ["ANNOTATION", "check_core", "may_have_several"]
@@ -39,10 +37,9 @@ def check_core(p4info: Any, core: Core) -> None:
     if core.count == 1 or may_have_several(p4info):
         return
     if core.number:
-        raise P4RuntimeError(
-            code_pb2.FAILED_PRECONDITION,
+        raise too_early(
             f"this device is core {core.number} of {core.count}, and the program is for one core: "
-            f"{_WHY}. Set it on the first device alone, or start the switch without --cores",
+            f"{_WHY}. Set it on the first device alone, or start the switch without --cores"
         )
     log.warning(
         "the program keeps one of the %d cores: %s; the others stay as they are, and take workers "

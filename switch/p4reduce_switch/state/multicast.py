@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
+from p4reduce_switch.state.errors import AlreadyThereError, NotThereError
 
-class GroupExists(Exception):  # noqa: N818
-    """The multicast group to insert is already there."""
-
-
-class NoSuchGroup(Exception):  # noqa: N818
-    """The multicast group to change or delete is not there."""
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,55 +21,77 @@ class Replica:
     instance: int
 
 
-class MulticastGroups:
-    """The groups by id (1..65535; 0 means "no multicast" in v1model and cannot be inserted).
+class ReplicaSets(ABC, Generic[_Item]):
+    """What makes copies of packets, by number: multicast groups or clone sessions.
 
-    The packet path only calls `destinations.get(group)`. A value is an immutable tuple that is
-    replaced as a whole, so a packet sees the replicas either before or after a change.
+    The packet path only calls `destinations.get(number)`. A value is an immutable tuple that is
+    replaced as a whole, so a packet sees it either before or after a change.
+
+    Args:
+        what: one of them is called.
+        numbers: those that there may be.
     """
 
-    __slots__ = ("_groups", "destinations")
+    def __init__(self, what: str, numbers: range) -> None:
+        self._what = what
+        self._numbers = numbers
+        self._items: dict[int, _Item] = {}
+        self.destinations: dict[int, Any] = {}
+        """Number -> what the generated code needs: plain tuples."""
 
-    def __init__(self) -> None:
-        self._groups: dict[int, tuple[Replica, ...]] = {}
-        self.destinations: dict[int, tuple[tuple[int, int], ...]] = {}
-        """Group id -> (port, instance) of each copy: plain tuples, for the generated code."""
+    def insert(self, number: int, item: _Item) -> None:
+        """Add one. Raises AlreadyThereError, or ValueError for a number or replica out of range."""
+        if number in self._items:
+            raise AlreadyThereError(f"{self._what} {number} already exists")
+        self._set(number, item)
 
-    def insert(self, group_id: int, replicas: Iterable[Replica]) -> None:
-        """Add a group. Raises GroupExists, or ValueError for an id or replica out of range."""
-        if group_id in self._groups:
-            raise GroupExists(f"multicast group {group_id} is already there")
-        self._set(group_id, tuple(replicas))
+    def modify(self, number: int, item: _Item) -> None:
+        """Replace one. Raises NotThereError or ValueError."""
+        self.get(number)
+        self._set(number, item)
 
-    def modify(self, group_id: int, replicas: Iterable[Replica]) -> None:
-        """Replace the replicas of a group. Raises NoSuchGroup or ValueError."""
-        self._check_present(group_id)
-        self._set(group_id, tuple(replicas))
+    def delete(self, number: int) -> None:
+        """Remove one; nothing is copied by it from then on. Raises NotThereError."""
+        self.get(number)
+        del self.destinations[number]
+        del self._items[number]
 
-    def delete(self, group_id: int) -> None:
-        """Remove a group; packets sent to it are dropped from then on. Raises NoSuchGroup."""
-        self._check_present(group_id)
-        del self.destinations[group_id]
-        del self._groups[group_id]
+    def get(self, number: int) -> _Item:
+        """One of them. Raises NotThereError."""
+        if number not in self._items:
+            raise NotThereError(f"{self._what} {number} does not exist")
+        return self._items[number]
 
-    def get(self, group_id: int) -> tuple[Replica, ...]:
-        """The replicas of a group. Raises NoSuchGroup."""
-        self._check_present(group_id)
-        return self._groups[group_id]
+    def all(self) -> dict[int, _Item]:
+        """A copy of all of them."""
+        return dict(self._items)
 
-    def groups(self) -> dict[int, tuple[Replica, ...]]:
-        """A copy of all groups."""
-        return dict(self._groups)
+    @abstractmethod
+    def _set(self, number: int, item: _Item) -> None:
+        """Check, and put in or replace."""
 
-    def _check_present(self, group_id: int) -> None:
-        if group_id not in self._groups:
-            raise NoSuchGroup(f"there is no multicast group {group_id}")
-
-    def _set(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
-        if not 1 <= group_id <= 0xFFFF:
-            raise ValueError(f"a multicast group id is 1..65535, not {group_id}")
+    def _check(self, number: int, replicas: Iterable[Replica]) -> None:
+        if number not in self._numbers:
+            least, most = self._numbers[0], self._numbers[-1]
+            raise ValueError(f"a {self._what}'s id is {least}..{most}, not {number}")
         for replica in replicas:
             if not 0 <= replica.instance <= 0xFFFF:
                 raise ValueError(f"a replica's instance is 0..65535, not {replica.instance}")
-        self._groups[group_id] = replicas
-        self.destinations[group_id] = tuple((r.port, r.instance) for r in replicas)
+
+
+def pairs(replicas: Iterable[Replica]) -> tuple[tuple[int, int], ...]:
+    """(port, instance) of each copy."""
+    return tuple((replica.port, replica.instance) for replica in replicas)
+
+
+class MulticastGroups(ReplicaSets[Iterable[Replica]]):
+    """The groups by id (1..65535; 0 means "no multicast" in v1model)."""
+
+    def __init__(self) -> None:
+        super().__init__("multicast group", range(1, 1 << 16))
+
+    def _set(self, number: int, item: Iterable[Replica]) -> None:
+        replicas = tuple(item)
+        self._check(number, replicas)
+        self._items[number] = replicas
+        self.destinations[number] = pairs(replicas)

@@ -14,39 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from p4reduce_switch.state.errors import AlreadyThereError, FullError, InUseError, NotThereError
 from p4reduce_switch.state.tables import ActionInfo, Entry, Match, Slot, Table
 from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, Target
 
-__all__ = [
-    "CHOOSE",
-    "ActionProfile",
-    "Group",
-    "InUse",
-    "IndirectTable",
-    "Member",
-    "ObjectExists",
-    "ProfileFull",
-    "UnknownObject",
-]
+__all__ = ["CHOOSE", "ActionProfile", "Group", "IndirectTable", "Member"]
 
 CHOOSE = -1
 """In the place of a slot's action index: the arguments are the choices of the selector."""
-
-
-class UnknownObject(Exception):  # noqa: N818
-    """There is no member, or no group, of this id."""
-
-
-class ObjectExists(Exception):  # noqa: N818
-    """There already is a member, or a group, of this id."""
-
-
-class InUse(Exception):  # noqa: N818
-    """A member is in a group, or a table entry refers to the member or group."""
-
-
-class ProfileFull(Exception):  # noqa: N818
-    """The profile holds as many members as its size."""
 
 
 @dataclass(slots=True)
@@ -105,16 +80,16 @@ class ActionProfile:
     # -- Members -----------------------------------------------------------------------------------
 
     def insert_member(self, member_id: int, action: str, args: Sequence[int]) -> None:
-        """Add a member. Raises ObjectExists, ProfileFull, ValueError."""
+        """Add a member. Raises AlreadyThereError, FullError, ValueError."""
         arguments = self._check_action(action, args)
         if member_id in self.members:
-            raise ObjectExists(f"{self._where} already has a member {member_id}")
+            raise AlreadyThereError(f"{self._where} already has a member {member_id}")
         if len(self.members) >= self.size:
-            raise ProfileFull(f"{self._where} is full: it holds {self.size} members")
+            raise FullError(f"{self._where} is full: it holds {self.size} members")
         self.members[member_id] = Member(member_id, action, arguments, [self._handles.take()])
 
     def modify_member(self, member_id: int, action: str, args: Sequence[int]) -> None:
-        """Give a member another action, also where it is in use. Raises UnknownObject."""
+        """Give a member another action, also where it is in use. Raises NotThereError."""
         arguments = self._check_action(action, args)
         member = self.member(member_id)
         member.action = action
@@ -125,36 +100,36 @@ class ActionProfile:
                 self._refresh(GroupRef(group.id))
 
     def delete_member(self, member_id: int) -> None:
-        """Remove a member. Raises UnknownObject, InUse."""
+        """Remove a member. Raises NotThereError, InUseError."""
         member = self.member(member_id)
         for group in self.groups.values():
             if member_id in group.weights:
-                raise InUse(f"member {member_id} of {self._where} is in group {group.id}")
+                raise InUseError(f"member {member_id} of {self._where} is in group {group.id}")
         self._check_unused(MemberRef(member_id), f"member {member_id}")
         for handle in member.handles:
             self._handles.release(handle)
         del self.members[member_id]
 
     def member(self, member_id: int) -> Member:
-        """The member of an id. Raises UnknownObject."""
+        """The member of an id. Raises NotThereError."""
         member = self.members.get(member_id)
         if member is None:
-            raise UnknownObject(f"{self._where} has no member {member_id}")
+            raise NotThereError(f"{self._where} has no member {member_id}")
         return member
 
     # -- Groups ------------------------------------------------------------------------------------
 
     def insert_group(self, group_id: int, weights: Mapping[int, int], max_size: int) -> None:
-        """Add a group. Raises ObjectExists, UnknownObject (a member)."""
+        """Add a group. Raises AlreadyThereError, NotThereError (a member)."""
         if group_id in self.groups:
-            raise ObjectExists(f"{self._where} already has a group {group_id}")
+            raise AlreadyThereError(f"{self._where} already has a group {group_id}")
         for member_id in weights:
             self.member(member_id)
         self.groups[group_id] = Group(group_id, {}, max_size)
         self._set_weights(self.groups[group_id], weights)
 
     def modify_group(self, group_id: int, weights: Mapping[int, int]) -> None:
-        """Give a group other members. Raises UnknownObject."""
+        """Give a group other members. Raises NotThereError."""
         group = self.group(group_id)
         for member_id in weights:
             self.member(member_id)
@@ -162,17 +137,17 @@ class ActionProfile:
         self._refresh(GroupRef(group_id))
 
     def delete_group(self, group_id: int) -> None:
-        """Remove a group; its members stay. Raises UnknownObject, InUse."""
+        """Remove a group; its members stay. Raises NotThereError, InUseError."""
         group = self.group(group_id)
         self._check_unused(GroupRef(group_id), f"group {group_id}")
         del self.groups[group_id]
         self._trim(group.weights)
 
     def group(self, group_id: int) -> Group:
-        """The group of an id. Raises UnknownObject."""
+        """The group of an id. Raises NotThereError."""
         group = self.groups.get(group_id)
         if group is None:
-            raise UnknownObject(f"{self._where} has no group {group_id}")
+            raise NotThereError(f"{self._where} has no group {group_id}")
         return group
 
     def chosen(self, group_id: int) -> list[Member]:
@@ -207,7 +182,9 @@ class ActionProfile:
         users = self._users.get(target)
         if users:
             table = next(iter(users))[0]
-            raise InUse(f"{what} of {self._where} is used by {len(users)} entries, as in {table}")
+            raise InUseError(
+                f"{what} of {self._where} is used by {len(users)} entries, as in {table}"
+            )
 
     # -- Details -----------------------------------------------------------------------------------
 
@@ -260,7 +237,7 @@ class IndirectTable(Table):
         profile.tables.append(self)
 
     def retarget(self, match: Match, priority: int, target: Target) -> None:
-        """Give an entry another target. Raises NoSuchEntry, UnknownObject, ValueError."""
+        """Give an entry another target. Raises NotThereError, ValueError."""
         entry = self._get(match, priority)
         old = entry.target
         slot = self._slot(entry, target)

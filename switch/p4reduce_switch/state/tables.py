@@ -19,6 +19,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from p4reduce_switch.state.errors import (
+    AlreadyThereError,
+    ConstantError,
+    FullError,
+    NotThereError,
+)
+
 if TYPE_CHECKING:
     from p4reduce_switch.state.meters import Meter
     from p4reduce_switch.state.targets import Target
@@ -28,22 +35,6 @@ MatchValue = int | tuple[int, int] | None
 Match = tuple[MatchValue, ...]
 
 _PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
-
-
-class EntryExists(Exception):  # noqa: N818
-    """An entry with the same key (and priority) is already there."""
-
-
-class TableFull(Exception):  # noqa: N818
-    """The table holds as many entries as its size."""
-
-
-class ImmutableTable(Exception):  # noqa: N818
-    """The program declares the entries, or the default action, constant."""
-
-
-class NoSuchEntry(Exception):  # noqa: N818
-    """There is no entry with this key (and priority)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +163,16 @@ class Table:
         """Add an entry; its key is brought into canonical form (bits that do not count are 0).
 
         Raises:
-            ImmutableTable: the program declares the entries constant.
-            EntryExists: there is one with this key (and priority).
-            TableFull: `size` entries are there.
+            ConstantError: the program declares the entries constant.
+            AlreadyThereError: there is one with this key (and priority).
+            FullError: `size` entries are there.
             ValueError: key, priority, action or arguments do not fit the table.
         """
         self._check_mutable()
         self._add(entry)
 
     def modify(self, match: Match, priority: int, action: str, args: Sequence[int]) -> None:
-        """Give an entry another action. Its counts stay. Raises NoSuchEntry, ImmutableTable."""
+        """Give an entry another action. Its counts stay. Raises NotThereError, ConstantError."""
         self._check_mutable()
         entry = self._get(match, priority)
         arguments = self.check_action(action, args)
@@ -191,7 +182,7 @@ class Table:
         entry.args = arguments
 
     def delete(self, match: Match, priority: int) -> None:
-        """Remove an entry. Raises NoSuchEntry, ImmutableTable."""
+        """Remove an entry. Raises NotThereError, ConstantError."""
         self._check_mutable()
         entry = self._get(match, priority)
         self._index.remove(entry)
@@ -216,9 +207,9 @@ class Table:
         return self.default_slot[0][2]
 
     def set_default(self, action: str, args: Sequence[int]) -> None:
-        """Change the default entry. Raises ImmutableTable, ValueError."""
+        """Change the default entry. Raises ConstantError, ValueError."""
         if self.const_default_action:
-            raise ImmutableTable(f"the default action of table {self.name} is constant")
+            raise ConstantError(f"the default action of table {self.name} is constant")
         self._set_miss(self._default(action, args))
 
     def reset_default(self) -> None:
@@ -240,9 +231,9 @@ class Table:
         priority = self._canonical_priority(entry.priority)
         slot = self._make_slot(entry)
         if (match, priority) in self._entries:
-            raise EntryExists(f"table {self.name} already has an entry with key {match}")
+            raise AlreadyThereError(f"table {self.name} already has an entry with key {match}")
         if len(self._entries) >= self.size and not entry.is_const:
-            raise TableFull(f"table {self.name} is full: it holds {self.size} entries")
+            raise FullError(f"table {self.name} is full: it holds {self.size} entries")
         entry.match = match
         entry.priority = priority
         self._entries[match, priority] = entry
@@ -263,12 +254,12 @@ class Table:
     def _get(self, match: Match, priority: int) -> Entry:
         entry = self.find(match, priority)
         if entry is None:
-            raise NoSuchEntry(f"table {self.name} has no entry with key {match}")
+            raise NotThereError(f"table {self.name} has no entry with key {match}")
         return entry
 
     def _check_mutable(self) -> None:
         if self.has_const_entries:
-            raise ImmutableTable(f"the entries of table {self.name} are constant")
+            raise ConstantError(f"the entries of table {self.name} are constant")
 
     def check_action(self, action: str, args: Sequence[int]) -> tuple[int, ...]:
         """The arguments as a tuple. Raises ValueError if they or the action do not fit."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from p4reduce_switch.state.errors import FullError
 from p4reduce_switch.state.tables import (
     Entry,
     Match,
@@ -15,11 +16,7 @@ from p4reduce_switch.state.tables import (
     make_index,
 )
 
-__all__ = ["ValueSet", "ValueSetFull"]
-
-
-class ValueSetFull(Exception):  # noqa: N818
-    """There are more members than the program has room for."""
+__all__ = ["ValueSet"]
 
 
 class ValueSet:
@@ -64,7 +61,7 @@ class ValueSet:
         """Have these members from now on, each with one value for each key field as in `Entry`.
 
         Raises:
-            ValueSetFull: there are more than `size` different ones.
+            FullError: there are more than `size` different ones.
             ValueError: one does not fit the key.
         """
         owner = f"value set {self.name}"
@@ -74,7 +71,7 @@ class ValueSet:
                 raise ValueError(f"a key of {owner} has {len(self.key)} fields, not {match}")
             found[canonical_match(owner, self.key, match)] = None
         if len(found) > self.size:
-            raise ValueSetFull(f"{owner} has room for {self.size} members, not {len(found)}")
+            raise FullError(f"{owner} has room for {self.size} members, not {len(found)}")
         index = make_index(self.key)
         for match in found:
             entry = Entry(match, 0, "", ())

@@ -276,7 +276,7 @@ def test_tracing_changes_nothing() -> None:
         for entry in table.entries():
             if not entry.is_const:
                 plain.tables[name].insert(entry)
-    for group, replicas in traced.multicast.groups().items():
+    for group, replicas in traced.multicast.all().items():
         plain.multicast.insert(group, replicas)
     frames = [held.data for held in world.flying]
     for _ in range(300):

@@ -83,7 +83,7 @@ def test_counter_rules(features: Client, build: Builder) -> None:
     unknown = p4rt.CounterEntry(counter_id=77, data={"packet_count": 1})
     for code, text in (features.refused(MODIFY, unknown), features.read_refused(unknown)):
         assert code == "INVALID_ARGUMENT"
-        assert "counter_id 0x4d" in text
+        assert "no indirect counter with id 0x4d" in text
         assert "'ingress.by_port'" in text
 
 
@@ -229,7 +229,7 @@ def test_multicast_group_rules(features: Client) -> None:
         (INSERT, group(1, (2, 0)), "ALREADY_EXISTS", "group 1 already exists"),
         (MODIFY, group(2, (2, 0)), "NOT_FOUND", "group 2 does not exist"),
         (DELETE, group(2), "NOT_FOUND", "group 2 does not exist"),
-        (INSERT, group(0, (1, 0)), "INVALID_ARGUMENT", "0 means no group"),
+        (INSERT, group(0, (1, 0)), "INVALID_ARGUMENT", "0 is the id of no multicast group"),
         (INSERT, group(0x8000, (1, 0)), "OUT_OF_RANGE", "above the maximum of 32767"),
         (INSERT, group(2, (512, 0)), "INVALID_ARGUMENT", "port 512 is not within 0 to 511"),
         (INSERT, group(2, (1, 65536)), "INVALID_ARGUMENT", "instance 65536 is above 65535"),
@@ -275,7 +275,7 @@ def test_clone_session_rules(features: Client) -> None:
         (INSERT, clone_session(1, (2, 0)), "ALREADY_EXISTS", "session 1 already exists"),
         (MODIFY, clone_session(2, (2, 0)), "NOT_FOUND", "session 2 does not exist"),
         (DELETE, clone_session(2), "NOT_FOUND", "session 2 does not exist"),
-        (INSERT, clone_session(0, (1, 0)), "INVALID_ARGUMENT", "0 means all"),
+        (INSERT, clone_session(0, (1, 0)), "INVALID_ARGUMENT", "0 is the id of no clone session"),
         (INSERT, clone_session(0x8000, (1, 0)), "OUT_OF_RANGE", "above the maximum of 32767"),
         (INSERT, clone_session(2, (512, 0)), "INVALID_ARGUMENT", "clone session 2: port 512"),
         (INSERT, clone_session(2, packet_length_bytes=-1), "INVALID_ARGUMENT", "is -1"),

@@ -126,7 +126,7 @@ def test_unknown_tables_are_refused(features: Client, build: Builder) -> None:
         entry.table_id = table_id
         code, text = features.refused(INSERT, entry)
         assert code == "INVALID_ARGUMENT"
-        assert f"table_id {table_id:#x}" in text
+        assert f"no table with id {table_id:#x}" in text
         assert "'ingress.exact_table'" in text
 
 

@@ -7,12 +7,8 @@ import struct
 
 import pytest
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.state.clone_sessions import (
-    CloneSession,
-    CloneSessions,
-    NoSuchSession,
-    SessionExists,
-)
+from p4reduce_switch.state.clone_sessions import CloneSession, CloneSessions
+from p4reduce_switch.state.errors import AlreadyThereError, NotThereError
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.replay import MAX_REPLAYS
 from pipeline_programs import load
@@ -164,16 +160,16 @@ def test_sessions() -> None:
     sessions = CloneSessions()
     session = CloneSession((Replica(1, 1),), 2, 100)
     sessions.insert(0, session)
-    with pytest.raises(SessionExists):
+    with pytest.raises(AlreadyThereError):
         sessions.insert(0, session)
     sessions.modify(0, CloneSession(()))
     assert sessions.get(0) == CloneSession(())
-    assert sessions.sessions() == {0: CloneSession(())}
+    assert sessions.all() == {0: CloneSession(())}
     sessions.delete(0)
     for operation in (sessions.delete, sessions.get):
-        with pytest.raises(NoSuchSession):
+        with pytest.raises(NotThereError):
             operation(0)
-    with pytest.raises(NoSuchSession):
+    with pytest.raises(NotThereError):
         sessions.modify(0, session)
     for bad_id in (-1, 0x8000):
         with pytest.raises(ValueError, match=r"0\.\.32767"):
@@ -182,4 +178,4 @@ def test_sessions() -> None:
         sessions.insert(1, CloneSession((Replica(1, 65536),)))
     with pytest.raises(ValueError, match="not -1"):
         sessions.insert(1, CloneSession((), packet_length_bytes=-1))
-    assert sessions.sessions() == {}
+    assert sessions.all() == {}

@@ -7,7 +7,8 @@ import struct
 
 import pytest
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.state.multicast import GroupExists, MulticastGroups, NoSuchGroup, Replica
+from p4reduce_switch.state.errors import AlreadyThereError, NotThereError
+from p4reduce_switch.state.multicast import MulticastGroups, Replica
 from pipeline_programs import config, load, make
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -108,19 +109,19 @@ def test_growth_of_512_bytes_passes_and_more_is_dropped(pipeline: Pipeline) -> N
 def test_groups() -> None:
     groups = MulticastGroups()
     groups.insert(1, (Replica(1, 1),))
-    with pytest.raises(GroupExists):
+    with pytest.raises(AlreadyThereError):
         groups.insert(1, ())
     groups.modify(1, [Replica(2, 2)])
     assert groups.get(1) == (Replica(2, 2),)
-    assert groups.groups() == {1: (Replica(2, 2),)}
+    assert groups.all() == {1: (Replica(2, 2),)}
     groups.delete(1)
     for operation in (groups.delete, groups.get):
-        with pytest.raises(NoSuchGroup):
+        with pytest.raises(NotThereError):
             operation(1)
-    with pytest.raises(NoSuchGroup):
+    with pytest.raises(NotThereError):
         groups.modify(1, ())
     with pytest.raises(ValueError, match=r"1\.\.65535"):
         groups.insert(0, ())
     with pytest.raises(ValueError, match=r"0\.\.65535"):
         groups.insert(1, [Replica(1, 65536)])
-    assert groups.groups() == {}
+    assert groups.all() == {}

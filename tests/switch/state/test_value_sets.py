@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.state.errors import FullError
 from p4reduce_switch.state.tables import MatchKey, MatchKind
-from p4reduce_switch.state.value_sets import ValueSetFull
 from p4rt_client import (
     DELETE,
     INSERT,
@@ -56,7 +56,7 @@ def test_select() -> None:
 def test_limits() -> None:
     pairs = load("value_sets").value_sets["P.pairs"]
     pairs.replace([(1, 1)])
-    with pytest.raises(ValueSetFull, match="room for 2 members, not 3"):
+    with pytest.raises(FullError, match="room for 2 members, not 3"):
         pairs.replace([(1, 1), (2, 2), (3, 3)])
     for bad in ((1,), (1, 16), (-1, 0)):
         with pytest.raises(ValueError, match=r"P\.pairs"):
@@ -91,7 +91,7 @@ def test_write_and_read(client: Client) -> None:
     [
         (INSERT, entry(SINGLE), "INVALID_ARGUMENT", "with MODIFY"),
         (DELETE, entry(SINGLE), "INVALID_ARGUMENT", "with MODIFY"),
-        (MODIFY, entry(1), "INVALID_ARGUMENT", "is not a value set"),
+        (MODIFY, entry(1), "INVALID_ARGUMENT", "no value set with id 0x1"),
         (MODIFY, entry(SINGLE, ()), "INVALID_ARGUMENT", "(id 1) of value set 'P.single' is missi"),
         (MODIFY, entry(PAIRS, (exact(1, 1),)), "INVALID_ARGUMENT", "'z' (id 2) of value set 'P.p"),
         (MODIFY, entry(PAIRS, (exact(1, 1), exact(1, 1))), "INVALID_ARGUMENT", "more than once"),

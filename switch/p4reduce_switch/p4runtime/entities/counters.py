@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from p4.v1 import p4runtime_pb2
+from typing import TYPE_CHECKING, Any
 
 from p4reduce_switch.errors import invalid
-from p4reduce_switch.p4runtime.entities.cells import indices, only_modify
+from p4reduce_switch.p4runtime.entities.common import (
+    find,
+    indices,
+    only_modify,
+    query_cells,
+    selected,
+)
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
-from p4reduce_switch.p4runtime.p4info import names
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import CounterSpec
 
 __all__ = ["check_counter_data", "encode_counts", "plan_counter", "query_counters"]
+
+_KIND = "indirect counter"
 
 
 def check_counter_data(data: Any) -> None:
@@ -36,7 +40,7 @@ def encode_counts(packets: int, size: int, out: Any) -> None:
 
 def plan_counter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of an update of a `CounterEntry`."""
-    spec = _find(config, message.counter_id)
+    spec = find(config.p4info.counters, message.counter_id, _KIND)
     only_modify(update_type, f"counter '{spec.name}'")
     check_counter_data(message.data)
     cells = indices(f"counter '{spec.name}'", spec.size, message)
@@ -52,43 +56,12 @@ def plan_counter(config: ForwardingConfig, update_type: int, message: Any) -> Op
     return write
 
 
-class _Row(NamedTuple):
-    counter: CounterSpec
-    cell: int
-    packet_count: int
-    byte_count: int
-
-
 def query_counters(config: ForwardingConfig, message: Any) -> Query:
     """One cell, all cells of a counter, or all of all counters."""
-    wanted = message.counter_id
-    specs = [_find(config, wanted)] if wanted else config.p4info.counters.values()
-    ranges = [(spec, indices(f"counter '{spec.name}'", spec.size, message)) for spec in specs]
-
-    def snapshot() -> list[_Row]:
-        return [
-            _Row(spec, cell, *config.pipeline.counters[spec.name].read(cell))
-            for spec, cells in ranges
-            for cell in cells
-        ]
-
-    return Query(snapshot, _encode)
-
-
-def _encode(row: _Row) -> Any:
-    entity = p4runtime_pb2.Entity()
-    out = entity.counter_entry
-    out.counter_id = row.counter.id
-    out.index.index = row.cell
-    encode_counts(row.packet_count, row.byte_count, out.data)
-    return entity
-
-
-def _find(config: ForwardingConfig, counter_id: int) -> CounterSpec:
-    spec = config.p4info.counters.get(counter_id)
-    if spec is None:
-        raise invalid(
-            f"counter_id {counter_id:#x} is not an indirect counter of this pipeline; "
-            f"its counters are {names(c.name for c in config.p4info.counters.values())}"
-        )
-    return spec
+    return query_cells(
+        "counter",
+        selected(config.p4info.counters, message.counter_id, _KIND),
+        message,
+        lambda spec, cell: config.pipeline.counters[spec.name].read(cell),
+        lambda counts, out: encode_counts(counts[0], counts[1], out.data),
+    )

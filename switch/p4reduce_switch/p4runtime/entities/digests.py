@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.errors import already_exists, invalid, not_found
 from p4reduce_switch.p4runtime import bytestrings
+from p4reduce_switch.p4runtime.entities.common import find, selected
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
-from p4reduce_switch.p4runtime.p4info import names
 from p4reduce_switch.state.digests import DigestConfig, Sample
 
 if TYPE_CHECKING:
@@ -27,19 +26,9 @@ __all__ = ["digest_message", "plan_acknowledgement", "plan_digest", "query_diges
 _Update = p4runtime_pb2.Update
 
 
-def _find(config: ForwardingConfig, digest_id: int) -> DigestSpec:
-    spec = config.p4info.digests.get(digest_id)
-    if spec is None:
-        raise invalid(
-            f"this pipeline has no digest with id {digest_id:#x}; "
-            f"its digests are {names(d.name for d in config.p4info.digests.values())}"
-        )
-    return spec
-
-
 def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of an update of a `DigestEntry`."""
-    spec = _find(config, message.digest_id)
+    spec = find(config.p4info.digests, message.digest_id, "digest")
     digest = config.pipeline.digests[spec.loaded]
     wanted: DigestConfig | None = None
     if update_type != _Update.DELETE:
@@ -54,11 +43,9 @@ def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Ope
 
     def configure() -> None:
         if update_type == _Update.INSERT and digest.config is not None:
-            raise P4RuntimeError(
-                code_pb2.ALREADY_EXISTS, f"digest '{spec.name}' is configured already; use MODIFY"
-            )
+            raise already_exists(f"digest '{spec.name}' is configured already; use MODIFY")
         if update_type != _Update.INSERT and digest.config is None:
-            raise P4RuntimeError(code_pb2.NOT_FOUND, f"digest '{spec.name}' is not configured")
+            raise not_found(f"digest '{spec.name}' is not configured")
         digest.configure(wanted)
 
     return configure
@@ -67,14 +54,13 @@ def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Ope
 def query_digests(config: ForwardingConfig, message: Any) -> Query:
     """The configuration of one digest, or of all that have one."""
     wanted = message.digest_id
-    specs = [_find(config, wanted)] if wanted else config.p4info.digests.values()
-    selected = [(spec, config.pipeline.digests[spec.loaded]) for spec in specs]
+    specs = selected(config.p4info.digests, wanted, "digest")
 
     def snapshot() -> list[Any]:
-        rows = [(spec.id, digest.config) for spec, digest in selected if digest.config is not None]
+        configs = [(spec.id, config.pipeline.digests[spec.loaded].config) for spec in specs]
+        rows = [row for row in configs if row[1] is not None]
         if wanted and not rows:
-            name = selected[0][0].name
-            raise P4RuntimeError(code_pb2.NOT_FOUND, f"digest '{name}' is not configured")
+            raise not_found(f"digest '{specs[0].name}' is not configured")
         return rows
 
     def encode(row: Any) -> Any:
@@ -92,7 +78,8 @@ def query_digests(config: ForwardingConfig, message: Any) -> Query:
 
 def plan_acknowledgement(config: ForwardingConfig, message: Any) -> Operation:
     """The operation of a `DigestListAck`."""
-    digest = config.pipeline.digests[_find(config, message.digest_id).loaded]
+    spec = find(config.p4info.digests, message.digest_id, "digest")
+    digest = config.pipeline.digests[spec.loaded]
     list_id = message.list_id
     return lambda: digest.acknowledge(list_id)
 

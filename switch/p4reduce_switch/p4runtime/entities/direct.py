@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError, invalid
-from p4reduce_switch.p4runtime.entities.cells import only_modify
+from p4reduce_switch.errors import invalid, not_found, unsupported
+from p4reduce_switch.p4runtime.entities.common import only_modify
 from p4reduce_switch.p4runtime.entities.counters import check_counter_data, encode_counts
 from p4reduce_switch.p4runtime.entities.entry_reads import (
     EntryRow,
     encode_row_key,
-    filter_of,
     selected_tables,
     snapshot_of,
 )
@@ -25,7 +24,7 @@ from p4reduce_switch.p4runtime.entities.meters import (
     configure_entry,
     decode_rates,
     encode_rates,
-    metered_table,
+    refuse_counters,
 )
 from p4reduce_switch.p4runtime.entities.table_entries import find_table
 
@@ -41,9 +40,36 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Direct counters or direct meters.
+
+    Attributes:
+        what: "counter" or "meter".
+        is_of: whether a table has them.
+        fill: puts what an entry has into a message.
+    """
+
+    what: str
+    is_of: Callable[[TableSpec], bool]
+    fill: Callable[[EntryRow, Any], None]
+
+
+_COUNTERS = _Kind(
+    "counter",
+    lambda table: table.has_direct_counter,
+    lambda row, out: encode_counts(row.entry.packets, row.entry.bytes, out.data),
+)
+_METERS = _Kind(
+    "meter",
+    lambda table: table.meter is not None,
+    lambda row, out: encode_rates(row.rates, out.config),
+)
+
+
 def plan_direct_counter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of an update of a `DirectCounterEntry`."""
-    table = _counted_table(config, message)
+    table = _table(config, message, _COUNTERS)
     only_modify(update_type, f"a direct counter of table '{table.name}'")
     check_counter_data(message.data)
     find = find_entry(config, table, message.table_entry)
@@ -58,73 +84,65 @@ def plan_direct_counter(config: ForwardingConfig, update_type: int, message: Any
     return write
 
 
-def query_direct_counters(config: ForwardingConfig, message: Any) -> Query:
-    """The counts of one entry, of a table's entries, or of all tables' that have counters."""
-    if message.HasField("table_entry") and not message.table_entry.table_id:
-        tables = [t for t in selected_tables(config, message.table_entry) if t.has_direct_counter]
-    else:
-        tables = [_counted_table(config, message)]
-
-    def encode(row: EntryRow) -> Any:
-        entity = p4runtime_pb2.Entity()
-        out = entity.direct_counter_entry
-        encode_row_key(row, out.table_entry)
-        encode_counts(row.packet_count, row.byte_count, out.data)
-        return entity
-
-    return Query(_rows(config, tables, message.table_entry), encode)
-
-
-def _counted_table(config: ForwardingConfig, message: Any) -> TableSpec:
-    """The table of a `DirectCounterEntry`."""
-    if not message.HasField("table_entry"):
-        raise invalid("a DirectCounterEntry must give the table_entry that it belongs to")
-    table = find_table(config.p4info, message.table_entry.table_id)
-    if not table.has_direct_counter:
-        raise invalid(f"table '{table.name}' has no direct counter")
-    return table
-
-
 def plan_direct_meter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of an update of a `DirectMeterEntry`."""
-    table = metered_table(config, message)
+    table = _metered_table(config, message)
     only_modify(update_type, f"a direct meter of table '{table.name}'")
     rates = decode_rates(message, f"an entry of table '{table.name}'")
     find = find_entry(config, table, message.table_entry)
     return lambda: configure_entry(config, table, find(), rates)
 
 
+def query_direct_counters(config: ForwardingConfig, message: Any) -> Query:
+    """The counts of one entry, of a table's entries, or of all tables' that have counters."""
+    return _query(config, message, _COUNTERS)
+
+
 def query_direct_meters(config: ForwardingConfig, message: Any) -> Query:
     """The rates of one entry, of a table's entries, or of all tables' that have meters."""
-    if message.HasField("counter_data"):
-        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "meters have no counters here")
-    if message.HasField("table_entry") and not message.table_entry.table_id:
-        tables = [t for t in selected_tables(config, message.table_entry) if t.meter is not None]
+    refuse_counters(message, "a read")
+    if message.table_entry.table_id:
+        _metered_table(config, message)
+    return _query(config, message, _METERS)
+
+
+def _table(config: ForwardingConfig, message: Any, kind: _Kind) -> TableSpec:
+    """The table of a `DirectCounterEntry` or `DirectMeterEntry`."""
+    if not message.HasField("table_entry"):
+        name = message.DESCRIPTOR.name
+        raise invalid(f"a {name} must give the table_entry that it belongs to")
+    table = find_table(config.p4info, message.table_entry.table_id)
+    if not kind.is_of(table):
+        raise invalid(f"table '{table.name}' has no direct {kind.what}")
+    return table
+
+
+def _metered_table(config: ForwardingConfig, message: Any) -> TableSpec:
+    table = _table(config, message, _METERS)
+    if message.table_entry.is_default_action:
+        raise unsupported("default entries have no direct meter, as in BMv2")
+    return table
+
+
+def _query(config: ForwardingConfig, message: Any, kind: _Kind) -> Query:
+    key = message.table_entry
+    if message.HasField("table_entry") and not key.table_id:
+        tables = [table for table in selected_tables(config, key) if kind.is_of(table)]
     else:
-        tables = [metered_table(config, message)]
-
-    def encode(row: EntryRow) -> Any:
-        entity = p4runtime_pb2.Entity()
-        out = entity.direct_meter_entry
-        encode_row_key(row, out.table_entry)
-        encode_rates(row.rates, out.config)
-        return entity
-
-    return Query(_rows(config, tables, message.table_entry), encode)
-
-
-def _rows(
-    config: ForwardingConfig, tables: list[TableSpec], key: Any
-) -> Callable[[], list[EntryRow]]:
-    """What copies the entries of a key; a key that is not there is NOT_FOUND."""
-    rows = snapshot_of(config, tables, key, filter_of(key, tables[0] if key.table_id else None))
+        tables = [_table(config, message, kind)]
+    rows = snapshot_of(config, tables, key)
 
     def snapshot() -> list[EntryRow]:
         found = rows()
         if key.match and not found:
-            raise P4RuntimeError(
-                code_pb2.NOT_FOUND, f"table '{tables[0].name}' has no entry with this key"
-            )
+            raise not_found(f"table '{tables[0].name}' has no entry with this key")
         return found
 
-    return snapshot
+    def encode(row: EntryRow) -> Any:
+        entity = p4runtime_pb2.Entity()
+        out = getattr(entity, f"direct_{kind.what}_entry")
+        encode_row_key(row, out.table_entry)
+        kind.fill(row, out)
+        return entity
+
+    return Query(snapshot, encode)

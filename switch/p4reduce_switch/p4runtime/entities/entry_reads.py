@@ -3,81 +3,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime.entities.counters import encode_counts
 from p4reduce_switch.p4runtime.entities.kinds import Query
-from p4reduce_switch.p4runtime.entities.meters import encode_rates
+from p4reduce_switch.p4runtime.entities.meters import encode_rates, refuse_counters
 from p4reduce_switch.p4runtime.entities.profiles import encode_target
 from p4reduce_switch.p4runtime.entities.table_entries import (
     decode_match,
     encode_action,
     encode_key,
+    find_action,
     find_table,
 )
-from p4reduce_switch.p4runtime.p4info import names
 from p4reduce_switch.state.tables import Entry
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
     from p4reduce_switch.p4runtime.p4info import TableSpec
     from p4reduce_switch.state.meters import Rates
-    from p4reduce_switch.state.tables import MatchValue
-    from p4reduce_switch.state.targets import Target
 
-__all__ = [
-    "EntryRow",
-    "encode_row_key",
-    "filter_of",
-    "query_entries",
-    "selected_tables",
-    "snapshot_of",
-]
+__all__ = ["EntryRow", "encode_row_key", "query_entries", "selected_tables", "snapshot_of"]
 
 
 class EntryRow(NamedTuple):
-    """A copy of an `Entry`: the live one goes on counting."""
+    """A copy of an `Entry`, as the live one goes on counting, and of its meter's rates."""
 
     table: TableSpec
     is_default: bool
-    match: tuple[MatchValue, ...]
-    priority: int
-    action: str
-    args: tuple[int, ...]
-    packet_count: int
-    byte_count: int
-    controller_metadata: int
-    metadata: bytes
-    is_const: bool
-    target: Target | None
+    entry: Entry
     rates: Rates | None
-    idle_timeout_ns: int
-    last_hit_ns: int
+
+
+_values = attrgetter(*(field.name for field in fields(Entry) if field.compare))
 
 
 def _row(table: TableSpec, entry: Entry, *, is_default: bool = False) -> EntryRow:
-    return EntryRow(
-        table,
-        is_default,
-        entry.match,
-        entry.priority,
-        entry.action,
-        entry.args,
-        entry.packets,
-        entry.bytes,
-        entry.controller_metadata,
-        entry.metadata,
-        entry.is_const,
-        entry.target,
-        entry.meter.rates if entry.meter is not None else None,
-        entry.idle_timeout_ns,
-        entry.last_hit_ns,
-    )
+    rates = entry.meter.rates if entry.meter is not None else None
+    return EntryRow(table, is_default, Entry(*_values(entry)), rates)
 
 
 def query_entries(config: ForwardingConfig, message: Any) -> Query:
@@ -92,37 +61,31 @@ def query_entries(config: ForwardingConfig, message: Any) -> Query:
         )
     clock = config.pipeline.timers.clock
     with_rates = message.HasField("meter_config")
-    if message.HasField("meter_counter_data"):
-        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "meters have no counters here")
-    keep = filter_of(message, tables[0] if message.table_id else None)
+    refuse_counters(message, "a read")
     with_counters = message.HasField("counter_data")
 
     def encode(row: EntryRow) -> Any:
         entity = p4runtime_pb2.Entity()
-        out = entity.table_entry
+        out, entry = entity.table_entry, row.entry
         encode_row_key(row, out)
-        if row.target is not None:
-            encode_target(config.p4info, row.target, out.action)
+        if entry.target is not None:
+            encode_target(config.p4info, entry.target, out.action)
         else:
-            encode_action(config.p4info, row.action, row.args, out.action)
-        if row.controller_metadata:
-            out.controller_metadata = row.controller_metadata
-        if row.metadata:
-            out.metadata = row.metadata
-        if row.is_const:
-            out.is_const = True
+            encode_action(config.p4info, entry.action, entry.args, out.action)
+        out.controller_metadata = entry.controller_metadata
+        out.metadata = entry.metadata
+        out.is_const = entry.is_const
+        out.idle_timeout_ns = entry.idle_timeout_ns
         if with_rates:
             encode_rates(row.rates, out.meter_config)
-        if row.idle_timeout_ns:
-            out.idle_timeout_ns = row.idle_timeout_ns
         if with_time and row.table.supports_idle_timeout:
-            out.time_since_last_hit.elapsed_ns = max(0, clock() - row.last_hit_ns)
+            out.time_since_last_hit.elapsed_ns = max(0, clock() - entry.last_hit_ns)
             out.time_since_last_hit.SetInParent()
         if with_counters and row.table.has_direct_counter:
-            encode_counts(row.packet_count, row.byte_count, out.counter_data)
+            encode_counts(entry.packets, entry.bytes, out.counter_data)
         return entity
 
-    return Query(snapshot_of(config, tables, message, keep), encode)
+    return Query(snapshot_of(config, tables, message), encode)
 
 
 def selected_tables(config: ForwardingConfig, message: Any) -> list[TableSpec]:
@@ -138,80 +101,53 @@ def selected_tables(config: ForwardingConfig, message: Any) -> list[TableSpec]:
     return list(config.p4info.tables.values())
 
 
-def filter_of(message: Any, table: TableSpec | None) -> Callable[[EntryRow], bool]:
+def _filter_of(config: ForwardingConfig, message: Any) -> Callable[[EntryRow], bool]:
     """The filters of "Wildcard Reads" that are not the key."""
     action_name = None
     if message.HasField("action"):
-        assert table is not None
+        table = find_table(config.p4info, message.table_id)
         if message.action.WhichOneof("type") != "action":
             raise invalid(f"table '{table.name}' can only be filtered by an action")
-        use = table.actions.get(message.action.action.action_id)
-        if use is None:
-            raise invalid(
-                f"action_id {message.action.action.action_id:#x} is not an action of table "
-                f"'{table.name}'; its actions are "
-                f"{names(u.action.name for u in table.actions.values())}"
-            )
-        action_name = use.action.name
+        action_name = find_action(table, message.action.action.action_id).action.name
 
     def keep(row: EntryRow) -> bool:
+        entry = row.entry
         return (
-            (not message.priority or row.priority == message.priority)
-            and (action_name is None or row.action == action_name)
-            and (
-                not message.controller_metadata
-                or row.controller_metadata == message.controller_metadata
-            )
-            and (not message.metadata or row.metadata == message.metadata)
+            message.priority in (0, entry.priority)
+            and action_name in (None, entry.action)
+            and message.controller_metadata in (0, entry.controller_metadata)
+            and message.metadata in (b"", entry.metadata)
         )
 
     return keep
 
 
 def snapshot_of(
-    config: ForwardingConfig,
-    tables: list[TableSpec],
-    message: Any,
-    keep: Callable[[EntryRow], bool],
+    config: ForwardingConfig, tables: list[TableSpec], message: Any
 ) -> Callable[[], list[EntryRow]]:
     """What copies the rows of a `TableEntry` to read out of the tables."""
-    targets = [(table, config.pipeline.tables[table.name]) for table in tables]
-    if message.is_default_action:
-        if message.match or message.priority:
-            raise invalid(
-                "is_default_action is set, and the default entry has no key: match must be empty "
-                "and priority 0"
-            )
+    keep = _filter_of(config, message)
+    targets = [(spec, config.pipeline.tables[spec.name]) for spec in tables]
+    if message.is_default_action and (message.match or message.priority):
+        raise invalid(
+            "is_default_action is set, and the default entry has no key: match must be empty "
+            "and priority 0"
+        )
+    match = decode_match(tables[0], message.match) if message.match else None
 
-        def default_entries() -> list[EntryRow]:
-            rows = [_row(spec, table.default_entry, is_default=True) for spec, table in targets]
-            return [row for row in rows if keep(row)]
+    def rows() -> Iterator[EntryRow]:
+        for spec, table in targets:
+            if message.is_default_action:
+                yield _row(spec, table.default_entry, is_default=True)
+            elif match is None:
+                yield from (_row(spec, entry) for entry in table.entries())
+            elif spec.needs_priority and not message.priority:
+                # Without a priority a key may stand for several entries.
+                yield from (_row(spec, entry) for entry in table.entries() if entry.match == match)
+            elif (entry := table.find(match, message.priority)) is not None:
+                yield _row(spec, entry)
 
-        return default_entries
-
-    if message.match:
-        spec, table = targets[0]
-        match = decode_match(spec, message.match)
-
-        def one_key() -> list[EntryRow]:
-            # Without a priority a key may stand for several entries.
-            rows = [_row(spec, entry) for entry in table.entries() if entry.match == match]
-            return [row for row in rows if keep(row)]
-
-        if spec.needs_priority and not message.priority:
-            return one_key
-
-        def one_entry() -> list[EntryRow]:
-            entry = table.find(match, message.priority)
-            return [row for row in [_row(spec, entry)] if keep(row)] if entry is not None else []
-
-        return one_entry
-
-    def all_entries() -> list[EntryRow]:
-        rows = [_row(spec, entry) for spec, table in targets for entry in table.entries()]
-        return [row for row in rows if keep(row)]
-
-    return all_entries
+    return lambda: [row for row in rows() if keep(row)]
 
 
 def encode_row_key(row: EntryRow, out: Any) -> None:
@@ -220,4 +156,4 @@ def encode_row_key(row: EntryRow, out: Any) -> None:
     if row.is_default:
         out.is_default_action = True
     else:
-        encode_key(row.table, row.match, row.priority, out)
+        encode_key(row.table, row.entry.match, row.entry.priority, out)

@@ -6,16 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.errors import already_exists, denied, invalid, not_found, unsupported
 from p4reduce_switch.p4runtime.bytestrings import format_value
 from p4reduce_switch.p4runtime.entities.counters import check_counter_data
 from p4reduce_switch.p4runtime.entities.idle import check_idle_timeout, set_timeout
 from p4reduce_switch.p4runtime.entities.kinds import Operation
 from p4reduce_switch.p4runtime.entities.meters import check_direct_meter, configure_entry
-from p4reduce_switch.p4runtime.entities.profiles import decode_target, profile_errors
+from p4reduce_switch.p4runtime.entities.profiles import decode_target
 from p4reduce_switch.p4runtime.entities.table_entries import (
     decode_action,
     decode_match,
@@ -23,7 +22,7 @@ from p4reduce_switch.p4runtime.entities.table_entries import (
     find_table,
 )
 from p4reduce_switch.state.profiles import IndirectTable
-from p4reduce_switch.state.tables import Entry, EntryExists, ImmutableTable, NoSuchEntry, TableFull
+from p4reduce_switch.state.tables import Entry
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
@@ -91,23 +90,13 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
     target = config.pipeline.tables[table.name]
 
     def insert() -> None:
-        try:
-            with profile_errors():
-                target.insert(entry)
-            set_timeout(config, table, entry, message.idle_timeout_ns, is_new=True)
-        except EntryExists:
-            raise P4RuntimeError(
-                code_pb2.ALREADY_EXISTS,
+        if target.find(match, priority) is not None:
+            raise already_exists(
                 f"table '{table.name}' already has an entry {_key_text(table, match, priority)}; "
-                "use MODIFY to change it",
-            ) from None
-        except TableFull:
-            raise P4RuntimeError(
-                code_pb2.RESOURCE_EXHAUSTED,
-                f"table '{table.name}' is full: it holds {target.size} entries",
-            ) from None
-        except ImmutableTable as error:
-            raise P4RuntimeError(code_pb2.PERMISSION_DENIED, str(error)) from None
+                "use MODIFY to change it"
+            )
+        target.insert(entry)
+        set_timeout(config, table, entry, message.idle_timeout_ns, is_new=True)
 
     return insert
 
@@ -138,34 +127,33 @@ def _plan_modify(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
                 target.modify(entry.match, entry.priority, action, args)
             else:
                 assert isinstance(target, IndirectTable)
-                with profile_errors():
-                    target.retarget(entry.match, entry.priority, target_ref)
+                target.retarget(entry.match, entry.priority, target_ref)
         configure_entry(config, table, entry, rates)
         set_timeout(config, table, entry, message.idle_timeout_ns, is_new=False)
-        if not entry.is_const:
-            entry.controller_metadata = message.controller_metadata
-            entry.metadata = message.metadata
-        if message.HasField("counter_data"):
-            entry.packets = message.counter_data.packet_count
-            entry.bytes = message.counter_data.byte_count
+        _set_extras(entry, message)
 
     return modify
 
 
+def _set_extras(entry: Entry, message: Any) -> None:
+    """Set what a `TableEntry` says beside key and action."""
+    if not entry.is_const:
+        entry.controller_metadata = message.controller_metadata
+        entry.metadata = message.metadata
+    if message.HasField("counter_data"):
+        entry.packets = message.counter_data.packet_count
+        entry.bytes = message.counter_data.byte_count
+
+
 def _plan_delete(config: ForwardingConfig, table: TableSpec, message: Any) -> Operation:
     _refuse_const(table, "an entry cannot be deleted")
-    match = decode_match(table, message.match)
-    priority = decode_priority(table, message.priority)
+    find = _find_by_key(config, table, message)
     target = config.pipeline.tables[table.name]
 
     def delete() -> None:
-        entry = target.find(match, priority)
-        if entry is not None:
-            _refuse_const_entry(table, entry, "deleted")
-        try:
-            target.delete(match, priority)
-        except NoSuchEntry:
-            raise _no_such_entry(table, match, priority) from None
+        entry = find()
+        _refuse_const_entry(table, entry, "deleted")
+        target.delete(entry.match, entry.priority)
 
     return delete
 
@@ -181,36 +169,17 @@ def _plan_default(
     _check_default_key(table, message)
     _check_volatile(table, message)
     if check_direct_meter(table, message) is not None:
-        raise P4RuntimeError(
-            code_pb2.UNIMPLEMENTED, "default entries have no direct meter, as in BMv2"
-        )
+        raise unsupported("default entries have no direct meter, as in BMv2")
     if table.has_const_default_action or table.profile is not None:
-        raise P4RuntimeError(
-            code_pb2.PERMISSION_DENIED,
-            f"the default action of table '{table.name}' is constant in the program",
-        )
+        raise denied(f"the default action of table '{table.name}' is constant in the program")
     target = config.pipeline.tables[table.name]
     if not message.HasField("action"):
-
-        def reset() -> None:
-            target.reset_default()
-            entry = target.default_entry
-            entry.packets = entry.bytes = 0
-            entry.controller_metadata = 0
-            entry.metadata = b""
-
-        return reset
-
+        return target.reset_default
     action, args = decode_action(table, message.action, as_default=True)
 
     def set_default() -> None:
         target.set_default(action, args)
-        entry = target.default_entry
-        entry.controller_metadata = message.controller_metadata
-        entry.metadata = message.metadata
-        if message.HasField("counter_data"):
-            entry.packets = message.counter_data.packet_count
-            entry.bytes = message.counter_data.byte_count
+        _set_extras(target.default_entry, message)
 
     return set_default
 
@@ -225,25 +194,14 @@ def _check_default_key(table: TableSpec, message: Any) -> None:
 
 def _refuse_const(table: TableSpec, what: str) -> None:
     if table.is_const:
-        raise P4RuntimeError(
-            code_pb2.PERMISSION_DENIED,
-            f"table '{table.name}' has constant entries in the program: {what}",
-        )
+        raise denied(f"table '{table.name}' has constant entries in the program: {what}")
 
 
 def _refuse_const_entry(table: TableSpec, entry: Entry, what: str) -> None:
     if entry.is_const:
-        raise P4RuntimeError(
-            code_pb2.PERMISSION_DENIED,
-            f"this entry of table '{table.name}' is constant in the program: it cannot be {what}",
+        raise denied(
+            f"this entry of table '{table.name}' is constant in the program: it cannot be {what}"
         )
-
-
-def _no_such_entry(table: TableSpec, match: tuple[Any, ...], priority: int) -> P4RuntimeError:
-    return P4RuntimeError(
-        code_pb2.NOT_FOUND,
-        f"table '{table.name}' has no entry {_key_text(table, match, priority)}",
-    )
 
 
 def _key_text(table: TableSpec, match: tuple[Any, ...], priority: int) -> str:
@@ -265,17 +223,23 @@ def _key_text(table: TableSpec, match: tuple[Any, ...], priority: int) -> str:
 
 def find_entry(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], Entry]:
     """What finds the entry of a `TableEntry`'s key, or raises NOT_FOUND."""
-    target = config.pipeline.tables[table.name]
     if key.is_default_action:
         _check_default_key(table, key)
-        return lambda: target.default_entry
+        return lambda: config.pipeline.tables[table.name].default_entry
+    return _find_by_key(config, table, key)
+
+
+def _find_by_key(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], Entry]:
+    target = config.pipeline.tables[table.name]
     match = decode_match(table, key.match)
     priority = decode_priority(table, key.priority)
 
     def find() -> Entry:
         entry = target.find(match, priority)
         if entry is None:
-            raise _no_such_entry(table, match, priority)
+            raise not_found(
+                f"table '{table.name}' has no entry {_key_text(table, match, priority)}"
+            )
         return entry
 
     return find

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an entity of P4Runtime consists of for the server: how it is written, and how it is read."""
+"""What becomes of an update and of a read: what is left to do in the data plane's thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-
-__all__ = ["EntityKind", "Operation", "Query"]
+__all__ = ["Operation", "Query"]
 
 Operation: TypeAlias = Callable[[], None]
-"""What is left to do of an update. It runs in the data plane, between two packets."""
+"""What is left to do of an update. It runs in the data plane, between two packets, and raises
+`P4RuntimeError` or `StateError` for what the pipeline's state refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +19,9 @@ class Query:
     """The query of one requested entity.
 
     Attributes:
-        snapshot: copies the rows out of the pipeline; raises `P4RuntimeError` (NOT_FOUND). It runs
-            in the data plane, between two packets.
+        snapshot: copies the rows out of the pipeline, as an operation does its work.
         encode: makes a `p4.v1.Entity` of one row. It is slow, in pure-Python protobuf.
     """
 
     snapshot: Callable[[], list[Any]]
     encode: Callable[[Any], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class EntityKind:
-    """One field of `p4.v1.Entity`.
-
-    Attributes:
-        name: the field's.
-        plan: (config, type of the update, message) -> operation. Checks all that does not depend on
-            the pipeline's state; raises `P4RuntimeError`, as the operation does for what that
-            refuses.
-        query: (config, message) -> query of the rows that match the message; raises
-            `P4RuntimeError`.
-    """
-
-    name: str
-    plan: Callable[[ForwardingConfig, int, Any], Operation]
-    query: Callable[[ForwardingConfig, Any], Query]

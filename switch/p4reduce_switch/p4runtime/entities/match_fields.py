@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
-
-from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.errors import invalid, unsupported
 from p4reduce_switch.p4runtime import bytestrings
-from p4reduce_switch.p4runtime.bytestrings import format_value
+from p4reduce_switch.p4runtime.bytestrings import format_value, integer
 from p4reduce_switch.p4runtime.p4info import names
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.p4info import Field, MatchField
     from p4reduce_switch.state.tables import MatchValue
 
-__all__ = ["check_number", "decode", "encode", "integer"]
+__all__ = ["check_number", "decode", "encode"]
 
 
 def decode(
@@ -82,18 +80,9 @@ def _dont_care(field: MatchField) -> MatchValue:
 def check_number(field: Field | MatchField, where: str) -> None:
     """Refuse a string: there is nothing here that says what number stands for which."""
     if field.translation == "string":
-        raise P4RuntimeError(
-            code_pb2.UNIMPLEMENTED,
-            f"{where} is translated to strings (p4runtime_translation), which is not supported",
+        raise unsupported(
+            f"{where} is translated to strings (p4runtime_translation), which is not supported"
         )
-
-
-def integer(data: bytes, width: int, where: str) -> int:
-    """A byte string of at most `width` bits, or INVALID_ARGUMENT; `where` it stands."""
-    try:
-        return bytestrings.decode(data, width)
-    except bytestrings.BytestringError as error:
-        raise invalid(f"{where}: {error}") from None
 
 
 def _lpm(message: Any, width: int, where: str) -> tuple[int, int]:

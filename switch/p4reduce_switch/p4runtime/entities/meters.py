@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
-
-from p4reduce_switch.errors import P4RuntimeError, invalid
-from p4reduce_switch.p4runtime.entities.cells import indices, only_modify
+from p4reduce_switch.errors import invalid, unsupported
+from p4reduce_switch.p4runtime.entities.common import (
+    find,
+    indices,
+    only_modify,
+    query_cells,
+    selected,
+)
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
-from p4reduce_switch.p4runtime.entities.table_entries import find_table
-from p4reduce_switch.p4runtime.p4info import names
 from p4reduce_switch.state.meters import Rates
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import MeterSpec, TableSpec
+    from p4reduce_switch.p4runtime.p4info import TableSpec
     from p4reduce_switch.state.tables import Entry
 
 __all__ = [
@@ -28,10 +29,12 @@ __all__ = [
     "configure_entry",
     "decode_rates",
     "encode_rates",
-    "metered_table",
     "plan_meter",
     "query_meters",
+    "refuse_counters",
 ]
+
+_KIND = "indirect meter"
 
 
 def decode_rates(message: Any, where: str) -> Rates | None:
@@ -40,14 +43,8 @@ def decode_rates(message: Any, where: str) -> Rates | None:
     Raises:
         P4RuntimeError: the rates are not those of a meter of two rates, UNIMPLEMENTED for counters.
     """
-    counters = "counter_data" if "counter_data" in _fields(message) else "meter_counter_data"
-    config = "config" if "config" in _fields(message) else "meter_config"
-    if counters == "counter_data" and config == "meter_config":
-        counters = "meter_counter_data"  # a TableEntry has both kinds
-    if message.HasField(counters):
-        raise P4RuntimeError(
-            code_pb2.UNIMPLEMENTED, f"{counters} of {where}: meters have no counters here"
-        )
+    refuse_counters(message, where)
+    config = "meter_config" if _is_table_entry(message) else "config"
     if not message.HasField(config):
         return None
     given = getattr(message, config)
@@ -61,8 +58,16 @@ def decode_rates(message: Any, where: str) -> Rates | None:
     return Rates(given.cir, given.cburst, given.pir, given.pburst)
 
 
-def _fields(message: Any) -> Any:
-    return message.DESCRIPTOR.fields_by_name
+def refuse_counters(message: Any, where: str) -> None:
+    """Refuse counts by colour, of a meter's message or of a `TableEntry`."""
+    field = "meter_counter_data" if _is_table_entry(message) else "counter_data"
+    if message.HasField(field):
+        raise unsupported(f"{field} of {where}: meters have no counters here")
+
+
+def _is_table_entry(message: Any) -> bool:
+    """Whether it is one: its fields of a meter begin with "meter_"."""
+    return "meter_config" in message.DESCRIPTOR.fields_by_name
 
 
 def encode_rates(rates: Rates | None, config: Any) -> None:
@@ -101,26 +106,12 @@ def configure_entry(
     entry.meter.configure(rates)
 
 
-def metered_table(config: ForwardingConfig, message: Any) -> TableSpec:
-    """The table of a `DirectMeterEntry`."""
-    if not message.HasField("table_entry"):
-        raise invalid("a DirectMeterEntry must give the table_entry that it belongs to")
-    table = find_table(config.p4info, message.table_entry.table_id)
-    if table.meter is None:
-        raise invalid(f"table '{table.name}' has no direct meter")
-    if message.table_entry.is_default_action:
-        raise P4RuntimeError(
-            code_pb2.UNIMPLEMENTED, "default entries have no direct meter, as in BMv2"
-        )
-    return table
-
-
 # -- Indirect meters -----------------------------------------------------------------------------
 
 
 def plan_meter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of an update of a `MeterEntry`."""
-    spec = _find(config, message.meter_id)
+    spec = find(config.p4info.meters, message.meter_id, _KIND)
     only_modify(update_type, f"meter '{spec.name}'")
     chosen = indices(f"meter '{spec.name}'", spec.size, message)
     rates = decode_rates(message, f"meter '{spec.name}'")
@@ -135,34 +126,11 @@ def plan_meter(config: ForwardingConfig, update_type: int, message: Any) -> Oper
 
 def query_meters(config: ForwardingConfig, message: Any) -> Query:
     """One cell, all cells of a meter, or all of all indirect meters."""
-    if message.HasField("counter_data"):
-        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "meters have no counters here")
-    specs = [_find(config, message.meter_id)] if message.meter_id else config.p4info.meters.values()
-    selected = [(spec, indices(f"meter '{spec.name}'", spec.size, message)) for spec in specs]
-
-    def snapshot() -> list[Any]:
-        return [
-            (spec.id, index, config.pipeline.meters[spec.name].cells[index].rates)
-            for spec, chosen in selected
-            for index in chosen
-        ]
-
-    def encode(row: Any) -> Any:
-        entity = p4runtime_pb2.Entity()
-        out = entity.meter_entry
-        out.meter_id, out.index.index, rates = row
-        out.index.SetInParent()
-        encode_rates(rates, out.config)
-        return entity
-
-    return Query(snapshot, encode)
-
-
-def _find(config: ForwardingConfig, meter_id: int) -> MeterSpec:
-    spec = config.p4info.meters.get(meter_id)
-    if spec is None:
-        raise invalid(
-            f"this pipeline has no meter with id {meter_id:#x}; "
-            f"its indirect meters are {names(m.name for m in config.p4info.meters.values())}"
-        )
-    return spec
+    refuse_counters(message, "a read")
+    return query_cells(
+        "meter",
+        selected(config.p4info.meters, message.meter_id, _KIND),
+        message,
+        lambda spec, cell: config.pipeline.meters[spec.name].cells[cell].rates,
+        lambda rates, out: encode_rates(rates, out.config),
+    )

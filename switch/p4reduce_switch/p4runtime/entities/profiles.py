@@ -7,24 +7,22 @@ its max_size 0 also where the P4Info has a max_group_size, which then counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import copy
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.errors import exhausted, invalid, unsupported
+from p4reduce_switch.p4runtime.entities.common import find, selected
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.entities.table_entries import decode_table_action, encode_action
-from p4reduce_switch.p4runtime.p4info import names
-from p4reduce_switch.state.profiles import InUse, ObjectExists, ProfileFull, UnknownObject
 from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, WeightedAction
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
     from p4reduce_switch.p4runtime.p4info import P4Info, ProfileSpec, TableSpec
-    from p4reduce_switch.state.profiles import ActionProfile
+    from p4reduce_switch.state.profiles import ActionProfile, Group, Member
     from p4reduce_switch.state.targets import Target
 
 __all__ = [
@@ -32,7 +30,6 @@ __all__ = [
     "encode_target",
     "plan_group",
     "plan_member",
-    "profile_errors",
     "query_groups",
     "query_members",
 ]
@@ -40,31 +37,6 @@ __all__ = [
 _Update = p4runtime_pb2.Update
 _MAX_WEIGHT = 1 << 16
 """Each unit of weight is a choice in a list."""
-
-
-@contextmanager
-def profile_errors() -> Iterator[None]:
-    """Turn what profiles raise into P4Runtime's codes."""
-    try:
-        yield
-    except UnknownObject as error:
-        raise P4RuntimeError(code_pb2.NOT_FOUND, str(error)) from None
-    except ObjectExists as error:
-        raise P4RuntimeError(code_pb2.ALREADY_EXISTS, f"{error}; use MODIFY") from None
-    except InUse as error:
-        raise P4RuntimeError(code_pb2.FAILED_PRECONDITION, str(error)) from None
-    except ProfileFull as error:
-        raise P4RuntimeError(code_pb2.RESOURCE_EXHAUSTED, str(error)) from None
-
-
-def _find(config: ForwardingConfig, profile_id: int) -> ProfileSpec:
-    spec = config.p4info.profiles.get(profile_id)
-    if spec is None:
-        raise invalid(
-            f"this pipeline has no action profile with id {profile_id:#x}; "
-            f"its action profiles are {names(p.name for p in config.p4info.profiles.values())}"
-        )
-    return spec
 
 
 def _table_of(config: ForwardingConfig, spec: ProfileSpec) -> TableSpec:
@@ -105,7 +77,7 @@ def decode_target(table: TableSpec, message: Any) -> Target:
 def _decode_set(table: TableSpec, profile: ProfileSpec, message: Any) -> ActionSet:
     where = f"the action set of an entry of table '{table.name}'"
     if not message.action_profile_actions:
-        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, f"{where} is empty: not supported, as in BMv2")
+        raise unsupported(f"{where} is empty: not supported, as in BMv2")
     parts = []
     for item in message.action_profile_actions:
         _check_watch(item, where)
@@ -140,7 +112,7 @@ def _check_weight(weight: int, where: str) -> None:
 
 def _check_watch(message: Any, where: str) -> None:
     if message.WhichOneof("watch_kind") is not None:
-        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, f"{where}: watch ports are not supported")
+        raise unsupported(f"{where}: watch ports are not supported")
 
 
 # -- Members -------------------------------------------------------------------------------------
@@ -148,57 +120,29 @@ def _check_watch(message: Any, where: str) -> None:
 
 def plan_member(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of an update of an `ActionProfileMember`."""
-    spec = _find(config, message.action_profile_id)
-    profile = config.pipeline.profiles[spec.name]
+    spec, profile = _profile(config, message)
     member_id = message.member_id
     if member_id == 0:
         raise invalid(f"member_id of '{spec.name}' is 0; ids start at 1")
     if update_type == _Update.DELETE:
-        return _guarded(lambda: profile.delete_member(member_id))
+        return lambda: profile.delete_member(member_id)
     if not message.HasField("action"):
         raise invalid(f"member {member_id} of '{spec.name}' has no action")
     table = _table_of(config, spec)
     action, args = decode_table_action(table, message.action, as_default=False)
-    if update_type == _Update.INSERT:
-        return _guarded(lambda: profile.insert_member(member_id, action, args))
-    return _guarded(lambda: profile.modify_member(member_id, action, args))
+    change = profile.insert_member if update_type == _Update.INSERT else profile.modify_member
+    return lambda: change(member_id, action, args)
 
 
 def query_members(config: ForwardingConfig, message: Any) -> Query:
     """One member, or all; of one profile or of all."""
-    selected = _selected(config, message.action_profile_id, message.member_id)
-    member_id = message.member_id
 
-    def snapshot() -> list[Any]:
-        with profile_errors():
-            return [
-                (spec.id, member.id, member.action, member.args)
-                for spec, profile in selected
-                for member in (
-                    [profile.member(member_id)] if member_id else profile.members.values()
-                )
-            ]
+    def fill(member: Member, out: Any) -> None:
+        out.member_id = member.id
+        encode_action(config.p4info, member.action, member.args, out)
 
-    def encode(row: Any) -> Any:
-        entity = p4runtime_pb2.Entity()
-        out = entity.action_profile_member
-        out.action_profile_id, out.member_id, action, args = row
-        encode_action(config.p4info, action, args, out)
-        return entity
-
-    return Query(snapshot, encode)
-
-
-def _selected(
-    config: ForwardingConfig, profile_id: int, object_id: int
-) -> list[tuple[ProfileSpec, ActionProfile]]:
-    if profile_id:
-        specs = [_find(config, profile_id)]
-    elif object_id:
-        raise invalid(f"id {object_id} is given, but no action_profile_id that it belongs to")
-    else:
-        specs = list(config.p4info.profiles.values())
-    return [(spec, config.pipeline.profiles[spec.name]) for spec in specs]
+    members: _Objects = lambda profile: (profile.members, profile.member)  # noqa: E731
+    return _query(config, message, "action_profile_member", message.member_id, members, fill)
 
 
 # -- Groups --------------------------------------------------------------------------------------
@@ -206,15 +150,14 @@ def _selected(
 
 def plan_group(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of an update of an `ActionProfileGroup`."""
-    spec = _find(config, message.action_profile_id)
-    profile = config.pipeline.profiles[spec.name]
+    spec, profile = _profile(config, message)
     if not spec.has_selector:
         raise invalid(f"'{spec.name}' is an action profile without a selector: it has no groups")
     group_id = message.group_id
     if group_id == 0:
         raise invalid(f"group_id of '{spec.name}' is 0; ids start at 1")
     if update_type == _Update.DELETE:
-        return _guarded(lambda: profile.delete_group(group_id))
+        return lambda: profile.delete_group(group_id)
     weights = _decode_weights(message, f"group {group_id} of '{spec.name}'")
     max_size = message.max_size
     if max_size < 0 or (spec.max_group_size and max_size > spec.max_group_size):
@@ -225,13 +168,12 @@ def plan_group(config: ForwardingConfig, update_type: int, message: Any) -> Oper
     limit = max_size or spec.max_group_size
     total = len(weights) if spec.counts_members else sum(weights.values())
     if limit and total > limit:
-        raise P4RuntimeError(
-            code_pb2.RESOURCE_EXHAUSTED,
+        raise exhausted(
             f"the {'members' if spec.counts_members else 'weights'} of group {group_id} of "
-            f"'{spec.name}' add up to {total}; at most {limit} is allowed",
+            f"'{spec.name}' add up to {total}; at most {limit} is allowed"
         )
     if update_type == _Update.INSERT:
-        return _guarded(lambda: profile.insert_group(group_id, weights, max_size))
+        return lambda: profile.insert_group(group_id, weights, max_size)
 
     def modify() -> None:
         group = profile.group(group_id)
@@ -242,7 +184,7 @@ def plan_group(config: ForwardingConfig, update_type: int, message: Any) -> Oper
             )
         profile.modify_group(group_id, weights)
 
-    return _guarded(modify)
+    return modify
 
 
 def _decode_weights(message: Any, where: str) -> dict[int, int]:
@@ -258,31 +200,54 @@ def _decode_weights(message: Any, where: str) -> dict[int, int]:
 
 def query_groups(config: ForwardingConfig, message: Any) -> Query:
     """One group, or all; of one profile or of all."""
-    selected = _selected(config, message.action_profile_id, message.group_id)
-    group_id = message.group_id
+    groups: _Objects = lambda profile: (profile.groups, profile.group)  # noqa: E731
+    return _query(config, message, "action_profile_group", message.group_id, groups, _fill_group)
+
+
+def _fill_group(group: Group, out: Any) -> None:
+    out.group_id = group.id
+    out.max_size = group.max_size
+    for member_id, weight in group.weights.items():
+        out.members.add(member_id=member_id, weight=weight)
+
+
+# -- Both ------------------------------------------------------------------------------------------
+
+_Objects = Callable[["ActionProfile"], tuple[Mapping[int, Any], Callable[[int], Any]]]
+"""The members or groups of a profile, and what finds one by its id."""
+
+
+def _profile(config: ForwardingConfig, message: Any) -> tuple[ProfileSpec, ActionProfile]:
+    """The profile of a member or group."""
+    spec = find(config.p4info.profiles, message.action_profile_id, "action profile")
+    return spec, config.pipeline.profiles[spec.name]
+
+
+def _query(
+    config: ForwardingConfig,
+    message: Any,
+    field: str,
+    wanted: int,
+    objects: _Objects,
+    fill: Callable[[Any, Any], None],
+) -> Query:
+    """The member or group of the id `wanted`, or all for id 0."""
+    if wanted and not message.action_profile_id:
+        raise invalid(f"id {wanted} is given, but no action_profile_id that it belongs to")
+    specs = selected(config.p4info.profiles, message.action_profile_id, "action profile")
 
     def snapshot() -> list[Any]:
-        with profile_errors():
-            return [
-                (spec.id, group.id, group.max_size, dict(group.weights))
-                for spec, profile in selected
-                for group in ([profile.group(group_id)] if group_id else profile.groups.values())
-            ]
+        rows = []
+        for spec in specs:
+            every, one = objects(config.pipeline.profiles[spec.name])
+            rows += [(spec.id, copy.copy(o)) for o in ([one(wanted)] if wanted else every.values())]
+        return rows
 
     def encode(row: Any) -> Any:
         entity = p4runtime_pb2.Entity()
-        out = entity.action_profile_group
-        out.action_profile_id, out.group_id, out.max_size, weights = row
-        for member_id, weight in weights.items():
-            out.members.add(member_id=member_id, weight=weight)
+        out = getattr(entity, field)
+        out.action_profile_id = row[0]
+        fill(row[1], out)
         return entity
 
     return Query(snapshot, encode)
-
-
-def _guarded(operation: Operation) -> Operation:
-    def run() -> None:
-        with profile_errors():
-            operation()
-
-    return run

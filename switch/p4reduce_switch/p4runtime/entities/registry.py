@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All entities of P4Runtime, by the name of their field in `p4.v1.Entity`.
+"""All kinds of P4Runtime entities: how each is written, and how it is read.
 
-Another one is a module in this folder, and an entry here.
+A plan checks all of a message that does not depend on the pipeline's state. What is left to do is
+short, so that the data plane, which does it between two packets, is not held up by protobuf.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.errors import invalid, unsupported
 from p4reduce_switch.p4runtime.entities.counters import plan_counter, query_counters
 from p4reduce_switch.p4runtime.entities.digests import plan_digest, query_digests
 from p4reduce_switch.p4runtime.entities.direct import (
@@ -21,7 +23,7 @@ from p4reduce_switch.p4runtime.entities.direct import (
 )
 from p4reduce_switch.p4runtime.entities.entry_reads import query_entries
 from p4reduce_switch.p4runtime.entities.entry_writes import plan_entry
-from p4reduce_switch.p4runtime.entities.kinds import EntityKind
+from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.entities.meters import plan_meter, query_meters
 from p4reduce_switch.p4runtime.entities.profiles import (
     plan_group,
@@ -34,35 +36,53 @@ from p4reduce_switch.p4runtime.entities.replication import plan_replication, que
 from p4reduce_switch.p4runtime.entities.value_sets import plan_value_set, query_value_sets
 
 if TYPE_CHECKING:
-    from typing import NoReturn
-
     from p4reduce_switch.p4runtime.config import ForwardingConfig
 
-__all__ = ["ENTITIES"]
+__all__ = ["ENTITIES", "plan_read", "plan_update"]
+
+_Update = p4runtime_pb2.Update
+_Plan: TypeAlias = "Callable[[ForwardingConfig, int, Any], Operation]"
+"""Takes the type of the update and the message. Raises `P4RuntimeError` for a malformed one."""
+_Read: TypeAlias = "Callable[[ForwardingConfig, Any], Query]"
+"""Takes the message, which selects rows. Raises `P4RuntimeError` for a malformed one."""
 
 
-def _plan_extern(config: ForwardingConfig, update_type: int, message: Any) -> NoReturn:
-    raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "externs are not supported")
+def _no_extern(*_: object) -> NoReturn:
+    raise unsupported("externs are not supported")
 
 
-def _query_externs(config: ForwardingConfig, message: Any) -> NoReturn:
-    raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "externs are not supported")
-
-
-ENTITIES = {
-    kind.name: kind
-    for kind in (
-        EntityKind("table_entry", plan_entry, query_entries),
-        EntityKind("counter_entry", plan_counter, query_counters),
-        EntityKind("direct_counter_entry", plan_direct_counter, query_direct_counters),
-        EntityKind("meter_entry", plan_meter, query_meters),
-        EntityKind("direct_meter_entry", plan_direct_meter, query_direct_meters),
-        EntityKind("digest_entry", plan_digest, query_digests),
-        EntityKind("action_profile_member", plan_member, query_members),
-        EntityKind("action_profile_group", plan_group, query_groups),
-        EntityKind("register_entry", plan_register, query_registers),
-        EntityKind("value_set_entry", plan_value_set, query_value_sets),
-        EntityKind("packet_replication_engine_entry", plan_replication, query_replication),
-        EntityKind("extern_entry", _plan_extern, _query_externs),
-    )
+ENTITIES: dict[str, tuple[_Plan, _Read]] = {
+    "table_entry": (plan_entry, query_entries),
+    "counter_entry": (plan_counter, query_counters),
+    "direct_counter_entry": (plan_direct_counter, query_direct_counters),
+    "meter_entry": (plan_meter, query_meters),
+    "direct_meter_entry": (plan_direct_meter, query_direct_meters),
+    "digest_entry": (plan_digest, query_digests),
+    "action_profile_member": (plan_member, query_members),
+    "action_profile_group": (plan_group, query_groups),
+    "register_entry": (plan_register, query_registers),
+    "value_set_entry": (plan_value_set, query_value_sets),
+    "packet_replication_engine_entry": (plan_replication, query_replication),
+    "extern_entry": (_no_extern, _no_extern),
 }
+"""By the field of `p4.v1.Entity`."""
+
+
+def plan_update(config: ForwardingConfig, update: Any) -> Operation:
+    """Check one `p4.v1.Update` and return the operation that carries it out."""
+    kind = update.entity.WhichOneof("entity")
+    if kind is None:
+        raise invalid("the update has no entity")
+    if update.type not in (_Update.INSERT, _Update.MODIFY, _Update.DELETE):
+        raise invalid(
+            f"update type {update.type} is not one of INSERT (1), MODIFY (2) and DELETE (3)"
+        )
+    return ENTITIES[kind][0](config, update.type, getattr(update.entity, kind))
+
+
+def plan_read(config: ForwardingConfig, entity: Any) -> Query:
+    """The query of one `p4.v1.Entity` of a ReadRequest."""
+    kind = entity.WhichOneof("entity")
+    if kind is None:
+        raise invalid("the entity is empty; set the kind of entity to read")
+    return ENTITIES[kind][1](config, getattr(entity, kind))

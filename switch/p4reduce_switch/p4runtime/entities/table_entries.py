@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
-
-from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.errors import denied, invalid
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.entities import match_fields
+from p4reduce_switch.p4runtime.entities.common import find
 from p4reduce_switch.p4runtime.p4info import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from p4reduce_switch.p4runtime.p4info import Field, P4Info, TableSpec
+    from p4reduce_switch.p4runtime.p4info import ActionUse, Field, P4Info, TableSpec
     from p4reduce_switch.state.tables import MatchValue
 
 __all__ = [
@@ -30,6 +29,7 @@ __all__ = [
     "decode_table_action",
     "encode_action",
     "encode_key",
+    "find_action",
     "find_table",
 ]
 
@@ -38,13 +38,7 @@ _MAX_PRIORITY = (1 << 31) - 1
 
 def find_table(p4info: P4Info, table_id: int) -> TableSpec:
     """The table of an id, or INVALID_ARGUMENT."""
-    table = p4info.tables.get(table_id)
-    if table is None:
-        raise invalid(
-            f"table_id {table_id:#x} is not a table of this pipeline; "
-            f"its tables are {names(t.name for t in p4info.tables.values())}"
-        )
-    return table
+    return find(p4info.tables, table_id, "table")
 
 
 # -- Keys ----------------------------------------------------------------------------------------
@@ -93,27 +87,31 @@ def decode_action(
     return decode_table_action(table, message.action, as_default=as_default)
 
 
+def find_action(table: TableSpec, action_id: int) -> ActionUse:
+    """The action of a table, or INVALID_ARGUMENT."""
+    use = table.actions.get(action_id)
+    if use is None:
+        raise invalid(
+            f"action_id {action_id:#x} is not an action of table '{table.name}'; "
+            f"its actions are {names(u.action.name for u in table.actions.values())}"
+        )
+    return use
+
+
 def decode_table_action(
     table: TableSpec, message: Any, *, as_default: bool
 ) -> tuple[str, tuple[int, ...]]:
     """Name and arguments of an `Action` of a table."""
-    use = table.actions.get(message.action_id)
-    if use is None:
-        raise invalid(
-            f"action_id {message.action_id:#x} is not an action of table '{table.name}'; "
-            f"its actions are {names(u.action.name for u in table.actions.values())}"
-        )
+    use = find_action(table, message.action_id)
     if as_default and not use.as_default:
-        raise P4RuntimeError(
-            code_pb2.PERMISSION_DENIED,
+        raise denied(
             f"action '{use.action.name}' is @tableonly in table '{table.name}': "
-            "it cannot be the default action",
+            "it cannot be the default action"
         )
     if not as_default and not use.in_entries:
-        raise P4RuntimeError(
-            code_pb2.PERMISSION_DENIED,
+        raise denied(
             f"action '{use.action.name}' is @defaultonly in table '{table.name}': "
-            "it cannot be used in an entry",
+            "it cannot be used in an entry"
         )
     where = f"action '{use.action.name}' of table '{table.name}'"
     return use.action.name, _arguments(use.action.params, message.params, where)
@@ -133,7 +131,7 @@ def _arguments(params: tuple[Field, ...], messages: Iterable[Any], where: str) -
             raise invalid(f"{where}: parameter '{param.name}' is given more than once")
         about = f"{where}, parameter '{param.name}' (id {param.id})"
         match_fields.check_number(param, about)
-        values[param.id] = match_fields.integer(message.value, param.width, about)
+        values[param.id] = bytestrings.integer(message.value, param.width, about)
     missing = [param.name for param in params if param.id not in values]
     if missing:
         raise invalid(f"{where}: parameters are missing: {names(missing)}")

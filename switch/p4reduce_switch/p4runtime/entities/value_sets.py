@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.errors import already_exists, invalid
 from p4reduce_switch.p4runtime.entities import match_fields
+from p4reduce_switch.p4runtime.entities.common import find, selected
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 
 if TYPE_CHECKING:
@@ -23,43 +23,23 @@ _Row = tuple["ValueSetSpec", tuple["Match", ...]]
 
 
 def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of one update: all members at once.
-
-    Raises:
-        P4RuntimeError: the update is malformed, or has too many members.
-    """
-    spec = _find(config, message.value_set_id)
+    """The operation of one update: all members at once."""
+    spec = find(config.p4info.value_sets, message.value_set_id, "value set")
     if update_type != p4runtime_pb2.Update.MODIFY:
         raise invalid(f"value set '{spec.name}' can only be changed as a whole, with MODIFY")
     owner = f"value set '{spec.name}'"
     members = [match_fields.decode(owner, spec.fields, m.match) for m in message.members]
     if len(set(members)) < len(members):
-        raise P4RuntimeError(
-            code_pb2.ALREADY_EXISTS, f"a member of {owner} is given more than once"
-        )
-    if len(members) > spec.size:
-        raise P4RuntimeError(
-            code_pb2.RESOURCE_EXHAUSTED,
-            f"{owner} has room for {spec.size} members, not {len(members)}",
-        )
+        raise already_exists(f"a member of {owner} is given more than once")
     value_set = config.pipeline.value_sets[spec.name]
     return lambda: value_set.replace(members)
 
 
 def query_value_sets(config: ForwardingConfig, message: Any) -> Query:
     """One value set, or all of them for id 0."""
-    specs = list(config.p4info.value_sets.values())
-    if message.value_set_id:
-        specs = [_find(config, message.value_set_id)]
+    specs = selected(config.p4info.value_sets, message.value_set_id, "value set")
     value_sets = config.pipeline.value_sets
     return Query(lambda: [(spec, value_sets[spec.name].members) for spec in specs], _encode)
-
-
-def _find(config: ForwardingConfig, number: int) -> ValueSetSpec:
-    spec = config.p4info.value_sets.get(number)
-    if spec is None:
-        raise invalid(f"value_set_id {number:#x} is not a value set of this pipeline")
-    return spec
 
 
 def _encode(row: _Row) -> Any:

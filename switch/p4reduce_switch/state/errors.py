@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a change of tables, profiles, groups, sessions or value sets can be refused for."""
+
+from __future__ import annotations
+
+
+class StateError(Exception):
+    """A change that is not made; the message says why."""
+
+
+class AlreadyThereError(StateError):
+    """There already is an object of this key or id."""
+
+
+class NotThereError(StateError):
+    """There is no object of this key or id."""
+
+
+class FullError(StateError):
+    """There are as many objects as there is room for."""
+
+
+class InUseError(StateError):
+    """Something else refers to the object."""
+
+
+class ConstantError(StateError):
+    """The program declares it constant."""
