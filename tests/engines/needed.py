@@ -86,6 +86,11 @@ def wait_for_socket(environment: Mapping[str, str], words: str) -> None:
         time.sleep(0.1)
 
 
+def sockets_seen(environment: Mapping[str, str]) -> list[str]:
+    """The sockets that processes with this environment have bound so far, with their commands."""
+    return _sockets[mark_of(environment)].seen()
+
+
 def left_of(mark: str, words: tuple[str, ...]) -> list[str]:
     processes = [
         f"{pid} {command}"

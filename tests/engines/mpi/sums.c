@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int wrong, rank, size;
 
@@ -48,6 +49,26 @@ static void others(MPI_Comm comm)
     expect(is[0] == size - 1, "max");
 }
 
+/* Sums until there is a file, or until a sum is an error; says so in `file`.begun after the first. */
+static int sum_until(const char *file)
+{
+    char begun[4096];
+    snprintf(begun, sizeof begun, "%s.begun", file);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (;;) {
+        float mine[2] = {rank + 1.0f, (float)(rank == 0 && access(file, F_OK) == 0)}, sum[2];
+        if (MPI_Allreduce(mine, sum, 2, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) != MPI_SUCCESS) {
+            printf("rank %d has an error\n", rank);
+            return 1;
+        }
+        expect(sum[0] == (float)(size * (size + 1) / 2), "float");
+        if (sum[1] != 0)
+            return 0;
+        if (rank == 0 && access(begun, F_OK) != 0)
+            fclose(fopen(begun, "w"));
+    }
+}
+
 int main(int argc, char **argv)
 {
     MPI_Comm twin, half;
@@ -61,6 +82,12 @@ int main(int argc, char **argv)
             raise(SIGKILL);
         for (;;)
             floats(MPI_COMM_WORLD, 1000, 0);
+    }
+    if (argc > 2 && strcmp(argv[1], "until") == 0) {
+        int failed = sum_until(argv[2]);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Finalize();
+        return failed || wrong;
     }
     floats(MPI_COMM_WORLD, 1, 0);
     floats(MPI_COMM_WORLD, 100000, 0);

@@ -18,6 +18,8 @@ from p4reduce.mpi import building, sums
 pytestmark = [pytest.mark.engines, pytest.mark.own_start]
 HERE = Path(__file__).parent
 
+SERVICES = ("p4reduce_switch", "p4reduce_controller")
+
 with_mpi4py = needs(programs=("mpirun",), packages=("mpi4py",))
 with_mpicc = needs(programs=("mpirun", "mpicc"))
 
@@ -151,7 +153,7 @@ def test_a_killed_rank_ends_all_and_leaves_nothing() -> None:
 
 
 @with_mpi4py
-@pytest.mark.parametrize("victim", ["p4reduce_switch", "p4reduce_controller"])
+@pytest.mark.parametrize("victim", SERVICES)
 def test_a_killed_service_is_started_again(victim: str) -> None:
     program = """
 import numpy as np
@@ -292,6 +294,35 @@ def test_a_killed_rank_of_a_c_program(shim: tuple[Path, Path]) -> None:
         output, _ = run.communicate(timeout=DEADLINE)
     assert run.returncode != 0
     assert "signal 9" in output
+
+
+@with_mpicc
+@pytest.mark.parametrize(
+    "victim", ["p4reduce_switch", "p4reduce_controller", "p4reduce_lab.deploy"]
+)
+def test_a_killed_service_of_a_c_program(
+    victim: str, shim: tuple[Path, Path], tmp_path: Path
+) -> None:
+    library, program = shim
+    end, begun = tmp_path / "end", tmp_path / "end.begun"
+    network = victim == "p4reduce_lab.deploy"  # all of it goes with this one
+    with marked() as environment:
+        run = mpirun(environment, 2, str(program), "until", str(end), preload=library)
+        while not begun.exists():
+            assert run.poll() is None, run.communicate()[0]
+        wait_for_socket(environment, f"-m {'p4reduce_switch' if network else victim}")
+        os.kill(pid_of(environment, f"-m {victim}"), signal.SIGKILL)
+        if not network:
+            end.touch()
+        output, _ = run.communicate(timeout=DEADLINE)
+    if network:
+        assert run.returncode != 0
+        for rank in (0, 1):
+            assert re.search(rf"p4reduce: rank {rank}: \w+Error: ", output), output
+            assert f"rank {rank} has an error" in output
+    else:
+        assert run.returncode == 0, output
+    assert "wrong" not in output
 
 
 @with_mpicc

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Actors in groups of `ray.util.collective` on the backend "P4REDUCE": for test_ray_collective.py.
 
-python grouped.py sums|killed|missing
+python grouped.py sums|missing
+python grouped.py killed RANK
+python grouped.py service DIRECTORY
+
+With "service" the ranks sum until DIRECTORY/end is there; rank 0 writes DIRECTORY/begun.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,9 +39,7 @@ class Member:
         try:
             self.begin("lonely")
         except p4reduce.P4ReduceTimeoutError as error:
-            return str(error.missing)
-        except p4reduce.ControllerUnreachableError:
-            return "rank 0's network ended first"
+            return f"{error.missing} {error}"
         return "nobody"
 
     def end(self, group: str) -> None:
@@ -102,6 +105,18 @@ class Member:
                 return f"{type(error).__name__}: {error}"
         return ""
 
+    def sum_until_told(self, group: str, directory: Path) -> None:
+        going = True
+        while going:
+            array = np.ones(1000, np.float32)
+            col.allreduce(array, group)
+            assert array.tolist() == [SIZE] * 1000
+            end = np.array([self.rank == 0 and (directory / "end").exists()], np.float32)
+            col.allreduce(end, group)
+            going = not end[0]
+            if self.rank == 0:
+                (directory / "begun").touch()
+
 
 def main() -> None:
     what = sys.argv[1]
@@ -117,10 +132,18 @@ def main() -> None:
     for group in ("first", "first"):  # the name is free again
         ray.get([member.begin.remote(group) for member in members])
         if what == "killed":
-            asked = [member.sum_until.remote(group, 1) for member in members]
-            for rank in (0, 2):
+            victim = int(sys.argv[2])
+            rest = [rank for rank in range(SIZE) if rank != victim]
+            asked = [member.sum_until.remote(group, victim) for member in members]
+            for rank in rest:
                 print(f"RANK {rank} {ray.get(asked[rank])}", flush=True)
-            ray.get([members[rank].end.remote(group) for rank in (0, 2)])
+            ray.get([members[rank].end.remote(group) for rank in rest])
+            return
+        if what == "service":
+            there = Path(sys.argv[2])
+            ray.get([member.sum_until_told.remote(group, there) for member in members])
+            print("SUMMED", flush=True)
+            ray.get([member.end.remote(group) for member in members])
             return
         calls = ray.get([member.sums.remote(group) for member in members])
         print("CALLS", calls[0], flush=True)

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -185,6 +186,59 @@ nothing_left()
         output, _ = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, own_words(output)
     assert "first runs [True, True]" in output
+
+
+# Sums until there is the second file; the first says that it does.
+LOOP = """
+def task(comm, rows):
+    begun, end = arguments
+    first = is_first("loop")
+    going = True
+    while going:
+        assert comm.allreduce(np.ones(1000, np.float32)).tolist() == [2] * 1000
+        if comm.rank == 0 and first:
+            open(begun, "w").close()
+        last = comm.rank == 0 and os.path.exists(end)
+        going = comm.allreduce(np.array([last], np.int32))[0] == 0
+    return first
+
+arguments = sys.argv[1:]
+print("first runs", barrier_run(numbers, task, timeout=20))
+nothing_left()
+"""
+
+
+def begun_loop(
+    environment: dict[str, str], script: Path, begun: Path, end: Path
+) -> subprocess.Popen[str]:
+    process = spark(environment, script, str(begun), str(end))
+    while not begun.exists():
+        assert process.poll() is None, own_words(process.communicate()[0])
+        time.sleep(0.05)
+    wait_for_socket(environment, "-m p4reduce_switch")
+    return process
+
+
+def test_a_killed_executor_makes_the_stage_run_again(
+    tmp_path: Path, written: Callable[[str], Path]
+) -> None:
+    begun, end = tmp_path / "begun", tmp_path / "end"
+    with marked() as environment:
+        process = begun_loop(environment, written(LOOP), begun, end)
+        os.kill(pid_of(environment, "--executor-id 1 "), signal.SIGKILL)
+        end.touch()
+        output, _ = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, own_words(output)
+    assert "first runs [False, False]" in output
+
+
+def test_a_killed_driver_ends_all(tmp_path: Path, written: Callable[[str], Path]) -> None:
+    with marked() as environment:
+        process = begun_loop(environment, written(LOOP), tmp_path / "begun", tmp_path / "end")
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def test_a_killed_network_fails_the_stage_which_runs_again(written: Callable[[str], Path]) -> None:

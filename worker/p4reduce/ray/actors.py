@@ -48,6 +48,8 @@ class Part:
     def __init__(self, request: dict[str, Any]) -> None:
         self._network: Network | None = None
         self._trouble: P4ReduceError | None = None
+        self._coming: set[int] = set()
+        self._given_up: tuple[int, P4ReduceError] | None = None
         try:
             self._network = start(**request)
         except P4ReduceError as error:
@@ -57,14 +59,34 @@ class Part:
         else:
             threading.Thread(target=self._watch, args=(self._network,), daemon=True).start()
 
-    def serving(self) -> Serving:
-        """Say what is served. Raises P4ReduceError: it did not start."""
+    def serving(self, rank: int | None = None) -> Serving:
+        """Say what is served. Raises P4ReduceError: it did not start.
+
+        Args:
+            rank: of a group, who joins by this; it hears of a rank that gives up.
+        """
         if self._trouble is not None:
             raise self._trouble
+        if rank is not None:
+            self._coming.add(rank)
         assert self._network is not None
         network = self._network
         pids = {**network.pids, "actor": os.getpid()}
         return Serving(dict(network.variables), pids, network.text, network.news)
+
+    def give_up(self, rank: int, error: P4ReduceError) -> tuple[int, P4ReduceError]:
+        """Hear that a rank cannot join. Return the rank that was the first to, and its error."""
+        self._given_up = self._given_up or (rank, error)
+        self._coming.discard(rank)
+        return self._given_up
+
+    def given_up(self) -> tuple[int, P4ReduceError] | None:
+        """Say which rank was the first that could not join, and its error."""
+        return self._given_up
+
+    def coming(self) -> list[int]:
+        """Return the ranks that know of the network and have not given up."""
+        return sorted(self._coming)
 
     def close(self) -> None:
         """End the processes, in order."""

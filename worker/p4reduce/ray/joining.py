@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Mapping
@@ -14,10 +15,14 @@ from ray.exceptions import RayActorError, RayError
 
 from p4reduce.communicator import Communicator, init
 from p4reduce.errors import ConfigurationError, LaunchError, P4ReduceError, P4ReduceTimeoutError
+from p4reduce.ray.network import CONTROLLER as CONTROLLER_PART
 from p4reduce.ray.network import RayNetwork, trouble
 from p4reduce.variables import CONTROLLER, INTERFACE
 
 _PAUSE = 0.05  # seconds between two looks for rank 0's network
+_ASK_PAUSE = 0.25  # seconds between two questions whether another rank has given up
+_ANSWER_TIMEOUT = 5.0  # seconds, of an actor
+_TELL_TIMEOUT = 10.0  # seconds that rank 0 keeps the network for others to hear why it ends
 _JOB = "group"  # the network is the group's alone
 _members: list[Member] = []
 _named: set[str] = set()  # variables of the environment that are ours
@@ -92,8 +97,14 @@ def _lead(name: str, rank: int, size: int, timeout: float) -> Member:
             f"{name!r} is an actor that lives: another group has this name, or did not end with "
             "destroy_collective_group on rank 0"
         ) from None
+    meeting = _Meeting(network.actors[CONTROLLER_PART], name, rank)
     try:
-        return Member(_unique(name, network.wait()), _enter(rank, size, timeout), network)
+        unique = _unique(name, network.wait())
+        return Member(unique, meeting.join(size, timeout), network)
+    except P4ReduceError:
+        meeting.wait_until_all_know()
+        network.close()
+        raise
     except BaseException:
         network.close()
         raise
@@ -104,7 +115,7 @@ def _follow(name: str, rank: int, size: int, timeout: float) -> Member:
     while True:
         try:
             actor = ray.get_actor(name)
-            serving = ray.get(actor.serving.remote(), timeout=timeout)
+            serving = ray.get(actor.serving.remote(rank), timeout=timeout)
         except (ValueError, RayActorError):  # not yet, or that of an earlier group
             if time.monotonic() > deadline:
                 raise P4ReduceTimeoutError(
@@ -116,26 +127,82 @@ def _follow(name: str, rank: int, size: int, timeout: float) -> Member:
             continue
         except RayError as error:
             raise trouble(error, timeout) from None
-        variables = serving.variables
-
-        def check(mine: Any = actor) -> None:
-            try:
-                same = ray.get_actor(name)._actor_id == mine._actor_id
-            except ValueError:
-                same = False
-            if not same:
-                raise _ReplacedError(f"the actor {name!r} has ended")
-
-        unique = _unique(name, variables)
+        unique = _unique(name, serving.variables)
         try:
-            return Member(unique, _enter(rank, size, timeout, check), None)
+            return Member(unique, _Meeting(actor, name, rank).join(size, timeout), None)
         except _ReplacedError as error:
             if time.monotonic() > deadline:
                 raise LaunchError(f"the network has ended: {error}") from None
 
 
-def _enter(rank: int, size: int, timeout: float, check: Any = None) -> Communicator:
-    return init(rank, size, job=_JOB, timeout=timeout, check=check)
+class _Meeting:
+    """All ranks of a group join, or none does; what one cannot do, the others hear of.
+
+    They hear by the controller's actor, so that rank 0, which ends the network, ends it when all
+    know why.
+
+    Args:
+        actor: the controller's.
+        name: the actor's.
+        rank: this one.
+    """
+
+    def __init__(self, actor: Any, name: str, rank: int) -> None:
+        self._actor = actor
+        self._name = name
+        self._rank = rank
+        self._next_question = 0.0
+
+    def join(self, size: int, timeout: float) -> Communicator:
+        """Join the job.
+
+        Raises:
+            _ReplacedError: the network was that of an earlier group.
+            P4ReduceError: as `p4reduce.init`; of the first rank that raises one, on all ranks.
+        """
+        try:
+            return init(self._rank, size, job=_JOB, timeout=timeout, check=self._check)
+        except _ReplacedError:
+            raise
+        except P4ReduceError as error:
+            first = self._ask("give_up", self._rank, error)
+            raise self._as_told(*first) if first is not None else error from None
+
+    def wait_until_all_know(self) -> None:
+        """Wait until no rank is on its way into the job; not for long."""
+        deadline = time.monotonic() + _TELL_TIMEOUT
+        while self._ask("coming") and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        if now < self._next_question:
+            return
+        self._next_question = now + _ASK_PAUSE
+        first = self._ask("given_up")
+        if first is not None:
+            raise self._as_told(*first)
+        try:
+            same = ray.get_actor(self._name)._actor_id == self._actor._actor_id
+        except ValueError:
+            same = False
+        if not same:
+            raise _ReplacedError(f"the actor {self._name!r} has ended")
+
+    def _as_told(self, rank: int, error: P4ReduceError) -> P4ReduceError:
+        """An error as this rank raises it: with its type, and who said it."""
+        if rank == self._rank:
+            return error
+        told = copy.copy(error)
+        told.args = (f"rank {rank} has given up: {error}",)
+        return told
+
+    def _ask(self, what: str, *arguments: Any) -> Any:
+        """Ask the actor; None if it does not answer, as while Ray starts it again."""
+        try:
+            return ray.get(getattr(self._actor, what).remote(*arguments), timeout=_ANSWER_TIMEOUT)
+        except RayError:
+            return None
 
 
 def _unique(name: str, variables: Mapping[str, str]) -> str:
