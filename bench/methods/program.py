@@ -10,7 +10,6 @@ compares with ranks that are processes.
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from p4reduce.tensors.measure import block_exponents
 from p4reduce.tensors.precision import lane_format
-from p4reduce.tensors.quantise import Quantiser
+from p4reduce.tensors.quantise import factors_to_nearest
 from p4reduce.wire import format as wire
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 from p4reduce.wire.lanes import lane_type, pack, unpack
@@ -248,20 +247,15 @@ class _Sum:
         values = self._blocks[having, block]
         lanes = np.empty(values.shape, lane_type(self._format))
         if values.dtype.kind == "f":
-            quantiser = _quantiser(len(self._members))
-            scaled = np.rint(values.astype(np.float64) * quantiser.scale(exponent))
-            lanes[...] = np.clip(scaled, -quantiser.limit, quantiser.limit)
+            factors = factors_to_nearest(len(self._members), mean=False)
+            scaled = np.rint(values.astype(np.float64) * factors.scales[exponent])
+            lanes[...] = np.clip(scaled, -factors.limit, factors.limit)
         else:
             lanes[...] = values
         return [row.tobytes() for row in pack(lanes, self._format)]
 
     def _keep(self, block: int, exponent: int, lanes: Array) -> None:
         if self._total.dtype.kind == "f":
-            self._total[block] = lanes / _quantiser(len(self._members)).scale(exponent)
-        else:
-            self._total[block] = lanes
-
-
-@functools.cache
-def _quantiser(world_size: int) -> Quantiser:
-    return Quantiser(world_size)
+            factors = factors_to_nearest(len(self._members), mean=False)
+            lanes = lanes / factors.scales[exponent]
+        self._total[block] = lanes

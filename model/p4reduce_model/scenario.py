@@ -8,6 +8,7 @@ often it holds which contribution.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +17,7 @@ import numpy as np
 from p4reduce.protocol.slots import FEW
 from p4reduce.tensors.blocks import Array
 from p4reduce.tensors.precision import lane_format
-from p4reduce.tensors.quantise import Quantiser
+from p4reduce.tensors.quantise import headroom
 from p4reduce.wire.format import Format
 
 FIRST_JOB = 7
@@ -187,7 +188,7 @@ class Scenario:
             return int(value)
         largest = max(self.value(replace(addend, rank=rank)) for rank in range(self.ranks))
         exponent = int(np.float32(largest).view(np.uint32)) >> 23
-        return round(value * Quantiser(self.ranks).scale(exponent))
+        return round(math.ldexp(value, headroom(self.ranks) + 126 - exponent))
 
     def input(self, life: int, call: int, rank: int) -> Array:
         """What a rank calls it with; flat, of whole blocks."""

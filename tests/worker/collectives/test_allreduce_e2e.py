@@ -11,7 +11,7 @@ import p4reduce
 import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.figures import worker_statistics
-from p4reduce.tensors.quantise import Quantiser
+from p4reduce.tensors.quantise import headroom
 from p4reduce.wire.calls import Operation
 from worker_system import System, at_once
 
@@ -57,7 +57,7 @@ def check_sum(arrays: list[Array], results: list[Array], op: Operation = p4reduc
     starts = np.arange(0, len(exact), BLOCK)
     block_largest = np.maximum.reduceat(largest, starts)
     exponents = np.frexp(np.maximum(block_largest, 2.0**-126))[1]
-    bound = world * np.exp2(exponents - Quantiser(world).headroom)
+    bound = world * np.exp2(exponents - headroom(world))
     if op is p4reduce.MEAN:
         exact, bound = exact / world, bound / world
     bound = np.repeat(bound, BLOCK)[: len(exact)]

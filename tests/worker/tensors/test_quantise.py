@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from p4reduce.errors import ValueRangeError
 from p4reduce.tensors.measure import block_exponents
-from p4reduce.tensors.quantise import Quantiser
+from p4reduce.tensors.quantise import factors_to_nearest, headroom
 from p4reduce.wire.calls import Operation
 
 LANES = 8  # of a row; the functions take any number
@@ -57,7 +57,7 @@ def test_results_are_within_the_bound(dtype: type, mean: bool) -> None:
         assert np.abs(lanes).max() <= INT32_MAX
         exact = np.array([math.fsum(column) for column in ranks.T.astype(float)])
         agreed = measure(np.abs(ranks).max()[None, None])[0]
-        bound = world * np.exp2(agreed.astype(float) - 126 - Quantiser(world).headroom)
+        bound = world * np.exp2(agreed.astype(float) - 126 - headroom(world))
         if mean:
             exact, bound = exact / world, bound / world
         limits = np.finfo(dtype)
@@ -137,18 +137,17 @@ def test_long_arrays_are_measured_to_the_end() -> None:
 
 @pytest.mark.parametrize("world", [*range(1, 65), 100, 127, 128, 129, 1000, 4095, 4096])
 def test_lanes_never_overflow(world: int) -> None:
-    quantiser = Quantiser(world)
-    maximum = INT32_MAX
-    assert world * quantiser.limit <= maximum
-    assert world * 2**quantiser.headroom <= maximum + 1 < 2 * world * 2**quantiser.headroom
+    limit = factors_to_nearest(world, mean=False).limit
+    assert world * limit <= INT32_MAX
+    assert world * 2 ** headroom(world) <= INT32_MAX + 1 < 2 * world * 2 ** headroom(world)
     # The numbers next to the power of two, which rounding could carry over it.
     for dtype in (np.float32, np.float64):
         below = np.nextafter(dtype(1), dtype(0))
         rank = EncodedRank(np.array([below, -below, 0.5, 0.0], dtype), world)
-        assert np.abs(rank.lanes(np.array([126], np.uint8))).max() <= quantiser.limit
+        assert np.abs(rank.lanes(np.array([126], np.uint8))).max() <= limit
 
 
 @pytest.mark.parametrize("world", [0, 4097])
 def test_world_size_is_checked(world: int) -> None:
     with pytest.raises(ValueError, match=f"world size {world}"):
-        Quantiser(world)
+        headroom(world)

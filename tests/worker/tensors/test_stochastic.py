@@ -18,7 +18,7 @@ from p4reduce import MEAN, SUM, error_bound
 from p4reduce.reference.numbers import rounded_at_random
 from p4reduce.tensors.noise import Noise, check_seed
 from p4reduce.tensors.precision import lane_format
-from p4reduce.tensors.stochastic import StochasticQuantiser, largest_world_size
+from p4reduce.tensors.stochastic import factors_at_random, largest_world_size
 from p4reduce.wire.format import Format
 
 Array = npt.NDArray[Any]
@@ -75,13 +75,13 @@ def test_lanes_stay_within_the_limit_at_all_world_sizes(precision: str, dtype: t
     double = dtype is np.float64
     most = largest_world_size(NARROW[precision])
     for world in {*range(1, 65), *range(65, most, 199), most} & {*range(1, most + 1)}:
-        quantiser = StochasticQuantiser(world, NARROW[precision])
-        assert world * quantiser.limit <= NARROW[precision].lane_maximum
-        assert quantiser.limit >= (1 if precision == "int4" else 2)
+        limit = factors_at_random(NARROW[precision], world, mean=False).limit
+        assert world * limit <= NARROW[precision].lane_maximum
+        assert limit >= (1 if precision == "int4" else 2)
         for noise, number in itertools.product((0, 1, 0x7FFF, 0x8000, 0xFFFF), numbers):
-            lane = rounded_at_random(number, 126, quantiser.limit, noise, double=double)
-            assert abs(lane) <= quantiser.limit, (world, noise)
-            assert abs(lane - number * quantiser.limit) < 1 + quantiser.limit * 2.0**-24
+            lane = rounded_at_random(number, 126, limit, noise, double=double)
+            assert abs(lane) <= limit, (world, noise)
+            assert abs(lane - number * limit) < 1 + limit * 2.0**-24
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
@@ -119,20 +119,20 @@ def test_rounding_is_unbiased(precision: str, rng: np.random.Generator) -> None:
     """
     times, together = 20_000, 500
     unlikely = math.log(2 / 1e-12)
-    quantiser = StochasticQuantiser(3, NARROW[precision])
+    limit = NARROW[precision].lane_maximum // 3
     numbers = rng.uniform(-1, 1, NARROW[precision].lanes).astype(np.float32)
     agreed = np.full(together, 126, np.uint8)
     total = np.zeros(len(numbers))
     for seed in rng.integers(1 << 62, size=times // together).tolist():
         rank = EncodedRank(np.tile(numbers, together), 3, precision, seed=seed)
         total += rank.lanes(agreed).sum(axis=0)
-    exact = numbers.astype(np.float64) * quantiser.limit
+    exact = numbers.astype(np.float64) * limit
     fraction = exact - np.floor(exact)
     variance = fraction * (1 - fraction)
     # Solved for t.
     chance = unlikely / 3 + np.sqrt((unlikely / 3) ** 2 + 2 * variance * unlikely * times)
     # Half of the last of the 16 bits after the point, and float32's rounding.
-    known = 2.0**-17 + quantiser.limit * 2.0**-24
+    known = 2.0**-17 + limit * 2.0**-24
     assert (np.abs(total / times - exact) < chance / times + known).all()
 
 
@@ -196,8 +196,6 @@ def test_a_precision_with_no_bit_to_spare_is_refused() -> None:
         lane_format(np.dtype(np.float32), "int8", 64)
     with pytest.raises(ValueError, match="63 ranks at most"):
         error_bound(1.0, 64, "int8")
-    with pytest.raises(ValueError, match="world size 64 is not within 1 to 63"):
-        StochasticQuantiser(64, Format.INT8)
     with pytest.raises(ValueError, match="7 ranks at most; take 'int8'"):
         lane_format(np.dtype(np.float32), "int4", 8)
     with pytest.raises(ValueError, match="7 ranks at most; take 'int16'"):

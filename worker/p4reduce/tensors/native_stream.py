@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from p4reduce.machine_code import (
     BlocksStructure,
@@ -19,44 +17,10 @@ from p4reduce.machine_code import (
 )
 from p4reduce.tensors.blocks import BlockRows, Memory, Target
 from p4reduce.tensors.measure import INTEGERS, numbers_of
-from p4reduce.tensors.quantise import Quantiser
-from p4reduce.tensors.stochastic import StochasticQuantiser
+from p4reduce.tensors.quantise import factors_to_nearest
+from p4reduce.tensors.stochastic import factors_at_random
 from p4reduce.tensors.stream import BEFORE_LOWER, Collective
 from p4reduce.wire.format import Format
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """Factors by exponent, and what else there is to a format of lanes."""
-
-    scales: npt.NDArray[np.float64]
-    scales32: npt.NDArray[np.float32]
-    factors: npt.NDArray[np.float64]
-    factors32: npt.NDArray[np.float32]
-    limit: float
-    divisor: float
-    inexact: bool
-
-
-@functools.cache
-def _tables(lane_format: Format, world_size: int, mean: bool) -> _Tables:
-    if lane_format is Format.INT32:
-        nearest = Quantiser(world_size)
-        divisor = world_size if mean else 1
-        return _Tables(
-            *(nearest.scales, nearest.scales32),
-            *(nearest.factors[divisor], nearest.factors32[divisor]),
-            limit=float(nearest.limit),
-            divisor=1.0,
-            inexact=mean and not nearest.mean_is_exact,
-        )
-    narrow = StochasticQuantiser(world_size, lane_format)
-    return _Tables(
-        *(narrow.scales, narrow.scales32, narrow.halves, narrow.halves32),
-        limit=float(narrow.limit),
-        divisor=narrow.divisor(mean=mean),
-        inexact=False,
-    )
 
 
 class NativeBlocks:
@@ -159,12 +123,13 @@ def _codec(
     numbers = numbers_of(dtype)
     structure = CodecStructure(numbers=numbers, lane_bits=lane_format.lane_bits)
     if numbers != INTEGERS:
-        tables = _tables(lane_format, world_size, mean)
-        structure.inexact = tables.inexact
-        structure.limit = tables.limit
-        structure.divisor = tables.divisor
-        structure.scales = tables.scales.ctypes.data
-        structure.scales32 = tables.scales32.ctypes.data
-        structure.factors = tables.factors.ctypes.data
-        structure.factors32 = tables.factors32.ctypes.data
+        if lane_format is Format.INT32:
+            factors = factors_to_nearest(world_size, mean)
+        else:
+            factors = factors_at_random(lane_format, world_size, mean)
+        structure.inexact = factors.inexact
+        structure.limit = factors.limit
+        structure.divisor = factors.divisor
+        for table in ("scales", "scales32", "factors", "factors32"):
+            setattr(structure, table, getattr(factors, table).ctypes.data)
     return structure

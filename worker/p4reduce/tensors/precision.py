@@ -11,7 +11,7 @@ import numpy.typing as npt
 from p4reduce.checks import number_within
 from p4reduce.errors import ValueRangeError
 from p4reduce.tensors.arguments import operation_of
-from p4reduce.tensors.quantise import Quantiser
+from p4reduce.tensors.quantise import headroom
 from p4reduce.tensors.stochastic import largest_world_size
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import MAX_WORLD_SIZE, Format
@@ -141,7 +141,7 @@ def error_bound(
         raise ValueError(f"largest={largest!r}: finite magnitudes of 0 or more are needed")
     lanes = _float_format(precision, world_size)
     if lanes is Format.INT32:
-        unit = 2.0 ** -Quantiser(world_size).headroom
+        unit = 2.0 ** -headroom(world_size)
     else:
         unit = 1 / (lanes.lane_maximum // world_size) + 2.0**-24
     _, exponents = np.frexp(np.maximum(magnitudes, _SMALLEST_NORMAL))

@@ -27,46 +27,61 @@ Sums of integers have no order: the result is the same bit for bit on all ranks 
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from p4reduce.wire.format import MAX_WORLD_SIZE, NONFINITE_EXPONENT, Format
 
 FLOAT32_SCALES_FROM = 40
 """From this exponent on, scale and its inverse are normal float32 numbers for every world size."""
 
+POWERS = np.array([*(math.ldexp(1.0, e - 126) for e in range(NONFINITE_EXPONENT)), math.nan])
+"""2^e by block exponent. Blocks with exponent 255 are never sent."""
 
-class Quantiser:
-    """The factors between floats and 32-bit lanes, for one world size.
+
+@dataclass
+class LaneFactors:
+    """What machine code multiplies and divides by; tables have an entry for each block exponent.
 
     Attributes:
-        limit: the largest magnitude of a lane, L // n.
-        headroom: k of the module's text.
-        scales, scales32: lanes' units per 1.0 by block exponent, float64 and float32.
-        factors, factors32: the inverse, by what sums are divided by: 1 or the world size.
-        mean_is_exact: whether the latter's are powers of two.
+        limit: the largest magnitude of a lane.
+        scales: lanes' units per 1.0, shape (256,).
+        factors: what makes a number of a sum that was divided by `divisor`, shape (256,).
+        divisor: see there.
+        inexact: whether factors are no powers of two, so that float32 does not do.
+        scales32, factors32: the tables as float32.
     """
 
-    def __init__(self, world_size: int) -> None:
-        if not 1 <= world_size <= MAX_WORLD_SIZE:
-            raise ValueError(f"world size {world_size} is not within 1 to {MAX_WORLD_SIZE}")
-        maximum = Format.INT32.lane_maximum
-        self.world_size = world_size
-        self.limit = maximum // world_size
-        self.headroom = ((maximum + 1) // world_size).bit_length() - 1
-        powers = [math.ldexp(1.0, self.headroom + 126 - e) for e in range(NONFINITE_EXPONENT)]
-        # Blocks with exponent 255 are never sent; the last entry only completes the table.
-        self.scales = np.array([*powers, math.nan])
+    limit: int
+    scales: npt.NDArray[np.float64]
+    factors: npt.NDArray[np.float64]
+    divisor: float = 1.0
+    inexact: bool = False
+
+    def __post_init__(self) -> None:
         with np.errstate(over="ignore", under="ignore"):
             self.scales32 = self.scales.astype(np.float32)
-        self.factors = {1: 1.0 / self.scales, world_size: 1.0 / self.scales / world_size}
-        with np.errstate(over="ignore", under="ignore"):
-            self.factors32 = {
-                divisor: factors.astype(np.float32) for divisor, factors in self.factors.items()
-            }
-        self.mean_is_exact = world_size & (world_size - 1) == 0
+            self.factors32 = self.factors.astype(np.float32)
 
-    def scale(self, exponent: int) -> float:
-        """Return lanes' units per 1.0 at a block exponent."""
-        return float(self.scales[exponent])
+
+def headroom(world_size: int) -> int:
+    """Return k of the module's text. Raises ValueError."""
+    if not 1 <= world_size <= MAX_WORLD_SIZE:
+        raise ValueError(f"world size {world_size} is not within 1 to {MAX_WORLD_SIZE}")
+    return ((Format.INT32.lane_maximum + 1) // world_size).bit_length() - 1
+
+
+@functools.cache
+def factors_to_nearest(world_size: int, mean: bool) -> LaneFactors:
+    """Return the factors of lanes of 32 bits; a mean divides by the world size."""
+    scales = math.ldexp(1.0, headroom(world_size)) / POWERS
+    return LaneFactors(
+        Format.INT32.lane_maximum // world_size,
+        scales,
+        1.0 / scales / (world_size if mean else 1),
+        inexact=mean and world_size & (world_size - 1) != 0,
+    )

@@ -22,12 +22,11 @@ unit, the half of the last bit after the point, and float32's own rounding.
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
+import functools
 
 from p4reduce.tensors.noise import NOISE_BITS
-from p4reduce.wire.format import MAX_WORLD_SIZE, NONFINITE_EXPONENT, Format
+from p4reduce.tensors.quantise import POWERS, LaneFactors
+from p4reduce.wire.format import MAX_WORLD_SIZE, Format
 
 _SMALLEST_LIMIT = 2  # of a lane: with less there is no bit left besides the sign
 
@@ -42,36 +41,13 @@ def largest_world_size(lane_format: Format) -> int:
     return min(MAX_WORLD_SIZE, lane_format.lane_maximum // smallest)
 
 
-class StochasticQuantiser:
-    """The factors between floats and narrow lanes, for one world size.
+@functools.cache
+def factors_at_random(lane_format: Format, world_size: int, mean: bool) -> LaneFactors:
+    """Return the factors of lanes of 16, 8 or 4 bits; a mean divides by the world size.
 
-    Attributes:
-        limit: the largest magnitude of a lane, M of the module's text.
-        scales, scales32: 1 / u by block exponent, times 2^16; float64 and float32.
-        halves, halves32: 2^e / 2 likewise.
-
-    Args:
-        world_size: at most `largest_world_size`.
-        lane_format: INT16, INT8 or INT4.
+    Scales are 1 / u, times 2^16. 2^128 is no float32: so factors are 2^e / 2, and the other half
+    is in the divisor.
     """
-
-    def __init__(self, world_size: int, lane_format: Format) -> None:
-        if not 1 <= world_size <= largest_world_size(lane_format):
-            raise ValueError(
-                f"world size {world_size} is not within 1 to {largest_world_size(lane_format)}"
-            )
-        self.limit = lane_format.lane_maximum // world_size
-        self._world_size = world_size
-        # 2^e is 2^(E - 126) for the biased exponent E; blocks with E = 255 are never sent.
-        powers = [math.ldexp(1.0, 126 - e) for e in range(NONFINITE_EXPONENT)]
-        powers.append(math.nan)
-        self.scales = np.array(powers) * (self.limit << NOISE_BITS)
-        # 2^128 is no float32, so half of it, and the other half with the divisor.
-        self.halves = 0.5 / np.array(powers)
-        with np.errstate(over="ignore", under="ignore"):
-            self.scales32 = self.scales.astype(np.float32)
-            self.halves32 = self.halves.astype(np.float32)
-
-    def divisor(self, *, mean: bool) -> float:
-        """Return what sums of lanes are divided by, and multiplied by `halves` then."""
-        return self.limit * (self._world_size if mean else 1) / 2
+    limit = lane_format.lane_maximum // world_size
+    scales = (limit << NOISE_BITS) / POWERS
+    return LaneFactors(limit, scales, POWERS / 2, limit * (world_size if mean else 1) / 2)
