@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.link import Link
 
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.transport.base import Transport
 from p4reduce.transport.link import FramesOverLink
-from p4reduce.transport.packet_socket import PacketSocket
+from p4reduce.transport.packet_socket import addresses, drops_of, packet_socket, reserve_port
 from p4reduce.transport.port_type import Look, PortType
+from p4reduce.wire.format import Endpoint
 
 __all__ = ["INTERFACE", "PacketTransport"]
 
@@ -33,33 +34,38 @@ class PacketTransport(FramesOverLink):
             this veth pair.
 
     Raises:
-        SwitchUnreachableError: as `PacketSocket`, or the kernel has no `offload`.
+        SwitchUnreachableError: no such interface, it is down, it has no IPv4 address, no
+            permission, port in use, or the kernel has no `offload`.
         NativeUnavailableError: there is no machine code.
     """
 
     def __init__(self, interface: str, udp_port: int = 0, *, offload: bool = False) -> None:
-        self._packets = PacketSocket(interface, udp_port)
-        self.endpoint = self._packets.endpoint
-        try:
-            if offload:
-                link = Link.over_interface(self._packets.socket, peer_understands=True)
-            else:
-                link = Link.over_packets(self._packets.socket)
-        except NativeUnavailableError:
-            self._packets.close()
-            raise
-        except OSError as error:
-            self._packets.close()
-            raise SwitchUnreachableError(f"no offload on {interface!r}: {error}") from None
+        mac, ip = addresses(interface)
+        with contextlib.ExitStack() as undo:
+            self._port_guard = undo.enter_context(reserve_port(interface, ip, udp_port))
+            port = self._port_guard.getsockname()[1]
+            self._socket = undo.enter_context(packet_socket(interface, port))
+            try:
+                if offload:
+                    link = Link.over_interface(self._socket, peer_understands=True)
+                else:
+                    link = Link.over_packets(self._socket)
+            except OSError as error:
+                raise SwitchUnreachableError(f"no offload on {interface!r}: {error}") from None
+            undo.pop_all()
         super().__init__(interface + _OFFLOAD * offload, link)
+        self.endpoint = Endpoint(mac, ip, port)
+        self._dropped = 0
 
     @property
     def dropped(self) -> int:
-        return self._packets.dropped
+        self._dropped += drops_of(self._socket)
+        return self._dropped
 
     def close(self) -> None:
         super().close()
-        self._packets.close()
+        self._port_guard.close()
+        self._socket.close()
 
 
 def _open_interface(name: str, udp_port: int) -> Transport:

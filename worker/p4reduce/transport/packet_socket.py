@@ -18,7 +18,6 @@ from p4reduce.wire.format import (
     ETHERTYPE_IPV4,
     IPV4_BYTES,
     PROTOCOL_UDP,
-    Endpoint,
 )
 
 # From linux/sockios.h, linux/if.h, linux/if_arp.h, linux/if_packet.h and asm-generic/socket.h; the
@@ -45,53 +44,18 @@ _EVERYTHING = 0xFFFF
 _IPV4_WITHOUT_OPTIONS = 0x45
 
 
-class PacketSocket:
-    """A packet socket on an interface, with the interface's own MAC and IPv4 address.
+def drops_of(sock: socket.socket) -> int:
+    """Return how many frames found no room in a packet socket since the last call."""
+    dropped: int = struct.unpack("II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1]
+    return dropped
 
-    A filter in the kernel lets only the switch's answers to our UDP port through, so that other
-    traffic does not wake us. The UDP port is bound as well: that reserves it, and keeps the host
-    from answering the switch with "port unreachable".
 
-    Attributes:
-        socket: the socket; does not block.
-        endpoint: own addresses.
-
-    Args:
-        interface: its name.
-        udp_port: own UDP port; 0 lets the kernel choose one.
+def addresses(interface: str) -> tuple[str, str]:
+    """Return an interface's MAC and IPv4 address.
 
     Raises:
-        SwitchUnreachableError: no such interface, it is down, it has no IPv4 address, no
-            permission, port in use.
+        SwitchUnreachableError: there is no such Ethernet, it is down, or has no IPv4 address.
     """
-
-    def __init__(self, interface: str, udp_port: int = 0) -> None:
-        mac, ip = _addresses(interface)
-        self._port_guard = _reserve_port(interface, ip, udp_port)
-        port = self._port_guard.getsockname()[1]
-        self._dropped = 0
-        self.endpoint = Endpoint(mac, ip, port)
-        try:
-            self.socket = _open(interface, port)
-        except OSError:
-            self._port_guard.close()
-            raise
-
-    @property
-    def dropped(self) -> int:
-        """Frames that found no room in the socket so far."""
-        # Reading resets the kernel's counts.
-        counts = self.socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
-        self._dropped += struct.unpack("II", counts)[1]
-        return self._dropped
-
-    def close(self) -> None:
-        """Release both. May be called twice."""
-        self._port_guard.close()
-        self.socket.close()
-
-
-def _addresses(interface: str) -> tuple[str, str]:
     request = struct.pack("16s240x", interface.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -124,7 +88,14 @@ def _addresses(interface: str) -> tuple[str, str]:
     return hardware[18:24].hex(":"), socket.inet_ntoa(address[20:24])
 
 
-def _reserve_port(interface: str, ip: str, port: int) -> socket.socket:
+def reserve_port(interface: str, ip: str, port: int) -> socket.socket:
+    """Return a socket that keeps a UDP port for this process, and reads nothing; 0: any port.
+
+    It also keeps the host from answering the switch with "port unreachable".
+
+    Raises:
+        SwitchUnreachableError: the port is in use.
+    """
     guard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         _attach_filter(guard, [(_RETURN, 0, 0, 0)])  # nothing is ever read here
@@ -137,7 +108,15 @@ def _reserve_port(interface: str, ip: str, port: int) -> socket.socket:
     return guard
 
 
-def _open(interface: str, udp_port: int) -> socket.socket:
+def packet_socket(interface: str, udp_port: int) -> socket.socket:
+    """Return a packet socket on an interface, which does not block.
+
+    A filter in the kernel lets only the switch's answers to our UDP port through, so that other
+    traffic does not wake us.
+
+    Raises:
+        SwitchUnreachableError: no permission, or no such interface.
+    """
     try:
         # Protocol 0: nothing comes in before the filter is there.
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
