@@ -353,25 +353,20 @@ class World:
     def candidates(self, home: int, *, homeless: bool) -> list[int]:
         return [1 - home, *([home] if homeless else [])]
 
-    def move(self, *arguments: Any) -> Any:
+    def move(self, _others: Any, at: int, *arguments: Any) -> Any:
         *_, check = arguments
-
-        def take_seat(at: int, slots: int, urgent_slots: int) -> Any:
-            check()
-            answers = "all ranks come", "nobody is there", "a rank has left"
-            match self.choose(f"switch {at}", *answers):
-                case "all ranks come":
-                    seat = _seat(self._new_life(None))
-                    attached = SimpleNamespace(seat=seat, transport=Way(self))
-                    return SimpleNamespace(
-                        at=at, membership=self, attached=attached, connect=self.connect
-                    )
-                case "a rank has left":
-                    raise WorkerLostError("rank 1 left", ranks=(1,))
-            check()
-            raise SwitchUnreachableError("nobody is there")
-
-        return SimpleNamespace(take_seat=take_seat)
+        check()
+        match self.choose(f"switch {at}", "all ranks come", "nobody is there", "a rank has left"):
+            case "all ranks come":
+                seat = _seat(self._new_life(None))
+                attached = SimpleNamespace(seat=seat, transport=Way(self))
+                return SimpleNamespace(
+                    at=at, membership=self, attached=attached, connect=self.connect
+                )
+            case "a rank has left":
+                raise WorkerLostError("rank 1 left", ranks=(1,))
+        check()
+        raise SwitchUnreachableError("nobody is there")
 
     def agreement(self, taken: Any, *_: Any) -> Any:
         attached = taken.attached
@@ -473,7 +468,7 @@ class World:
         quiet = logging.Logger("recoveries", logging.CRITICAL + 1)
         in_recovery = {
             "Seeker": self.seeker,
-            "Move": self.move,
+            "move": self.move,
             "Agreement": self.agreement,
             "RingRun": self.ring,
             "leave_behind": self.leave_behind,

@@ -121,66 +121,56 @@ class Taken:
     connect: Connect
 
 
-class Move:
-    """One attempt to go to another switch.
+def move(
+    others: FallbackSwitches,
+    at: int,
+    seat: Seat,
+    place: Placement,
+    slots: int,
+    urgent_slots: Sequence[int],
+    check: Callable[[], None],
+) -> Taken:
+    """Join the job at another switch, and return when all ranks are there.
 
     Args:
-        fallback_switches: see there.
+        others: see there.
+        at: number of the switch.
         seat: in the job that was lost; says which rank this is.
         place: says where the process is.
+        slots: of that job.
+        urgent_slots: likewise.
         check: called again and again; raises what makes it vain.
+
+    Raises:
+        P4ReduceError, ControlError: it does not come about; nothing is held then.
     """
+    there = others.places[at]
+    with contextlib.ExitStack() as undo:
+        transport = there.connect(0)
+        undo.callback(transport.close)
+        who = replace(place, rank=seat.rank, world_size=seat.world_size)
+        membership = Membership(there.client.share(), who, others.name(at), switch=there.switch)
+        undo.callback(membership.close)
+        waiting = Waiting(membership.who, time.monotonic() + _JOIN_WITHIN, Latch(), check)
+        seat = membership.join(
+            slots, urgent_slots, waiting, own_address=transport.endpoint is not None
+        )
+        undo.callback(membership.leave, seat)
 
-    def __init__(
-        self,
-        fallback_switches: FallbackSwitches,
-        seat: Seat,
-        place: Placement,
-        check: Callable[[], None],
-    ) -> None:
-        self._fallback_switches = fallback_switches
-        self._seat = seat
-        self._place = replace(place, rank=seat.rank, world_size=seat.world_size)
-        self._check = check
+        def check_there() -> None:
+            check()
+            if at in others.lost():
+                raise SwitchUnreachableError("the next switch is lost as well")
+            if left := others.left():
+                raise WorkerLostError(
+                    f"{membership.who}: the switch was lost when {describe_ranks(left)} had left "
+                    "already",
+                    ranks=left,
+                )
 
-    def take_seat(self, at: int, slots: int, urgent_slots: Sequence[int]) -> Taken:
-        """Join the job at a switch, and return when all ranks are there.
-
-        Raises:
-            P4ReduceError, ControlError: it does not come about; nothing is held then.
-        """
-        place, cancelled = self._fallback_switches.places[at], Latch()
-        with contextlib.ExitStack() as undo:
-            transport = place.connect(0)
-            undo.callback(transport.close)
-            membership = Membership(
-                place.client.share(),
-                self._place,
-                self._fallback_switches.name(at),
-                switch=place.switch,
-            )
-            undo.callback(membership.close)
-            within = time.monotonic() + _JOIN_WITHIN
-            waiting = Waiting(membership.who, within, cancelled, self._check)
-            seat = membership.join(
-                slots, urgent_slots, waiting, own_address=transport.endpoint is not None
-            )
-            undo.callback(membership.leave, seat)
-
-            def check() -> None:
-                self._check()
-                if at in self._fallback_switches.lost():
-                    raise SwitchUnreachableError("the next switch is lost as well")
-                if left := self._fallback_switches.left():
-                    raise WorkerLostError(
-                        f"{membership.who}: the switch was lost when {describe_ranks(left)} had "
-                        "left already",
-                        ranks=left,
-                    )
-
-            ready = membership.attach(seat, transport, _ATTACH_TIMEOUT, check)
-            undo.pop_all()
-        return Taken(at, membership, Attached(seat, transport, ready), place.connect)
+        ready = membership.attach(seat, transport, _ATTACH_TIMEOUT, check_there)
+        undo.pop_all()
+    return Taken(at, membership, Attached(seat, transport, ready), there.connect)
 
 
 class Agreement:

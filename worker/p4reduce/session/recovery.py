@@ -28,9 +28,9 @@ from p4reduce.session.engine import Engine
 from p4reduce.session.fallback_switches import (
     Agreement,
     FallbackSwitches,
-    Move,
     Taken,
     leave_behind,
+    move,
 )
 from p4reduce.session.machine import Machine
 from p4reduce.session.membership import Attached, Membership, Seat
@@ -102,31 +102,6 @@ class Host(Protocol):
         """There is no going on."""
 
 
-class _HomeLook:
-    """Looks again and again whether the job goes on at the switch where it was.
-
-    A rank may have stopped waiting for it in the moment in which the last one arrived there. The
-    others are there then, and nobody comes to where this one goes.
-    """
-
-    def __init__(self, membership: Membership, lives: JobLives, *, homeless: bool) -> None:
-        self._membership = membership
-        self._seat = lives.seat
-        # Of the life that was lost, the controller may not have noticed yet that it is.
-        self._due = math.inf if homeless or lives.seat is lives.life else 0.0
-
-    def __call__(self) -> None:
-        """Raise SwitchUnreachableError if it does."""
-        if time.monotonic() < self._due:
-            return
-        with contextlib.suppress(
-            ControlError, ValueError
-        ):  # of one that does not answer, or is closed
-            if self._membership.heartbeat(self._seat, _LOOK_TIMEOUT).state == pb.RUNNING:
-                raise SwitchUnreachableError("the job goes on at the switch where it was")
-        self._due = time.monotonic() + LOOK_HOME
-
-
 class _OverError(P4ReduceError):
     """No switch is wanted any more."""
 
@@ -158,6 +133,7 @@ class Recovery:
         self._switch_there = False
         self._moved = False  # to a job that has not agreed on what it begins with
         self._homeless = False  # without a seat in any job
+        self._look_home_at = 0.0  # when it is looked again whether the job goes on at home
         self._started = time.monotonic()
         others = host.fallback_switches
         self._home_until = math.inf if others is None else self._started + others.after
@@ -324,15 +300,12 @@ class Recovery:
         for at in others.candidates(host.home, homeless=self._homeless):
             self._awaited = f"all ranks to come to the next switch, as job {others.name(at)!r}"
             self._switch_there = True
-            look = _HomeLook(host.membership, self._lives, homeless=self._homeless)
-
-            def check(look: _HomeLook = look) -> None:
-                self._check()
-                look()
-
-            move = Move(others, self._lives.seat, host.membership.place, check)
+            self._look_home_at = 0.0
             try:
-                taken = move.take_seat(at, host.slots, host.urgent_slots)
+                taken = move(
+                    *(others, at, self._lives.seat, host.membership.place),
+                    *(host.slots, host.urgent_slots, self._check_elsewhere),
+                )
             except (WorkerLostError, _OverError):
                 raise
             except (P4ReduceError, ControlError) as error:
@@ -352,6 +325,22 @@ class Recovery:
         time.sleep(_ELSEWHERE_PAUSE)
         self._home_until = time.monotonic() + HOME_AGAIN
         return False
+
+    def _check_elsewhere(self) -> None:
+        """Raise what ends waiting at another switch: also that the job goes on where it was.
+
+        A rank may have stopped waiting for that switch in the moment in which the last one arrived
+        there. The others are there then, and nobody comes to where this one goes.
+        """
+        self._check()
+        now, seat = time.monotonic(), self._lives.seat
+        # Of the life that was lost, the controller may not have noticed yet that it is.
+        if self._homeless or seat is self._lives.life or now < self._look_home_at:
+            return
+        with contextlib.suppress(ControlError, ValueError):  # it does not answer, or is closed
+            if self._host.membership.heartbeat(seat, _LOOK_TIMEOUT).state == pb.RUNNING:
+                raise SwitchUnreachableError("the job goes on at the switch where it was")
+        self._look_home_at = time.monotonic() + LOOK_HOME
 
     def _taken_at_home(self, found: Found) -> Taken:
         """Return the place after this, where an earlier move had not come to its agreement."""
