@@ -335,12 +335,14 @@ class World:
                 raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "not yet")
         raise ControlError(grpc.StatusCode.PERMISSION_DENIED, "no")
 
-    def attach(self, seat: Seat, *_: Any) -> pb.Ready:
+    def attach(self, seat: Seat, transport: Any, *_: Any) -> Attached:
         match self.choose("the ranks", "are all there", "one is late", "the connection breaks"):
             case "are all there":
-                return pb.Ready(world_size=2)
+                return Attached(seat, transport, pb.Ready(world_size=2))
             case "the connection breaks":
+                transport.close()
                 raise SwitchUnreachableError("it broke")
+        transport.close()
         raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "one is late")
 
     def _new_life(self, first: int | None) -> int:

@@ -42,6 +42,9 @@ class Way:
         if self.looks is not None:
             self.looks -= 1
 
+    def close(self) -> None:
+        self.closed = True
+
 
 class Waiting:
     """The call AwaitReady, over when a transport that holds has sent a HELLO."""
@@ -76,14 +79,17 @@ def test_the_place_is_kept_and_another_way_is_opened() -> None:
     call = Waiting(last)
     tries: list[Way | None] = [None, None, last]
 
-    def again() -> Any:
-        first.closed = True
+    def reopen() -> Any:
+        assert first.closed
         assert not call.cancelled
-        return tries.pop(0)
+        if (way := tries.pop(0)) is None:
+            raise SwitchUnreachableError("nobody listens there")
+        return way
 
-    ready = membership(call).attach(SEAT, cast(Any, first), 30.0, again=again)
-    assert ready.world_size == 2
-    assert first.closed
+    attached = membership(call).attach(SEAT, cast(Any, first), 30.0, reopen=reopen)
+    assert attached.transport is cast(Any, last)
+    assert attached.ready.world_size == 2
+    assert not last.closed
     assert first.hellos > 0
     assert last.hellos == 1
     assert not tries
@@ -91,19 +97,20 @@ def test_the_place_is_kept_and_another_way_is_opened() -> None:
 
 
 def test_where_there_is_no_other_way_the_call_ends() -> None:
-    call = Waiting(None)
+    call, way = Waiting(None), Way(looks=1)
     with pytest.raises(SwitchUnreachableError, match="hung up"):
-        membership(call).attach(SEAT, cast(Any, Way(looks=1)), 30.0)
+        membership(call).attach(SEAT, cast(Any, way), 30.0)
     assert call.cancelled
+    assert way.closed
 
 
 def test_a_way_that_is_broken_when_all_are_there_is_told() -> None:
     last = Way()
     call = Waiting(last)
 
-    def again() -> Any:
+    def reopen() -> Any:
         last.hellos = 1  # the controller has heard this rank before its way broke
-        return None
+        raise SwitchUnreachableError("nobody listens there")
 
     with pytest.raises(SwitchUnreachableError, match="hung up"):
-        membership(call).attach(SEAT, cast(Any, Way(looks=2)), 30.0, again=again)
+        membership(call).attach(SEAT, cast(Any, Way(looks=2)), 30.0, reopen=reopen)

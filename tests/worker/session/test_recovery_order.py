@@ -45,15 +45,18 @@ class Controller:
 
     Attributes:
         states: of each life of the job; one that is missing is not known.
-        attach: what comes of HELLOs.
+        await_ready: what comes of HELLOs.
     """
 
     def __init__(self) -> None:
         self.job, self.who = "test", "rank 0"
         self.place = Placement(0, 3, 0)
         self.states = {1: pb.FAILED, 2: pb.FORMING}
-        self.attach: Callable[[Seat, Any, float, Callable[[], None], Any], pb.Ready]
+        self.await_ready: Callable[[Seat, Any, float, Callable[[], None], Any], pb.Ready]
         self.reforms: list[int] = []
+
+    def attach(self, own: Seat, transport: Any, *rest: Any) -> Attached:
+        return Attached(own, transport, self.await_ready(own, transport, *rest))
 
     def heartbeat(self, at: Seat, timeout: float, **_: Any) -> pb.HeartbeatReply:
         state = self.states.get(at.incarnation)
@@ -172,7 +175,7 @@ def test_slots_of_an_earlier_life_are_not_used_in_a_later_one(
             time.sleep(0.005)
         return pb.Ready(world_size=3)
 
-    controller.attach = attach
+    controller.await_ready = attach
     host, _ = recover(controller, after=0.1)
     found = host.wait()
     assert found.attached is not None
@@ -191,7 +194,7 @@ def test_a_switch_that_is_back_is_taken_when_it_is_time_to_go_elsewhere() -> Non
         controller.states[2] = pb.RUNNING
         return pb.Ready(world_size=3)
 
-    controller.attach = attach
+    controller.await_ready = attach
     host, _ = recover(controller, after=0.2)
     assert isinstance(host.wait().attached, Attached)
     assert controller.reforms == [1]
@@ -219,7 +222,7 @@ def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_seat_before(
         finally:
             del controller.states[2]
 
-    controller.attach = attach
+    controller.await_ready = attach
     host, _ = recover(controller, after=0.1)
     assert host.wait().attached is not None
     assert controller.reforms == [1, 1]
@@ -242,7 +245,7 @@ def test_a_progress_thread_that_the_machine_holds_up_is_waited_for() -> None:
         return "slots of life 1"
 
     controller = Controller()
-    controller.attach = lambda *arguments: pb.Ready(world_size=3)
+    controller.await_ready = lambda *arguments: pb.Ready(world_size=3)
     host, _ = recover(controller, after=DEADLINE, halt=halt, calls=[call(DEADLINE)])
     assert host.wait().attached is not None
     assert len(looks) == 50

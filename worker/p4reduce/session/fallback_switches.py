@@ -168,9 +168,9 @@ def move(
                     ranks=left,
                 )
 
-        ready = membership.attach(seat, transport, _ATTACH_TIMEOUT, check_there)
+        attached = membership.attach(seat, transport, _ATTACH_TIMEOUT, check_there)
         undo.pop_all()
-    return Taken(at, membership, Attached(seat, transport, ready), there.connect)
+    return Taken(at, membership, attached, there.connect)
 
 
 class Agreement:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import grpc
 
-from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.errors import AdmissionError, ControllerUnreachableError, SwitchUnreachableError
@@ -92,7 +91,7 @@ class Newcomer:
         self._ring = ring
         self._waiting = waiting
         self._fallback: Fallback | None = None
-        self._way: _Way | None = None
+        self._transport: PortShare | None = None
         self._seat: Seat | None = None
         self._urgent_slots: Sequence[int] = ()
         self._undo = contextlib.ExitStack()
@@ -116,39 +115,40 @@ class Newcomer:
         """Reach the switch, and take a place in the job. Raises what `join` does."""
         membership = self._membership
         self._urgent_slots = urgent_slots
-        self._way = way = _Way(self._settings, self._waiting)
-        self._undo.callback(way.close)
+        self._transport = transport = _connect(self._settings, self._waiting)
+        self._undo.callback(transport.close)
         if self._ring is not None:
-            here = way.transport.endpoint
+            here = transport.endpoint
             listener = Listener(self._ring.address, _LOOPBACK if here is None else here.ip)
             self._undo.callback(listener.close)
             membership.ring_address = listener.address
             self._fallback = Fallback(listener, self._ring.after)
         self._seat = seat = membership.join(
-            slots, urgent_slots, self._waiting, own_address=way.transport.endpoint is not None
+            slots, urgent_slots, self._waiting, own_address=transport.endpoint is not None
         )
         self._undo.callback(membership.leave, seat)
 
     def begin(self) -> Session:
         """Wait until all others are there; this rank is in the job then."""
-        membership, seat, way = self._membership, self._seat, self._way
+        membership, seat, transport = self._membership, self._seat, self._transport
         assert seat is not None
-        assert way is not None
+        assert transport is not None
         try:
-            ready = _attach(membership, seat, way, self._waiting)
+            attached = _attach(membership, seat, transport, self._settings, self._waiting)
         except ControlError as error:
             what = f"{membership.who} joined, but the job does not start"
             lost = isinstance(error, NoAnswerError) and not error.lasting
             if lost and error.code == grpc.StatusCode.UNAVAILABLE:
                 raise PlaceLostError(f"{what}: {error}") from None
             raise translated(error, what) from None
-        if list(ready.urgent_slots) != list(self._urgent_slots):
+        self._undo.callback(attached.transport.close)
+        kept = list(attached.ready.urgent_slots)
+        if kept != list(self._urgent_slots):
             raise AdmissionError(
                 f"{membership.who} asked for {list(self._urgent_slots)} urgent slots, and its "
-                f"controller keeps {list(ready.urgent_slots)}. An older controller knows one "
+                f"controller keeps {kept}. An older controller knows one "
                 "class of these"
             )
-        attached = Attached(seat, way.transport, ready)
         _try_ring(self._fallback, attached, self._waiting)
         self._undo.pop_all()
         self._joined = True
@@ -180,10 +180,9 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
         membership, seat = _new_seat(session.membership, seat, world_size, waiting)
         session.moved(seat)
         with contextlib.ExitStack() as undo:
-            way = _Way(session.settings, waiting)
-            undo.callback(way.close)
+            transport = _connect(session.settings, waiting)
             try:
-                ready = _attach(membership, seat, way, waiting)
+                attached = _attach(membership, seat, transport, session.settings, waiting)
             except SwitchUnreachableError as error:
                 _pause(error, waiting)
                 continue
@@ -192,7 +191,7 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
                     what = f"{membership.who} was formed anew, but does not start"
                     raise translated(error, what) from None
                 continue
-            attached = Attached(seat, way.transport, ready)
+            undo.callback(attached.transport.close)
             _try_ring(session.fallback, attached, waiting)
             undo.pop_all()
         session.hand_over()
@@ -251,43 +250,18 @@ def _try_connect(settings: Settings) -> PortShare | SwitchUnreachableError:
         return error
 
 
-class _Way:
-    """The way to the switch, opened again where it breaks while a rank waits for the others.
-
-    Attributes:
-        transport: the latest one.
-
-    Args:
-        settings: say how it is opened.
-        waiting: until when the switch is waited for, at first.
-    """
-
-    def __init__(self, settings: Settings, waiting: Waiting) -> None:
-        self._settings = settings
-        self.transport = _connect(settings, waiting)
-
-    def again(self) -> PortShare | None:
-        """See `Membership.attach`. Raises SwitchUnreachableError where that is in vain."""
-        self.transport.close()
-        opened = _try_connect(self._settings)
-        if not isinstance(opened, SwitchUnreachableError):
-            self.transport = opened
-            return opened
-        if opened.lasting:
-            raise opened
-        return None
-
-    def close(self) -> None:
-        """Release the transport."""
-        self.transport.close()
-
-
-def _attach(membership: Membership, seat: Seat, way: _Way, waiting: Waiting) -> pb.Ready:
+def _attach(
+    membership: Membership,
+    seat: Seat,
+    transport: PortShare,
+    settings: Settings,
+    waiting: Waiting,
+) -> Attached:
     def check() -> None:
         waiting.check()
         waiting.say("the other ranks are not all there yet")
 
-    return membership.attach(seat, way.transport, waiting.left, check, way.again)
+    return membership.attach(*(seat, transport, waiting.left, check, lambda: settings.connect(0)))
 
 
 def _try_ring(fallback: Fallback | None, attached: Attached, waiting: Waiting) -> None:

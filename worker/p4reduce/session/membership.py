@@ -149,6 +149,53 @@ class Attendance:
         self._call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
 
 
+class _Greeting:
+    """Sends HELLO, less and less often, and by another transport where one broke.
+
+    Attributes:
+        transport: the latest one.
+        broken: why it is of no use any more; None: it is.
+    """
+
+    def __init__(
+        self, seat: Seat, transport: PortShare, reopen: Callable[[], PortShare] | None
+    ) -> None:
+        self._seat = seat
+        self._reopen = reopen
+        self._begin(transport)
+
+    def _begin(self, transport: PortShare) -> None:
+        # Here, so that only a rank that joins a job waits for scapy to be imported.
+        from p4reduce.wire.layer import Aggregation
+
+        seat = self._seat
+        self.transport = transport
+        self.broken: SwitchUnreachableError | None = None
+        self._hello = FrameBuffer(1)
+        header = Aggregation(
+            kind=Kind.HELLO, job=seat.incarnation, rank=seat.rank, contributors=seat.nonce
+        )
+        self._hello.put(0, template(here(seat, transport), seat.switch, header))
+        self._interval, self._due = _HELLO_INTERVALS[0], time.monotonic()
+
+    def go_on(self) -> None:
+        """Do what is due. Raises SwitchUnreachableError where there is no other transport."""
+        try:
+            if self.broken is not None and self._reopen is not None:
+                self._begin(self._reopen())
+            now = time.monotonic()
+            if now >= self._due:
+                self.transport.send(self._hello)
+                self._due = now + self._interval
+                self._interval = min(2 * self._interval, _HELLO_INTERVALS[1])
+            self.transport.check()
+        except SwitchUnreachableError as error:
+            if self._reopen is None or error.lasting:
+                raise
+            self.transport.close()
+            self.broken = self.broken or error
+
+
 class Membership:
     """Makes the calls, each within a deadline. Thread-safe.
 
@@ -238,8 +285,8 @@ class Membership:
         transport: PortShare,
         timeout: float,
         check: Callable[[], None] = lambda: None,
-        again: Callable[[], PortShare | None] | None = None,
-    ) -> pb.Ready:
+        reopen: Callable[[], PortShare] | None = None,
+    ) -> Attached:
         """Send HELLO until the controller says that all are there.
 
         A rank that ends this call gives up its place, and a job that is about to run fails by that.
@@ -247,61 +294,35 @@ class Membership:
 
         Args:
             seat: as which rank.
-            transport: where the frames are to come from.
+            transport: where the frames are to come from; closed if this fails.
             timeout: seconds.
             check: called again and again meanwhile; what it raises ends the call.
-            again: called when the transport broke, again and again: closes it and returns
-                another one, or None where there is none yet. None: that ends the call.
+            reopen: opens another transport where one broke, again and again until it does not
+                raise SwitchUnreachableError. None: that ends the call.
 
         Raises:
             ControlError: as the controller's.
             SwitchUnreachableError: the transport broke, and there is no other one.
         """
-        # Here, so that only a rank that joins a job waits for scapy to be imported.
-        from p4reduce.wire.layer import Aggregation
+        greeting = _Greeting(seat, transport, reopen)
 
-        hello = FrameBuffer(1)
-        header = Aggregation(
-            kind=Kind.HELLO, job=seat.incarnation, rank=seat.rank, contributors=seat.nonce
-        )
-        hello.put(0, template(here(seat, transport), seat.switch, header))
-        shortest, longest = _HELLO_INTERVALS
-        interval, next_hello = shortest, time.monotonic()
-        broken: SwitchUnreachableError | None = None
-
-        def say_hello() -> None:
-            nonlocal interval, next_hello
-            now = time.monotonic()
-            if now >= next_hello:
-                transport.send(hello)
-                next_hello = now + interval
-                interval = min(2 * interval, longest)
-            transport.check()
-
-        def greet() -> None:
-            nonlocal transport, broken, interval, next_hello
+        def meanwhile() -> None:
             check()
-            try:
-                if broken is None:
-                    say_hello()
-            except SwitchUnreachableError as error:
-                if again is None:
-                    raise
-                broken = error
-            if broken is not None and again is not None and (opened := again()) is not None:
-                transport, broken = opened, None
-                hello.put(0, template(here(seat, transport), seat.switch, header))
-                interval, next_hello = shortest, time.monotonic()
+            greeting.go_on()
 
         request = pb.AwaitReadyRequest(
             incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce, timeout=timeout
         )
-        ready = self._call_patiently(
-            self.client.stub.AwaitReady, request, timeout, greet, _HELLO_INTERVALS[0]
-        )
-        if broken is not None:
-            raise broken
-        return ready
+        try:
+            ready = self._call_patiently(
+                self.client.stub.AwaitReady, request, timeout, meanwhile, _HELLO_INTERVALS[0]
+            )
+            if greeting.broken is not None:
+                raise greeting.broken
+        except BaseException:
+            greeting.transport.close()
+            raise
+        return Attached(seat, greeting.transport, ready)
 
     def reform(
         self,

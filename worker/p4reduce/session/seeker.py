@@ -36,6 +36,7 @@ NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has
 _ASK_TIMEOUT = 2.0
 _REFORM_TIMEOUT = 2.0  # then the answer names those who are missing, and is asked for again
 _ATTACH_TIMEOUT = 60.0
+_ALL_RANKS = "all ranks to reach the switch again"
 
 _PASSING = frozenset(
     {
@@ -272,38 +273,30 @@ class Seeker:
 
     def _attach(self) -> None:
         """Enter the latest life, be it forming or running: none of this rank has run in it."""
-        self.awaited = "all ranks to reach the switch again"
         lives = self._lives
         opened = self._open(0)
         if opened is None:
             return
-        transport = opened
-
-        def again() -> PortShare | None:
-            nonlocal transport
-            transport.close()
-            if (opened := self._open(0)) is not None:
-                transport = opened
-                self.awaited = "all ranks to reach the switch again"
-            return opened
-
+        self.awaited = _ALL_RANKS
         try:
-            ready = self._membership.attach(
-                *(lives.seat, transport, _ATTACH_TIMEOUT, self._check, again)
+            attached = self._membership.attach(
+                *(lives.seat, opened, _ATTACH_TIMEOUT, self._check, self._open_again)
             )
         except (ControlError, SwitchUnreachableError) as error:
-            transport.close()
             self.switch_there = False
             if isinstance(error, ControlError):
                 self._refused(error)
             else:
                 self.awaited = str(error)
-        except BaseException:
-            transport.close()
-            raise
         else:
-            attached = Attached(lives.seat, transport, ready)
-            self.found = Found(transport, attached, lives.resume_from)
+            self.found = Found(attached.transport, attached, lives.resume_from)
+
+    def _open_again(self) -> PortShare:
+        opened = self._open(0)
+        if opened is None:
+            raise SwitchUnreachableError(self.awaited)
+        self.awaited = _ALL_RANKS
+        return opened
 
     def _reconnect(self) -> None:
         """The job runs: the switch is there, or the controller has not noticed its loss yet."""
