@@ -94,8 +94,8 @@ class Pair:
         self.frames = [FrameBuffer(BLOCKS) for _ in range(2)]
         assert LIBRARY is not None
         self.codecs = [
-            ReferenceCodec(world, self.frames[0]),
-            Codec(LIBRARY, world, self.frames[1]),
+            ReferenceCodec(self.collectives[0], world, self.frames[0]),
+            Codec(LIBRARY, self.collectives[1], world, self.frames[1]),
         ]
 
     def _collective(
@@ -116,8 +116,8 @@ class Pair:
 
     def encode(self, blocks: Array, exponents: npt.NDArray[np.uint8], rows: Array) -> Array:
         """Fill frames with both, compare them, and return the payloads."""
-        for codec, collective in zip(self.codecs, self.collectives, strict=True):
-            codec.encode(collective, blocks, exponents, rows)
+        for codec in self.codecs:
+            codec.encode(blocks, exponents, rows)
         reference, native = (frames.payload[rows] for frames in self.frames)
         assert np.array_equal(reference, native)
         return native
@@ -132,10 +132,8 @@ class Pair:
             for frames in self.frames:
                 frames.payload[:] = sums
             with np.errstate(over="ignore"):
-                for codec, collective, frames in zip(
-                    self.codecs, self.collectives, self.frames, strict=True
-                ):
-                    codec.decode(collective, blocks, exponents, frames, rows, part)
+                for codec in self.codecs:
+                    codec.decode(blocks, exponents, rows, part)
             reference, native = (out.view(np.uint8) for out in self.outs)
             assert np.array_equal(reference, native), part
 
@@ -186,13 +184,12 @@ def test_snapshots_of_inputs_are_sent_alike(count: int, rng: np.random.Generator
     collective = Collective(plan.call, plan.source, plan.target, sequence=0, slots=4, timeout=1.0)
     some = np.flatnonzero(plan.source.measure()[1])
     frames = FrameBuffer(24)
-    codec = Codec(LIBRARY, 2, frames)
     exponents = collective.exponents[some]
-    codec.encode(collective, some, exponents, np.arange(len(some)))
+    Codec(LIBRARY, collective, 2, frames).encode(some, exponents, np.arange(len(some)))
     before = frames.payload[: len(some)].copy()
     collective.restart(Snapshot(collective))
     array[:] = 0
-    codec.encode(collective, some, exponents, np.arange(len(some)))
+    Codec(LIBRARY, collective, 2, frames).encode(some, exponents, np.arange(len(some)))
     assert np.array_equal(frames.payload[: len(some)], before)
 
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from p4reduce.ring.lane_codec import codec_for
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
-from p4reduce.wire.answers import WHOLE
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.lanes import lane_type, pack, unpack
@@ -53,11 +52,11 @@ class EncodedRank:
         self.exponents = self.collective.exponents[:-1]
         self._blocks = np.arange(self.collective.count)
         self._frames = FrameBuffer(len(self._blocks))
-        self._codec = codec_for(world, self._frames)
+        self._codec = codec_for(self.collective, world, self._frames)
 
     def lanes(self, agreed: Array) -> Array:
         """Return all blocks' lanes, int64, with the exponents that the ranks agreed on."""
-        self._codec.encode(self.collective, self._blocks, agreed, self._blocks)
+        self._codec.encode(self._blocks, agreed, self._blocks)
         return unpack(self._frames.payload, self.format).astype(np.int64)
 
     def read(self, sums: Array, agreed: Array) -> Array:
@@ -65,9 +64,7 @@ class EncodedRank:
         lanes = sums.astype(lane_type(self.format))
         self._frames.payload[:] = pack(lanes, self.format)
         with np.errstate(over="ignore"):
-            self._codec.decode(
-                self.collective, self._blocks, agreed, self._frames, self._blocks, WHOLE
-            )
+            self._codec.decode(self._blocks, agreed, self._blocks)
         return self.out
 
 

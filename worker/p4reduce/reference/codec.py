@@ -20,33 +20,23 @@ from p4reduce.wire.frames import FrameBuffer
 class ReferenceCodec:
     """See `Codec`."""
 
-    def __init__(self, world_size: int, outgoing: FrameBuffer) -> None:
-        self._world_size = world_size
-        self._outgoing = outgoing
+    def __init__(self, collective: Collective, world_size: int, frames: FrameBuffer) -> None:
+        self._numbers = Numbers(collective, world_size)
+        self._payload = frames.payload
 
-    def encode(
-        self,
-        collective: Collective,
-        blocks: Indices,
-        exponents: npt.NDArray[np.uint8],
-        rows: Indices,
-    ) -> None:
-        numbers = Numbers(collective, self._world_size)
+    def encode(self, blocks: Indices, exponents: npt.NDArray[np.uint8], rows: Indices) -> None:
         for block, exponent, row in zip(blocks, exponents, rows, strict=True):
-            lanes = numbers.lanes(int(block), int(exponent))
-            self._outgoing.payload[row] = np.frombuffer(lanes, np.uint8)
+            lanes = self._numbers.lanes(int(block), int(exponent))
+            self._payload[row] = np.frombuffer(lanes, np.uint8)
 
     def decode(
         self,
-        collective: Collective,
         blocks: Indices,
         exponents: npt.NDArray[np.uint8],
-        buffer: FrameBuffer,
         rows: Indices,
-        part: int,
+        part: int = WHOLE,
     ) -> None:
-        numbers = Numbers(collective, self._world_size)
         size = PAYLOAD_BYTES if part == WHOLE else HALF_BYTES
         for block, exponent, row in zip(blocks, exponents, rows, strict=True):
-            lanes = buffer.payload[row, :size].tobytes()
-            numbers.write(int(block), int(exponent), lanes, second_half=part == SECOND)
+            lanes = self._payload[row, :size].tobytes()
+            self._numbers.write(int(block), int(exponent), lanes, second_half=part == SECOND)

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.ring.lane_codec import codec_for
+from p4reduce.ring.lane_codec import AnyCodec, codec_for
 from p4reduce.ring.links import Links
 from p4reduce.ring.rounds import Bytes, reduce
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.endings import overflow_error
 from p4reduce.tensors.stream import Collective
-from p4reduce.wire.answers import WHOLE
 from p4reduce.wire.format import NONFINITE_EXPONENT, PAYLOAD_BYTES, Format
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.lanes import lane_type, pack, unpack
@@ -42,7 +41,6 @@ class Adder:
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
         self._frames = FrameBuffer(_BLOCKS_AT_A_TIME)
-        self._codec = codec_for(world_size, self._frames)
 
     async def reduce(self, links: Links, collective: Collective) -> None:
         """Run a collective to its end. Raises what `rounds.reduce` does."""
@@ -56,10 +54,13 @@ class Adder:
         if len(nonfinite):
             collective.target.fill(nonfinite, np.nan)
         blocks = np.flatnonzero(summed)
+        codec = codec_for(collective, self._world_size, self._frames)
         overflowed = collective.count
         for start in range(0, len(blocks), _BLOCKS_AT_A_TIME):
             some = blocks[start : start + _BLOCKS_AT_A_TIME]
-            wrong = await self._add(links, collective, some, exponents[some], mine[some])
+            wrong = await self._add(
+                links, collective.format, codec, some, exponents[some], mine[some]
+            )
             overflowed = min([overflowed, *wrong.tolist()])
         if overflowed < collective.count:
             collective.finish(overflow_error(collective, overflowed))
@@ -69,7 +70,8 @@ class Adder:
     async def _add(
         self,
         links: Links,
-        collective: Collective,
+        lane_format: Format,
+        codec: AnyCodec,
         blocks: Indices,
         exponents: npt.NDArray[np.uint8],
         mine: npt.NDArray[np.bool_],
@@ -79,7 +81,7 @@ class Adder:
         payload = self._frames.payload
         payload[rows] = 0
         if mine.any():
-            self._codec.encode(collective, blocks[mine], exponents[mine], rows[mine])
+            codec.encode(blocks[mine], exponents[mine], rows[mine])
         # A block's lanes, and whether one of them overflowed.
         record = np.dtype(
             [
@@ -91,11 +93,11 @@ class Adder:
         sums["payload"] = payload[rows]
 
         def add(ours: Bytes, theirs: Bytes) -> None:
-            _add_lanes(ours.view(record), theirs.view(record), collective.format)
+            _add_lanes(ours.view(record), theirs.view(record), lane_format)
 
         await reduce(links, self._parts(sums), add)
         payload[rows] = sums["payload"]
-        self._codec.decode(collective, blocks, exponents, self._frames, rows, WHOLE)
+        codec.decode(blocks, exponents, rows)
         wrong: Indices = blocks[sums["overflow"]]
         return wrong
 

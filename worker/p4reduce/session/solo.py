@@ -18,7 +18,6 @@ from p4reduce.errors import ClosedError, InterruptedCallError, P4ReduceError
 from p4reduce.ring.lane_codec import codec_for
 from p4reduce.statistics import Counts, Statistics
 from p4reduce.tensors.stream import Collective
-from p4reduce.wire.answers import WHOLE
 from p4reduce.wire.format import NONFINITE_EXPONENT
 from p4reduce.wire.frames import FrameBuffer
 
@@ -59,13 +58,13 @@ class Solo:
             collective.target.fill(blocks[nonfinite], np.nan)
             blocks, exponents = blocks[~nonfinite], exponents[~nonfinite]
         frames = FrameBuffer(min(len(blocks), _BLOCKS_AT_A_TIME))
-        codec = codec_for(self.world_size, frames)
+        codec = codec_for(collective, self.world_size, frames)
         for start in range(0, len(blocks), _BLOCKS_AT_A_TIME):
             some = blocks[start : start + _BLOCKS_AT_A_TIME]
             scales = exponents[start : start + _BLOCKS_AT_A_TIME]
             rows = np.arange(len(some))
-            codec.encode(collective, some, scales, rows)
-            codec.decode(collective, some, scales, frames, rows, WHOLE)
+            codec.encode(some, scales, rows)
+            codec.decode(some, scales, rows)
         with self._lock:
             self._counts.collectives += 1
             self._counts.blocks += collective.count

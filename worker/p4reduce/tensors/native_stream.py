@@ -89,18 +89,6 @@ class Stream:
         )
         self.address = ctypes.addressof(self._structure)
 
-    @classmethod
-    def of(cls, collective: Collective, world_size: int) -> Stream:
-        """Return that of a collective, made when it is first asked for."""
-        stream: Stream | None = collective.stream
-        if (
-            stream is None
-            or stream._kept[0] is not collective.source
-            or stream._kept[1] is not collective.target
-        ):
-            stream = collective.stream = cls(collective, world_size)
-        return stream
-
     def postpone(self, deadline: float) -> None:
         """The collective has another deadline."""
         self._structure.deadline = deadline
