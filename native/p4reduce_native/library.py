@@ -6,12 +6,27 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 
-__all__ = ["CSRC", "engine", "engine_sources", "load", "runtime", "runtime_sources"]
+__all__ = [
+    "CSRC",
+    "Signatures",
+    "bind",
+    "engine",
+    "engine_sources",
+    "keeping_lock",
+    "load",
+    "runtime",
+    "runtime_sources",
+]
+
+Signatures: TypeAlias = Mapping[str, tuple[Any, ...]]
+"""By a function's name the type of its result, then those of its arguments."""
 
 CSRC = Path(__file__).parent / "csrc"
 _PROGRAM_PARTS = "p4"  # belongs to compiled programs, which are libraries of their own
@@ -63,3 +78,17 @@ def load(path: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(path), use_errno=True)
     except OSError as error:
         raise NativeUnavailableError(f"cannot load {path}: {error}") from None
+
+
+def bind(library: ctypes.CDLL, signatures: Signatures) -> None:
+    """Give functions of a library their types."""
+    for name, (result, *arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+
+
+def keeping_lock(library: ctypes.CDLL, signatures: Signatures) -> ctypes.PyDLL:
+    """The same library, whose calls keep the interpreter lock: of functions that never wait."""
+    keeping = ctypes.PyDLL(library._name, handle=library._handle)
+    bind(keeping, signatures)
+    return keeping

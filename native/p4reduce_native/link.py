@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import runtime
+from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
 from p4reduce_native.udp_handshake import HandshakeResult
 
 __all__ = [
@@ -101,69 +101,52 @@ class _Frame(ctypes.Structure):
 _POINTER, _INT, _UINT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_size_t
 
 
-class _Functions:
-    """The library's functions with their types. `connect` and `wait` release the lock."""
-
-    def __init__(self) -> None:
-        waiting = runtime()
-        quick = ctypes.PyDLL(waiting._name)
-        self.connect = waiting.p4r_link_connect
-        self.connect.argtypes = (_INT, _UINT, _INT, ctypes.POINTER(_INT))
-        self.connect.restype = _POINTER
-        self.wait = waiting.p4r_link_wait
-        self.wait.argtypes = (_POINTER, _INT, _INT, _INT)
-        self.accept = quick.p4r_link_accept
-        self.accept.argtypes = (_INT, _UINT, _UINT)
-        self.accept.restype = _POINTER
-        self.over_interface = quick.p4r_link_over_interface
-        self.over_interface.argtypes = (_INT, _INT)
-        self.over_interface.restype = _POINTER
-        self.over_datagrams = quick.p4r_link_over_datagrams
-        self.over_datagrams.argtypes = (
-            *(_INT, ctypes.c_char_p, _UINT),
-            *(ctypes.c_char_p, _UINT, ctypes.c_char_p, _UINT, _UINT),
-        )
-        self.over_datagrams.restype = _POINTER
-        self.poke = quick.p4r_link_poke
-        self.poke.argtypes = (_POINTER,)
-        self.datagram_counts = quick.p4r_link_datagram_counts
-        self.datagram_counts.argtypes = (_POINTER,)
-        self.datagram_counts.restype = ctypes.POINTER(DatagramCounts)
-        self.letter = quick.p4r_link_letter
-        self.letter.argtypes = (_POINTER, ctypes.c_char_p)
-        self.letter.restype = _SIZE
-        self.free = quick.p4r_link_free
-        self.free.argtypes = (_POINTER,)
-        self.free.restype = None
-        self.kind = quick.p4r_link_kind
-        self.kind.argtypes = (_POINTER,)
-        self.counts = quick.p4r_link_counts
-        self.counts.argtypes = (_POINTER,)
-        self.counts.restype = ctypes.POINTER(LinkCounts)
-        self.fd = quick.p4r_link_fd
-        self.fd.argtypes = (_POINTER,)
-        self.events = quick.p4r_link_events
-        self.events.argtypes = (_POINTER, _INT)
-        self.events.restype = _UINT
-        self.receive = quick.p4r_link_receive
-        self.receive.argtypes = (_POINTER, _POINTER, _INT)
-        self.receive_rows = quick.p4r_link_receive_rows
-        self.receive_rows.argtypes = (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _INT)
-        self.send_rows = quick.p4r_link_send_rows
-        self.send_rows.argtypes = (_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _INT)
-        self.send_packed = quick.p4r_link_send_packed
-        self.send_packed.argtypes = (_POINTER, ctypes.c_char_p, _POINTER, _INT)
+_COUNTS = ctypes.POINTER(LinkCounts)
+_BYTES = ctypes.c_char_p
+_WAITING: Signatures = {
+    "p4r_link_connect": (_POINTER, _INT, _UINT, _INT, ctypes.POINTER(_INT)),
+    "p4r_link_wait": (_INT, _POINTER, _INT, _INT, _INT),
+}
+_QUICK: Signatures = {
+    "p4r_link_accept": (_POINTER, _INT, _UINT, _UINT),
+    "p4r_link_over_interface": (_POINTER, _INT, _INT),
+    "p4r_link_over_datagrams": (
+        *(_POINTER, _INT, _BYTES, _UINT),
+        *(_BYTES, _UINT, _BYTES, _UINT, _UINT),
+    ),
+    "p4r_link_poke": (_INT, _POINTER),
+    "p4r_link_datagram_counts": (ctypes.POINTER(DatagramCounts), _POINTER),
+    "p4r_link_letter": (_SIZE, _POINTER, _BYTES),
+    "p4r_link_free": (None, _POINTER),
+    "p4r_link_kind": (_INT, _POINTER),
+    "p4r_link_counts": (_COUNTS, _POINTER),
+    "p4r_link_fd": (_INT, _POINTER),
+    "p4r_link_events": (_UINT, _POINTER, _INT),
+    "p4r_link_receive": (_INT, _POINTER, _POINTER, _INT),
+    "p4r_link_receive_rows": (_INT, _POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _INT),
+    "p4r_link_send_rows": (_INT, _POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _INT),
+    "p4r_link_send_packed": (_INT, _POINTER, _BYTES, _POINTER, _INT),
+}
 
 
 @functools.cache
-def _functions() -> _Functions:
-    return _Functions()
+def _waiting() -> ctypes.CDLL:
+    """The library, for calls that wait."""
+    library = runtime()
+    bind(library, _WAITING)
+    return library
+
+
+@functools.cache
+def _quick() -> Any:
+    """The library, for all other calls."""
+    return keeping_lock(runtime(), _QUICK)
 
 
 def why_not() -> str | None:
     """Say why there are no links here; None: there are. The first call may have to compile."""
     try:
-        _functions()
+        runtime()
     except NativeUnavailableError as error:
         return str(error)
     return None
@@ -180,9 +163,9 @@ class Link:
     counts: Any  # LinkCounts, whose fields ctypes makes
 
     def __init__(self, pointer: int) -> None:
-        self._functions = _functions()
+        self._library = _quick()
         self.pointer = pointer
-        self.counts = self._functions.counts(pointer).contents
+        self.counts = self._library.p4r_link_counts(pointer).contents
         frames = (_Frame * BATCH_FRAMES)()
         self._frames = ctypes.addressof(frames)
         raw: Any = memoryview(frames).cast("B")
@@ -205,8 +188,7 @@ class Link:
         """
         if not 0 <= slots <= 4096 or slots & (slots - 1):
             raise ValueError(f"{slots} slots: a power of two up to 4,096 is needed")
-        functions = _functions()
-        pointer = functions.accept(sock.detach(), offered, slots)
+        pointer = _quick().p4r_link_accept(sock.detach(), offered, slots)
         if not pointer:
             raise MemoryError("no memory for a link")
         return cls(pointer)
@@ -226,9 +208,11 @@ class Link:
                 EPROTO, the answer cannot be used; EPIPE, the switch hung up; or another. The
                 socket is closed.
         """
-        functions = _functions()
+        library = _waiting()
         error = _INT()
-        pointer = functions.connect(sock.detach(), wishes, int(timeout * 1000), ctypes.byref(error))
+        pointer = library.p4r_link_connect(
+            sock.detach(), wishes, int(timeout * 1000), ctypes.byref(error)
+        )
         if not pointer:
             raise OSError(error.value, os.strerror(error.value))
         return cls(pointer)
@@ -246,8 +230,7 @@ class Link:
             NativeUnavailableError: there is no machine code.
             MemoryError: there is no memory.
         """
-        functions = _functions()
-        pointer = functions.accept(os.dup(sock.fileno()), 0, 0)
+        pointer = _quick().p4r_link_accept(os.dup(sock.fileno()), 0, 0)
         if not pointer:
             raise MemoryError("no memory for a link")
         return cls(pointer)
@@ -265,8 +248,7 @@ class Link:
             NativeUnavailableError: there is no machine code.
             OSError: the kernel lacks PACKET_VNET_HDR, or there is no memory.
         """
-        functions = _functions()
-        pointer = functions.over_interface(os.dup(sock.fileno()), peer_understands)
+        pointer = _quick().p4r_link_over_interface(os.dup(sock.fileno()), peer_understands)
         if not pointer:
             raise OSError(errno.EOPNOTSUPP, "this kernel has no segmentation offload for it")
         return cls(pointer)
@@ -286,8 +268,7 @@ class Link:
             NativeUnavailableError: there is no machine code; the socket is as before.
             MemoryError: there is no memory.
         """
-        functions = _functions()
-        pointer = functions.over_datagrams(
+        pointer = _quick().p4r_link_over_datagrams(
             *(sock.detach(), entered.token, entered.size),
             *(entered.greeting, len(entered.greeting), entered.answer, len(entered.answer)),
             max(round(patience * 1000), 1),
@@ -298,7 +279,7 @@ class Link:
 
     def poke(self) -> int:
         """Return how often this was called since the peer was heard; see link.h."""
-        return int(self._functions.poke(self.pointer))
+        return int(self._library.p4r_link_poke(self.pointer))
 
     @property
     def strangers(self) -> int:
@@ -308,12 +289,12 @@ class Link:
     @property
     def datagram_counts(self) -> Any:  # DatagramCounts, whose fields ctypes makes
         """What a link over UDP counts, as of now; zeros for other kinds."""
-        return self._functions.datagram_counts(self.pointer).contents
+        return self._library.p4r_link_datagram_counts(self.pointer).contents
 
     def letter(self) -> bytes:
         """Take the last message of a handshake that came from the peer's address; empty: none."""
         room = ctypes.create_string_buffer(_LETTER_BYTES)
-        length = self._functions.letter(self.pointer, room)
+        length = self._library.p4r_link_letter(self.pointer, room)
         return bytes(room.raw[: min(length, _LETTER_BYTES)]).ljust(length, b"\0")
 
     def close(self) -> None:
@@ -321,18 +302,18 @@ class Link:
         pointer, self.pointer = self.pointer, 0
         if pointer:
             del self.counts
-            self._functions.free(pointer)
+            self._library.p4r_link_free(pointer)
 
     @property
     def kind(self) -> Kind:
-        return Kind(self._functions.kind(self.pointer))
+        return Kind(self._library.p4r_link_kind(self.pointer))
 
     def fileno(self) -> int:
-        return int(self._functions.fd(self.pointer))
+        return int(self._library.p4r_link_fd(self.pointer))
 
     def events(self, *, frames_wait: bool) -> int:
         """Return the epoll events to wait for, if frames wait that `send` did not take."""
-        return int(self._functions.events(self.pointer, frames_wait))
+        return int(self._library.p4r_link_events(self.pointer, frames_wait))
 
     def receive(self) -> list[bytes]:
         """Take what is there, without waiting; frames of bad length are counted and left out.
@@ -340,7 +321,7 @@ class Link:
         Raises:
             OSError: EPIPE, the peer has gone; EPROTO, it broke the rules; or another.
         """
-        count = self._functions.receive(self.pointer, self._frames, BATCH_FRAMES)
+        count = self._library.p4r_link_receive(self.pointer, self._frames, BATCH_FRAMES)
         if count < 0:
             raise OSError(-count, os.strerror(-count))
         starts, lengths = self._starts[:count].tolist(), self._lengths[:count].tolist()
@@ -354,7 +335,7 @@ class Link:
         """
         count = len(frames)
         lengths = (_UINT * count)(*map(len, frames))
-        sent: int = self._functions.send_packed(
+        sent: int = self._library.p4r_link_send_packed(
             self.pointer, b"".join(frames), ctypes.addressof(lengths), count
         )
         if sent > 0 or not count:
@@ -367,7 +348,9 @@ class Link:
 
         Returns how many frames came, or minus an errno.
         """
-        count: int = self._functions.receive_rows(self.pointer, rows, stride, room, lengths, most)
+        count: int = self._library.p4r_link_receive_rows(
+            self.pointer, rows, stride, room, lengths, most
+        )
         return count
 
     def send_rows(self, base: int, stride: int, lengths: int, rows: int, count: int) -> int:
@@ -375,7 +358,9 @@ class Link:
 
         Returns how many frames were taken, or minus an errno.
         """
-        sent: int = self._functions.send_rows(self.pointer, base, stride, lengths, rows, count)
+        sent: int = self._library.p4r_link_send_rows(
+            self.pointer, base, stride, lengths, rows, count
+        )
         return sent
 
     def wait(self, wake_fd: int, timeout: float, *, writable: bool) -> bool:
@@ -385,7 +370,7 @@ class Link:
             OSError: what poll reports.
         """
         milliseconds = min(math.ceil(max(timeout, 0.0) * 1000), _MAX_WAIT_MS)
-        result: int = self._functions.wait(self.pointer, wake_fd, milliseconds, writable)
+        result: int = _waiting().p4r_link_wait(self.pointer, wake_fd, milliseconds, writable)
         if result < 0:
             raise OSError(-result, os.strerror(-result))
         return bool(result & _WOKEN)

@@ -15,7 +15,7 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import runtime
+from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
 
 __all__ = ["FramesHandler", "Loop", "LoopPort", "NativeEntry", "News", "Reason"]
 
@@ -75,7 +75,8 @@ _PORT_STATS = ctypes.c_uint64 * _PORT_COUNTS
 _LOOP_STATS = ctypes.c_uint64 * 3
 
 _pointer, _u32, _int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
-_SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
+_RUN: Signatures = {"p4r_loop_run": (_u32, _pointer, ctypes.c_uint64)}
+_OTHERS: Signatures = {
     "p4r_loop_new": (_pointer, _int, _u32),
     "p4r_loop_free": (None, _pointer),
     "p4r_loop_add_port": (_pointer, _pointer, _u32, _u32, _u32, _int),
@@ -101,18 +102,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "p4r_port_stats": (ctypes.POINTER(_PORT_STATS), _pointer),
     "p4r_loop_stats": (ctypes.POINTER(_LOOP_STATS), _pointer),
 }
-
-
-def _bind(library: ctypes.CDLL) -> ctypes.PyDLL:
-    """The same library, whose calls keep the interpreter lock; with the types of the loop."""
-    library.p4r_loop_run.restype = _u32
-    library.p4r_loop_run.argtypes = (_pointer, ctypes.c_uint64)
-    keeping = ctypes.PyDLL(library._name, handle=library._handle)
-    for name, (result, *arguments) in _SIGNATURES.items():
-        function = getattr(keeping, name)
-        function.restype = result
-        function.argtypes = arguments
-    return keeping
 
 
 class PortKind(IntEnum):
@@ -200,7 +189,8 @@ class Loop:
 
     def __init__(self, wake_fd: int, cpu_port: int | None) -> None:
         library = runtime()
-        self._library: Any = _bind(library)
+        bind(library, _RUN)
+        self._library: Any = keeping_lock(library, _OTHERS)
         self._run = library.p4r_loop_run
         handle = self._library.p4r_loop_new(wake_fd, _NO_PORT if cpu_port is None else cpu_port)
         if handle is None:

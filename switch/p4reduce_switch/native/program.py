@@ -13,7 +13,7 @@ import weakref
 
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import CSRC, load
+from p4reduce_native.library import CSRC, Signatures, bind, load
 
 from p4reduce_switch.state.queue_settings import QueueSettings
 
@@ -26,7 +26,7 @@ _PARTS = CSRC / "p4"
 INCLUDE = (CSRC, _PARTS)
 _pointer, _u32, _u64, _bytes = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p
 _bool = ctypes.c_bool
-_SIGNATURES = {  # result, then arguments
+_SIGNATURES: Signatures = {
     "p4r_program_abi": (_u32,),
     "p4r_program_new": (_pointer, _u32),
     "p4r_program_free": (None, _pointer),
@@ -84,9 +84,7 @@ class NativeProgram:
             raise NativeUnavailableError("compiled programs need a little-endian processor")
         path = compile_shared(stem, sources_of(text), include=INCLUDE)
         self.library = load(path)
-        for name, (result, *arguments) in _SIGNATURES.items():
-            function = getattr(self.library, name)
-            function.restype, function.argtypes = result, arguments
+        bind(self.library, _SIGNATURES)
         if self.library.p4r_program_abi() != _ABI:
             raise NativeUnavailableError(f"{path} is of another version of p4reduce")
         state = self.library.p4r_program_new(drop_port)
