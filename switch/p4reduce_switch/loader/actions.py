@@ -37,7 +37,8 @@ def load_action(context: Context, item: Json) -> ir.Action:
         ir.Param(
             index,
             as_text(param["name"], "the name of an action parameter"),
-            as_width(param["bitwidth"], f"parameter {param['name']}"),
+            # An entry gives one of no bits as well; nothing reads it.
+            as_width(param["bitwidth"] or 1, f"parameter {param['name']}"),
             (item["id"], index) in context.negative_arguments,
         )
         for index, param in enumerate(item["runtime_data"])
@@ -45,7 +46,10 @@ def load_action(context: Context, item: Json) -> ir.Action:
     primitives = item["primitives"]
     if not item.get("source_info") and primitives:
         source = source_of(primitives[0])
-    loader = _Body(context, primitives, params)
+    values = [
+        param if item["runtime_data"][param.index]["bitwidth"] else ir.Const(0) for param in params
+    ]
+    loader = _Body(context, primitives, values)
     try:
         body = loader.block(0, len(primitives), source)
     except _OtherJump:

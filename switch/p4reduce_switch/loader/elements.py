@@ -31,6 +31,8 @@ def load_statements(
     if element is not None:
         return element
     headers, op = context.headers, item["op"]
+    if op == "assign" and headers.is_empty(item["parameters"][0]):
+        return ()
     if op in ("push", "pop"):
         return tuple(_shift(headers, item, source))
     if op in ("assign_header_stack", "assign_union_stack", "assign_union"):

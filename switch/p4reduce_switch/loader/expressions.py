@@ -21,7 +21,7 @@ from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["RUN_TIME_ELEMENT", "UNSUPPORTED_VALUES", "Expressions", "Params", "unwrapped"]
 
-Params = Sequence[ir.Param]
+Params = Sequence[ir.Expr]
 
 # Types of values that are not supported, and how the language calls them.
 UNSUPPORTED_VALUES = {
@@ -153,6 +153,8 @@ class Expressions:
         return expr
 
     def _value(self, item: Json, source: Source, params: Params) -> ir.Expr:
+        if self._headers.is_empty(item):
+            return ir.Const(0)
         kind = item["type"]
         value = item["value"]
         if last := self.last_field(item, source):

@@ -41,6 +41,8 @@ class Headers:
         self.by_name: dict[str, ir.Header] = {}
         """Headers and metadata; hidden metadata is added as it is needed."""
         self._fields: dict[tuple[str, str], FieldRef] = {}
+        self._empty: set[tuple[str, str]] = set()
+        """Fields of no bits (`bit<0>`), which are zero and cannot be assigned to."""
         self._stacks: dict[str, HeaderStack] = {}
         self._union_stacks: dict[str, UnionStack] = {}
         self._siblings: dict[str, tuple[str, ...]] = {}
@@ -78,10 +80,13 @@ class Headers:
         fixed = sum(
             as_width(width, f"field {name}.{field_name}")
             for field_name, width, *_ in type_["fields"]
-            if width != "*"
+            if width not in ("*", 0)
         )
         for field_name, width, *signed in type_["fields"]:
             as_text(field_name, f"the name of a field of header {name}")
+            if width == 0:
+                self._empty.add((name, field_name))
+                continue
             if width != "*":
                 fields.append(FieldRef(name, field_name, width, bool(signed and signed[0])))
                 continue
@@ -151,6 +156,13 @@ class Headers:
 
     def field(self, header: str, name: str, source: Source) -> FieldRef:
         return find(self._fields, (header, name), "field", source)
+
+    def is_empty(self, item: Any) -> bool:
+        """Whether it is a field of no bits."""
+        if not isinstance(item, dict) or item.get("type") != "field":
+            return False
+        header, name = item["value"]
+        return isinstance(header, str) and (header, name) in self._empty
 
     def stack(self, name: str, source: Source) -> HeaderStack:
         return find(self._stacks, name, "header stack", source)

@@ -31,16 +31,10 @@ from p4reduce_switch.loader.json_values import (
 )
 from p4reduce_switch.loader.parser import load_deparser, load_parser
 from p4reduce_switch.loader.tables import negative_arguments
-from p4reduce_switch.loader.zero_width import without_fields_of_no_bits
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["load"]
-
-# Top-level lists of objects that are not supported, and how the language calls them.
-_UNSUPPORTED_LISTS = {
-    "extern_instances": "extern instance",
-}
 
 
 # A program is loaded more than once where a controller takes a switch up again, and by each of the
@@ -76,12 +70,10 @@ def _load_program(root: Json) -> ir.Program:
     version = root.get("__meta__", {}).get("version", [2, 0])
     if version[0] != 2:
         raise LoadError(f"BMv2 JSON version {version[0]}.{version[1]}; version 2 is needed")
-    root = without_fields_of_no_bits(root)
     mentions = FirstUses(root)
-    for key, construct in _UNSUPPORTED_LISTS.items():
-        for item in root.get(key, ()):
-            name = item["name"]
-            raise refusal(f"{construct} '{name}'", source_of(item, mentions.of(name)))
+    for item in root.get("extern_instances", ()):
+        name = item["name"]
+        raise refusal(f"extern instance '{name}'", source_of(item, mentions.of(name)))
     context = Context(Headers(root, mentions), mentions, negative_arguments(root))
     load_state(context, root)
     for item in root["calculations"]:

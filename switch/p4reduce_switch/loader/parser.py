@@ -99,6 +99,8 @@ class _States:
             checks = self._in_bounds(args[0], source)
             return [*checks, *(ir.Execute(statement) for statement in statements)]
         if op == "set":
+            if self._headers.is_empty(args[0]):
+                return []
             assigned = self._assigned(args, source)
             if assigned is not None:
                 return [ir.Execute(statement) for statement in assigned]
