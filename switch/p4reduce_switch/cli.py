@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from p4reduce_common.logs import FORMATS, LogFormat, configure
@@ -24,7 +24,6 @@ from p4reduce_switch.state.queue_settings import MAX_PRIORITIES, QueueSettings
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.server_tls import TlsFiles
-    from p4reduce_switch.pipeline_choice import Engine
 
 __all__ = ["main"]
 
@@ -69,7 +68,7 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
 @click.option(
     "--port",
     "-p",
-    "port_specs",
+    "ports",
     callback=_read_ports,
     metavar="NUMBER=WHERE",
     multiple=True,
@@ -152,14 +151,14 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
 )
 @click.option(
     "--dump-python",
-    "dump_file",
+    "dump_python",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the Python code generated from each program that is loaded to FILE.",
 )
 @click.option(
     "--dump-c",
-    "dump_c_file",
+    "dump_c",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the C code generated from each program that runs as machine code to FILE.",
@@ -223,66 +222,39 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
 )
 @click.version_option(package_name="p4reduce", prog_name="p4reduce-switch")
 def cli(
-    address: GrpcAddress,
-    port_specs: Sequence[PortSpec],
     cores: int,
-    udp_key_file: Path | None,
-    device_id: int,
-    cpu_port: int | None,
-    capture_dir: Path | None,
-    pipeline_file: Path | None,
-    p4info_file: Path | None,
-    engine: Engine,
     priority_queues: int,
     queue_depths: Sequence[str],
     queue_rates: Sequence[str],
-    dump_file: Path | None,
-    dump_c_file: Path | None,
-    debug_path: Path | None,
-    metrics_port: int | None,
-    ready_file: Path | None,
-    ready_fd: int | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_ca: Path | None,
     log_level: str,
     log_format: LogFormat,
+    **as_they_are: Any,  # fields of SwitchSettings
 ) -> None:
     """A software switch: runs P4 programs for v1model (p4c's BMv2 JSON), controlled by P4Runtime.
 
     It runs until SIGINT or SIGTERM. Exit codes: 0 after a signal, 1 if a port, the address, a file
     or the program cannot be used, 2 for wrong arguments.
     """
-    if (pipeline_file is None) != (p4info_file is None):
+    settings = SwitchSettings(
+        name="p4reduce-switch",
+        queues=_queue_settings(priority_queues, queue_depths, queue_rates),
+        tls=_tls_files(tls_cert, tls_key, tls_ca),
+        **as_they_are,
+    )
+    address, device_id = settings.address, settings.device_id
+    if (settings.pipeline_file is None) != (settings.p4info_file is None):
         raise click.UsageError("--pipeline and --p4info only go together")
-    if debug_path is not None and cores > 1:
+    if settings.debug_path is not None and cores > 1:
         raise click.UsageError("--debug holds one program at a time: leave out --cores")
     if device_id + cores - 1 >= 1 << 64:
         raise click.UsageError(
             f"--device-id {device_id}: {cores} cores have as many ids from it on"
         )
-    if debug_path is not None and engine == "native":
+    if settings.debug_path is not None and settings.engine == "native":
         raise click.UsageError("--debug runs programs in Python, and --engine native asks for C")
-    settings = SwitchSettings(
-        name="p4reduce-switch",
-        address=address,
-        ports=port_specs,
-        device_id=device_id,
-        cpu_port=cpu_port,
-        queues=_queue_settings(priority_queues, queue_depths, queue_rates),
-        engine=engine,
-        tls=_tls_files(tls_cert, tls_key, tls_ca),
-        udp_key_file=udp_key_file,
-        capture_dir=capture_dir,
-        pipeline_file=pipeline_file,
-        p4info_file=p4info_file,
-        dump_python=dump_file,
-        dump_c=dump_c_file,
-        debug_path=debug_path,
-        metrics_port=metrics_port,
-        ready_file=ready_file,
-        ready_fd=ready_fd,
-    )
     if not address.is_local and settings.tls is None:
         raise click.UsageError(
             f"--grpc-addr {address} is reachable from other machines, and whoever reaches it owns "

@@ -17,17 +17,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from p4reduce_native.library import runtime
 from p4reduce_native.loop import Loop, Reason
 
 from p4reduce_switch.errors import exhausted, invalid, too_early
-from p4reduce_switch.ports.core import Core
-from p4reduce_switch.ports.opening import open_ports
-from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.place import PortOptions, PortSpec
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Handler, Port
 from p4reduce_switch.ports.port_warnings import PortWarnings
 from p4reduce_switch.requests import Requests, result_of
@@ -286,28 +284,22 @@ class DataPlane:
 
 
 def open_data_plane(
-    specs: Sequence[PortSpec],
-    *,
-    cpu_port: int | None = None,
-    capture_dir: Path | None = None,
-    capture_by_direction: bool = False,
-    udp_key: bytes = b"",
-    core: Core | None = None,
+    specs: Sequence[PortSpec], options: PortOptions | None = None, *, cpu_port: int | None = None
 ) -> DataPlane:
-    """A data plane whose ports are opened by `open_ports`, which says what the arguments are.
+    """Open ports, and make a data plane of them.
 
     Raises:
         NativeUnavailableError: there is no machine code here; no port was opened.
         PortError: a port cannot be opened; the others are closed again.
     """
     runtime()
-    ports = open_ports(
-        specs,
-        capture_dir=capture_dir,
-        capture_by_direction=capture_by_direction,
-        udp_key=udp_key,
-        core=core,
-    )
+    options = options or PortOptions()
+    with ExitStack() as undo:
+        ports: list[Port] = []
+        for spec in specs:
+            ports.append(spec.place.open(spec, options))
+            undo.callback(ports[-1].close)
+        undo.pop_all()
     return DataPlane(ports, cpu_port=cpu_port)
 
 

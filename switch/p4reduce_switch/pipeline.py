@@ -19,12 +19,11 @@ from typing import Any
 from p4reduce_native.loop import NativeEntry
 
 from p4reduce_switch.codegen_python.generate import Binding, Generated, generate
-from p4reduce_switch.endless import endless_loop
 from p4reduce_switch.loader.load_program import load
+from p4reduce_switch.messages import assertion_failed, endless_loop, log_msg
 from p4reduce_switch.program import hashes
 from p4reduce_switch.program.ir import ApplyTable, Program
 from p4reduce_switch.program.load_error import LoadError
-from p4reduce_switch.state import messages
 from p4reduce_switch.state.clone_sessions import CloneSessions
 from p4reduce_switch.state.digests import Digest
 from p4reduce_switch.state.errors import AlreadyThereError
@@ -212,8 +211,8 @@ _UNNAMED: Mapping[str, Callable[[Pipeline], object]] = {
     "replay": lambda own: own._replays.run,
     "enqueue": lambda own: own._queue.push,
     "release": lambda own: own.release,
-    "log": lambda own: messages.log_msg,
-    "assertion": lambda own: partial(messages.assertion_failed, own.stats),
+    "log": lambda own: log_msg,
+    "assertion": lambda own: partial(assertion_failed, own.stats),
     "endless": lambda own: partial(endless_loop, own.stats),
 }
 

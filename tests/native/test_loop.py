@@ -19,7 +19,8 @@ from loop_program import NativeProgram
 from p4reduce.transport import LinkTransport
 from p4reduce_native.link import Kind
 from p4reduce_switch.dataplane import open_data_plane
-from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.capture import Captures
+from p4reduce_switch.ports.place import PortOptions, PortSpec
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES
 from p4reduce_switch.ports.unix import UnixPlace
 from scapy.utils import rdpcap
@@ -35,7 +36,9 @@ PORTS = range(1, 9)
 class Switch:
     def __init__(self, directory: Path, capture_dir: Path | None = None) -> None:
         specs = [PortSpec(n, UnixPlace(directory / f"p{n}.sock")) for n in PORTS]
-        self.dataplane = open_data_plane(specs, cpu_port=CPU_PORT, capture_dir=capture_dir)
+        self.dataplane = open_data_plane(
+            specs, PortOptions(capture_dir and Captures(capture_dir)), cpu_port=CPU_PORT
+        )
         self.directory = directory
         self.program = NativeProgram()
         self._peers: list[Peer] = []

@@ -227,7 +227,7 @@ class World:
         """What the registers hold for both copies of a slot."""
         found = self.switch.pipeline.registers
         return [
-            {name: found[name].read(slot * VERSIONS + copy) for name in REGISTERS}
+            {name: found[name].cells[slot * VERSIONS + copy] for name in REGISTERS}
             for copy in range(VERSIONS)
         ]
 

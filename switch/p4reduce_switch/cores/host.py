@@ -15,8 +15,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
 from p4reduce_common.service_manager import notify
 
 from p4reduce_switch.cores.child import CoreProcess
@@ -29,7 +27,7 @@ from p4reduce_switch.ports.port import PortError
 from p4reduce_switch.ports.steering import open_listeners
 from p4reduce_switch.ports.udp import UdpPlace
 from p4reduce_switch.process.ready import announce
-from p4reduce_switch.process.run import run
+from p4reduce_switch.process.run import read_p4info, run
 from p4reduce_switch.process.serving import metrics_at, serving
 from p4reduce_switch.process.settings import StartError, SwitchSettings
 from p4reduce_switch.rate_limited_log import calm_grpc
@@ -54,7 +52,8 @@ def run_cores(settings: SwitchSettings, count: int, how: LogSettings) -> None:
     Raises:
         StartError: a port, the address, a file or the program cannot be used.
     """
-    if not _program_fits(settings):
+    file = settings.p4info_file
+    if file is not None and not may_have_several(read_p4info(file)):
         log.warning(
             "%s is for one core, so there is one and not %d: its package has no %s",
             *(settings.pipeline_file, count, ANNOTATION),
@@ -62,21 +61,6 @@ def run_cores(settings: SwitchSettings, count: int, how: LogSettings) -> None:
         run(settings)
         return
     _Host(settings, count, how).run()
-
-
-def _program_fits(settings: SwitchSettings) -> bool:
-    """Whether the program of the command line, if there is one, may have several cores."""
-    if settings.p4info_file is None:
-        return True
-    info = p4info_pb2.P4Info()
-    try:
-        text = settings.p4info_file.read_text()
-        text_format.Parse(text, info, allow_unknown_field=True)
-    except OSError as error:
-        raise StartError(f"cannot read {settings.p4info_file}: {error.strerror}") from None
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise StartError(f"{settings.p4info_file} is not a P4Info in text form: {error}") from None
-    return may_have_several(info)
 
 
 class _Host:

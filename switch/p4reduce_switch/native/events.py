@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from p4reduce_switch.codegen_c import Event
-from p4reduce_switch.endless import say_endless_loop
-from p4reduce_switch.state import messages
+from p4reduce_switch.messages import log_assertion, log_endless_loop, log_msg
 from p4reduce_switch.state.digests import Digest, DigestConfig
 
 if TYPE_CHECKING:
@@ -60,8 +59,8 @@ def serve_events(
         if event.kind == "digest":
             digests[event.text].learn(*values)
         elif event.kind == "log":
-            messages.log_msg(event.text, values)
+            log_msg(event.text, values)
         elif event.kind == "endless":
-            say_endless_loop(event.text)
+            log_endless_loop(event.text)
         else:
-            messages.log.error("%s failed at %s", event.kind, event.text)
+            log_assertion(event.kind, event.text)

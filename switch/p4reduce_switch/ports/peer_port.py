@@ -20,10 +20,9 @@ from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.port import Poller, PortStats
 from p4reduce_switch.rate_limited_log import RateLimitedLog
 
-__all__ = ["PEER_BUFFER_BYTES", "PeerListener", "PeerPort"]
+__all__ = ["PeerListener", "PeerPort", "grow_buffers"]
 
-PEER_BUFFER_BYTES = 4 << 20
-"""Asked of the kernel for each direction; what its limits leave of it is enough to work."""
+_BUFFER_BYTES = 4 << 20
 
 
 class PeerPort(ABC):
@@ -142,6 +141,12 @@ class PeerListener(PeerPort):
     def _take_peers(self, poller: Poller) -> None:
         self._poller = poller
         poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_arrival)
+
+
+def grow_buffers(peer: socket.socket) -> None:
+    """Ask for large buffers; what the kernel's limits leave of it is enough to work."""
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        peer.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
 
 
 def _why_gone(error: int) -> str:

@@ -32,7 +32,7 @@ from p4reduce_native.udp_handshake import (
 
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.core import Core
-from p4reduce_switch.ports.peer_port import PEER_BUFFER_BYTES, PeerListener
+from p4reduce_switch.ports.peer_port import PeerListener, grow_buffers
 from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
 from p4reduce_switch.ports.port import Port, PortError, PortStats
 
@@ -332,8 +332,7 @@ def _socket_for(listener: socket.socket, peer: tuple[str, int]) -> socket.socket
     """A socket at the listener's own port, which takes what comes from `peer`."""
     sock = join_port(listener)
     try:
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            sock.setsockopt(socket.SOL_SOCKET, option, PEER_BUFFER_BYTES)
+        grow_buffers(sock)
         sock.connect(peer)
     except OSError:
         sock.close()

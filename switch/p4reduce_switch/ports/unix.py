@@ -21,7 +21,7 @@ from p4reduce_native.cores import path_at_core
 from p4reduce_native.loop import Loop, LoopPort, PortKind
 
 from p4reduce_switch.ports.capture import Captures
-from p4reduce_switch.ports.peer_port import PEER_BUFFER_BYTES, PeerListener, PeerPort
+from p4reduce_switch.ports.peer_port import PeerListener, PeerPort, grow_buffers
 from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
 from p4reduce_switch.ports.port import Poller, Port, PortError
 
@@ -174,7 +174,7 @@ class UnixPort(PeerListener):
             peer.close()
             return
         peer.setblocking(False)
-        _grow_buffers(peer)
+        grow_buffers(peer)
         self._in_loop.attach(peer.detach())
         self._who = who
         log.info("port %s is up: peer is %s", self.description, who)
@@ -236,7 +236,7 @@ class UnixCallingPort(PeerPort):
                 self._warnings.warning("port %s: %s", self.description, error.strerror)
             return
         who = _credentials(peer)
-        _grow_buffers(peer)
+        grow_buffers(peer)
         self._in_loop.attach(peer.detach())
         self._who = who
         log.info("port %s is up: peer is %s", self.description, who)
@@ -253,12 +253,6 @@ def _listen(path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _grow_buffers(peer: socket.socket) -> None:
-    """Ask for large buffers; what the kernel's limits leave of it is enough to work."""
-    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        peer.setsockopt(socket.SOL_SOCKET, option, PEER_BUFFER_BYTES)
 
 
 def _credentials(peer: socket.socket) -> str:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from p4reduce_common.service_manager import notify
 from p4reduce_native.files import read_file, read_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from p4reduce_switch.debug.debugger import Debugger
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
 
-__all__ = ["run"]
+__all__ = ["read_p4info", "run"]
 
 # While the P4Runtime server encodes or decodes, the data plane waits this long for the interpreter.
 _SWITCH_INTERVAL_S = 0.0005
@@ -153,40 +153,43 @@ def _open_data_plane(settings: SwitchSettings) -> DataPlane:
     from p4reduce_native.errors import NativeUnavailableError
 
     from p4reduce_switch.dataplane import open_data_plane
+    from p4reduce_switch.ports.capture import Captures
+    from p4reduce_switch.ports.place import PortOptions
     from p4reduce_switch.ports.port import PortError
 
-    udp_key = read_udp_key(settings.udp_key_file)
+    captures = None
+    if settings.capture_dir is not None:
+        captures = Captures(settings.capture_dir, settings.capture_by_direction)
+    options = PortOptions(captures, read_udp_key(settings.udp_key_file), settings.core)
     try:
-        return open_data_plane(
-            settings.ports,
-            cpu_port=settings.cpu_port,
-            capture_dir=settings.capture_dir,
-            capture_by_direction=settings.capture_by_direction,
-            udp_key=udp_key,
-            core=settings.core,
-        )
+        return open_data_plane(settings.ports, options, cpu_port=settings.cpu_port)
     except NativeUnavailableError as error:
         raise StartError(f"the switch's ports are machine code: {error}") from None
     except PortError as error:
         raise StartError(str(error)) from None
 
 
+def read_p4info(path: Path) -> Any:
+    """Return the `p4.config.v1.P4Info` of a file in text form. Raises StartError."""
+    from google.protobuf import text_format
+    from p4.config.v1 import p4info_pb2
+
+    try:
+        # A p4c newer than the protos here may know more fields.
+        return text_format.Parse(read_text(path), p4info_pb2.P4Info(), allow_unknown_field=True)
+    except OSError as error:
+        raise StartError(f"cannot read {path}: {error.strerror}") from None
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise StartError(f"{path} is not a P4Info in text form: {error}") from None
+
+
 def _preload(server: P4RuntimeServer, settings: SwitchSettings) -> None:
     """Load the program that the command line names with its P4Info."""
-    from google.protobuf import text_format
     from p4.v1 import p4runtime_pb2
 
     if settings.pipeline_file is None or settings.p4info_file is None:
         return
-    config = p4runtime_pb2.ForwardingPipelineConfig()
-    try:
-        # A p4c newer than the protos here may know more fields.
-        text = read_text(settings.p4info_file)
-        text_format.Parse(text, config.p4info, allow_unknown_field=True)
-    except OSError as error:
-        raise StartError(f"cannot read {settings.p4info_file}: {error.strerror}") from None
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise StartError(f"{settings.p4info_file} is not a P4Info in text form: {error}") from None
+    config = p4runtime_pb2.ForwardingPipelineConfig(p4info=read_p4info(settings.p4info_file))
     with _loading(settings.pipeline_file) as program:
         config.p4_device_config = program
         server.preload(config)

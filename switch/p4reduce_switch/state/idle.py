@@ -39,10 +39,6 @@ class IdleMonitor:
         if timeout_ns:
             self._look_at(entry.idle_since_ns + timeout_ns)
 
-    def elapsed_ns(self, entry: Entry) -> int:
-        """How long ago the entry was hit, or made if it never was."""
-        return max(0, self._timers.clock() - entry.last_hit_ns)
-
     def _look_at(self, when_ns: int) -> None:
         now = self._timers.clock()
         shortest = max(_SHORTEST_NS, _PER_ENTRY_NS * self._table.entry_count)

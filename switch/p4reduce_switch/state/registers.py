@@ -41,12 +41,6 @@ class Counter:
         self.packets[index] = packets
         self.bytes[index] = bytes
 
-    def clear(self) -> None:
-        """Set all cells to zero."""
-        for index in range(len(self.packets)):
-            self.packets[index] = 0
-            self.bytes[index] = 0
-
     def _check(self, index: int) -> None:
         if self.is_direct:
             raise IndexError(
@@ -66,19 +60,3 @@ class Register:
         self.width = width
         self.size = size
         self.cells = [0] * size
-
-    def read(self, index: int) -> int:
-        """The value of cell `index`; IndexError if there is no such cell."""
-        self._check(index)
-        return self.cells[index]
-
-    def write(self, index: int, value: int) -> None:
-        """Set cell `index`; IndexError or ValueError if the cell or the value is out of range."""
-        self._check(index)
-        if not 0 <= value < 1 << self.width:
-            raise ValueError(f"register {self.name} has {self.width} bits a cell, not {value:#x}")
-        self.cells[index] = value
-
-    def _check(self, index: int) -> None:
-        if not 0 <= index < self.size:
-            raise IndexError(f"register {self.name} has cells 0..{self.size - 1}, not {index}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from p4reduce_switch import endless
+from p4reduce_switch import messages
 from p4reduce_switch.program.limits import MAX_TURNS
 from p4reduce_switch.state.tables import Table
 from pipeline_programs import load
@@ -68,7 +68,7 @@ def test_an_endless_loop_ends_with_its_packet(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Said at a slow rate, whatever other tests have said before.
-    monkeypatch.setattr(endless, "warnings", endless.RateLimitedLog(endless.log))
+    monkeypatch.setattr(messages, "warnings", messages.RateLimitedLog(messages.log))
     pipeline = load("loops")
     assert pipeline.process(1, command(ENDLESS, 5)) == []
     assert pipeline.process(1, command(ENDLESS, 5)) == []

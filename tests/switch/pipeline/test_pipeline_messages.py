@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from p4reduce_switch.state.messages import log_msg
+from p4reduce_switch.messages import log_msg
 from pipeline_programs import load
 
 pytestmark = pytest.mark.usefixtures("engine")

@@ -19,7 +19,7 @@ from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.errors import P4RuntimeError
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.packet import InterfacePlace, PacketPort
-from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.place import PortOptions, PortSpec
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortError, PortStats
 from p4reduce_switch.ports.port_warnings import PortWarnings
 from p4reduce_switch.ports.registry import parse_port
@@ -44,7 +44,9 @@ class Switch:
     ) -> None:
         self.paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
         specs = [PortSpec(n, UnixPlace(path)) for n, path in self.paths.items()]
-        self.dataplane = open_data_plane(specs, capture_dir=capture_dir, cpu_port=cpu_port)
+        self.dataplane = open_data_plane(
+            specs, PortOptions(capture_dir and Captures(capture_dir)), cpu_port=cpu_port
+        )
         self.ports = self.dataplane.ports
         self._peers: list[Peer] = []
         self.dataplane.start()

@@ -16,6 +16,7 @@ from p4reduce_native.link import Link
 from p4reduce_native.udp_handshake import RefusedError, enter, never_cut_up
 from p4reduce_switch.dataplane import DataPlane, open_data_plane
 from p4reduce_switch.ports import udp
+from p4reduce_switch.ports.place import PortOptions
 from p4reduce_switch.ports.port import PortError
 from p4reduce_switch.ports.registry import parse_ports
 from stand_ins import Program, cable
@@ -34,7 +35,7 @@ def open_switch() -> Iterator[Open]:
     switches = []
 
     def make(where: str = "1-2=udp:127.0.0.1:0", key: bytes = b"") -> DataPlane:
-        switch = open_data_plane(parse_ports(where), udp_key=key)
+        switch = open_data_plane(parse_ports(where), PortOptions(udp_key=key))
         switches.append(switch)
         switch.start()
         switch.run(lambda: switch.install(Program(cable)))  # type: ignore[arg-type]

@@ -64,7 +64,7 @@ def test_hits_put_the_report_off() -> None:
     bench = Bench()
     entry = bench.insert(1, 50)
     assert bench.run_until(139, {30: 1, 60: 1, 90: 1, 100: 2}) == []
-    assert bench.pipeline.idle[AGES].elapsed_ns(entry) == 49 * MS
+    assert bench.pipeline.timers.clock() - entry.last_hit_ns == 49 * MS
     assert bench.run_until(150) == [(140, AGES, [(1,)])]
 
 
