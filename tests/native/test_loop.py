@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -184,28 +185,53 @@ def test_programs_in_c_and_in_python_take_turns_and_lose_nothing(switch: Switch)
     assert switch.counts("switch")["failed"] == 0
 
 
-def test_requests_are_served_under_load(switch: Switch) -> None:
-    left, right = switch.plug(1), switch.plug(2)
+@contextmanager
+def flood(switch: Switch, peer: Peer) -> Iterator[None]:
+    """Frames that are dropped come in at port 1 all the time."""
     stop = threading.Event()
 
-    def flood() -> None:
-        left.socket.setblocking(False)
+    def send() -> None:
+        peer.socket.setblocking(False)
         while not stop.is_set():
             try:
-                left.send(ethernet(b"d" + bytes(1000)))
+                peer.send(ethernet(b"d" + bytes(1000)))
             except BlockingIOError:  # noqa: PERF203
                 time.sleep(0)
 
-    flooder = in_background(flood)
+    flooder = in_background(send)
     try:
         eventually(lambda: switch.counts("port 1")["rx_frames"] > 1000, "flood")
+        yield
+    finally:
+        stop.set()
+        flooder.join(DEADLINE_S)
+
+
+def test_requests_are_served_under_load(switch: Switch) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    with flood(switch, left):
         for i in range(50):
             assert switch.dataplane.run(lambda i=i: i) == i  # type: ignore[misc]
             right.send(ethernet(b"m"))
             assert right.receive() == ethernet(b"m")
+
+
+def test_what_waits_for_more_on_a_crowded_core_leaves_under_load(tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # the switch's loop looks when it is made
+    try:
+        switch = Switch(tmp_path)
     finally:
-        stop.set()
-        flooder.join(DEADLINE_S)
+        os.sched_setaffinity(0, cores)
+    try:
+        left, right = switch.plug(1), switch.plug(2)
+        with flood(switch, left):
+            for i in range(200):
+                right.send(ethernet(b"m" + i.to_bytes(2, "big")))
+            for i in range(200):
+                assert right.receive() == ethernet(b"m" + i.to_bytes(2, "big"))
+    finally:
+        switch.close()
 
 
 def test_a_port_that_does_not_read_loses_its_own_frames_only(switch: Switch) -> None:

@@ -2,6 +2,7 @@
 #include "loop/loop.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -16,8 +17,8 @@ enum {
     PORTS = 512, /* 9 bits in v1model */
     EVENTS = 64, /* of one turn */
     AHEAD = 2,   /* frames that are asked for while one is worked on */
-    HELD = 4,    /* turns at most for which a run waits for more frames that have come */
     UNSEEN = 8,  /* frames that leave an egress queue before the port must have shown its room */
+    HELD = 2048, /* frames that come in, at most, while others wait for more: up to 1 ms */
     NS_PER_MS = 1000000,
 };
 
@@ -36,7 +37,9 @@ struct p4r_loop {
     p4r_frames_callback callback;
     uint64_t now_ns; /* of this batch */
     struct p4r_port *dirty;
-    int held; /* turns in a row that have not flushed short runs */
+    uint32_t held; /* frames that have come, and turns, since all was flushed */
+    int cores;
+    int neighbours; /* ports whose peers run on this machine, and are there */
     struct p4r_packet_ins packet_ins;
     struct p4r_loop_stats stats;
     struct p4r_pace pace;
@@ -141,7 +144,18 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
 
 /* -- The loop ------------------------------------------------------------------------------------*/
 
-/* With `hold`, ports whose frames cost less in long runs keep short ones for the next turn. */
+/* Whether a port's frames wait for more of them, as long as others come in. Where a call takes a run
+ * of frames, runs are to be long. And where processes share cores, a peer that is woken mostly stops
+ * this thread at once, to take the few frames that are there. */
+static int waits_for_more(const struct p4r_loop *loop, const struct p4r_port *port)
+{
+    if (port->blocked)
+        return 0;
+    return port->kind->run_bytes != 0 ||
+           (port->kind->is_neighbour && loop->neighbours >= loop->cores);
+}
+
+/* With `hold`, ports keep for the next turn what waits for more. */
 static void flush_or_hold(struct p4r_loop *loop, int hold)
 {
     struct p4r_port *dirty = loop->dirty;
@@ -149,7 +163,7 @@ static void flush_or_hold(struct p4r_loop *loop, int hold)
     while (dirty != NULL) {
         struct p4r_port *port = dirty;
         dirty = port->next_dirty;
-        if (hold && port->kind->run_bytes != 0 && !port->blocked) {
+        if (hold && waits_for_more(loop, port)) {
             port->next_dirty = loop->dirty;
             loop->dirty = port;
             continue;
@@ -203,8 +217,11 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
         loop->now_ns = p4r_now_ns();
         release(loop);
     }
-    loop->held = count > 0 && loop->held < HELD ? loop->held + 1 : 0;
-    flush_or_hold(loop, loop->held != 0);
+    loop->held += 1 + loop->taken + loop->taken_elsewhere;
+    const int hold = count > 0 && loop->held < HELD;
+    if (!hold)
+        loop->held = 0;
+    flush_or_hold(loop, hold);
     p4r_pace_took(&loop->pace, loop->taken, loop->taken_elsewhere);
     return count;
 }
@@ -342,7 +359,10 @@ int p4r_loop_watch(struct p4r_loop *loop, int operation, int fd, uint32_t events
 int p4r_loop_watch_port(struct p4r_loop *loop, struct p4r_port *port, int operation,
                         uint32_t events)
 {
-    return watch(loop, operation, port->fd, events, OF_PORT, port->number);
+    const int error = watch(loop, operation, port->fd, events, OF_PORT, port->number);
+    if (port->kind->is_neighbour && error == 0 && operation != EPOLL_CTL_MOD)
+        loop->neighbours += operation == EPOLL_CTL_ADD ? 1 : -1;
+    return error;
 }
 
 void p4r_loop_mark_dirty(struct p4r_loop *loop, struct p4r_port *port)
@@ -356,6 +376,12 @@ void p4r_loop_has_news(struct p4r_loop *loop) { loop->reasons |= P4R_LOOP_NEWS; 
 
 /* -- Its life ------------------------------------------------------------------------------------*/
 
+static int cores_of_this_process(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : PORTS + 1;
+}
+
 struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port)
 {
     struct p4r_loop *loop = aligned_alloc(_Alignof(struct p4r_loop), sizeof *loop);
@@ -364,6 +390,7 @@ struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port)
     memset(loop, 0, sizeof *loop);
     loop->wake_fd = wake_fd;
     loop->cpu_port = cpu_port;
+    loop->cores = cores_of_this_process();
     p4r_pace_init(&loop->pace);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd < 0 || p4r_messages_init(&loop->messages) != 0 ||

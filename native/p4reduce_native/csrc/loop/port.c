@@ -208,7 +208,7 @@ void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t leng
     }
     if (port->blocked)
         return; /* epoll will tell */
-    if (port->queue.count >= P4R_BATCH || port->put_count >= P4R_BATCH)
+    if (port->queue.count >= P4R_BATCH)
         p4r_port_flush(port);
     else if (!port->is_dirty)
         p4r_loop_mark_dirty(port->loop, port);

@@ -40,6 +40,7 @@ struct p4r_port_kind {
      * interface does. */
     int ends_by_error;
     int is_interface; /* frames come by a packet socket */
+    int is_neighbour; /* the peer is a process of this machine, which sending wakes */
     /* How many bytes leave by one call, where a frame takes `extra_bytes` beyond its own; 0: any. */
     uint32_t run_bytes, extra_bytes;
 };

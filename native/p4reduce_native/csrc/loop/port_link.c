@@ -125,6 +125,7 @@ const struct p4r_port_kind p4r_unix_port = {
     .tell = tell,
     .events = events,
     .ends_by_error = 1,
+    .is_neighbour = 1,
 };
 
 const struct p4r_port_kind p4r_udp_port = {
