@@ -6,11 +6,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from p4reduce_model.found import Found
+from p4reduce_model.found import Found, Violation
 from p4reduce_model.progress import PROGRESS, Progress
 from p4reduce_model.reduction import Reduction
 from p4reduce_model.system import Event, State, System
-from p4reduce_model.violation import Violation
 
 
 @dataclass

@@ -8,12 +8,18 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from p4reduce_model.violation import Violation
-
 Transition = tuple[Any, Any, Any]
 """A state, an event, the state that follows."""
 
 E = TypeVar("E")
+
+
+class Violation(Exception):  # noqa: N818 - what the check looks for, not what went wrong with it
+    """An invariant does not hold. The text says which one, and how."""
+
+    def __init__(self, invariant: str, text: str) -> None:
+        super().__init__(f"{invariant}: {text}")
+        self.invariant = invariant
 
 
 @dataclass

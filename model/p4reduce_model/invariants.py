@@ -10,9 +10,9 @@ import numpy.typing as npt
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 from p4reduce.wire.lanes import unpack
 
+from p4reduce_model.found import Violation
 from p4reduce_model.frames import Frame
 from p4reduce_model.scenario import FIRST_JOB, Scenario
-from p4reduce_model.violation import Violation
 from p4reduce_model.wiring import Wiring
 
 _FINAL = 0x80  # FLAG_FINAL in p4src/include/constants.p4

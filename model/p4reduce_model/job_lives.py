@@ -25,8 +25,7 @@ from p4reduce_controller.jobs.refusals import Cause, RefusedError
 from p4reduce_controller.topology.switches import ONLY, only_switch
 from p4reduce_controller.values.dataclass_json import decode, encode
 
-from p4reduce_model.found import Walked, explore_by_doing
-from p4reduce_model.violation import Violation
+from p4reduce_model.found import Violation, Walked, explore_by_doing
 
 MOST_STATES = 20_000  # that a case is explored to
 LEASE = 8.0

@@ -26,8 +26,7 @@ from p4reduce.late.policies import AtLeast, OneOfEachGroup, Policy
 from p4reduce.late.roll import ABSENT, FULL, LEAVING, PRESENT, Roll, Row
 from p4reduce.late.sums import row_of
 
-from p4reduce_model.found import Found, explore_by_doing
-from p4reduce_model.violation import Violation
+from p4reduce_model.found import Found, Violation, explore_by_doing
 
 Result = tuple[bytes, tuple[int, ...], tuple[int, ...]]  # numbers, members, present
 

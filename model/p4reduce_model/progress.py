@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from p4reduce_model.found import Violation
 from p4reduce_model.frames import numbers
 from p4reduce_model.system import Event, State, System
-from p4reduce_model.violation import Violation
 
 PROGRESS = "progress"
 _DELIVERIES = 100_000  # in one turn: more than any scenario has frames

@@ -39,8 +39,7 @@ from p4reduce.session.recovery_states import ENDS, TRANSITIONS, Event, State
 from p4reduce.session.seeker import Found
 from p4reduce.wire.format import Endpoint
 
-from p4reduce_model.found import Transition, Walked
-from p4reduce_model.violation import Violation
+from p4reduce_model.found import Transition, Violation, Walked
 
 IN_TABLE, SAME_BEGINNING = "in the table", "same beginning"
 CLOSED, ENDS_ONCE = "nothing stays open", "ends once"

@@ -23,10 +23,10 @@ from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from p4reduce.wire.format import Flag, Kind
 
+from p4reduce_model.found import Violation
 from p4reduce_model.frames import Frame, numbers
 from p4reduce_model.switch import CellProgress
 from p4reduce_model.system import State, System
-from p4reduce_model.violation import Violation
 from p4reduce_model.wiring import Wiring
 
 OVER = "what is over stays over"

@@ -22,10 +22,10 @@ from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry, Table
 
+from p4reduce_model.found import Violation
 from p4reduce_model.frames import Frames
 from p4reduce_model.invariants import Cell, Invariants
 from p4reduce_model.jobs import Control, ControlStep, stages
-from p4reduce_model.violation import Violation
 from p4reduce_model.wiring import Wiring
 
 VERSIONS = 2

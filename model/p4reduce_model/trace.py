@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from p4reduce_model.explorer import Outcome
+from p4reduce_model.found import Violation
 from p4reduce_model.frames import numbers
 from p4reduce_model.system import Event, State, System
-from p4reduce_model.violation import Violation
 
 _WIDTH = 10  # of the column that says who
 _SAID = {

@@ -16,11 +16,11 @@ from p4reduce.errors import MismatchError, P4ReduceError
 from p4reduce.protocol.slot_state import IDLE
 from p4reduce.tensors.blocks import Array
 
+from p4reduce_model.found import Violation
 from p4reduce_model.frames import Frame, Frames
 from p4reduce_model.heap import Heap, Image
 from p4reduce_model.process import NOT_STATE, Code, Process
 from p4reduce_model.scenario import Scenario
-from p4reduce_model.violation import Violation
 from p4reduce_model.wiring import Wiring, port_of
 
 _HALTED = 1 << 32  # in place of the rounds that were begun: more than there can be

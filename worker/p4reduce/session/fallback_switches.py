@@ -63,10 +63,11 @@ class Place:
     switch: str = ""
 
 
+@dataclass(frozen=True, eq=False)
 class FallbackSwitches:
     """What one session of several knows of the others' switches.
 
-    Args:
+    Attributes:
         places: all switches, in the order that is the same on all ranks.
         name: of the session's job at a switch, by number.
         lost: which switches are known to be lost, by number; those known to be there are in
@@ -76,21 +77,12 @@ class FallbackSwitches:
         after: seconds that a lost switch has to come back.
     """
 
-    def __init__(
-        self,
-        places: Sequence[Place],
-        name: Callable[[int], str],
-        alive: Callable[[], frozenset[int]],
-        lost: Callable[[], frozenset[int]],
-        left: Callable[[], tuple[int, ...]],
-        after: float,
-    ) -> None:
-        self.places = places
-        self.name = name
-        self.alive = alive
-        self.lost = lost
-        self.left = left
-        self.after = after
+    places: Sequence[Place]
+    name: Callable[[int], str]
+    alive: Callable[[], frozenset[int]]
+    lost: Callable[[], frozenset[int]]
+    left: Callable[[], tuple[int, ...]]
+    after: float
 
     def candidates(self, home: int, *, homeless: bool) -> list[int]:
         """Return where a session could go, best first.

@@ -196,10 +196,11 @@ class _Greeting:
             self.broken = self.broken or error
 
 
+@dataclass(eq=False)
 class Membership:
     """Makes the calls, each within a deadline. Thread-safe.
 
-    Args:
+    Attributes:
         client: closed by `close`.
         place: who this is, at first; a job formed anew may give another rank.
         job: its name.
@@ -207,19 +208,11 @@ class Membership:
         switch: the name of the switch that the rank is at, where the controller has several.
     """
 
-    def __init__(
-        self,
-        client: ControlClient,
-        place: Placement,
-        job: str,
-        ring_address: str = "",
-        switch: str = "",
-    ) -> None:
-        self.job = job
-        self.client = client
-        self.place = place
-        self.ring_address = ring_address
-        self.switch = switch
+    client: ControlClient
+    place: Placement
+    job: str
+    ring_address: str = ""
+    switch: str = ""
 
     @property
     def who(self) -> str:

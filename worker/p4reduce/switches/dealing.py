@@ -52,20 +52,17 @@ class Part:
     on_end: OnEnd | None = None
 
 
+@dataclass
 class Deal:
     """Where some calls go.
 
     Attributes:
         parts: in the order in which they are to be given to their sessions.
+        keep: to be called when they are given: what is dealt next comes after them.
     """
 
-    def __init__(self, parts: Sequence[Part], keep: Callable[[], object]) -> None:
-        self.parts = parts
-        self._keep = keep
-
-    def keep(self) -> None:
-        """These parts are given to their sessions; what is dealt next comes after them."""
-        self._keep()
+    parts: Sequence[Part]
+    keep: Callable[[], object]
 
 
 class Dealer:
