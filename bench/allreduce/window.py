@@ -99,7 +99,7 @@ def slot_machine(comm: p4reduce.Communicator) -> SlotMachine:
     session = comm._session
     assert isinstance(session, Session)
     # private: as above
-    machine = session._engine._machine
+    machine = session._engine.machine
     assert isinstance(machine, SlotMachine)
     return machine
 

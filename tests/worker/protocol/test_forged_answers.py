@@ -62,7 +62,7 @@ def test_only_the_switch_answers(system: System, tagged: bool) -> None:
 def forge(system: System, comm: p4reduce.Communicator, tagged: bool) -> None:
     """Send what would end the call with 1337s, from all sorts of addresses."""
     # private: what a sniffer on the rank's own cable would see, the frame that it repeats.
-    machine = comm._session._engine._machine
+    machine = comm._session._engine.machine
     wait_for(lambda: machine.next_due < time.monotonic() + 60, "the rank waits for an answer")
     asked = Ether(machine.outgoing.get(0))
     victim = Endpoint(asked.src, asked[IP].src, asked[UDP].sport)

@@ -12,7 +12,7 @@ import ctypes
 import logging
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from p4reduce_native.errors import NativeUnavailableError
@@ -64,6 +64,7 @@ class SlotMachine:
     Attributes:
         outgoing: the frames that can be sent.
         state: of all slots.
+        collectives: those under way, by number.
         broken: why no collective can be run any more, or None.
         disputed: called when the ranks do not agree; must not wait, and see to it that `fail` ends
             the dispute soon. Until then nothing runs. None: it fails at once.
@@ -106,7 +107,7 @@ class SlotMachine:
         self.broken: P4ReduceError | None = None
         self.disputed: Callable[[Dispute], object] | None = None
         self._in_dispute = False
-        self._collectives: dict[int, Collective] = {}
+        self.collectives: dict[int, Collective] = {}
         self._stripes_given = [0] * (1 + len(urgent))  # to each class
         self._left: tuple[int, ...] = ()
         self._visiting_failed: BaseException | None = None
@@ -194,14 +195,9 @@ class SlotMachine:
         return int(self._shared.next_sequence)
 
     @property
-    def collectives(self) -> Mapping[int, Collective]:
-        """Those under way, by number."""
-        return self._collectives
-
-    @property
     def idle(self) -> bool:
         """Whether all collectives are over."""
-        return not self._collectives
+        return not self.collectives
 
     def be_patient(self) -> None:
         """Frames go by memory or by a Unix socket, which lose none: what does not come is late."""
@@ -272,14 +268,14 @@ class SlotMachine:
         stream = collective.stream = Stream(collective, self._world_size)
         if stream.source is None or stream.target is None:
             self.state.make_room_to_visit()
-        self._collectives[collective.sequence] = collective
-        self.state.make_room_for(len(self._collectives))
+        self.collectives[collective.sequence] = collective
+        self.state.make_room_for(len(self.collectives))
         return stream
 
     def _reach(self, sequence: int, what: int, blocks_at: int, count: int, rows_at: int) -> None:
         """Read or write blocks that only Python can reach: `p4r_visit`."""
         try:
-            collective = self._collectives[sequence]
+            collective = self.collectives[sequence]
             at = ctypes.cast(blocks_at, ctypes.POINTER(ctypes.c_int64))
             blocks = np.ctypeslib.as_array(at, (count,))
             if what in (_ZEROS, _NONFINITE):
@@ -305,7 +301,7 @@ class SlotMachine:
             self.broken = error
         self._in_dispute = False
         self._library.stop(self._address)
-        collectives, self._collectives = list(self._collectives.values()), {}
+        collectives, self.collectives = list(self.collectives.values()), {}
         for collective in collectives:
             collective.finish(error)
 
@@ -326,7 +322,7 @@ class SlotMachine:
 
     def postpone(self, until: float) -> None:
         """Let no collective come to its deadline before `until`."""
-        for collective in list(self._collectives.values()):
+        for collective in list(self.collectives.values()):
             collective.deadline = max(collective.deadline, until)
             collective.stream.postpone(collective.deadline)
 
@@ -350,12 +346,12 @@ class SlotMachine:
         stream = self._take_in(collective)
         if stream.source and stream.target:
             return stream.address
-        del self._collectives[collective.sequence]  # blocks that only Python can reach
+        del self.collectives[collective.sequence]  # blocks that only Python can reach
         return None
 
     def is_over(self, collective: Collective) -> None:
         """A collective is over that was run by its caller, and counted in C."""
-        self._collectives.pop(collective.sequence, None)
+        self.collectives.pop(collective.sequence, None)
         collective.finish()
 
     # -- What has happened ---------------------------------------------------------------------
@@ -367,7 +363,7 @@ class SlotMachine:
             over = self.state.over[: shared.over_count].tolist()
             shared.over_count = 0
             for sequence in over:
-                self._finish(self._collectives.pop(sequence))
+                self._finish(self.collectives.pop(sequence))
         if self._visiting_failed is not None:
             problem, self._visiting_failed = self._visiting_failed, None
             raise problem
@@ -389,17 +385,17 @@ class SlotMachine:
         """Nothing can be summed any more."""
         shared = self._shared
         if trouble == _DEADLINE:
-            late = self._collectives[shared.trouble_sequence]
+            late = self.collectives[shared.trouble_sequence]
             self.fail(self._late_error(late, now))
             return
-        collective = self._collectives[int(self.state.owner[shared.trouble_slot])]
+        collective = self.collectives[int(self.state.owner[shared.trouble_slot])]
         if trouble == _LEFT:
             above = self._levels[shared.trouble_level]
             behind = set(above.ranks(shared.trouble_bits))
             left = tuple(rank for rank in self._left if rank in behind)
             self.fail(left_error(collective, left))
             return
-        dispute = Dispute.of(collective, self._collectives.values())
+        dispute = Dispute.of(collective, self.collectives.values())
         if self.disputed is None:
             self.fail(dispute.error)
             return

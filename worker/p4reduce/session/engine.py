@@ -39,6 +39,7 @@ class Engine:
 
     Attributes:
         lock: held where a request meets the thread's end.
+        machine: what it runs.
         turn: what moves its frames.
 
     Args:
@@ -56,7 +57,7 @@ class Engine:
         lost: Callable[[SwitchUnreachableError], None] | None = None,
         disputed: Callable[[Dispute], object] | None = None,
     ) -> None:
-        self._machine = machine
+        self.machine = machine
         machine.disputed = disputed
         self._share = share
         self._port = share.port
@@ -89,7 +90,7 @@ class Engine:
     @property
     def broken(self) -> P4ReduceError | None:
         """Why nothing can be reduced any more, or None."""
-        return self._machine.broken
+        return self.machine.broken
 
     def submit(self, collective: Collective, *, here: bool = False) -> None:
         """Start a collective. Raises what broke the engine before.
@@ -99,7 +100,7 @@ class Engine:
             here: whether this thread will wait for it at once. It may run it then.
         """
         if not (here and self._leave_to_caller(collective)):
-            self._request(lambda: self._machine.submit(collective))
+            self._request(lambda: self.machine.submit(collective))
 
     def _leave_to_caller(self, collective: Collective) -> bool:
         """Let the thread that waits for a collective run it, if nothing else is under way.
@@ -163,12 +164,12 @@ class Engine:
     def ranks_left(self, ranks: tuple[int, ...]) -> None:
         """Tell that ranks left the job."""
         with contextlib.suppress(P4ReduceError):
-            self._request(lambda: self._machine.ranks_left(ranks, time.monotonic()))
+            self._request(lambda: self.machine.ranks_left(ranks, time.monotonic()))
 
     def fail(self, error: P4ReduceError) -> None:
         """End all collectives with an error."""
         with contextlib.suppress(P4ReduceError):
-            self._request(lambda: self._machine.fail(error))
+            self._request(lambda: self.machine.fail(error))
 
     def abort(self, error: P4ReduceError, timeout: float) -> None:
         """As `fail`, and return when no input is read and no output written any more.
@@ -178,7 +179,7 @@ class Engine:
         over = Latch()
 
         def fail() -> None:
-            self._machine.fail(error)
+            self.machine.fail(error)
             over.set()
 
         with contextlib.suppress(P4ReduceError):
@@ -186,11 +187,6 @@ class Engine:
             end = time.monotonic() + timeout
             while not (over.wait(_ABORT_LOOK) or self._stopped) and time.monotonic() < end:
                 pass
-
-    @property
-    def machine(self) -> Machine:
-        """What it runs."""
-        return self._machine
 
     def call(
         self,
@@ -202,13 +198,13 @@ class Engine:
             if self._stopped:
                 return False
             self._lost = lost
-            self._machine.disputed = disputed
+            self.machine.disputed = disputed
             return True
 
     def count(self, collective: Collective) -> None:
         """Count one that was reduced without this engine, which has been halted."""
         if collective.counted:
-            self._machine.count_collective()
+            self.machine.count_collective()
 
     def silence(self) -> tuple[float, float]:
         """Return for how long the switch has owed an answer, and how long ago it last gave one.
@@ -217,7 +213,7 @@ class Engine:
         answered, even if other ranks are missing, and repeated several times per second.
         """
         now, asking = time.monotonic(), self.turn
-        asked_at, heard = asking.asked_at, self._machine.heard_switch_at
+        asked_at, heard = asking.asked_at, self.machine.heard_switch_at
         return (
             max(now - asked_at, 0.0) if asking.asked >= _TRIES_TO_TELL else 0.0,
             max(now - heard, 1e-6) if math.isfinite(heard) else 0.0,
@@ -225,7 +221,7 @@ class Engine:
 
     def statistics(self) -> Statistics:
         """Return the figures so far."""
-        machine = self._machine
+        machine = self.machine
         p50, p90, p99 = machine.round_trips.percentiles(50, 90, 99)
         return Statistics(
             **asdict(machine.counts),
@@ -268,12 +264,12 @@ class Engine:
             raise P4ReduceTimeoutError(
                 f"the progress thread did not end within {timeout:g} s", seconds=timeout
             )
-        return self._machine
+        return self.machine
 
     def _request(self, work: Callable[[], None]) -> None:
         with self.lock:
-            if self._machine.broken is not None:
-                raise copy.copy(self._machine.broken)
+            if self.machine.broken is not None:
+                raise copy.copy(self.machine.broken)
             if self._stopped and self._kept:
                 return  # whoever keeps the collectives runs this one as well
             if self._stopping or self._stopped:
@@ -286,7 +282,7 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether nothing is under way."""
-        return self._machine.idle
+        return self.machine.idle
 
     def take_events(self) -> None:
         """Take notice of what callers have left to the port's thread."""
@@ -295,7 +291,7 @@ class Engine:
 
     def take_turn(self, why: int) -> None:
         """Take notice of what its turn has done, and why it is back: see `NativeTurn.run`."""
-        machine, turn = self._machine, self.turn
+        machine, turn = self.machine, self.turn
         machine.take_news(time.monotonic())
         if why & TURN_BROKEN:
             turn.raise_problem()
@@ -321,7 +317,7 @@ class Engine:
             self._stopped = True
             self._kept |= lost is not None and self._lost is not None
             if not self._kept:
-                self._machine.fail(error)
+                self.machine.fail(error)
                 while self._requests:
                     self._requests.popleft()()  # finds the machine broken
             with contextlib.suppress(OSError):
@@ -331,7 +327,7 @@ class Engine:
         # It holds the session, which holds this: nothing of either would be freed until Python
         # looks for circles.
         tell, self._lost = self._lost, None
-        self._machine.disputed = None
+        self.machine.disputed = None
         if tell is None or lost is None:
             return None
         return lambda: tell(lost)

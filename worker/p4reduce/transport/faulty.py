@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from p4reduce.errors import ConfigurationError
 from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
-from p4reduce.wire.format import Endpoint
 from p4reduce.wire.frames import FrameBuffer
 
 FAULTS_ENVIRONMENT = "P4REDUCE_FAULTS"
@@ -190,11 +189,13 @@ class FaultyTransport:
     """
 
     link = None
+    lossless = False
 
     def __init__(
         self, inner: Transport, plan: FaultPlan, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._inner = inner
+        self.endpoint, self.wake_fd = inner.endpoint, inner.wake_fd
         self._clock = clock
         up, down = np.random.SeedSequence((plan.seed, plan.stream)).spawn(2)
         none = FaultPlan()
@@ -202,25 +203,9 @@ class FaultyTransport:
             plan = none
         self._up = _Direction(plan if plan.up else none, np.random.default_rng(up), clock)
         self._down = _Direction(plan if plan.down else none, np.random.default_rng(down), clock)
-        self._received = FrameBuffer(RECEIVE_BATCH)
+        self.received = FrameBuffer(RECEIVE_BATCH)
         self._late = FrameBuffer(RECEIVE_BATCH)
         self._late_rows: Indices = np.arange(0)
-
-    @property
-    def endpoint(self) -> Endpoint | None:
-        return self._inner.endpoint
-
-    @property
-    def wake_fd(self) -> int:
-        return self._inner.wake_fd
-
-    @property
-    def received(self) -> FrameBuffer:
-        return self._received
-
-    @property
-    def lossless(self) -> bool:
-        return False
 
     @property
     def dropped(self) -> int:
@@ -237,7 +222,7 @@ class FaultyTransport:
         self._down.put([self._inner.received.get(row) for row in range(count)])
         arrived = self._down.take(RECEIVE_BATCH)
         for row, frame in enumerate(arrived):
-            self._received.put(row, frame)
+            self.received.put(row, frame)
         return len(arrived)
 
     def send(self, buffer: FrameBuffer, rows: npt.NDArray[np.int64]) -> int:

@@ -47,6 +47,11 @@ _CONNECT_AGAIN = frozenset({errno.ETIMEDOUT, errno.EPROTO})
 class FramesOverLink:
     """A transport on a link.
 
+    Attributes:
+        link: see `Transport`.
+        received: likewise.
+        wake_fd: the eventfd that `wake` writes to.
+
     Args:
         description: for people.
         link: that it uses, and closes at the end.
@@ -57,10 +62,10 @@ class FramesOverLink:
 
     def __init__(self, description: str, link: Link) -> None:
         self._description = description
-        self._link = link
-        self._received = FrameBuffer(RECEIVE_BATCH)
-        self._lengths_at: int = self._received.lengths.ctypes.data
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.link = link
+        self.received = FrameBuffer(RECEIVE_BATCH)
+        self._lengths_at: int = self.received.lengths.ctypes.data
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
 
     @property
@@ -68,27 +73,13 @@ class FramesOverLink:
         return 0  # what finds no room is counted where it is sent, or sent again
 
     @property
-    def received(self) -> FrameBuffer:
-        return self._received
-
-    @property
     def kind(self) -> Kind:
         """How frames cross it."""
-        return self._link.kind
-
-    @property
-    def link(self) -> Link:
-        """For an engine in C, by its `pointer`; as long as this transport is open."""
-        return self._link
-
-    @property
-    def wake_fd(self) -> int:
-        """The eventfd that `wake` writes to."""
-        return self._wake_fd
+        return self.link.kind
 
     def receive(self) -> int:
-        count = self._link.receive_rows(
-            self._received.address, FRAME_STRIDE, MAX_FRAME_BYTES, self._lengths_at, RECEIVE_BATCH
+        count = self.link.receive_rows(
+            self.received.address, FRAME_STRIDE, MAX_FRAME_BYTES, self._lengths_at, RECEIVE_BATCH
         )
         if count < 0:
             raise broken(self._description, -count)
@@ -96,7 +87,7 @@ class FramesOverLink:
 
     def send(self, buffer: FrameBuffer, rows: Indices) -> int:
         rows = np.ascontiguousarray(rows, np.int64)
-        sent = self._link.send_rows(
+        sent = self.link.send_rows(
             buffer.address, FRAME_STRIDE, buffer.lengths.ctypes.data, rows.ctypes.data, len(rows)
         )
         if sent < 0:
@@ -104,20 +95,20 @@ class FramesOverLink:
         return sent
 
     def wait(self, timeout: float, *, writable: bool = False) -> bool:
-        woken = self._link.wait(self._wake_fd, timeout, writable=writable)
+        woken = self.link.wait(self.wake_fd, timeout, writable=writable)
         if woken:
-            os.eventfd_read(self._wake_fd)
+            os.eventfd_read(self.wake_fd)
         return woken
 
     def wake(self) -> None:
         if not self._closed:
-            os.eventfd_write(self._wake_fd, 1)
+            os.eventfd_write(self.wake_fd, 1)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._link.close()
-            os.close(self._wake_fd)
+            self.link.close()
+            os.close(self.wake_fd)
 
 
 class LinkTransport(FramesOverLink):

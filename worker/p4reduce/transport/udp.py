@@ -93,18 +93,11 @@ class PythonUdpTransport:
     def __init__(self, address: str) -> None:
         self._description = f"udp:{address}"
         self._link = DatagramLink(*_connect(address))
-        self._received = FrameBuffer(RECEIVE_BATCH)
+        self.received = FrameBuffer(RECEIVE_BATCH)
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
             end.setblocking(False)
-
-    @property
-    def received(self) -> FrameBuffer:
-        return self._received
-
-    @property
-    def wake_fd(self) -> int:
-        return self._woken.fileno()
+        self.wake_fd = self._woken.fileno()
 
     def receive(self) -> int:
         try:
@@ -112,7 +105,7 @@ class PythonUdpTransport:
         except OSError as error:
             raise broken(self._description, error.errno or 0) from None
         for row, frame in enumerate(frames):
-            self._received.put(row, frame)
+            self.received.put(row, frame)
         return len(frames)
 
     def send(self, buffer: FrameBuffer, rows: Indices) -> int:
@@ -128,7 +121,7 @@ class PythonUdpTransport:
         poll = select.poll()
         poll.register(self._link.fileno(), self._link.events(frames_wait=writable))
         poll.register(self._woken, select.POLLIN)
-        woken = self._woken.fileno() in dict(poll.poll(max(timeout, 0.0) * 1000))
+        woken = self.wake_fd in dict(poll.poll(max(timeout, 0.0) * 1000))
         if woken:
             with contextlib.suppress(BlockingIOError):
                 while self._woken.recv(4096):
