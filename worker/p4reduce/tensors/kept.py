@@ -28,6 +28,8 @@ class Kept:
         rows: shape (blocks, lanes), not yet filled.
     """
 
+    _memory: Array | None = None  # also where an exception has cut `__init__` short
+
     def __init__(self, rows: Array, memory: Array | None, spare: Spare) -> None:
         self.rows = rows
         self._memory, self._spare = memory, spare
