@@ -171,12 +171,12 @@ $(DOCS_READY): $(READY)
 
 .PHONY: docs
 docs: $(DOCS_READY) $(MERMAID)  ## the site, into build/site; a broken link, anchor or reference is an error
-	PYTHONPATH=. $(PYTHON) tools/build_site.py --write
+	PYTHONPATH=. $(PYTHON) tools/build_site.py
 	$(VENV)/bin/zensical build --strict --clean
 
 .PHONY: docs-serve
 docs-serve: $(DOCS_READY) $(MERMAID)  ## the site at http://localhost:8000
-	PYTHONPATH=. $(PYTHON) tools/build_site.py --write
+	PYTHONPATH=. $(PYTHON) tools/build_site.py
 	$(VENV)/bin/zensical serve
 
 .PHONY: format

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in docs/ that benchmarks write themselves, between a pair of markers."""
+"""Tables of docs/ that benchmarks write themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGES = DOCS / "images"
 def put_table(
     name: str, head: Sequence[str], rows: Sequence[Sequence[str]], page: Path = PAGE
 ) -> None:
-    """Replace what is between `<!-- name -->` and `<!-- /name -->` on a page by a table."""
+    """Replace the section of a page by a table (`p4reduce_lab.measured.pages`)."""
     try:
         put_text(page, name, table(head, rows))
     except LabError as error:

@@ -4,16 +4,15 @@
     python -m bench.record            # write the tables of all newest records into their pages
     python -m bench.record --check    # say which pages differ from their records; 1 if any does
 
-A record is a file in bench/records/, NAME-DATE-COMMIT.json. Its sections have the text that stands
-between a pair of markers on a page: `<!-- name -->` and `<!-- /name -->`. Sections of the page
-`SITE` have all rows. `make docs` makes that page, and the repository does not hold it.
+A record is a file in bench/records/, NAME-DATE-COMMIT.json. Its sections have the text of a section
+of a page (`p4reduce_lab.measured.pages`). Sections of the page `SITE` have all rows. `make docs`
+makes that page, and the repository does not hold it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from typing import Any
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described
-from p4reduce_lab.measured.pages import has_place, put_text, table
+from p4reduce_lab.measured.pages import put_text, table, text_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = Path(__file__).resolve().parent / "records"
@@ -98,7 +97,7 @@ class Record:
     def show(self, root: Path = ROOT) -> None:
         """Write its sections into their pages, where these have the markers."""
         for section in self.sections:
-            if section.page != SITE and has_place(root / section.page, section.name):
+            if section.page != SITE and text_of(root / section.page, section.name) is not None:
                 put_text(root / section.page, section.name, section.markdown())
 
 
@@ -133,12 +132,7 @@ def differing(records: Iterable[Record], root: Path = ROOT) -> list[str]:
         for section in record.sections:
             if section.page == SITE:
                 continue
-            text = (root / section.page).read_text("utf-8")
-            pattern = (
-                rf"<!-- {re.escape(section.name)} -->\n(.*?)<!-- /{re.escape(section.name)} -->"
-            )
-            shown = re.search(pattern, text, re.DOTALL)
-            if shown is None or shown.group(1) != section.markdown():
+            if text_of(root / section.page, section.name) != section.markdown():
                 found.append(f"{section.page}: {section.name}")
     return found
 

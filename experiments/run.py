@@ -15,7 +15,6 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import argparse  # noqa: E402
 import json  # noqa: E402
-import re  # noqa: E402
 import shutil  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable  # noqa: E402
@@ -29,7 +28,8 @@ import report  # noqa: E402
 import study  # noqa: E402
 from over_switch import METHODS, RADIO_METHOD, compressor  # noqa: E402
 from p4reduce.compression import Cat, Compressor, CostModel, Scheme  # noqa: E402
-from p4reduce_lab.errors import Interrupted  # noqa: E402
+from p4reduce_lab.errors import Interrupted, LabError  # noqa: E402
+from p4reduce_lab.measured.pages import put_text  # noqa: E402
 from p4reduce_lab.processes.foreground import raise_on_signals, run_through  # noqa: E402
 from p4reduce_lab.progress import LongWork  # noqa: E402
 from simulate import run, spent  # noqa: E402
@@ -279,14 +279,12 @@ def switch_table(name: str, results: list[dict[str, Any]], steps: int) -> str:
 
 
 def into_docs(sections: dict[str, str], drawn: list[Path]) -> None:
-    """Put tables between their markers in docs/experiments.md, and pictures beside it."""
-    text = DOCS.read_text()
-    for name, body in sections.items():
-        match = re.search(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", text, flags=re.S)
-        if match is None:
-            raise SystemExit(f"{DOCS} has no place for {name!r}")
-        text = text[: match.start()] + body + text[match.end() :]
-    DOCS.write_text(text)
+    """Put the tables of docs/experiments.md in their places, and pictures beside it."""
+    try:
+        for name, body in sections.items():
+            put_text(DOCS, name, body)
+    except LabError as error:
+        raise SystemExit(str(error)) from None
     IMAGES.mkdir(exist_ok=True)
     for picture in drawn:
         shutil.copy(picture, IMAGES / f"experiments-{picture.name}")

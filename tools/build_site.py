@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepare the pages of the site: `make docs` runs this, and then zensical.
 
-    PYTHONPATH=. python tools/build_site.py          # build/pages, for zensical.toml
-    PYTHONPATH=. python tools/build_site.py --write  # also tables in docs/ made from the code
+    PYTHONPATH=. python tools/build_site.py  # build/pages, for zensical.toml
 
 Pages of docs/ are copied. What they link to outside of docs/ becomes a page below source/, so that
-no link leaves the site. The reference of commands and of the Python API is made from the
-code, and the page of all measured rows from bench/records.
+no link leaves the site. Made from the code are the reference of commands and of the Python API, and
+the tables of variables, constructs and error messages. Measured tables come from bench/records.
 """
 
 from __future__ import annotations
@@ -22,6 +21,10 @@ from pathlib import Path
 import click
 from draw_states import drawn
 from nbconvert import MarkdownExporter
+from p4reduce_common.rows import markdown_table
+from p4reduce_lab.explain.messages import table_of
+from p4reduce_lab.measured.pages import with_tables
+from p4reduce_switch.constructs import constructs
 from variables import VARIABLES
 
 from bench.record import SITE, newest, site_page
@@ -29,11 +32,12 @@ from bench.record import SITE, newest, site_page
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = ROOT / "build" / "pages"
-ENVIRONMENT = DOCS / "environment.md"
 MERMAID = ROOT / "build" / "npm" / "node_modules" / "mermaid" / "dist" / "mermaid.min.js"
 
 LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2[ \t]*$", re.DOTALL | re.MULTILINE)
+FROM_CODE = re.compile(r"^<!-- (variables|constructs|messages)(?:: ([^>]*))? -->$", re.MULTILINE)
+"""A line that a table of the code takes the place of."""
 NOTEBOOK = ".ipynb"
 LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "toml", ".lua": "lua",
              ".c": "c", ".h": "c", ".p4": "c"}  # fmt: skip
@@ -98,7 +102,7 @@ class Site:
             if source.is_dir():
                 page.write_text(self._listing(source, page), "utf-8")
             elif source.suffix == ".md":
-                text = drawn(source.read_text("utf-8"))
+                text = drawn(from_code(with_tables(source, source.read_text("utf-8"))))
                 page.write_text(self._rewritten(source, page, text), "utf-8")
             elif source.suffix == NOTEBOOK:
                 page.write_text(self._rewritten(source, page, _as_markdown(source, page)), "utf-8")
@@ -196,25 +200,48 @@ def api_page() -> str:
 
 
 def variables_table() -> str:
-    """The table of docs/environment.md."""
+    """The environment variables, by group."""
     lines = []
     for group in dict.fromkeys(one.group for one in VARIABLES):
-        lines += [f"## {group}", "", "| variable | value | meaning |", "| --- | --- | --- |"]
-        lines += [
-            f"| `{one.name}` | {one.value} | {one.meaning} |"
-            for one in VARIABLES
-            if one.group == group
-        ]
+        lines += [f"## {group}", ""]
+        lines += markdown_table(
+            ("variable", "value", "meaning"),
+            [(f"`{one.name}`", one.value, one.meaning) for one in VARIABLES if one.group == group],
+        ).splitlines()
         lines.append("")
     return "\n".join(lines)
 
 
-def environment_page() -> str:
-    """docs/environment.md with its table as the code has it."""
-    text = ENVIRONMENT.read_text("utf-8")
-    start, end = "<!-- variables -->\n", "<!-- /variables -->"
-    before, _, rest = text.partition(start)
-    return f"{before}{start}{variables_table()}{end}{rest.partition(end)[2]}"
+def constructs_table() -> str:
+    """The constructs of v1model, by section."""
+    lines = []
+    known = constructs()
+    for section in dict.fromkeys(one.section for one in known):
+        rows = [
+            (
+                ", ".join(f"`{name}`" for name in one.names),
+                "yes" if one.runs else "no",
+                one.program,
+                one.note,
+            )
+            for one in known
+            if one.section == section
+        ]
+        head = ("construct", "runs", "program", "note")
+        lines += [f"## {section}", "", *markdown_table(head, rows).splitlines(), ""]
+    return "\n".join(lines)
+
+
+def from_code(text: str) -> str:
+    """A page's text with the tables that the code has: variables, constructs, error messages."""
+
+    def table(match: re.Match[str]) -> str:
+        kind, section = match.groups()
+        if kind == "messages":
+            return table_of(section)
+        return variables_table() if kind == "variables" else constructs_table()
+
+    return FROM_CODE.sub(table, text)
 
 
 def mermaid() -> bytes:
@@ -245,11 +272,7 @@ def build() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--write", action="store_true", help="write tables in docs/ anew")
-    options = parser.parse_args()
-    if options.write:
-        ENVIRONMENT.write_text(environment_page(), "utf-8")
+    argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0]).parse_args()
     build()
 
 

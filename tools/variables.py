@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every environment variable that p4reduce reads: the one table, shown by docs/environment.md."""
+"""Every environment variable that p4reduce reads: the table of docs/environment.md."""
 
 from __future__ import annotations
 

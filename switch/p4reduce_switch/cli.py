@@ -55,6 +55,14 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     return int(value)
 
 
+def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from p4reduce_switch.constructs import listing
+
+        click.echo(listing())
+        ctx.exit()
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--grpc-addr",
@@ -219,6 +227,14 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     default="text",
     show_default=True,
     help="Lines for people, or one JSON object for each message.",
+)
+@click.option(
+    "--constructs",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_constructs,
+    help="Print which constructs of p4c's JSON for v1model the switch runs, and exit.",
 )
 @click.version_option(package_name="p4reduce", prog_name="p4reduce-switch")
 def cli(

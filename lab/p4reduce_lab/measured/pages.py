@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections of pages that measurements write themselves, between a pair of markers."""
+"""Sections of pages that measurements write themselves.
+
+A section is between a pair of markers, `<!-- name -->` and `<!-- /name -->`. A long table has a
+file of its own, `bench/records/tables/PAGE-NAME.md`. The page has a line with only a link to that
+file, and the site shows the table in place of the link.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from p4reduce_lab.errors import LabError
 
+TABLE = re.compile(r"^\[[^\]]+\]\(([^)]*\btables/[\w-]+\.md)\)$", re.MULTILINE)
+"""A line that a table takes the place of on the site."""
+
 
 def put_text(page: Path, name: str, text: str) -> None:
-    """Replace what is between `<!-- name -->` and `<!-- /name -->` on a page.
+    """Replace a section of a page, or the table that the page links to.
 
     Raises:
         LabError: the page cannot be read or written, or has no such place.
     """
     start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     try:
+        if (file := _table_of(page, name)) is not None:
+            file.write_text(text)
+            return
         before, found, rest = page.read_text().partition(start)
         _, found_end, after = rest.partition(end)
         if not found or not found_end:
@@ -26,13 +38,29 @@ def put_text(page: Path, name: str, text: str) -> None:
         raise LabError(f"cannot write to {page}: {error.strerror}") from error
 
 
-def has_place(page: Path, name: str) -> bool:
-    """Whether `put_text` finds its markers there."""
+def text_of(page: Path, name: str) -> str | None:
+    """Return what the page shows in a section; None if it has no such place."""
     try:
-        text = page.read_text()
+        if (file := _table_of(page, name)) is not None:
+            return file.read_text()
+        _, found, rest = page.read_text().partition(f"<!-- {name} -->\n")
     except OSError:
-        return False
-    return f"<!-- {name} -->\n" in text and f"<!-- /{name} -->" in text
+        return None
+    text, found_end, _ = rest.partition(f"<!-- /{name} -->")
+    return text if found and found_end else None
+
+
+def with_tables(page: Path, text: str) -> str:
+    """Return the text of a page with the tables that it links to."""
+    return TABLE.sub(lambda link: (page.parent / link[1]).read_text().rstrip(), text)
+
+
+def _table_of(page: Path, name: str) -> Path | None:
+    for match in TABLE.finditer(page.read_text()):
+        link = str(match[1])
+        if Path(link).name == f"{page.stem}-{name}.md":
+            return page.parent / link
+    return None
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

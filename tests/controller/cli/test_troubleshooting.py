@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/troubleshooting.md and command-errors.md have every error that a user can meet."""
+"""Every error that a user can meet is explained, on the two pages of errors or by `explain`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ from pathlib import Path
 import pytest
 from p4reduce_controller.doctor.switch import SYMPTOMS
 from p4reduce_controller.terminal.exit_codes import Exit
+from p4reduce_lab.explain.messages import explain, fitting
+from p4reduce_lab.explain.messages import messages as messages_known
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = ("troubleshooting.md", "command-errors.md")
+KNOWN = messages_known()
 PAGE = "\n".join((DOCS / name).read_text() for name in PAGES)
+NAMES = f"{PAGE} {' '.join(f'{one.section} {one.error} {one.message}' for one in KNOWN)}"
 
 # Where errors come from whose text reaches people: raised from the library, printed by a command,
 # or told by the controller. All others end within the program.
@@ -67,7 +71,7 @@ def test_errors_were_found() -> None:
 
 @pytest.mark.parametrize("name", sorted(errors()))
 def test_each_error_is_there(name: str) -> None:
-    assert re.search(rf"\b{name}\b", PAGE), f"{name} is not in {PAGES}"
+    assert re.search(rf"\b{name}\b", NAMES), f"{name} is not explained"
 
 
 @pytest.mark.parametrize("code", list(Exit), ids=lambda code: code.name)
@@ -264,20 +268,11 @@ def said() -> Texts:
 
 @cache
 def messages() -> tuple[str, ...]:
-    """Return those in the tables, column "message", and those in running text, in italics.
+    """Return those that `p4reduce-lab explain` knows, and those of the pages, in italics.
 
-    A cell in brackets says what the messages are about.
+    A message in brackets says what the messages are about.
     """
-    found, column = [], None
-    for line in PAGE.splitlines():
-        if not line.startswith("|"):
-            column = None
-            continue
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if column is None:
-            column = cells.index("message") if "message" in cells else -1
-        elif column >= 0 and not re.match(r"---|\(.*\)$", cells[column]):
-            found.append(cells[column])
+    found = [one.message for one in KNOWN if not re.match(r"\(.*\)$", one.message)]
     found += re.findall(
         r"(?<!\*)\*([^*]+)\*(?!\*)", re.sub(r"^\|.*$", "", PAGE, flags=re.MULTILINE)
     )
@@ -384,3 +379,22 @@ def test_each_message_is_said() -> None:
         and not all(is_said(each) or each in FOREIGN for each in map(normal, part.split(":")))
     ]
     assert not invented, "on the page, but nothing says so:\n" + "\n".join(invented)
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "cure"),
+    [
+        ("p4reduce.errors.WorkerLostError: job 'a' has failed: rank 1 was lost: no heartbeat for "
+         "3 s", "WorkerLostError", "serve --lease"),
+        ("Error: interface eth7 is down", "SwitchUnreachableError", "ip address"),
+        ("MismatchError", "MismatchError", "make the calls equal"),
+    ],
+)  # fmt: skip
+def test_a_message_is_explained(text: str, section: str, cure: str) -> None:
+    found = fitting(text)
+    assert found[0].section == section
+    assert cure in explain(found)
+
+
+def test_a_stranger_is_not_explained() -> None:
+    assert fitting("Segmentation fault (core dumped)") == []

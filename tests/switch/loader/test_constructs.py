@@ -1,48 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/v1model.md says what runs, and names a program for it: here that is held true."""
+"""The list of constructs says what runs, and names a program for it: here that is held true."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from p4reduce_switch.codegen_c import generate
+from p4reduce_switch.constructs import constructs
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.pipeline import LoadError
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.hashes import ALGORITHMS
-from pipeline_programs import NAMES, PROGRAMS, REFUSED, config
+from pipeline_programs import NAMES, REFUSED, config
 
-PAGE = PROGRAMS.parents[2] / "docs" / "v1model.md"
 PARAMETERS_NEVER_WRITTEN = {"swap_headers", "invalidate"}  # what the loader makes itself
 
 
-@dataclass(frozen=True)
-class Row:
-    section: str
-    constructs: tuple[str, ...]
-    runs: bool
-    program: str
-
-
-def rows() -> Iterator[Row]:
-    section = ""
-    for line in PAGE.read_text().splitlines():
-        if line.startswith("## "):
-            section = line[3:]
-        if not line.startswith("| `"):
-            continue
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)][1:-1]
-        names = [name.replace("\\|", "|") for name in re.findall(r"`([^`]+)`", cells[0])]
-        assert cells[1] in ("yes", "no"), line
-        yield Row(section, tuple(names), cells[1] == "yes", cells[2])
-
-
-ROWS = tuple(rows())
+ROWS = constructs()
 PROGRAM_NAMES = (*NAMES, *(f"refused/{name}" for name in REFUSED))
 
 
@@ -130,7 +107,7 @@ def of_hashes(root: Any) -> Iterator[str]:
 
 
 def of_state(root: Any) -> Iterator[str]:
-    kept = {name for row in ROWS if row.section == _STATE for name in row.constructs}
+    kept = {name for row in ROWS if row.section == _STATE for name in row.names}
     yield from (key for key in root if key in kept and root[key] and key not in _NO_EFFECT)
 
 
@@ -147,19 +124,19 @@ FINDERS: dict[str, Callable[[Any], Iterator[str]]] = {
 }
 
 
-def constructs(program: str) -> dict[str, set[str]]:
+def constructs_of(program: str) -> dict[str, set[str]]:
     root = json.loads(config(program))
     return {section: set(find(root)) for section, find in FINDERS.items()}
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, set[str]]]:
-    return {name: constructs(name) for name in PROGRAM_NAMES}
+    return {name: constructs_of(name) for name in PROGRAM_NAMES}
 
 
 def test_every_section_is_known() -> None:
     assert {row.section for row in ROWS} == set(FINDERS)
-    names = [(row.section, name) for row in ROWS for name in row.constructs]
+    names = [(row.section, name) for row in ROWS for name in row.names]
     assert len(names) == len(set(names))
 
 
@@ -169,13 +146,13 @@ def test_every_construct_is_in_the_program_that_is_named(
     for row in ROWS:
         if row.program == "-":
             continue
-        for name in row.constructs:
+        for name in row.names:
             assert name in found[row.program][row.section], (row.section, name, row.program)
 
 
 def test_every_construct_of_a_program_has_a_row(found: dict[str, dict[str, set[str]]]) -> None:
     """And a dash means that none of the programs has it."""
-    said = {(row.section, name): row for row in ROWS for name in row.constructs}
+    said = {(row.section, name): row for row in ROWS for name in row.names}
     for program, sections in found.items():
         for section, names in sections.items():
             for name in names:
@@ -201,7 +178,7 @@ def test_what_the_loader_knows_is_in_the_tables() -> None:
     runs: dict[str, set[str]] = {section: set() for section in FINDERS}
     for row in ROWS:
         if row.runs:
-            runs[row.section].update(row.constructs)
+            runs[row.section].update(row.names)
     assert set(ir.PRIMITIVES) - PARAMETERS_NEVER_WRITTEN <= runs["Primitives"]
     assert {*ir.UNARY_OPERATORS, *ir.BINARY_OPERATORS} <= runs["Operators"]
     assert {f"hash {name}" for name in ALGORITHMS} <= runs["Hashes and checksums"]
@@ -215,7 +192,7 @@ def test_the_large_programs_have_all_that_bmv2_runs(found: dict[str, dict[str, s
     missing = {
         (row.section, name)
         for row in ROWS
-        for name in row.constructs
+        for name in row.names
         if row.runs
         and row.program != "-"
         and not any(name in found[large][row.section] for large in LARGE)
