@@ -5,7 +5,8 @@
 
 Pages of docs/ are copied. What they link to outside of docs/ becomes a page below source/, so that
 no link leaves the site. Made from the code are the reference of commands and of the Python API, and
-the tables of variables, constructs and error messages. Measured tables come from bench/records.
+the tables of variables, constructs, error messages and defences. Measured tables come from
+bench/records.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import click
 from draw_states import drawn
 from nbconvert import MarkdownExporter
-from p4reduce_common.rows import markdown_table
+from p4reduce_common.rows import markdown_table, parse_rows
 from p4reduce_lab.explain.messages import table_of
 from p4reduce_lab.measured.pages import with_tables
 from p4reduce_switch.constructs import constructs
@@ -36,7 +37,10 @@ MERMAID = ROOT / "build" / "npm" / "node_modules" / "mermaid" / "dist" / "mermai
 
 LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2[ \t]*$", re.DOTALL | re.MULTILINE)
-FROM_CODE = re.compile(r"^<!-- (variables|constructs|messages)(?:: ([^>]*))? -->$", re.MULTILINE)
+DEFENCES = ROOT / "tests" / "defences.tsv"
+FROM_CODE = re.compile(
+    r"^<!-- (variables|constructs|messages|defences)(?:: ([^>]*))? -->$", re.MULTILINE
+)
 """A line that a table of the code takes the place of."""
 NOTEBOOK = ".ipynb"
 LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "toml", ".lua": "lua",
@@ -232,6 +236,14 @@ def constructs_table() -> str:
     return "\n".join(lines)
 
 
+def defences_table(section: str) -> str:
+    """A section of tests/defences.tsv, without a column of lines where it has none."""
+    rows = [row for row in parse_rows(DEFENCES.read_text("utf-8"), DEFENCES.name)
+            if row["section"] == section]  # fmt: skip
+    head = [name for name in ("defence", "line", "test") if any(row[name] for row in rows)]
+    return markdown_table(head, [[row[name] for name in head] for row in rows])
+
+
 def from_code(text: str) -> str:
     """A page's text with the tables that the code has: variables, constructs, error messages."""
 
@@ -239,6 +251,8 @@ def from_code(text: str) -> str:
         kind, section = match.groups()
         if kind == "messages":
             return table_of(section)
+        if kind == "defences":
+            return defences_table(section)
         return variables_table() if kind == "variables" else constructs_table()
 
     return FROM_CODE.sub(table, text)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 
-__all__ = ["markdown_table", "rows_of"]
+__all__ = ["markdown_table", "parse_rows", "rows_of"]
 
 
 def rows_of(package: str, name: str) -> list[dict[str, str]]:
@@ -19,7 +19,12 @@ def rows_of(package: str, name: str) -> list[dict[str, str]]:
     Raises:
         ValueError: a line has more or fewer cells than the first one; it is named.
     """
-    head, *lines = (files(package) / name).read_text("utf-8").splitlines()
+    return parse_rows((files(package) / name).read_text("utf-8"), name)
+
+
+def parse_rows(text: str, name: str) -> list[dict[str, str]]:
+    """Return the rows of a table's text; `rows_of` says how, and `name` is for errors."""
+    head, *lines = text.splitlines()
     columns = head.split("\t")
     found = []
     for number, line in enumerate(lines, 2):

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from p4reduce_common.rows import parse_rows
 from p4reduce_model.faults import FAULTS as ON_ONE_SWITCH
 from p4reduce_model.faults import Fault
 from p4reduce_model.progress import PROGRESS
@@ -65,18 +66,17 @@ def test_a_planted_fault_is_found(
     assert outcome.trace or outcome.violation.invariant == PROGRESS
 
 
-@pytest.mark.parametrize(("table", "least"), [("\n| fault |", 9), ("\n| hazard |", 10)])
-def test_the_tests_that_the_docs_name_are_there(table: str, least: int) -> None:
-    root = Path(__file__).parents[2]
-    page = (root / "docs" / "contributing" / "defences.md").read_text()
-    rows = page.partition(table)[2].partition("\n\n")[0].splitlines()[2:]
-    assert len(rows) >= least
-    sources = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
+@pytest.mark.parametrize(("section", "least"), [("the protocol", 9), ("trees", 10)])
+def test_the_tests_that_the_docs_name_are_there(section: str, least: int) -> None:
+    tests_folder = Path(__file__).parents[1]
+    rows = parse_rows((tests_folder / "defences.tsv").read_text(), "defences.tsv")
+    cells = [row["test"] for row in rows if row["section"] == section]
+    assert len(cells) >= least
+    sources = "".join(path.read_text() for path in tests_folder.rglob("test_*.py"))
     planted = {fault.name for fault in (*ON_ONE_SWITCH, *TREE_FAULTS)}
-    for row in rows:
-        tests = row.split(" | ")[-1]
+    for tests in cells:
         names = re.findall(r"`(\w+)`", tests)
-        assert names, row
+        assert names, tests
         for name in names:
             assert f"def {name}(" in sources, name
         for name in re.findall(r"\*([^*]+)\*", tests):
