@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller: the daemon that owns the switch and serves jobs, and its command line.
 
-`jobs` decides, `fabric` puts it on the switches of the `topology`, `storage` keeps it, `service` is
-asked by workers, `controller` joins them in one event loop. `daemon` makes that loop out of its
-`settings`, `serving` is the process around it. `cli` is the command line and `doctor` one large
-command of it; `terminal` prints, `values` has the forms of addresses and the like. Of the worker it
-imports the wire format and the control API; only `doctor` uses its library.
+`jobs` decides what happens to a job, and `fabric` writes it to the switches of the `topology`.
+`storage` keeps jobs on disk, and `service` answers workers. `controller` runs these parts in one
+event loop. `daemon` builds that loop from its `settings`, and `serving` is the process around it.
+`cli` is the command line, `doctor` its largest command, `terminal` prints, and `values` parses
+addresses. From the worker it imports the wire format and the control API. Only `doctor` uses the
+worker's library.
 """
 
 from p4reduce_common.p4runtime_messages import install

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller at work: jobs on one side, switches on the other, an event loop between them.
+"""The controller: jobs on one side, switches on the other, and an event loop between them.
 
-All state belongs to the event loop. What blocks has threads of its own: each switch
-(fabric/switch_link.py) and the disk (storage/keeping.py).
+All state belongs to the event loop. Blocking work has its own threads: one per switch
+(fabric/switch_link.py), and one for the disk (storage/keeping.py).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ EVENT_LEVELS = {
 
 
 class NotReadyInTimeError(Exception):
-    """Not all ranks were there in time; the message names those that were not.
+    """Not all ranks joined in time. The message and `missing` name the ranks that did not.
 
     `missing`: their numbers.
     """
@@ -77,7 +77,7 @@ class NotReadyInTimeError(Exception):
 
 @dataclass(frozen=True)
 class Start:
-    """The controller's state at its start: switches taken up, and the jobs of a former life."""
+    """What a controller starts with: its switches, and the jobs that its predecessor left."""
 
     switches: Mapping[str, Taken]
     file: TableFile
@@ -85,7 +85,10 @@ class Start:
 
 
 class Controller:
-    """Made and used in the event loop. Raises ValueError for jobs that contradict each other."""
+    """Runs jobs on switches. Create and use it in the event loop.
+
+    Raises ValueError for jobs that contradict each other.
+    """
 
     def __init__(self, settings: Settings, start: Start) -> None:
         self.settings = settings
@@ -120,7 +123,7 @@ class Controller:
     # -- Life --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to listen to the switches and to watch the leases."""
+        """Start listening to the switches and checking the leases."""
         if self._start.jobs:
             anew = [name for name, taken in self._start.switches.items() if not taken.kept]
             began = "the switch" if anew == [ONLY] else ", ".join(anew)
@@ -139,9 +142,9 @@ class Controller:
         self._spawn(self._watch_leases())
 
     async def stop(self, timeout: float = 1.2) -> None:
-        """Stop within `timeout` seconds: end all jobs, and take them off the switches.
+        """Stop within `timeout` seconds: end all jobs and remove them from the switches.
 
-        If the settings say so, leave them there for the next controller to take up.
+        With `keep_jobs` in the settings, jobs stay for the next controller.
         """
         self.stopping.set()
         self.probes.stop()
@@ -163,7 +166,7 @@ class Controller:
         await self._switches.stop()
 
     def abandon(self) -> None:
-        """Stop at once, as if killed: what is on disk and on the switch stays as it is."""
+        """Stop at once, as if killed. Nothing on disk or on the switches changes."""
         self.stopping.set()
         self.probes.stop()
         self._table_writer.abandon()
@@ -201,7 +204,7 @@ class Controller:
         return assemble(header, map(_encoded, self.jobs.worth_keeping()))
 
     async def keep(self) -> None:
-        """Wait until everything that callers will learn is on disk. Raises RefusedError."""
+        """Wait until everything that an answer relies on is on disk. Raises RefusedError."""
         try:
             await self._table_writer.kept()
         except OSError as error:
@@ -210,14 +213,14 @@ class Controller:
             ) from None
 
     async def keep_if_possible(self) -> None:
-        """The same for answers that are given in any case, also if the disk does not answer."""
+        """As `keep`, but return after a while even if the disk does not answer."""
         with contextlib.suppress(RefusedError, asyncio.TimeoutError):
             await asyncio.wait_for(self.keep(), KEPT_WITHIN * self.settings.lease)
 
     # -- What the switches tell (switches.Owner) -----------------------------------------
 
     def packet_in(self, switch: str, packet: PacketIn) -> None:
-        """A HELLO, if all is right."""
+        """Handle a frame that a switch sent to the controller: a HELLO of a rank, or a probe."""
         try:
             hello = parse_hello(packet.frame)
         except ValueError as error:
@@ -230,18 +233,18 @@ class Controller:
         self.jobs.hello(hello.job, hello.rank, hello.nonce, at)
 
     def switch_lost(self, switch: str, reason: str) -> None:
-        """Tell the jobs."""
+        """Report the loss of a switch to its jobs."""
         self.event("switch-lost", None, reason if switch == ONLY else f"{switch}: {reason}")
         for link in self.probes.switch_lost(switch):
             self.jobs.hold(link, f"switch {switch} was lost, and no probe has come through since")
         self.jobs.lost(switch, reason)
 
     def switch_away(self, switch: str, reason: str) -> None:
-        """Let the jobs say it to newcomers."""
+        """Tell new ranks why the switch is still missing."""
         self.jobs.away(switch, reason)
 
     def switch_back(self, switch: str) -> None:
-        """Let the jobs go on."""
+        """Let the jobs of a switch continue."""
         which = "" if switch == ONLY else f"{switch} at "
         address = self.settings.servers[switch].address
         self.event("switch-back", None, f"connected with {which}{address}")
@@ -251,19 +254,19 @@ class Controller:
     # -- What the probes tell (probes.User) ----------------------------------------------
 
     def link_lost(self, link: str, reason: str) -> None:
-        """Tell the jobs."""
+        """Report the loss of a link to the jobs that use it."""
         self.event("link-lost", None, f"{link}: {reason}")
         self.jobs.lost(link, reason)
 
     def link_back(self, link: str) -> None:
-        """Let the jobs go on."""
+        """Let the jobs of a link continue."""
         self.event("link-back", None, f"{link} works")
         self.jobs.back(link)
 
     # -- What the jobs ask for (jobs.Listener) -----------------------------------------
 
     def event(self, kind: str, job: Job | None, text: str) -> None:
-        """Publish and log."""
+        """Publish an event to watchers, and log it."""
         if kind == "hello-refused":
             held_back = self._refusal_notes.passes()
             if held_back is None:
@@ -276,7 +279,7 @@ class Controller:
         log.log(level, "%s %s", kind, f"{name!r} {incarnation}: {text}" if job else text)
 
     def configure(self, job: Job) -> None:
-        """Put the job on its switches."""
+        """Install a job on its switches."""
         topology = self.settings.topology
         layouts = lay_out(job, topology, plan(job, topology))
         installation = self._switches.install(job.incarnation, layouts)
@@ -298,7 +301,7 @@ class Controller:
             self.jobs.configured(job)
 
     def look(self, job: Job) -> None:
-        """Compare a job's entries with what its switches have."""
+        """Compare a job's entries with those on its switches."""
         self._spawn(self._look(job))
 
     async def _look(self, job: Job) -> None:
@@ -311,7 +314,7 @@ class Controller:
         job.settled.set()
 
     def changed(self, *jobs: Job) -> None:
-        """Keep it, and look at what waits for a change, once the present one is complete."""
+        """Store the change, and wake whatever waits for one once the present step is complete."""
         for job in jobs:
             job.changed()
         self._table_writer.changed()
@@ -324,12 +327,12 @@ class Controller:
         self._reforming.advance()
 
     def withdraw(self, job: Job) -> None:
-        """Take off its switches what is there so far."""
+        """Remove what has been installed of a job so far."""
         self._stop_installing(job)
         self._switches.withdraw(job.incarnation, job.shares)
 
     def remove(self, job: Job) -> None:
-        """Take the job off its switches."""
+        """Remove a job from its switches."""
         self._stop_installing(job)
         removal = self._switches.remove(job.incarnation, list(job.shares))
         self._spawn(self._finish_removing(job, removal), name="removal")
@@ -351,8 +354,8 @@ class Controller:
     async def ready(self, job: Job, member: Member, timeout: float) -> None:
         """Wait until the job runs, for at most `timeout` seconds.
 
-        Raises NotReadyInTimeError, and RefusedError if it will never run. Unless it does run, the
-        rank is taken off, also if the caller is cancelled.
+        Raises NotReadyInTimeError, and RefusedError if it will never run. If it does not run, or
+        the caller is cancelled, the rank leaves the job.
         """
         _check_timeout(timeout)
         why = "lost its connection to the controller while it waited"
@@ -384,7 +387,7 @@ class Controller:
         intact: bool,
         timeout: float,
     ) -> Place:
-        """Wait until a failed job's ranks have a new one, for at most `timeout` seconds.
+        """Wait until the ranks of a failed job have a new job, for at most `timeout` seconds.
 
         Raises NotReadyInTimeError naming the ranks that have not asked, and RefusedError.
         """
@@ -408,8 +411,7 @@ class Controller:
     async def compare(
         self, job: Job, member: Member, calls: Iterable[tuple[int, Called]]
     ) -> Comparison:
-        """Return what the job's ranks called, as soon as all have reported, or a short time is
-        over."""
+        """Return what the job's ranks called, when all have reported or after a short time."""
         if job.comparison is None:
             job.comparison = Comparison(self._loop.time() + comparing.WAIT)
         comparison = job.comparison
@@ -425,7 +427,7 @@ class Controller:
         return comparison
 
     async def statistics(self, job: Job) -> dict[int, RankCounts]:
-        """Return what was counted for each rank, of a job that is over as it was at its end."""
+        """Return the counters of each rank. For a job that is over, they are those at its end."""
         if job.final_counts is None:
             counts = await self._switches.statistics(job.incarnation, job.shares)
             if counts:
@@ -433,7 +435,7 @@ class Controller:
         return job.final_counts or {}
 
     async def outcomes(self, switch: str) -> dict[Outcome, Counts]:
-        """Return what became of every frame at a switch."""
+        """Return how many frames of a switch had each outcome."""
         return await self._switches.call(switch, Fabric.outcomes)
 
     async def counter(self, switch: str, name: str) -> dict[str, Counts]:
@@ -454,12 +456,12 @@ class Controller:
         return await self._switches.call(switch, Fabric.table, name)
 
     def link(self, switch: str) -> LinkStatus:
-        """How it is about the session with a switch."""
+        """The state of the session with a switch."""
         return self._switches.links[switch].status
 
     @property
     def program(self) -> str:
-        """Name and hash of the pipeline, which is the same on all switches."""
+        """Name and hash of the P4 program, which is the same on all switches."""
         fabric = next(iter(self._switches.fabrics.values()))
         return f"p4reduce {fabric.program.digest[:12]}"
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce-controller serve`: takes the switches, then serves the control API until stopped."""
+"""`p4reduce-controller serve`: configures the switches, then serves the control API until
+stopped."""
 
 from __future__ import annotations
 
@@ -43,10 +44,11 @@ RETRY = 0.05  # seconds between two attempts to follow a controller that died
 
 
 class Daemon:
-    """The process's one controller.
+    """The one controller of this process.
 
-    Taking the switches blocks and raises what `SwitchClient.connect` does, `PipelineRefusedError`,
-    `WriteRefusedError`, `ListenError`, `TableError`, or OSError for the state directory.
+    Its creation connects to the switches, and blocks. It raises what `SwitchClient.connect` raises,
+    `PipelineRefusedError`, `WriteRefusedError`, `ListenError`, `TableError`, or OSError for the
+    state directory.
     """
 
     def __init__(self, settings: Settings, program: Program | None = None) -> None:
@@ -70,12 +72,12 @@ class Daemon:
 
     @property
     def settings(self) -> Settings:
-        """Its settings, and further cores of the switches."""
+        """The settings, completed by the further cores that the switches have."""
         return self._settings
 
     @property
     def page(self) -> tuple[str, int] | None:
-        """Host and port of the live page, if there is one."""
+        """Host and port of the live page; None if there is none."""
         return self._page.getsockname()[:2] if self._page is not None else None
 
     def _restored(self) -> list[Job]:
@@ -162,7 +164,7 @@ class Daemon:
             fabric.hang_up()
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
-        """Serve until `stop` is set; `ready` is called with the address when all is up."""
+        """Serve until `stop` is set. Call `ready` with the address when the service is up."""
         try:
             controller = Controller(self._settings, Start(self.taken, self._file, self._jobs))
             server = grpc.aio.server(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events, for watchers. Lives in the daemon's event loop."""
+"""Events and their watchers. Used in the daemon's event loop only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_WATCHERS = 64
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened, to a job or (with an empty name) to all."""
+    """Something that happened to a job, or to all jobs if `job` is empty."""
 
     time: float  # seconds since the epoch
     job: str
@@ -26,11 +26,11 @@ class Event:
 
 
 class TooSlowError(Exception):
-    """A watcher has not kept up."""
+    """A watcher read too slowly, and events were lost for it."""
 
 
 class TooManyError(Exception):
-    """As many watch as may."""
+    """The limit of watchers is reached."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class _End:
 
 
 class EventLog:
-    """The latest events, and the watchers."""
+    """The latest events, and who watches them."""
 
     def __init__(self) -> None:
         self._recent: deque[Event] = deque(maxlen=REMEMBERED)
         self._watchers: set[asyncio.Queue[Event | _End]] = set()
 
     def publish(self, event: Event) -> None:
-        """Remember an event and hand it to all watchers."""
+        """Store an event and give it to all watchers."""
         self._recent.append(event)
         for watcher in list(self._watchers):
             # The last place is kept for the end.
@@ -58,7 +58,7 @@ class EventLog:
                 self._stop(watcher, too_slow=True)
 
     def close(self) -> None:
-        """End all watching."""
+        """End all watches."""
         for watcher in list(self._watchers):
             self._stop(watcher, too_slow=False)
 
@@ -68,10 +68,10 @@ class EventLog:
 
     @contextlib.contextmanager
     def watch(self, job: str, recent: int) -> Iterator[AsyncIterator[Event]]:
-        """Give the events of `job` (or all, if empty): the `recent` latest ones, then each new one.
+        """Yield events of `job`, or of all if empty: the `recent` latest ones, then each new one.
 
-        Ends when the log is closed; raises TooSlowError where events would be left out, and
-        TooManyError if too many watch already.
+        Ends when the log is closed. Raises TooSlowError if the caller is so slow that events would
+        be lost, and TooManyError if too many watch already.
         """
         if len(self._watchers) >= MAX_WATCHERS:
             raise TooManyError(f"{MAX_WATCHERS} watch already; no more can")
@@ -97,7 +97,7 @@ class EventLog:
 
 
 class RateLimit:
-    """Lets `burst` through at once and `rate` a second; counts what it holds back."""
+    """Lets `burst` events through at once, then `rate` per second; counts the others."""
 
     def __init__(self, burst: int, rate: float, clock: Callable[[], float]) -> None:
         self._burst = burst
@@ -108,7 +108,7 @@ class RateLimit:
         self._held_back = 0
 
     def passes(self) -> int | None:
-        """Return None to hold this one back, else how many were since the last that passed."""
+        """Return None to suppress this event, else how many were suppressed before it."""
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._last) * self._rate)
         self._last = now

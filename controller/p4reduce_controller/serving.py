@@ -27,7 +27,7 @@ from p4reduce_controller.topology.switches import ONLY
 
 
 def serve(settings: Settings, ready_file: Path | None) -> None:
-    """Serve until SIGINT or SIGTERM. Raises Failure with the exit code that fits."""
+    """Serve until SIGINT or SIGTERM. Raises Failure with the exit code."""
     # p4runtime-shell logs with the root logger itself what comes as an exception anyway.
     logging.getLogger().addFilter(lambda record: record.module != "p4runtime")
     try:

@@ -16,7 +16,7 @@ from p4reduce_controller.topology.switches import Topology
 
 @dataclass(frozen=True)
 class Http:
-    """Where the live page is. Beyond loopback it needs TLS files and a token."""
+    """The address of the live page. Beyond loopback it needs TLS files and a token."""
 
     address: str  # HOST:PORT
     tls: TlsFiles | None = None

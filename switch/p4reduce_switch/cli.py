@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce-switch`: the embedded switch as a process of its own."""
+"""`p4reduce-switch`: the embedded switch as a process."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data plane: one thread, whose loop is in C, and what others ask of it.
+"""The data plane: one thread with a loop in C, and the requests of other threads to it.
 
-A compiled pipeline never comes near Python. One that runs in Python gets the frames of the same
-loop and the same ports, a batch per call. So a switch may load either kind, one after the other,
-and loses no port. Python enters for requests, packet-ins, timers, and what is rare.
+A compiled pipeline runs without Python. A Python pipeline gets the frames of the same loop and
+ports, a batch per call. So a switch can load either kind, one after the other, and keeps its ports.
+Python runs only for requests, packet-ins, timers and rare events.
 
-Everything that touches ports, pipeline or tables happens in the data plane's thread; others ask for
-it with `run`. So the packet path has no locks, and a change from outside falls between two packets.
+Only the data plane's thread touches ports, pipeline and tables; other threads use `run`. So the
+packet path has no locks, and each change happens between two packets.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LOG_INTERVAL_S = 5.0  # between reports of failing packets
 
 @dataclass(slots=True)
 class DataPlaneStats:
-    """Counts of what the data plane itself did with frames; those of ports are in `PortStats`."""
+    """Counts of frames in the data plane itself. `PortStats` has those of ports."""
 
     no_pipeline: int = 0  # came in before a pipeline was set
     no_such_port: int = 0  # left by a port that does not exist
@@ -71,7 +71,7 @@ class DataPlane:
         cpu_port: the port of packet-ins and packet-outs, or None.
 
     Raises:
-        NativeUnavailableError: there is no machine code here.
+        NativeUnavailableError: machine code is not available.
     """
 
     def __init__(self, ports: Sequence[Port], *, cpu_port: int | None = None) -> None:
@@ -98,7 +98,8 @@ class DataPlane:
     # -- From any thread ---------------------------------------------------------------------------
 
     def on_packet_in(self, sink: Callable[[bytes], bool]) -> None:
-        """Set what takes frames that leave by the CPU port; it must not wait. False: not taken."""
+        """Set the function for frames that leave by the CPU port. It must not block. False: not
+        taken."""
         self._packet_in = sink
 
     def start(self) -> None:
@@ -108,7 +109,7 @@ class DataPlane:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after the batches under way, and close the ports. Once is enough."""
+        """End the thread after the batches in hand, and close the ports. Idempotent."""
         if self._closed:
             return
         if self._running:
@@ -128,10 +129,11 @@ class DataPlane:
     def run(self, action: Callable[[], _T], timeout: float = _RUN_TIMEOUT_S) -> _T:
         """Call `action` in the data plane's thread, between two packets; return what it returns.
 
-        Before `start` and after `stop` it is called right here. What it raises is raised here.
+        Before `start` and after `stop` this thread calls it. Exceptions of `action` are raised
+        here.
 
         Raises:
-            P4RuntimeError: UNAVAILABLE, the data plane did not get to it within `timeout` seconds.
+            P4RuntimeError: UNAVAILABLE, the data plane did not call it within `timeout` seconds.
         """
         if not self._running or threading.current_thread() is self._thread:
             return action()
@@ -140,7 +142,7 @@ class DataPlane:
         return result_of(future, timeout)
 
     def install(self, pipeline: Pipeline) -> None:
-        """Send packets through `pipeline` from now on. Only by `run`."""
+        """Send packets through `pipeline` from now on. Call it by `run` only."""
         self._pipeline = pipeline
         self._timers = pipeline.timers
         self._queues = pipeline.queues
@@ -156,10 +158,10 @@ class DataPlane:
             self._loop.set_handler(self._run_in_python)
 
     def inject(self, frame: bytes) -> None:
-        """Take in a frame at the CPU port, soon.
+        """Let a frame enter at the CPU port soon.
 
         Raises:
-            P4RuntimeError: there is no CPU port, the frame is too long, or too many wait.
+            P4RuntimeError: there is no CPU port, the frame is too long, or too many frames wait.
         """
         if self.cpu_port is None:
             raise too_early("the switch was started without a CPU port")
@@ -174,7 +176,8 @@ class DataPlane:
         self._wake()
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """All counts by now: "switch", "port N" of each port, and "pipeline" if there is one."""
+        """Return all present counts: "switch", "port N" of each port, and "pipeline" if there is
+        one."""
         return self.run(self._counts)
 
     # -- In the data plane's thread ----------------------------------------------------------------

@@ -81,7 +81,7 @@ def of_state(error: StateError) -> P4RuntimeError:
 
 
 def status_code(code: int) -> grpc.StatusCode:
-    """The gRPC status code of a canonical code."""
+    """Return the gRPC status code of a canonical code."""
     return _STATUS_CODES[code]
 
 
@@ -94,7 +94,8 @@ def abort(context: grpc.ServicerContext, error: P4RuntimeError) -> NoReturn:
 
 
 def batch_status(results: Sequence[P4RuntimeError | None], what: str) -> status_pb2.Status:
-    """The `google.rpc.Status` of a batch: one `p4.v1.Error` per element, in the batch's order.
+    """Return the `google.rpc.Status` of a batch: one `p4.v1.Error` per element, in the batch's
+    order.
 
     At least one of `results` must be an error.
     """

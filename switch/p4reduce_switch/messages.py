@@ -20,14 +20,16 @@ warnings = RateLimitedLog(log)
 
 
 def log_msg(text: str, values: Sequence[int]) -> None:
-    """Log a program's message, each `{}` replaced by the next value; a `{}` without one stays."""
+    """Log a program's message. Each `{}` is replaced by the next value; a `{}` without one
+    stays."""
     *parts, last = text.split("{}")
     filled = [part + str(value) for part, value in zip(parts, values, strict=False)]
     log.info("%s", "".join(filled) + "{}".join([*parts[len(filled) :], last]))
 
 
 def assertion_failed(stats: PipelineStats, kind: str, where: str) -> None:
-    """Count and log it; the generated code drops the packet. BMv2 ends the process."""
+    """Count and log the failure. The generated code drops the packet; BMv2 would end the
+    process."""
     stats.dropped_assertion += 1
     log_assertion(kind, where)
 
@@ -37,7 +39,7 @@ def log_assertion(kind: str, where: str) -> None:
 
 
 def endless_loop(stats: PipelineStats, where: str) -> None:
-    """Count and log it; the generated code drops the packet. BMv2 goes on for ever."""
+    """Count and log the loop. The generated code drops the packet. BMv2 would loop for ever."""
     stats.dropped_loop += 1
     log_endless_loop(where)
 

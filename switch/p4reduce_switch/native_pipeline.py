@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loaded P4 program that runs packets as machine code.
 
-The Python objects of `Pipeline` remain the authority for the control plane; each change of theirs
-is carried over into the program's memory. Counters, registers, meters and statistics are views of
-that. All of it is used by one thread at a time, the data plane's.
+The Python objects of `Pipeline` remain the authority for the control plane, and each change is
+copied into the program's memory. Counters, registers, meters and statistics are views of that
+memory. Only the data plane's thread uses it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class NativePipeline(Pipeline):
 
     Raises:
         LoadError: the program cannot be loaded, with construct and source line.
-        NotNativeError: it has a construct that is not made machine code, or that the compiler
-            does not bear.
+        NotNativeError: it has a construct that cannot become machine code, or that the compiler
+            does not accept.
         NativeUnavailableError: there is no compiler, or machine code is turned off.
     """
 
@@ -80,14 +80,14 @@ class NativePipeline(Pipeline):
         return self._copies(address, used.value)
 
     def serve_events(self) -> None:
-        """Take in what the program has left for Python: digests, messages, failed assertions."""
+        """Handle the events that the program has left: digests, messages, failed assertions."""
         serve_events(self._native, self._events, self.digests)
 
     def run_many(self, ports: bytes, frames: bytes, length: int) -> int:
-        """Run frames of `length` bytes, one after the other in `frames`, for measurements.
+        """Run frames of `length` bytes, stored one after the other in `frames`, for measurements.
 
-        `ports`: where each comes in, 32 bits in the processor's order. Returns how many copies
-        there were; what these were is not kept.
+        `ports`: the ingress port of each, as 32 bits in the processor's byte order. Returns the
+        number of copies; the copies themselves are dropped.
         """
         if length < 1 or len(frames) % length or len(ports) != 4 * (len(frames) // length):
             raise ValueError(f"{len(frames)} bytes are not {len(ports) // 4} frames of {length}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loaded P4 program that runs packets.
 
-One thread calls `process`. Tables, counters, registers and multicast groups may be changed by
-another one meanwhile, without a lock: see `state`, `tables.py` first.
+One thread calls `process`. Another thread may change tables, counters, registers and multicast
+groups meanwhile, without a lock; `state/tables.py` says why.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class Pipeline:
 
     Args:
         config: p4c's JSON.
-        cpu_port: the port of packet-in and packet-out; only kept to be read.
+        cpu_port: the port of packet-in and packet-out; only stored.
         drop_port: what `mark_to_drop` writes to `egress_spec`.
-        queues: how egress queues are set up; None: as simple_switch does.
+        queues: settings of egress queues; None: as in simple_switch.
         clock: nanoseconds, for meters, digests and idle timeouts.
 
     Attributes:
-        tables, counters, registers: by name, as in p4info; also the tables that p4c made up.
+        tables, counters, registers: by name as in the P4Info, and the tables that p4c made.
         profiles: the action profiles and selectors, by name.
         meters, digests: by name. idle: the watchers of idle entries, by the table's name.
-        timers: what is to be done later; the caller of the pipeline calls `run_due` now and then.
+        timers: later calls; the pipeline's user calls `run_due` regularly.
         multicast: the multicast groups.
         clone_sessions: the clone sessions.
         value_sets: the parser value sets, by name.
-        stats: what became of the frames.
+        stats: counts of the frames.
         source: the generated Python, or C.
 
     Raises:
@@ -132,15 +132,16 @@ class Pipeline:
 
     @property
     def has_queues(self) -> bool:
-        """Whether frames may wait for egress; `release` lets them go."""
+        """Whether frames may wait for egress. `release` releases them."""
         return self.queues is not None
 
     def release(self) -> list[tuple[int, bytes]]:
-        """Let go what waits in egress queues and is due; gives (port, frame) as `process` does."""
+        """Release the frames in egress queues that are due; yields (port, frame) as `process`
+        does."""
         return [] if self.queues is None else self.queues.release()
 
     def serve_events(self) -> None:
-        """Take in what a program that is machine code has left for Python."""
+        """Handle the events that machine code has left for Python."""
 
     def _make_process(self, program: Program) -> Process:
         """What runs frames; it leaves the text that it was made from in `source`."""

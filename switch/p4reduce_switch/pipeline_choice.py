@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads a program: as machine code where that can be, else as Python."""
+"""Loads a program as machine code if possible, else as Python."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def load_pipeline(
     """Load p4c's JSON.
 
     Args:
-        engine: "auto" takes Python where the program cannot be machine code, and logs why.
-        cpu_port, drop_port, queues: as of `Pipeline`.
-        debugger: is called at each point of the program, which then runs in Python.
+        engine: "auto" uses Python if the program cannot become machine code, and logs why.
+        cpu_port, drop_port, queues: as for `Pipeline`.
+        debugger: called at each point of the program, which then runs in Python.
 
     Raises:
         LoadError: the program cannot be loaded, with construct and source line.
-        NotNativeError: the engine is "native", and a construct of the program is not made machine
-            code; says which.
+        NotNativeError: the engine is "native", and a construct of the program cannot become
+            machine code; the message names it.
         NativeUnavailableError: the engine is "native", and there is no compiler or cache.
     """
     if debugger is not None:

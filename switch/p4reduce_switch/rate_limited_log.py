@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings whose cause others decide how often there is: at a slow rate, with how many were kept
-back."""
+"""Warnings at a limited rate, for causes that others control, with the number of suppressed
+ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class RateLimitedLog:
-    """Logs a warning at most every `interval` seconds. Thread-safe but for the count."""
+    """Logs a warning at most every `interval` seconds. Thread-safe, except for the count."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class RateLimitedLog:
         self._kept_back = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """As `logging.Logger.warning`, or nothing."""
+        """Log as `logging.Logger.warning` does, or nothing."""
         now = self._clock()
         if now < self._next:
             self._kept_back += 1
@@ -59,7 +59,7 @@ class _Undecodable(logging.Filter):
 
 
 def calm_grpc() -> None:
-    """Any client of the server can send bytes that are no message: not a traceback for each."""
+    """Replace gRPC's traceback for each malformed request by a rate-limited warning."""
     logger = logging.getLogger("grpc._common")
     if not any(isinstance(one, _Undecodable) for one in logger.filters):
         logger.addFilter(_Undecodable())

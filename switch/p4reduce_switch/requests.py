@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that other threads ask the data plane's thread to make, between two packets."""
+"""Calls that the data plane's thread makes for other threads, between two packets."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _T = TypeVar("_T")
 
 
 class Requests:
-    """What has been asked for and is still to be done. Any thread may ask, one serves."""
+    """The waiting calls. Any thread may add one; one thread makes them."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
     def ask(self, action: Callable[[], _T]) -> Future[_T]:
-        """Have `action` called at the next `serve`."""
+        """Add a call of `action` for the next `serve`."""
         future: Future[_T] = Future()
         self._waiting.append((future, action))
         return future
 
     def serve(self) -> None:
-        """Make the calls that wait, in their order."""
+        """Make the waiting calls in order."""
         for _ in range(len(self._waiting)):
             future, action = self._waiting.popleft()
             if not future.set_running_or_notify_cancel():
@@ -40,10 +40,10 @@ class Requests:
 
 
 def result_of(future: Future[_T], timeout: float) -> _T:
-    """What the call returned; what it raised is raised here.
+    """Return the result of the call, or raise what it raised.
 
     Raises:
-        P4RuntimeError: UNAVAILABLE, it did not begin within `timeout` seconds; it never will.
+        P4RuntimeError: UNAVAILABLE, the call did not start within `timeout` seconds, and will not.
     """
     wait((future,), timeout)
     # Whoever waited is told that it failed, so it must not happen later.

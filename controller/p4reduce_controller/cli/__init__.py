@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """`p4reduce-controller`: one module for each group of commands.
 
-Imports all other folders; only the command itself loads it (p4reduce_common/commands.py).
+Imports all other folders. Only the command loads it (p4reduce_common/commands.py).
 """

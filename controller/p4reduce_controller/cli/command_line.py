@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce-controller`: the daemon, and everything that operators ask of it."""
+"""`p4reduce-controller`: the daemon and the operator's commands."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ cli.add_command(doctor)
 def switch() -> None:
     """Show the switches, as their controller sees them.
 
-    Where there are several, each command is about all of them, or about the one that is named.
+    With several switches, each command shows all of them, or the one that is named.
 
     \b
     Example:
@@ -129,10 +129,10 @@ def _switches(client: ControlClient, which: str) -> list[pb.Switch]:
 @with_json
 @click.pass_obj
 def switch_counters(options: Options, everything: bool, name: str, which: str) -> None:
-    """Show what became of every frame, or any counter of the P4 program.
+    """Show how many frames had each outcome, or any counter of the P4 program.
 
-    A counter of a table has a line for each entry, any other one for each cell. A wrong name lists
-    the counters that there are.
+    A table's counter has a line per entry, other counters have a line per cell. A wrong name lists
+    the names of all counters.
 
     \b
     Examples:
@@ -165,7 +165,7 @@ def switch_counters(options: Options, everything: bool, name: str, which: str) -
 @with_json
 @click.pass_obj
 def switch_tables(options: Options, name: str | None, which: str) -> None:
-    """List the tables, or the entries of one, which is that of one switch.
+    """List the tables, or the entries of one table.
 
     \b
     Examples:
@@ -189,8 +189,8 @@ def switch_tables(options: Options, name: str | None, which: str) -> None:
 def switch_slots(options: Options, job: str | None, which: str) -> None:
     """Show what each slot of the running jobs (or of one) is doing.
 
-    The embedded switch shows its registers by P4Runtime. BMv2 shows them by Thrift, where it is
-    built with Thrift and runs on the controller's machine (docs/bmv2.md).
+    The embedded switch shows its registers by P4Runtime. BMv2 shows them by Thrift, if it is built
+    with Thrift and runs on the controller's machine (docs/bmv2.md).
 
     \b
     Example:
@@ -227,8 +227,8 @@ def switch_slots(options: Options, job: str | None, which: str) -> None:
 def watch(options: Options, name: str | None, interval: float) -> None:
     """Watch jobs (or one), rates and events until Ctrl-C.
 
-    In a pipe, or with --json, only the events: one per line. A job that is not there yet is waited
-    for, and so is the next controller where one is started anew.
+    In a pipe, or with --json, only events are printed, one per line. The command waits for a job
+    that does not exist yet, and for a controller that restarts.
 
     \b
     Examples:

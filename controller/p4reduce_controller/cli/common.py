@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands of `p4reduce-controller` have in common."""
+"""Options, errors and output that the commands of `p4reduce-controller` share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PIPE_WIDTH = 1000  # columns where there is no terminal: lines are for grep, so 
 
 @dataclass
 class Options:
-    """What comes before the command."""
+    """The options before the command's name."""
 
     controller: str | None
     json: bool
@@ -39,7 +39,7 @@ class Options:
 
     @property
     def address(self) -> str:
-        """Where the controller is. Raises Failure if the environment's is no address."""
+        """The controller's address. Raises Failure if the environment holds no valid one."""
         if self.controller:
             return self.controller  # the option's callback has read it
         address = default_address()
@@ -50,12 +50,12 @@ class Options:
         return address
 
     def connect(self) -> ControlClient:
-        """Return a client of the controller."""
+        """Return a client that is connected to the controller."""
         return ControlClient(self.address, self.tls)
 
 
 class Group(CommandGroup):
-    """Gives errors of the controller their exit codes."""
+    """A group of commands that ends with the controller's exit codes."""
 
     group_class = CommandGroup
 
@@ -84,7 +84,7 @@ def exit_codes() -> str:
 
 
 def with_json(command: _F) -> _F:
-    """Let --json stand after the command as well."""
+    """Accept --json after the command's name as well."""
 
     def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         if value:
@@ -107,7 +107,8 @@ class _Pem(click.Path):
 
 
 def tls_options(prefix: str, whom: str) -> Callable[[_F], _F]:
-    """--PREFIXtls-cert, -key and -ca; the first ones are in the environment as well."""
+    """Add --PREFIXtls-cert, -key and -ca. Those without a prefix are also read from the
+    environment."""
     helps = (
         f"Own TLS certificate towards {whom}: a PEM file.",
         "The certificate's key.",
@@ -130,14 +131,14 @@ def tls_options(prefix: str, whom: str) -> Callable[[_F], _F]:
 
 
 def switch_tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> TlsFiles | None:
-    """What --switch-tls-… give. Raises TlsError."""
+    """Return the TLS files of the options --switch-tls-…. Raises TlsError."""
     return TlsFiles.given(
         cert, key, ca, ("--switch-tls-cert", "--switch-tls-key", "--switch-tls-ca")
     )
 
 
 def read_address(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse what is no gRPC address; the value of an option."""
+    """Check that an option's value is a gRPC address, and return it."""
     if value is not None:
         try:
             parse_address(value)
@@ -152,7 +153,7 @@ def console() -> Console:
 
 
 def put(options: Options, data: Message | list[Any] | dict[str, Any], view: RenderableType) -> None:
-    """Print one or the other."""
+    """Print JSON or a view for people."""
     if options.json:
         click.echo(json.dumps(plain(data) if isinstance(data, Message) else data, indent=2))
     else:

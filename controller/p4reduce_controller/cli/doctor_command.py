@@ -70,10 +70,10 @@ def doctor(
     state_dir: Path | None,
     timeout: float,
 ) -> None:
-    """Look at this machine, the controller, the switch and the way to it.
+    """Check this machine, the controller, the switch and the path to it.
 
-    Says what to do about what is wrong. Looks only, but for a job of one rank if there is an
-    --interface. In the environment of a worker it sees what the worker would.
+    For each fault it says what to do. It changes nothing; with an --interface it runs a job of one
+    rank. In a worker's environment it uses the worker's settings.
 
     \b
     Examples:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of a controller, and of the one that is started after it at the same address."""
+"""The events of a controller, and of its successor at the same address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GONE = (
 
 
 def is_gone(error: ControlError) -> bool:
-    """Whether an error says that there is no controller, which may change by itself."""
+    """Whether an error means that no controller answers, so that trying again may help."""
     if isinstance(error, ControllerUnreachableError):
         return not error.lasting
     return error.code in _GONE
@@ -36,16 +36,16 @@ def is_gone(error: ControlError) -> bool:
 def events(
     client: ControlClient, job: str, recent: int, say: Callable[[str], object]
 ) -> Iterator[pb.Event]:
-    """Yield events for ever. Where the controller goes away, wait for the next one.
+    """Yield events for ever. If the controller goes away, wait for the next one.
 
     Args:
         client: of the controller.
-        job: whose; empty: all jobs.
-        recent: begin with at most that many of the past.
-        say: is called when the controller is gone, and when one answers again.
+        job: whose events; empty: those of all jobs.
+        recent: how many past events to begin with, at most.
+        say: called with a text when the controller is gone, and when one answers again.
 
     Raises:
-        ControlError: it is there and refuses.
+        ControlError: the controller answers and refuses.
     """
     latest = time.time()
     again = False
@@ -79,8 +79,7 @@ def _wait_for_one(client: ControlClient) -> None:
 def follow(client: ControlClient, job: str, say: Callable[[str], object]) -> Iterator[pb.Event]:
     """Yield events from now on; see `events`.
 
-    They are received on a thread of their own. Ctrl-C, or a reader that is gone, then never ends
-    this thread in the middle of gRPC, whose locks it would leave held.
+    A separate thread receives them. So Ctrl-C never interrupts gRPC while it holds a lock.
     """
     arrived: queue.SimpleQueue[pb.Event | ControlError] = queue.SimpleQueue()
 

@@ -73,7 +73,7 @@ def job_create(
     new_token: bool,
     switch: str,
 ) -> None:
-    """Make a job ahead of its ranks (the first rank to join would make it as well).
+    """Create a job before its ranks. Without this, the first rank that joins creates it.
 
     Workers find the job's token in P4REDUCE_TOKEN.
 
@@ -120,7 +120,7 @@ def job_list(options: Options, everything: bool) -> None:
 @with_json
 @click.pass_obj
 def job_show(options: Options, name: str) -> None:
-    """Show a job (the latest of that name), its ranks and what the switch counted for them.
+    """Show the latest job of a name, its ranks, and what the switch counted for them.
 
     \b
     Example:
@@ -143,7 +143,7 @@ def job_show(options: Options, name: str) -> None:
 @with_json
 @click.pass_obj
 def job_delete(options: Options, name: str, token: str | None, state_dir: Path | None) -> None:
-    """End a job whatever it is doing; its workers get the error with their next heartbeat.
+    """End a job in any state. Its workers get the error with their next heartbeat.
 
     \b
     Example:

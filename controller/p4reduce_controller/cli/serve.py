@@ -349,11 +349,11 @@ def serve(
     log_level: str,
     log_format: LogFormat,
 ) -> None:
-    """Take switches, put the program on them, and serve jobs until SIGINT or SIGTERM.
+    """Configure the switches and serve jobs until SIGINT or SIGTERM.
 
-    All that was on a switch is replaced; but where an earlier controller with this --state-dir
-    was killed, or left its jobs, these are taken up. Prints one line when ready, and logs to
-    stderr. A switch that goes away is waited for.
+    The switch's program and entries are replaced. But if an earlier controller with this
+    --state-dir was killed, or kept its jobs, these continue. Prints one line when ready, and logs
+    to stderr. Waits for a switch that goes away.
 
     \b
     Examples:

@@ -26,7 +26,7 @@ PAST_JOBS_SHOWN = 3
 
 @dataclass
 class Snapshot:
-    """What the controller said at one moment."""
+    """Jobs, switches and counters as the controller reported them at one moment."""
 
     time: float  # monotonic seconds
     switches: list[pb.Switch]
@@ -36,7 +36,7 @@ class Snapshot:
 
 
 def is_there(client: ControlClient, job: str) -> bool:
-    """Whether there is a job of that name, or has been lately. Raises ControlError."""
+    """Whether a job of that name exists or ended recently. Raises ControlError."""
     jobs = client.call(client.stub.ListJobs, pb.ListJobsRequest()).jobs
     return any(each.name == job for each in jobs)
 
@@ -47,7 +47,7 @@ def not_there(job: str) -> str:
 
 
 def take_snapshot(client: ControlClient) -> Snapshot:
-    """Ask for everything that the view shows. Raises ControlError."""
+    """Ask the controller for everything that the view shows. Raises ControlError."""
     stub = client.stub
     snapshot = Snapshot(
         time.monotonic(),
@@ -72,13 +72,13 @@ def show(
     job: str,
     trouble: str = "",
 ) -> RenderableType:
-    """Draw the view; rates are those between the two snapshots.
+    """Draw the view. Rates are computed between the two snapshots.
 
     Args:
-        now, before: what was seen last, and before that.
-        latest: events.
+        now, before: the latest snapshot, and the one before it.
+        latest: the latest events.
         job: the only one to show; empty: all.
-        trouble: why nothing newer is known; empty: it is.
+        trouble: why there is no newer snapshot; empty if there is one.
     """
     jobs = [each for each in now.jobs if job in ("", each.name)]
     alive = [each for each in jobs if each.state in (pb.FORMING, pb.RUNNING)]
@@ -145,7 +145,7 @@ def _outcome_rates(switch: str, now: Snapshot, before: Snapshot | None) -> Rende
 
 
 class Follower:
-    """Collects events on a thread of its own. `error` is set when the controller refuses."""
+    """Collects events on a thread of its own. `error` is set if the controller refuses."""
 
     def __init__(self, client: ControlClient, job: str) -> None:
         self.error: ControlError | None = None
@@ -170,7 +170,7 @@ class Follower:
 
 
 def watch_live(client: ControlClient, console: Console, job: str, interval: float) -> None:
-    """Redraw every `interval` seconds, also when the controller was started anew.
+    """Redraw every `interval` seconds, and continue if the controller restarts.
 
     Raises ControlError if there is none at first, or if one refuses.
     """

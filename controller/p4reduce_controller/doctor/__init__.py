@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce-controller doctor`: looks at a set-up, and says what to do about what is wrong.
+"""`p4reduce-controller doctor`: examines a set-up, and says how to repair what is wrong.
 
-A module for each thing that it looks at. Imports all other folders but `cli`, and the worker's
-library, to send a gradient as a worker does.
+Each module examines one part. Imports all other folders but `cli`, and the worker's library, to
+send a gradient as a worker does.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Target:
     """A controller, a switch and an interface to examine.
 
     Attributes:
-        address: the controller's.
-        tls: towards it.
-        switch: a P4Runtime server's address, or None: only what the controller says of its own.
-        switch_tls: towards that.
+        address: of the controller.
+        tls: files for the connection to it.
+        switch: the address of a P4Runtime server; None: examine only what the controller reports.
+        switch_tls: files for the connection to that server.
         interface: how a worker on this machine would reach the switch, or None. `{rank}` and the
             like are filled in as for a worker.
         state: the controller's state directory.
-        timeout: seconds for each thing that has to answer.
+        timeout: seconds to wait for each answer.
     """
 
     address: str
@@ -46,7 +46,7 @@ class Target:
 
 
 def examine(target: Target) -> Iterator[Finding]:
-    """Yield findings as they are made. Never raises: what an examination raises is one."""
+    """Yield findings as they are made. An exception during an examination becomes a finding."""
     answers = control_path.Answers()
     interface = fill(target.interface)
     examinations: list[tuple[str, Callable[[], Iterator[Finding]]]] = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether time passes as leases and retransmission timers take it to.
+"""Whether clocks and sleeps are accurate enough for leases and retransmission timers.
 
 Clocks of several machines are not compared: a lease is counted by the controller's monotonic clock
 alone, and a worker's timers by its own.
@@ -25,11 +25,11 @@ _CAUSE = "The machine is overloaded, or a virtual one that is not always run."
 
 @dataclass(frozen=True)
 class Reading:
-    """What the clocks of a machine say.
+    """What the clocks of a machine show.
 
     Attributes:
-        late: seconds that a sleep took longer than asked for, at most.
-        drift: by which part the monotonic clock is faster than the hardware's.
+        late: how many seconds too long a sleep took, at most.
+        drift: how much faster the monotonic clock runs than the hardware's, as a fraction.
         slept: seconds that the machine was suspended since it was started.
         date: seconds since 1970.
     """
@@ -41,14 +41,14 @@ class Reading:
 
 
 def examine(answers: Answers) -> Iterator[Finding]:
-    """Take a tenth of a second to look at the clocks; note how late timers are."""
+    """Examine the clocks for a tenth of a second, and note how late timers are."""
     reading = read()
     answers.late = reading.late
     yield from judge(reading)
 
 
 def read() -> Reading:
-    """Read the clocks, in a tenth of a second."""
+    """Read the clocks; takes a tenth of a second."""
     raw, steady = time.clock_gettime(time.CLOCK_MONOTONIC_RAW), time.monotonic()
     latest = 0.0
     for _ in range(_NAPS):
@@ -62,7 +62,7 @@ def read() -> Reading:
 
 
 def judge(reading: Reading) -> Iterator[Finding]:
-    """Say of each clock whether leases and timers can rely on it."""
+    """Return a finding per clock: whether leases and timers can rely on it."""
     yield _punctuality(reading.late)
     yield _drift(reading.drift)
     yield _suspended(reading.slept)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller: its files here, and whether it answers."""
+"""Examines the controller: its files on this machine, and whether it answers."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ CURES = {
 
 @dataclass
 class Answers:
-    """What was found, for the examinations that come after.
+    """What the controller answered, for later examinations.
 
     Attributes:
         late: seconds by which this machine's timers are late.
-        switch: what the controller said of it.
+        switch: the controller's report on its switch.
         counts: what the switch counted.
-        silent: why the controller could not read that from its switch.
-        others: the same of the controller's further switches.
+        silent: why the controller could not read the counters.
+        others: the same for the controller's further switches.
     """
 
     late: float = 0.0
@@ -93,7 +93,8 @@ class Answers:
 def examine(
     address: str, tls: TlsFiles | None, state: Path, timeout: float, answers: Answers
 ) -> Iterator[Finding]:
-    """Look at its state directory if it is on this machine, its TLS files, and talk to it."""
+    """Examine the state directory if it is on this machine and the TLS files, and ask the
+    controller."""
     if is_local(address):
         yield from _state(state)
     else:
@@ -235,7 +236,7 @@ def _count(client: ControlClient, timeout: float, answers: Answers) -> None:
 
 
 def cure(address: str, error: ControlError) -> str:
-    """Say what to do about a controller that did not answer, or not as one."""
+    """Say what to do about a controller that did not answer, or answered as something else."""
     known = next((cure for text, cure in CURES.items() if text in str(error)), None)
     if known is not None:
         return known
@@ -262,7 +263,7 @@ def _listens(address: str) -> bool:
 
 
 def judge_lease(lease: float, slowest: float, late: float) -> Finding:
-    """Compare a lease with the slowest answer and the latest timer here, all in seconds."""
+    """Compare the lease with the slowest answer and the latest timer, all in seconds."""
     name = "lease"
     if not lease:
         return skipped(SECTION, name, "the controller does not tell: it is of an older version")

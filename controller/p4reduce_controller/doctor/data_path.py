@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a gradient: a job of one rank, from this machine through the switch and back."""
+"""Examines a gradient's path: a job of one rank, from this machine through the switch and back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CURES: dict[type[p4reduce.P4ReduceError], str] = {
 def examine(
     address: str, tls: TlsFiles | None, interface: Interface, timeout: float, answers: Answers
 ) -> Iterator[Finding]:
-    """Look at the interface, and reduce something by way of it."""
+    """Examine the interface, and reduce a small array through it."""
     if interface.given is None:
         yield skipped(
             SECTION, SUMS, "no interface is given", "Give --interface, or set P4REDUCE_INTERFACE."

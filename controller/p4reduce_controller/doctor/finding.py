@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an examination finds."""
+"""A finding of the doctor, and its status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Status(enum.Enum):
-    """How bad it is."""
+    """How serious a finding is."""
 
     OK = "ok"
     NOTE = "note"  # something optional is not there
@@ -23,11 +23,11 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        section: what it is about.
-        name: what was looked at.
-        status: how it is.
+        section: of the report.
+        name: what was examined.
+        status: how serious it is.
         found: what was found, for people.
-        cure: what to do; empty where nothing has to be done.
+        cure: what to do; empty if nothing is wrong.
     """
 
     section: str
@@ -37,7 +37,7 @@ class Finding:
     cure: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the finding as JSON-ready values."""
         return {**asdict(self), "status": self.status.value}
 
 

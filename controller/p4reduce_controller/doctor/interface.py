@@ -13,13 +13,13 @@ from p4reduce.transport.select import port_name
 
 @dataclass(frozen=True)
 class Interface:
-    """An interface's name in the settings, and what has become of it.
+    """The interface that the settings name, with placeholders filled in.
 
     Attributes:
-        given: with `{rank}` and the like; None: nothing is given.
-        name: with those filled in; None: that cannot be done, or nothing is given.
-        who: for which rank it was filled in; empty where there was nothing to fill in.
-        guessed: whether no launcher says which rank that is.
+        given: as set, with `{rank}` and the like; None if none is set.
+        name: with placeholders filled in; None if that failed, or none is set.
+        who: the rank it was filled in for; empty without placeholders.
+        guessed: whether the rank is a guess, because no launcher has set it.
         error: why it could not be filled in.
     """
 
@@ -31,13 +31,13 @@ class Interface:
 
 
 def forms() -> str:
-    """Return how an interface may be written, for people."""
+    """Return the ways to write an interface, for a message."""
     *some, last = (kind.form for kind in reversed(PORT_TYPES))
     return f"{', '.join(some)} or {last}"
 
 
 def fill(given: str | None) -> Interface:
-    """Fill it in as `p4reduce.init` would; for rank 0 where nothing says which rank this is."""
+    """Fill in placeholders as `p4reduce.init` would; for rank 0 if no launcher has set a rank."""
     if given is None:
         return Interface(None)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel offers, and to this user."""
+"""Examines what the kernel offers, and what it permits this user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMEOUT = 10.0  # seconds
 
 
 def examine(interface: str | None) -> Iterator[Finding]:
-    """Look at it; packet sockets have to be there if `interface` is a network interface."""
+    """Examine the kernel. Packet sockets are required if `interface` is a network interface."""
     yield _cores()
     yield _packet_sockets(interface is not None and port_type(interface)[0].packet_socket)
     yield _namespaces()

@@ -13,13 +13,13 @@ NAME = "ports"
 
 
 def compare(section: str, wanted: Iterable[int], ports: Ports | None, why: str = "") -> Finding:
-    """Compare the controller's ports with those there are.
+    """Compare the controller's ports with those of the switch.
 
     Args:
-        section: of the report.
-        wanted: the controller's.
-        ports: None: they are not known.
-        why: they are not known.
+        section: the report's section that the finding goes to.
+        wanted: the ports that the controller uses.
+        ports: those of the switch; None if unknown.
+        why: the reason if they are unknown.
     """
     wanted = frozenset(wanted)
     if ports is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python packages, and the programs that p4reduce can make use of."""
+"""Examines Python packages, and the programs that p4reduce can use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANSWER_TIMEOUT = 10.0  # seconds; BMv2 is slow to load on a busy machine
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that can be there."""
+    """A program that may be installed."""
 
     name: str
     command: tuple[str, ...]
@@ -71,7 +71,7 @@ TOOLS = (
 
 
 def examine() -> Iterator[Finding]:
-    """Look at what is installed."""
+    """Examine which packages and programs are installed."""
     yield ok(SECTION, "Python", platform.python_version())
     yield _packages()
     yield _program()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch: as its controller sees it, and by itself."""
+"""Examines the switch, as its controller reports it and by its own P4Runtime server."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class _Server:
 def examine(
     address: str | None, tls: TlsFiles | None, timeout: float, answers: Answers, *, near: bool
 ) -> Iterator[Finding]:
-    """Look at what the controller said; and at the P4Runtime server at `address`, if given.
+    """Examine the controller's report, and the P4Runtime server at `address` if given.
 
-    With `near`, the controller is on this machine: its switch's address means the same here.
+    With `near` the controller is on this machine, so its switch's address is valid here too.
     """
     server = None
     if address is not None:

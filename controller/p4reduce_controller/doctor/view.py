@@ -23,13 +23,13 @@ _NAME_WIDTH = 18
 
 
 class Report:
-    """Prints findings as they come, with a heading for each section."""
+    """Prints findings as they are made, with a heading per section."""
 
     def __init__(self) -> None:
         self._section = ""
 
     def add(self, console: Console, finding: Finding) -> None:
-        """Print one."""
+        """Print a finding."""
         if finding.section != self._section:
             if self._section:
                 console.print()
@@ -66,7 +66,7 @@ def _plain(finding: Finding) -> str:
 
 
 def verdict(findings: Iterable[Finding]) -> Text:
-    """Return the last line."""
+    """Return the report's last line."""
     statuses = [finding.status for finding in findings]
     failures, warnings = statuses.count(Status.FAILURE), statuses.count(Status.WARNING)
     if failures:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch as the controller sees it: the session, the program, the entries of jobs.
+"""The switch as the controller sees it: session, program, and the entries of jobs.
 
 Imports `jobs`, `topology` and `values`; the only folder that speaks P4Runtime.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers of a BMv2 on this machine, read by its Thrift server.
+"""Reads registers of a BMv2 on this machine by its Thrift server.
 
-BMv2's P4Runtime server does not show registers. Its Thrift server does, where BMv2 is built with
-it: the call `bm_register_read_all(cxt_id, register_array_name)` of the service `standard`, in
-Thrift's binary protocol, strict, without frames. Nothing here writes to the switch.
+BMv2's P4Runtime server does not show registers. Its Thrift server does, if BMv2 is built with it,
+by the call `bm_register_read_all(cxt_id, register_array_name)` of the service `standard`, in
+Thrift's strict binary protocol without frames. This module never writes to the switch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LARGEST = (1 << 63) - 1
 
 
 class ThriftError(Exception):
-    """BMv2 does not show registers by Thrift; the message is for people."""
+    """BMv2 does not show its registers by Thrift. The message says why."""
 
 
 def port_of(address: str, processes: Path = Path("/proc")) -> int | None:
     """Return the Thrift port of the BMv2 that serves P4Runtime at `address` on this machine.
 
-    None: there is no such process here, it has no Thrift, or it is in another network namespace.
+    None if there is no such process here, it has no Thrift, or it is in another network namespace.
     """
     found = bmv2_at(address, processes)
     if found is None:
@@ -59,7 +59,7 @@ def _port_in(address: str) -> int | None:
 
 
 def listening_ports(process: Path) -> set[int]:
-    """Return the TCP ports that a process listens at. Raises OSError."""
+    """Return the TCP ports that a process listens on. Raises OSError."""
     own = set()
     for entry in (process / "fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile

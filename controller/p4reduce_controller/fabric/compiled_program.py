@@ -25,17 +25,17 @@ class Program:
 
     @property
     def p4info(self) -> Any:  # the p4 packages have no types
-        """The description, as a message of the caller's own.
+        """The P4Info, as a message of the caller's own.
 
-        Protobuf in Python fills a message when it is read, so threads cannot share one.
+        Python's protobuf changes a message when it is read, so threads cannot share one.
         """
         return p4info_pb2.P4Info.FromString(self.description)
 
     def cookie(self) -> int:
-        """Return 64 bits to know this program by, and this very act of setting it.
+        """Return 64 bits that identify this program and this call of `set_pipeline`.
 
-        The upper half is the program's, the lower one random: a switch that was given the same
-        program again has forgotten what was in its registers.
+        The upper half is the program's hash, the lower half is random. So the controller notices if
+        a switch was given the same program again and lost its registers.
         """
         return int(self.digest[:8], 16) << 32 | secrets.randbits(32)
 
@@ -57,7 +57,7 @@ def compiled_files() -> tuple[Path, Path]:
 
 
 def load_program(json: Path | None = None, p4info: Path | None = None) -> Program:
-    """Read the compiled program, by default the one of `compiled_files`."""
+    """Read the compiled program; by default the one at `compiled_files`."""
     if json is None or p4info is None:
         json, p4info = compiled_files()
     config, text = json.read_bytes(), p4info.read_bytes()

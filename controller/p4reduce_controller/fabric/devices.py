@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which devices a P4Runtime server has.
 
-P4Runtime has no list of them. The embedded switch with several cores tells them aside when it is
-asked for its version; of other servers, only the given device is known.
+P4Runtime cannot list devices. An embedded switch with several cores lists them in the metadata of
+Capabilities. On other servers only the given device is known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEVICES_METADATA = "p4reduce-devices"
 def devices_at(
     address: str, device_id: int, timeout: float, files: tls.TlsFiles | None = None
 ) -> tuple[int, ...]:
-    """Return a device, and those of its server that follow it: further cores of one switch.
+    """Return a device and those that follow it on its server: the further cores of one switch.
 
     Waits for the server. Raises SwitchUnreachableError, TlsError.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is on the switch: puts jobs there, takes them off, and reads what it counted.
+"""Installs jobs on one switch, removes them, and reads its counters.
 
-Blocking, and meant for one thread: so a job's removal always comes after its installation.
+All calls block, and one thread makes them. So a job's removal always follows its installation.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ log = logging.getLogger(__name__)
 
 
 class PipelineLostError(SwitchError):
-    """The switch no longer has the program that it was given."""
+    """The switch no longer has the controller's program."""
 
 
 class Fabric:
-    """Writes to the switch; raises SwitchUnreachableError where that needs a session.
+    """Writes to a switch. Its methods raise SwitchUnreachableError if they need a session.
 
     Args:
-        program: to put there.
-        ground: what is there whatever the jobs.
+        program: the P4 program for the switch.
+        ground: entries that do not depend on jobs.
     """
 
     def __init__(self, program: Program, ground: BaseEntries) -> None:
@@ -53,22 +53,23 @@ class Fabric:
 
     @property
     def client(self) -> SwitchClient:
-        """The session with the switch. Raises SwitchUnreachableError where there is none."""
+        """The session with the switch. Raises SwitchUnreachableError if there is none."""
         if self._session is None:
             raise SwitchUnreachableError("there is no session with the switch")
         return self._session
 
     def remember(self, cookie: int | None, layouts: Mapping[int, Layout]) -> None:
-        """Believe, until `take_up` looks, that the switch has these jobs."""
+        """Assume, until `take_up` checks it, that the switch has these jobs."""
         self.cookie = cookie
         for incarnation, layout in layouts.items():
             self._note(incarnation, layout)
 
     def take_up(self, client: SwitchClient) -> bool:
-        """Make a switch what it should be, and use that session from now on.
+        """Bring a switch into the state that it should have, and use this session from now on.
 
-        Returns whether it has kept all that was there before: then only what differs was changed,
-        and no frame of a job was lost. Otherwise it begins anew, without jobs. Raises SwitchError.
+        Returns True if the switch kept its program and registers. Then only differing entries were
+        changed, and jobs continue. Otherwise the switch is configured anew, without jobs. Raises
+        SwitchError.
         """
         kept = self.cookie is not None and client.has_pipeline(self.program, self.cookie)
         if kept:
@@ -115,12 +116,12 @@ class Fabric:
             self._session = None
 
     def check(self) -> None:
-        """Raise SwitchError unless the switch is there and has the program still."""
+        """Raise SwitchError unless the switch answers and still has the program."""
         if self.client.pipeline_cookie() != self.cookie:
             raise PipelineLostError(f"the switch at {self.client.address} has lost its program")
 
     def packet_out(self, port: int, frame: bytes) -> None:
-        """Send a frame out of a port. Raises SwitchUnreachableError where there is no session."""
+        """Send a frame out of a port. Raises SwitchUnreachableError without a session."""
         self.client.packet_out(port, frame)
 
     def _note(self, incarnation: int, layout: Layout) -> None:
@@ -128,9 +129,9 @@ class Fabric:
         self._stations.update(layout.stations)
 
     def install(self, incarnation: int, layout: Layout) -> None:
-        """Put a job on the switch: all of it or, raising WriteRefusedError, nothing.
+        """Install a job completely, or raise WriteRefusedError and install nothing.
 
-        Where the session breaks instead, `take_up` removes what came of it.
+        If the session breaks meanwhile, `take_up` removes what was installed.
         """
         if self._layouts.get(incarnation) == layout:
             return  # it was asked for again, as nobody knew how far the first time came
@@ -150,7 +151,7 @@ class Fabric:
         self._note(incarnation, layout)
 
     def remove(self, incarnation: int) -> None:
-        """Take a job off the switch, as far as it is there."""
+        """Remove what the switch has of a job."""
         layout = self._layouts.pop(incarnation, None)
         if layout is None:
             return
@@ -164,9 +165,9 @@ class Fabric:
         self._undo([station(*key) for key in gone])
 
     def missing(self, incarnation: int) -> list[str]:
-        """Return which entries of a job that is installed the switch has not. Raises SwitchError.
+        """Return the entries that the switch lacks of an installed job. Raises SwitchError.
 
-        One that is there with another content is among them.
+        An entry with other content counts as missing.
         """
         layout = self._layouts.get(incarnation)
         if layout is None:
@@ -188,7 +189,7 @@ class Fabric:
             log.warning("while removing entries: %s", error)
 
     def statistics(self, incarnation: int) -> dict[int, RankCounts]:
-        """Return what was counted for each rank of a job that is installed. Raises SwitchError."""
+        """Return the counters of each rank of an installed job. Raises SwitchError."""
         layout = self._layouts.get(incarnation)
         if layout is None:
             return {}
@@ -208,14 +209,14 @@ class Fabric:
         return {rank: RankCounts(up[rank], down[rank]) for rank in sorted(up)}
 
     def outcomes(self) -> dict[Outcome, Counts]:
-        """Return what became of every frame so far. Raises SwitchError."""
+        """Return how many frames had each outcome so far. Raises SwitchError."""
         cells = self.client.read_counter("outcomes")
         return {outcome: cells[outcome] for outcome in Outcome}
 
     def counter(self, name: str) -> dict[str, Counts]:
-        """Return a counter of the program, by entry where it is a table's own, else by cell.
+        """Return a counter of the program: by entry for a table's counter, else by cell.
 
-        Raises SchemaError for a name that there is not.
+        Raises SchemaError if no counter has that name.
         """
         table = self.client.schema.table_of_counter(name)
         if table is None:
@@ -232,7 +233,7 @@ class Fabric:
         return self.client.schema.tables
 
     def table(self, name: str) -> list[Row]:
-        """Return a table's entries. Raises SchemaError for a name that there is not."""
+        """Return a table's entries. Raises SchemaError if no table has that name."""
         return self.client.read_table(name)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job needs on the switch: which entries, in which order. `fabric.py` writes them."""
+"""The entries that a job needs on a switch, in order of installation. `fabric.py` writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELIVERIES = (WHOLE, "first_half", "second_half")
 
 @dataclass(frozen=True)
 class BaseEntries:
-    """What is on the switch whatever the jobs."""
+    """The entries of a switch that do not depend on jobs."""
 
     ip: int  # the switch's own
     mac: int
@@ -32,7 +32,7 @@ class BaseEntries:
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """The entries and groups for it."""
+        """The entries and multicast groups."""
         meeting = own_addresses(*self.meeting, answered_by=self.mac) if self.meeting else ()
         return (
             *own_addresses(self.ip, self.mac),
@@ -44,12 +44,12 @@ class BaseEntries:
 
 @dataclass(frozen=True)
 class Layout:
-    """A job's entities in the order of installation; removal goes the other way round.
+    """A job's entities in the order of installation. They are removed in reverse order.
 
-    The stages are Writes of their own, as a switch may do the updates of one Write in any order
-    (P4Runtime specification 1.4, section 12.1). A frame can be anywhere in the switch while they
-    change, so each stage only leads to earlier ones: admission and uplink to groups, groups to
-    deliveries. What may be sent up can be answered, so uplink comes before admission.
+    Each stage is a Write of its own, because a switch may apply the updates of one Write in any
+    order (P4Runtime specification 1.4, section 12.1). A frame can be anywhere in the switch
+    meanwhile. So each stage refers only to earlier ones: admission and uplink to groups, groups to
+    deliveries. Uplink comes before admission, because an admitted frame may be sent up.
     """
 
     deliveries: tuple[Row, ...]
@@ -61,13 +61,13 @@ class Layout:
 
     @property
     def rank_by_admission(self) -> dict[frozenset[tuple[str, int]], int]:
-        """Which rank an admission is for, by what that matches on."""
+        """The rank of each `admission` entry, by its match key."""
         rows = zip(self.admissions, self.ranks, strict=True)
         return {frozenset(row.match.items()): rank for row, rank in rows if rank is not None}
 
     @property
     def rank_by_replica(self) -> dict[int, int]:
-        """Which rank a replica is for, by its id."""
+        """The rank of each replica, by its id."""
         return {
             row.match["replica"]: rank
             for number, rank in enumerate(self.ranks)
@@ -77,12 +77,12 @@ class Layout:
 
     @property
     def stages(self) -> tuple[tuple[Entity, ...], ...]:
-        """The job's own entities, first to be installed first."""
+        """The job's own entities, in order of installation."""
         return self.deliveries, self.groups, self.uplinks, self.admissions
 
 
 def lay_out(job: Job, topology: Topology, planned: Plan) -> dict[str, Layout]:
-    """Return the layouts of a job whose ranks are all attached, by switch in the plan's order."""
+    """Return a job's layout per switch, in the plan's order. All its ranks must be attached."""
     root = next(iter(planned))
     return {
         name: _lay_out_switch(
@@ -190,7 +190,7 @@ def _delivery(replica: int, action: str, at: Attachment, rank: int) -> Row:
 
 
 def ground(topology: Topology, name: str, hello_limit: HelloLimit) -> BaseEntries:
-    """Return what is to be on one of the switches whatever the jobs."""
+    """Return the entries that a switch needs whatever its jobs are."""
     switch, links = topology.switches[name], topology.link_ports(name)
     return BaseEntries(
         switch.ip,
@@ -203,8 +203,11 @@ def ground(topology: Topology, name: str, hello_limit: HelloLimit) -> BaseEntrie
 
 
 def own_addresses(ip: int, mac: int, *, answered_by: int = 0) -> tuple[Row, ...]:
-    """Return the entries of the switch's own addresses: for frames to it, and to drop frames that
-    claim to be from it. It can answer from another MAC address."""
+    """Return the entries for the switch's own addresses.
+
+    They match frames to the switch, and drop frames that claim to come from it. A switch may answer
+    from another MAC address.
+    """
     return (
         Row("own_source", {"mac": mac}, "is_forged"),
         Row("own_sender_ip", {"ip": ip}, "is_forged"),
@@ -214,12 +217,12 @@ def own_addresses(ip: int, mac: int, *, answered_by: int = 0) -> tuple[Row, ...]
 
 
 def flood_group(ports: Iterable[int]) -> Group:
-    """Return the group of all ports."""
+    """Return the multicast group of all ports."""
     return Group(FLOOD_GROUP, tuple((port, 0) for port in ports))
 
 
 def station(mac: int, port: int) -> Row:
-    """Return the entry that sends ordinary traffic for a worker to its port."""
+    """Return the entry that forwards a worker's ordinary traffic to its port."""
     return Row("bridge", {"dst_mac": mac}, "forward", {"port": port})
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a frame: the index of the `outcomes` counter.
+"""The outcomes of a frame: the index of the `outcomes` counter.
 
-The same enum is in p4src/include/constants.p4. p4c leaves its names out of the p4info file, so
-they stand here again; a test compares the two.
+The same enum is in p4src/include/constants.p4. p4c leaves the names out of the P4Info, so they are
+repeated here, and a test compares them.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ class Outcome(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The name as people and scripts see it, like `round-opened`."""
+        """The name for people and scripts, such as `round-opened`."""
         return self.name.lower().replace("_", "-")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A P4Runtime client for one switch: p4runtime-shell's session, with deadlines and typed errors.
 
-What p4runtime-shell 0.0.6 does that had to be worked around stands where it is.
-Section numbers are those of the P4Runtime specification 1.4.
+Comments mark the workarounds for p4runtime-shell 0.0.6. Section numbers are those of the P4Runtime
+specification 1.4.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ UPDATES_A_WRITE = 256  # keeps a request well below gRPC's 4 MiB
 
 
 class SwitchError(Exception):
-    """Something about the switch; the message is for people."""
+    """A fault of the switch or of its session. The message is for people."""
 
 
 class SwitchUnreachableError(SwitchError):
-    """Nothing answers at the address, or no longer."""
+    """Nothing answers at the switch's address, or not any more."""
 
 
 class NotPrimaryError(SwitchError):
-    """Another controller owns the switch."""
+    """Another controller is the switch's primary."""
 
 
 class NoPrimaryError(NotPrimaryError):
-    """No controller owns the switch, but one with a higher election id has.
+    """The switch has no primary controller, but remembers a higher election id.
 
     Args:
-        needed: the lowest election id that the switch takes now.
+        needed: the lowest election id that the switch accepts now.
     """
 
     def __init__(self, message: str, needed: int) -> None:
@@ -66,15 +66,15 @@ class NoPrimaryError(NotPrimaryError):
 
 
 class PipelineRefusedError(SwitchError):
-    """The switch does not take the program."""
+    """The switch refuses the program."""
 
 
 class RegistersHiddenError(SwitchError):
-    """The switch keeps its registers to itself, as BMv2's P4Runtime server does."""
+    """The switch does not show its registers, as with BMv2's P4Runtime server."""
 
 
 class RequestRefusedError(SwitchError):
-    """The switch does not do what was asked, as a whole."""
+    """The switch refused a whole request."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class WriteRefusedError(SwitchError):
 
     @property
     def full(self) -> bool:
-        """Whether the switch ran out of room."""
+        """Whether a table of the switch was full."""
         return any(failure.code == "RESOURCE_EXHAUSTED" for failure in self.failures)
 
 
@@ -114,7 +114,7 @@ class PacketIn:
 
 @dataclass(frozen=True)
 class StreamEnded:
-    """The session is over, and why."""
+    """The session has ended, with the reason."""
 
     reason: str
 
@@ -174,7 +174,7 @@ class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no typ
 def wait_for_server(
     address: str, timeout: float, files: tls.TlsFiles | None = None, *, patient: bool = True
 ) -> dict[str, str]:
-    """Wait until a gRPC server answers at `address`, and return what it says beside its answer.
+    """Wait until a gRPC server answers at `address`, and return the metadata of its answer.
 
     That is the trailing metadata of a call of Capabilities (P4Runtime specification 1.4, section
     21). A server that does not have this call answers as well. Unless `patient`, a refused
@@ -215,7 +215,7 @@ def wait_for_server(
 
 
 class SwitchClient:
-    """The primary controller's session with one switch. Thread-safe, all calls block."""
+    """The primary controller's session with one switch. Thread-safe; all calls block."""
 
     def __init__(self, session: _Session, address: str) -> None:
         self.address = address
@@ -242,12 +242,12 @@ class SwitchClient:
         """Become the primary controller of the switch at `address`, by TLS if there are `files`.
 
         `timeout` is in seconds. Raises SwitchUnreachableError if nothing answers, NotPrimaryError
-        if another controller has the switch, which then keeps it, and TlsError if the files cannot
-        be used. Unless `patient`, a refused connection is not tried again.
+        if another controller is primary, and TlsError if the files cannot be used. Unless
+        `patient`, a refused connection is not tried again.
 
-        A switch remembers the highest election id that it has seen, also of a controller that is
-        gone. With `take_over`, this asks again with that id where there is no primary. Of several
-        that do so, the switch takes the first: it lets no two live controllers have the same id.
+        A switch remembers the highest election id that it has seen, even after that controller has
+        gone. With `take_over`, and if there is no primary, this asks again with that id. The switch
+        accepts the first controller that does so, because two live ones cannot have the same id.
         """
         wait_for_server(address, timeout, files, patient=patient)
         try:
@@ -280,19 +280,19 @@ class SwitchClient:
         return cls(session, address)
 
     def close(self) -> None:
-        """End the session; calls under way fail."""
+        """End the session. Calls in flight fail."""
         self._ended.set()
         self._session.hang_up()
 
     @property
     def schema(self) -> Schema:
-        """The names of the program on the switch."""
+        """The names in the switch's program."""
         if self._schema is None:
             raise SwitchError("no pipeline was set yet")
         return self._schema
 
     def ports(self) -> frozenset[int] | None:
-        """Return the numbers of the switch's ports; None: it does not tell them."""
+        """Return the numbers of the switch's ports; None if it does not list them."""
         request = p4runtime_pb2.CapabilitiesRequest()
         try:
             _, call = self._session.stub.Capabilities.with_call(request, timeout=CALL_TIMEOUT)
@@ -304,9 +304,9 @@ class SwitchClient:
     # -- Pipeline ----------------------------------------------------------------------
 
     def set_pipeline(self, program: Program) -> int:
-        """Put `program` on the switch, which forgets all entries with that (section 7.2).
+        """Load `program` into the switch, which deletes all its entries (section 7.2).
 
-        Returns the cookie by which to know this very act again. Raises PipelineRefusedError,
+        Returns the cookie that identifies this call. Raises PipelineRefusedError,
         SwitchUnreachableError.
         """
         cookie = program.cookie()
@@ -329,7 +329,7 @@ class SwitchClient:
         return cookie
 
     def has_pipeline(self, program: Program, cookie: int) -> bool:
-        """Whether the switch has had `program` since `set_pipeline` returned that cookie.
+        """Whether the switch still has `program` as `set_pipeline` with that cookie loaded it.
 
         If so, its tables can be read and written. Raises SwitchError.
         """
@@ -370,9 +370,9 @@ class SwitchClient:
     # -- Write -------------------------------------------------------------------------
 
     def write(self, updates: Sequence[Update]) -> None:
-        """Do `updates`, in no particular order (section 12.1), in as few Writes as fit.
+        """Apply `updates`, in no particular order (section 12.1), in as few Writes as possible.
 
-        Raises WriteRefusedError naming each refused one; the others are done then.
+        Raises WriteRefusedError that names each refused one; the others are applied.
         """
         done: list[Update] = []
         failures: list[Failure] = []
@@ -406,7 +406,7 @@ class SwitchClient:
     # -- Read --------------------------------------------------------------------------
 
     def read_table(self, table: str) -> list[Row]:
-        """Return a table's entries, with their counts where it has a direct counter."""
+        """Return a table's entries, with counts if it has a direct counter."""
         entity = p4runtime_pb2.Entity()
         entity.table_entry.table_id = self.schema.table(table).preamble.id
         if self.schema.direct_counter(table):
@@ -425,10 +425,10 @@ class SwitchClient:
         return cells
 
     def read_cells(self, registers: Sequence[str], indices: Sequence[int]) -> list[list[int]]:
-        """Return the values of the cells `indices` of each of the registers, in order.
+        """Return the cells `indices` of each register, one register after the other.
 
-        The cells are not from one moment. BMv2 on this machine shows them by Thrift. Raises
-        RegistersHiddenError for a switch that keeps its registers to itself.
+        The cells are read one by one, not at one moment. A BMv2 on this machine is read by Thrift.
+        Raises RegistersHiddenError if the switch shows no registers.
         """
         if self._thrift_port is not None:
             return self._read_by_thrift(registers, indices)
@@ -511,7 +511,7 @@ class SwitchClient:
     def receive(self, timeout: float) -> PacketIn | StreamEnded | None:
         """Return the next frame for the controller, or None after `timeout` seconds.
 
-        StreamEnded, once and for all, when the session ended or another controller took over.
+        Return StreamEnded, once, when the session has ended or another controller took over.
         """
         try:
             message = self.incoming.get(timeout=timeout)
@@ -609,8 +609,8 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
 def write_failures(error: grpc.RpcError, updates: Sequence[Update]) -> list[Failure]:
     """Decode what a failed Write says about each of its updates (section 12.3).
 
-    p4runtime-shell's own iterator never ends when an update that was done comes before one that
-    was not. Where a server gives no details, all the updates have failed for the same reason.
+    p4runtime-shell's own iterator never ends if a successful update comes before a failed one. If a
+    server gives no details, all updates failed for the same reason.
     """
     metadata: Any = error.trailing_metadata()  # grpc-stubs has its type wrong
     for key, value in metadata or ():

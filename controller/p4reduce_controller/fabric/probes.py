@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the links between switches are what the topology says: each is probed again and again.
+"""Probes whether the links between switches are as the topology says.
 
-A probe is a HELLO that the controller sends out of the lower switch's port to the addresses that
-all switches of a tree have. The switch that it comes to hands it to the controller, with the port.
-So it shows a link that is dead, and one that leads somewhere else.
+A probe is a HELLO that the controller sends out of the lower switch's port, to the addresses that
+all switches of a tree have. The switch that receives it reports it with the port. So a probe
+detects a dead link, and one that leads elsewhere.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ REMEMBERED = 16  # probes of a link that may still be under way
 
 
 class User(Protocol):
-    """Whose links they are. Called in the event loop."""
+    """What `Probes` calls, in the event loop."""
 
     def link_lost(self, link: str, reason: str) -> None:
-        """A link does not work."""
+        """A link has failed."""
 
     def link_back(self, link: str) -> None:
-        """A link works. Its loss may never have been reported."""
+        """A link works, whether or not its loss was reported."""
 
 
 @dataclass(eq=False)
@@ -55,10 +55,10 @@ class _Link:
 
 
 class Probes:
-    """Made and used in the event loop.
+    """Sends probes over all links. Create and use it in the event loop.
 
-    `send` sends a frame out of a switch's port, if the switch is there; `is_there` says whether it
-    is. A switch that is not there is no news of its links.
+    `send` sends a frame out of a switch's port, and `is_there` says whether the switch can be
+    reached. While a switch cannot be reached, its links keep their state.
     """
 
     def __init__(
@@ -79,27 +79,27 @@ class Probes:
 
     @property
     def unproven(self) -> list[str]:
-        """The links that no probe has come through yet, by their text."""
+        """The links that no probe has passed yet, as text."""
         return [link.text for link in self._links.values() if link.reason]
 
     def reason(self, child: str) -> str:
-        """Why the link of a switch to the one above it does not work; empty where it does."""
+        """Why the link from a switch to its parent does not work; empty if it works."""
         return self._links[child].reason
 
     def start(self) -> None:
-        """Begin to probe."""
+        """Start probing."""
         loop = asyncio.get_running_loop()
         for link in self._links.values():
             link.task = loop.create_task(self._keep_probing(link), name="probes")
 
     def stop(self) -> None:
-        """Probe no more."""
+        """Stop probing."""
         for link in self._links.values():
             if link.task is not None:
                 link.task.cancel()
 
     def switch_lost(self, switch: str) -> list[str]:
-        """Return the links at a switch that is lost: they have to be proven again."""
+        """Return the links of a lost switch. They have to be proven again."""
         links = [link for link in self._links.values() if switch in _ends(link)]
         for link in links:
             link.reason, link.reported = f"switch {switch} was lost", False
@@ -109,7 +109,7 @@ class Probes:
         return [link.text for link in links]
 
     def heard(self, switch: str, port: int, hello: Hello) -> bool:
-        """Take a HELLO that came in by a port; returns whether it was a probe."""
+        """Take a HELLO that arrived at a port; return whether it was a probe."""
         if hello.job != PROBE_JOB:
             return False
         for link in self._links.values():

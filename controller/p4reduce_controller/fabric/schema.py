@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4 program's names and P4Runtime's messages, one from the other by p4info.
+"""Translates between a P4 program's names and P4Runtime's messages, by its P4Info.
 
 Section numbers are those of the P4Runtime specification 1.4.
 """
@@ -19,12 +19,12 @@ from p4reduce_controller.values.counts import Counts
 
 
 class SchemaError(ValueError):
-    """The program has no such table, field, action or parameter, or no room for the value."""
+    """The program has no such table, field, action or parameter, or the value does not fit."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A table's entry. `action` is empty where the entry is only named, as for deletion."""
+    """An entry of a table. `action` is empty if only the key matters, as for a deletion."""
 
     table: str
     match: Mapping[str, int]
@@ -51,7 +51,8 @@ class Group:
 
 @dataclass(frozen=True)
 class MeterRate:
-    """A cell of an indirect meter: what is within `rate` and `burst` is green, all else red."""
+    """The rate of an indirect meter's cell: frames within `rate` and `burst` are green, others
+    red."""
 
     meter: str
     index: int
@@ -85,14 +86,14 @@ class Update:
 
 
 def encode(value: int, bits: int, what: str) -> bytes:
-    """Return the canonical bytestring of `value` (section 8.3): no zero bytes in front."""
+    """Return the canonical byte string of `value` (section 8.3), without leading zero bytes."""
     if value < 0 or value.bit_length() > bits:
         raise SchemaError(f"{what}: {value} does not fit {bits} bits")
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def decode(value: bytes) -> int:
-    """Return the number that a bytestring holds."""
+    """Return the number in a byte string."""
     return int.from_bytes(value, "big")
 
 
@@ -111,7 +112,7 @@ class Schema:
         return sorted(name for name, _ in self._context.get_tables())
 
     def table(self, name: str) -> Any:
-        """Return a table's p4info. Raises SchemaError naming the tables there are."""
+        """Return a table's P4Info. Raises SchemaError that lists the tables."""
         table = self._context.get_table(name)
         if table is None:
             raise SchemaError(f"no table {name!r}; there are {', '.join(self.tables)}")
@@ -126,7 +127,7 @@ class Schema:
         return None
 
     def table_of_counter(self, name: str) -> str | None:
-        """Return the table whose direct counter it is, if it is one."""
+        """Return the table that a direct counter belongs to; None for other counters."""
         for table in self.tables:
             if self.direct_counter(table) == name:
                 return table
@@ -134,12 +135,12 @@ class Schema:
 
     @property
     def counters(self) -> list[str]:
-        """The names of all counters, of tables and others."""
+        """The names of all counters, direct and indirect."""
         direct = (name for name, _ in self._context.get_direct_counters())
         return sorted([*direct, *(name for name, _ in self._context.get_counters())])
 
     def counter(self, name: str) -> Any:
-        """Return an indirect counter's p4info. Raises SchemaError naming the counters there are."""
+        """Return an indirect counter's P4Info. Raises SchemaError that lists the counters."""
         counter = self._context.get_counter(name)
         if counter is None:
             raise SchemaError(f"no counter {name!r}; there are {', '.join(self.counters)}")
@@ -211,7 +212,7 @@ class Schema:
             message.params.add(param_id=param.id, value=value)
 
     def packet_out(self, payload: bytes, metadata: Mapping[str, int]) -> Any:
-        """Return a p4.v1.PacketOut with the program's own metadata."""
+        """Return a p4.v1.PacketOut with the metadata that the program defines."""
         info = self._packet_metadata("packet_out")
         if info is None:
             raise SchemaError("the program takes no packets from the controller")
@@ -224,7 +225,7 @@ class Schema:
     # -- In ----------------------------------------------------------------------------
 
     def row(self, entry: Any) -> Row:
-        """Return what a p4.v1.TableEntry says."""
+        """Return a p4.v1.TableEntry as a `Row`."""
         name = str(self._context.get_name_from_id(entry.table_id))
         match = {
             str(self._context.get_mf_name(name, match.field_id)): decode(match.exact.value)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each slot of a switch is doing, from the P4 program's registers (p4src/include/slots.p4).
+"""What each slot of a switch is doing, read from the P4 program's registers
+(p4src/include/slots.p4).
 
-A slot has two versions, cells 2·slot and 2·slot + 1, which hold its even and its odd rounds
-(docs/protocol.md, "Why two versions are enough"). The newer of those of a job
-is what the slot is about.
+Each slot has two versions: cell 2·slot for even rounds, and 2·slot + 1 for odd ones
+(docs/protocol.md, "Why two versions are enough"). The newer version of a job shows what the slot is
+doing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _HALF = 1 << 31  # rounds are compared as serial numbers (RFC 1982)
 
 @dataclass(frozen=True)
 class SlotState:
-    """A slot at one moment. `job` 0: it has never been used by a job that is still there."""
+    """The state of a slot at one moment. `job` is 0 if no existing job has used it."""
 
     slot: int  # of the switch: the job's slot plus its slot_base
     job: int = 0  # an incarnation
@@ -28,7 +29,7 @@ class SlotState:
     heard: int = 0  # bitmap of children
 
     def missing(self, children: int) -> list[int]:
-        """The children, by number, whose contributions the round still lacks."""
+        """The children, by number, that have not contributed to the round."""
         return [number for number in range(children) if not self.heard >> number & 1]
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's session with its switch, and how it comes back when it broke.
+"""The controller's session with a switch, and how it is restored.
 
-P4Runtime calls block, so they are made on one thread of their own, in the order in which they are
-asked for; a thread a session waits for the switch's messages. All else is in the event loop.
+P4Runtime calls block, so one thread makes them, in the order of the requests. One more thread per
+session waits for the switch's messages. Everything else runs in the event loop.
 
-A session that broke says nothing of the switch: it is looked for once, and if it is as it was, no
-job has noticed anything. Otherwise the jobs fail, and it is looked for until it is there.
+A broken session does not mean that the switch is lost. The controller connects once more. If the
+switch is unchanged, the jobs notice nothing. Otherwise they fail, and the controller tries until
+the switch is back.
 """
 
 from __future__ import annotations
@@ -46,24 +47,24 @@ BREAKS = (SwitchUnreachableError, NotPrimaryError, PipelineLostError)
 
 
 class User(Protocol):
-    """Whose switch it is. Called in the event loop."""
+    """What `Link` calls, in the event loop."""
 
     def packet_in(self, packet: PacketIn) -> None:
-        """The switch handed over a frame."""
+        """The switch sent a frame to the controller."""
 
     def switch_lost(self, reason: str) -> None:
-        """The switch is not there, or was there but has forgotten everything."""
+        """The switch is lost, or has lost its program or registers."""
 
     def switch_away(self, reason: str) -> None:
-        """It is not back yet, now for another reason than the one reported last."""
+        """The switch is still missing, for another reason than the last one reported."""
 
     def switch_back(self) -> None:
-        """It is there, and configured. Its loss may never have been reported."""
+        """The switch is back and configured, whether or not its loss was reported."""
 
 
 @dataclass(frozen=True)
 class LinkStatus:
-    """How it is about the session."""
+    """The state of the session."""
 
     lost: str  # why there is none; empty while there is
     primary: bool
@@ -72,9 +73,9 @@ class LinkStatus:
 
 
 class Link:
-    """Made in the event loop, with a session that `fabric` uses already.
+    """A session that `fabric` uses, and its renewal. Create it in the event loop.
 
-    `connect` makes another one: it is called with the seconds that it has, on the switch's thread,
+    `connect` opens another session. It runs on the switch's thread, gets a time limit in seconds,
     and raises SwitchError.
     """
 
@@ -102,13 +103,13 @@ class Link:
 
     @property
     def status(self) -> LinkStatus:
-        """How it is."""
+        """The present state."""
         return LinkStatus(self._lost, self._primary, self._client.election_id, self._since)
 
     # -- Life --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to listen to the switch, and to look after it."""
+        """Start receiving from the switch and checking it."""
         self._listen()
         self._tasks = [
             self._loop.create_task(self._keep(), name="link"),
@@ -116,13 +117,13 @@ class Link:
         ]
 
     async def stop(self) -> None:
-        """End the session. What was asked for before is done first, where the switch answers."""
+        """End the session. Earlier requests are finished first if the switch answers."""
         self.abandon()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(self._client.close)
 
     def abandon(self) -> None:
-        """Do nothing more with it."""
+        """Drop the session without finishing requests."""
         self._stopping.set()
         for task in self._tasks:
             task.cancel()
@@ -131,15 +132,15 @@ class Link:
     # -- Calls -------------------------------------------------------------------------
 
     async def call(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Call `function` on the switch's thread. Raises what it raises, and SwitchError."""
+        """Run `function` on the switch's thread. Raises SwitchError, and what `function` raises."""
         if self._lost:
             raise SwitchUnreachableError(f"the switch was lost: {self._lost}")
         return await self.submit(functools.partial(function, *args, **kwargs))
 
     def submit(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
-        """Have `function` called on the switch's thread, after all that was submitted before.
+        """Queue `function` for the switch's thread, after all earlier ones.
 
-        Without a switch it is called as well, and has to see to that itself.
+        It is called even without a switch, and has to handle that itself.
         """
         return self._loop.run_in_executor(self._thread, self._guarded, self.sessions, function)
 

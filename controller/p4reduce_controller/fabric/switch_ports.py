@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ports a switch has.
+"""Finds out which ports a switch has.
 
-P4Runtime has no list of them. The embedded switch tells them aside when it is asked for its
-version; BMv2 has them on its command line, which can be read if it runs on this machine. Of other
-switches nothing is known.
+P4Runtime cannot list ports. The embedded switch lists them in the metadata of Capabilities. BMv2
+has them on its command line, which can be read if it runs on this machine. The ports of other
+switches are unknown.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _BMV2 = "simple_switch_grpc"
 
 @dataclass(frozen=True)
 class Ports:
-    """Those that a switch has.
+    """The ports of a switch.
 
     Attributes:
-        there: all.
-        dark: those of `there` whose interface is known to have no carrier.
+        there: all ports.
+        dark: the ports whose interface is known to have no carrier.
     """
 
     there: frozenset[int]
@@ -37,7 +37,7 @@ class Ports:
 
 
 def known(metadata: Iterable[tuple[str, str | bytes]], address: str) -> Ports | None:
-    """Return the ports of the switch that serves at `address` and has said that of itself.
+    """Return the ports of the switch at `address`, which has sent this metadata; None if unknown.
 
     None: nobody knows them.
     """
@@ -46,7 +46,7 @@ def known(metadata: Iterable[tuple[str, str | bytes]], address: str) -> Ports | 
 
 
 def ports_in(metadata: Iterable[tuple[str, str | bytes]]) -> Ports | None:
-    """Read what the embedded switch says; None: it is another one."""
+    """Read the ports from the embedded switch's metadata; None for other switches."""
     said = dict(metadata)
     if PORTS_METADATA not in said:
         return None
@@ -58,7 +58,8 @@ def ports_in(metadata: Iterable[tuple[str, str | bytes]]) -> Ports | None:
 
 
 def of_bmv2(address: str, processes: Path = Path("/proc")) -> Ports | None:
-    """Read them off the command line of the BMv2 that serves at `address`, if it runs here."""
+    """Read the ports from the command line of the BMv2 that serves at `address`, if it runs
+    here."""
     found = bmv2_at(address, processes)
     if found is None:
         return None
@@ -68,7 +69,8 @@ def of_bmv2(address: str, processes: Path = Path("/proc")) -> Ports | None:
 
 
 def bmv2_at(address: str, processes: Path = Path("/proc")) -> tuple[Path, list[str]] | None:
-    """Return folder and command line of the BMv2 that serves at `address`, if it runs here."""
+    """Return working directory and command line of the BMv2 that serves at `address`, if it runs
+    here."""
     port = address.rpartition(":")[2]
     for process, command in _commands(processes):
         served = values_of(command, ("--grpc-server-addr",))
@@ -88,7 +90,7 @@ def _commands(processes: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def values_of(command: list[str], options: tuple[str, ...]) -> list[str]:
-    """Return what a command line says for some options, written apart or with `=`."""
+    """Return the values of some options of a command line, written with a space or with `=`."""
     apart = [value for option, value in pairwise(command) if option in options]
     return apart + [word.partition("=")[2] for word in command if word.partition("=")[0] in options]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing to several switches: puts a job on those that it needs, in an order that is safe.
+"""Installs a job on several switches, in an order that is safe.
 
-What a switch sends up must be admitted there already, so a job is installed from its root down,
-and removed from its leaves up. Switches of the same height are written to at once.
+A parent must admit what its children send up. So a job is installed from the root down, and removed
+from the leaves up. Switches on one level are written to at the same time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Taken:
-    """A switch that was taken up.
+    """A switch that the controller has taken over.
 
-    `connect` makes another session, within so many seconds.
+    `connect` opens another session, within a number of seconds.
     """
 
     fabric: Fabric
@@ -43,19 +43,19 @@ class Taken:
 
 
 class Owner(Protocol):
-    """Whose switches they are. Called in the event loop."""
+    """What `Switches` calls, in the event loop."""
 
     def packet_in(self, switch: str, packet: PacketIn) -> None:
-        """A switch handed over a frame."""
+        """A switch sent a frame to the controller."""
 
     def switch_lost(self, switch: str, reason: str) -> None:
-        """A switch is not there, or was there but has forgotten everything."""
+        """A switch is lost, or has lost its program or registers."""
 
     def switch_away(self, switch: str, reason: str) -> None:
-        """It is not back yet, now for another reason than the one reported last."""
+        """A switch is still missing, for another reason than the last one reported."""
 
     def switch_back(self, switch: str) -> None:
-        """It is there, and configured. Its loss may never have been reported."""
+        """A switch is back and configured, whether or not its loss was reported."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class _User:
 
 
 class Switches:
-    """Made in the event loop."""
+    """All switches of a controller. Create it in the event loop."""
 
     def __init__(self, owner: Owner, topology: Topology, taken: Mapping[str, Taken]) -> None:
         self._topology = topology
@@ -92,25 +92,25 @@ class Switches:
     # -- Life --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to listen to all."""
+        """Start listening to all switches."""
         for link in self.links.values():
             link.start()
 
     async def stop(self) -> None:
-        """End all sessions. What was asked for before is done first, where a switch answers."""
+        """End all sessions. Earlier requests are finished first if a switch answers."""
         await asyncio.gather(*(link.stop() for link in self.links.values()))
 
     def abandon(self) -> None:
-        """Do nothing more with them."""
+        """Drop all sessions without finishing requests."""
         for link in self.links.values():
             link.abandon()
 
     def is_there(self, switch: str) -> bool:
-        """Whether there is a session with it."""
+        """Whether there is a session with a switch."""
         return not self.links[switch].status.lost
 
     def packet_out(self, switch: str, port: int, frame: bytes) -> None:
-        """Send a frame out of a switch's port, if the switch is there."""
+        """Send a frame out of a switch's port, if there is a session."""
         sending = self._submit(switch, Fabric.packet_out, port, frame)
         sending.add_done_callback(_ignore_loss)
 
@@ -125,7 +125,7 @@ class Switches:
     # -- Jobs --------------------------------------------------------------------------
 
     async def install(self, incarnation: int, layouts: Mapping[str, Layout]) -> None:
-        """Put a job on its switches. Raises SwitchError, and WriteRefusedError."""
+        """Install a job on its switches. Raises SwitchError and WriteRefusedError."""
         for names in self._by_height(layouts):
             done = await asyncio.gather(
                 *(self._submit(name, Fabric.install, incarnation, layouts[name]) for name in names),
@@ -136,12 +136,12 @@ class Switches:
                     raise error
 
     def withdraw(self, incarnation: int, switches: Iterable[str]) -> None:
-        """Take a job off those switches, before anything that is asked for later."""
+        """Remove a job from these switches, before any later request."""
         for name in switches:
             self._submit(name, Fabric.remove, incarnation)
 
     async def remove(self, incarnation: int, switches: Iterable[str]) -> dict[int, RankCounts]:
-        """Take a job off its switches; returns what was counted for its ranks."""
+        """Remove a job from its switches; return the counters of its ranks."""
         counts: dict[int, RankCounts] = {}
         for names in reversed(self._by_height(switches)):
             for each in await asyncio.gather(
@@ -151,7 +151,7 @@ class Switches:
         return counts
 
     async def missing(self, incarnation: int, switches: Iterable[str]) -> list[str]:
-        """Return which entries of a job its switches have not, as far as they are there."""
+        """Return the entries of a job that its reachable switches lack."""
 
         async def of(name: str) -> list[str]:
             with contextlib.suppress(SwitchError):  # its link tells if the session broke
@@ -161,7 +161,7 @@ class Switches:
         return [entry for each in await asyncio.gather(*map(of, switches)) for entry in each]
 
     async def statistics(self, incarnation: int, switches: Iterable[str]) -> dict[int, RankCounts]:
-        """Return what was counted for each rank of a job, as far as its switches are there."""
+        """Return the counters of each rank of a job, from its reachable switches."""
 
         async def of(name: str) -> dict[int, RankCounts]:
             with contextlib.suppress(SwitchUnreachableError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking up a switch as it is: nothing is changed but what differs from what should be there.
+"""Takes over a switch as it is: only entries that differ from what should be there are changed.
 
-A frame can be anywhere in the switch meanwhile, so things come and go in the order of
-`layout.Layout`: what leads somewhere goes before and comes after what it leads to.
+A frame can be anywhere in the switch meanwhile, so the order is that of `layout.Layout`. An entry
+is added after what it refers to, and deleted before it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ ORDER = (
 
 @dataclass(frozen=True)
 class Difference:
-    """What has to be done, in this order: all deletions before the rest, in stages."""
+    """The updates that are needed: all deletions first, then insertions in stages."""
 
     stages: tuple[tuple[Update, ...], ...]
 
     @property
     def updates(self) -> list[Update]:
-        """All of them."""
+        """All updates in one list."""
         return [update for stage in self.stages for update in stage]
 
 
 def difference(there: Iterable[Entity], wanted: Iterable[Entity]) -> Difference:
-    """Return what makes of what is there what is wanted."""
+    """Return the updates that turn the present entries into the wanted ones."""
     have = {_key(entity): entity for entity in there}
     want = {_key(entity): entity for entity in wanted}
     gone = [Update(Op.DELETE, named(entity)) for key, entity in have.items() if key not in want]
@@ -65,7 +65,7 @@ def read_all(client: SwitchClient) -> list[Entity]:
 
 
 def named(entity: Entity) -> Entity:
-    """Return only what names an entity, which is all that deleting it takes."""
+    """Return only the key of an entity, which is enough to delete it."""
     if isinstance(entity, Row):
         return Row(entity.table, entity.match)
     if isinstance(entity, Group):

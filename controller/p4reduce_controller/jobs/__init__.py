@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs and ranks, as decisions without a switch, a disk or a network.
+"""Jobs and ranks: decisions without a switch, a disk or a network.
 
-Imports `topology` and `values`, and of the control API what jobs can be called. Time comes in as
-an argument, so that tests need no clock.
+Imports `topology` and `values`, and the rules for job names from the control API. Time is an
+argument, so tests need no clock.
 
-A rank is lost in one of three ways: no heartbeat (leases.py), its process has ended (presence.py),
-or the switch does not answer it, but others (silence.py). Slots are chosen by holdings.py; which
-switches a job is on by plan.py. A module more than a dozen, as each has one of these decisions.
+There are three ways to lose a rank. Its heartbeats stop (leases.py), its process ends
+(presence.py), or the switch answers only other ranks (silence.py). holdings.py chooses slots, and
+plan.py chooses switches. Each module makes one kind of decision.
 """

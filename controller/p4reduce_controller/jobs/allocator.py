@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges of numbers, free or taken; holdings.py has some for slots, replica ids and groups."""
+"""Ranges of free and taken numbers. holdings.py uses them for slots, replica ids and groups."""
 
 from __future__ import annotations
 
 
 class ExhaustedError(Exception):
-    """Nothing left that would fit; the message says what there is."""
+    """No free numbers fit the request. The message says how many are free."""
 
 
 class RangeAllocator:
-    """Contiguous ranges out of `range(size)`: first fit, and what is freed merges again."""
+    """Allocates contiguous ranges out of `range(size)`: first fit, and freed ranges merge."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -17,12 +17,12 @@ class RangeAllocator:
 
     @property
     def free_count(self) -> int:
-        """How many numbers are free, in gaps of whatever length."""
+        """How many numbers are free, in gaps of any length."""
         return sum(len(gap) for gap in self._gaps)
 
     @property
     def largest_gap(self) -> int:
-        """The most that can be allocated at once."""
+        """The longest range that can be allocated."""
         return max((len(gap) for gap in self._gaps), default=0)
 
     def allocate(self, count: int) -> range:
@@ -39,7 +39,7 @@ class RangeAllocator:
         )
 
     def claim(self, wanted: range) -> None:
-        """Take just these numbers. Raises ValueError if one of them is not free."""
+        """Take exactly these numbers. Raises ValueError if one of them is not free."""
         for index, gap in enumerate(self._gaps):
             if gap.start <= wanted.start < wanted.stop <= gap.stop:
                 rest = [range(gap.start, wanted.start), range(wanted.stop, gap.stop)]
@@ -48,7 +48,7 @@ class RangeAllocator:
         raise ValueError(f"{wanted} is not free")
 
     def free(self, taken: range) -> None:
-        """Give back what `allocate` returned. Raises ValueError if part of it is free already."""
+        """Free what `allocate` returned. Raises ValueError if part of it is free already."""
         index = 0
         while index < len(self._gaps) and self._gaps[index].start < taken.start:
             index += 1
@@ -66,7 +66,7 @@ class RangeAllocator:
 
 
 class IdAllocator:
-    """Single numbers out of `range(first, last + 1)`, each reused as late as can be.
+    """Allocates single numbers out of `range(first, last + 1)`, the least recently used ones first.
 
     A frame that was in the switch when its job ended may still look up an id of that job. An id
     comes back only after all others, so it is free by then.
@@ -91,7 +91,7 @@ class IdAllocator:
         return found
 
     def claim(self, ids: list[int]) -> None:
-        """Take just these numbers. Raises ValueError if one of them is not free."""
+        """Take exactly these numbers. Raises ValueError if one of them is not free."""
         for id_ in ids:
             if id_ not in self._ids or id_ in self._taken:
                 raise ValueError(f"{id_} is not free")
@@ -100,7 +100,7 @@ class IdAllocator:
             self._next = self._ids[(id_ + 1 - self._ids[0]) % len(self._ids)]
 
     def free(self, ids: list[int]) -> None:
-        """Give numbers back. Raises ValueError for one that is not allocated."""
+        """Free numbers. Raises ValueError for one that is not allocated."""
         for id_ in ids:
             if id_ not in self._taken:
                 raise ValueError(f"{id_} is not allocated")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which HELLOs attach a rank."""
+"""Decides which HELLOs attach a rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from p4reduce_controller.values.mac_ip import format_ip, format_mac, is_host, is
 
 @dataclass(frozen=True)
 class AttachPoint:
-    """Where ranks may attach."""
+    """The ports and addresses at which ranks may attach."""
 
     topology: Topology
 
@@ -26,7 +26,7 @@ class AttachPoint:
         *,
         suggested_ip: int,
     ) -> str:
-        """Return what is wrong with a HELLO whose nonce is right, or nothing."""
+        """Return what is wrong with a HELLO whose nonce is right; empty if nothing is."""
         if not job.alive or not member.active:
             return f"the job is {job.state.name.lower()}, the rank {member.state.value}"
         if member.attachment is not None:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a job called when they did not agree: which rank reported what, and where it
-differs."""
+"""What the ranks of a job called when they disagreed, and where the calls differ."""
 
 from __future__ import annotations
 
@@ -22,23 +21,23 @@ LONGEST_TEXT = 400  # characters
 
 @dataclass(frozen=True)
 class Called:
-    """One call of a collective, in words that are the same on ranks that agree."""
+    """A call of a collective, as text that is equal on ranks that agree."""
 
     text: str
     pieces: tuple[str, ...]
 
     @classmethod
     def of(cls, text: str, pieces: Iterable[str]) -> Called:
-        """Take in what a rank says: so much of it as others may be shown."""
+        """Read a rank's report, cut to what other ranks may see."""
         shown = tuple(printable(piece, LONGEST_TEXT) for piece in list(pieces)[:MOST_PIECES])
         return cls(printable(text, LONGEST_TEXT), shown)
 
 
 class Comparison:
-    """Of one life of a job; there is one, as its ranks reduce nothing more after it.
+    """The reports of one life of a job. Its ranks reduce nothing more after it.
 
     Args:
-        ends: when it is answered at the latest, by the caller's clock.
+        ends: the latest time of the answer, by the caller's clock.
     """
 
     def __init__(self, ends: float) -> None:
@@ -49,7 +48,8 @@ class Comparison:
 
     @contextlib.contextmanager
     def asked_by(self, rank: int, who: str) -> Iterator[None]:
-        """A call of a rank waits. Raises RefusedError, which says `who`, if enough do already."""
+        """A rank starts to wait. Raises RefusedError, which names `who`, if too many wait
+        already."""
         if self._asking[rank] >= MOST_WAITS:
             raise RefusedError(
                 Cause.EXHAUSTED, f"{MOST_WAITS} calls of {who} wait already; one is enough"
@@ -61,21 +61,21 @@ class Comparison:
             self._asking[rank] -= 1
 
     def add(self, rank: int, calls: Iterable[tuple[int, Called]]) -> None:
-        """A rank says its calls by their place in the job's order; the first time counts."""
+        """Store a rank's calls by their place in the job's order. Only its first report counts."""
         self._calls.setdefault(rank, dict(list(calls)[:MOST_CALLS]))
 
     def silent(self, ranks: Iterable[int]) -> list[int]:
-        """Return the job's ranks that have reported nothing."""
+        """Return the ranks that have not reported."""
         return sorted(set(ranks) - self._calls.keys())
 
     def complete(self, ranks: Iterable[int]) -> bool:
-        """Whether all ranks that still take part have reported."""
+        """Whether all remaining ranks have reported."""
         return self._calls.keys() >= set(ranks)
 
     def callings(self) -> list[tuple[int, Called, list[int]]]:
-        """Return what was called at the first place where ranks differ, and by which ones.
+        """Return the calls at the first place where ranks differ, and the ranks of each.
 
-        What most ranks called comes first. Empty if their reports do not differ.
+        The call of most ranks comes first. Empty if the reports do not differ.
         """
         for place in sorted({place for calls in self._calls.values() for place in calls}):
             ranks: dict[Called, list[int]] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jobs hold of the switches: slots, multicast groups, replica ids; and host numbers."""
+"""What jobs hold on the switches: slots, multicast groups, replica ids, and host numbers."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class _Holding:
 
 
 class Holdings:
-    """Hands out what a job needs, each to one job only, and takes it back.
+    """Gives each job the numbers that it needs, and takes them back.
 
-    Where there is not enough, RefusedError says so and nothing was taken.
+    If there are too few, RefusedError says so, and nothing is taken.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -60,11 +60,11 @@ class Holdings:
         self._host_numbers = IdAllocator(1, 0xFFFE, but=frozenset(taken))
 
     def slots_free(self, switch: str) -> int:
-        """How many of a switch's slots no job has."""
+        """How many slots of a switch are free."""
         return self._of[switch].slots.free_count
 
     def take_slots(self, switches: Iterable[str], count: int, name: str) -> dict[str, Share]:
-        """Take `count` slots in a row on each of those switches for a job of that name."""
+        """Take `count` slots in a row on each of these switches, for the job of that name."""
         shares: dict[str, Share] = {}
         for switch in switches:
             holding = self._of[switch]
@@ -81,26 +81,26 @@ class Holdings:
         return shares
 
     def free_slots(self, shares: Mapping[str, Share]) -> None:
-        """Give slots back."""
+        """Free the slots."""
         for switch, share in shares.items():
             self._of[switch].slots.free(share.slots)
 
     def host_numbers(self, count: int) -> list[int]:
-        """Take numbers for that many ranks' suggested IP addresses."""
+        """Take numbers for the suggested IP addresses of that many ranks."""
         try:
             return self._host_numbers.allocate(count)
         except ExhaustedError as error:
             raise RefusedError(Cause.EXHAUSTED, f"no address for a further rank: {error}") from None
 
     def free_host_numbers(self, numbers: list[int]) -> None:
-        """Give numbers back."""
+        """Free the numbers."""
         self._host_numbers.free(numbers)
 
     def take_multicast(self, job: Job, children: Mapping[str, int]) -> None:
-        """Give a job its groups, and the ids of their replicas.
+        """Give a job its multicast groups and replica ids.
 
-        `children` says how many contributors each of its switches hears. All but the first one
-        send to a switch above them.
+        `children` has the number of contributors per switch. All switches but the first send to a
+        parent.
         """
         root = next(iter(children))
         done: list[str] = []
@@ -117,7 +117,7 @@ class Holdings:
             done.append(switch)
 
     def free_multicast(self, job: Job) -> None:
-        """Take groups and replica ids back from a job."""
+        """Free a job's groups and replica ids."""
         for switch, share in job.shares.items():
             self._free_ids(switch, share)
 
@@ -126,8 +126,10 @@ class Holdings:
         share.replica_ids, share.groups = [], []
 
     def claim(self, job: Job) -> None:
-        """Take what a job of a former life has. Raises ValueError if another one has it, or if
-        there is no such switch."""
+        """Take what a job from the job table holds.
+
+        Raises ValueError if another job holds it, or if the switch does not exist.
+        """
         if job.tree not in self._trees:
             raise ValueError(f"job {job.name!r} is on the tree {job.tree}, which there is not")
         for switch, share in job.shares.items():
@@ -140,12 +142,12 @@ class Holdings:
         self._host_numbers.claim([member.host_number for member in job.members.values()])
 
     def release(self, job: Job) -> None:
-        """Take everything back from a job."""
+        """Free everything that a job holds."""
         self.free_slots(job.shares)
         for switch, share in job.shares.items():
             self._of[switch].free_ids(share)
         self._host_numbers.free([member.host_number for member in job.members.values()])
 
     def suggested_ip(self, member: Member) -> int:
-        """Return an IPv4 address of the /16 of the switches that no other living rank was given."""
+        """Return an IPv4 address of the switches' /16 that no other living rank has."""
         return self._suggested_ip & 0xFFFF0000 | member.host_number

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job is: one life of a name, its ranks, and what it has on the switch."""
+"""A job: one life of a name, with its ranks and what it has on the switch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REPLICAS_A_CHILD = 3  # one of the whole result, two of its halves
 
 
 class MemberState(enum.Enum):
-    """Where a rank is in its life."""
+    """The state of a rank."""
 
     JOINED = "joined"  # has a nonce
     ATTACHED = "attached"  # its HELLO came through the switch
@@ -43,7 +43,8 @@ class MemberState(enum.Enum):
 
 @dataclass(frozen=True)
 class Attachment:
-    """Where a rank's HELLO came from. All its frames must come from there, and results go there."""
+    """Where a rank's HELLO came from. The rank's frames must come from there, and results go
+    there."""
 
     port: int
     mac: int
@@ -57,13 +58,13 @@ class Attachment:
 
     @property
     def place(self) -> str:
-        """The port, with its switch where that has a name."""
+        """The port, with its switch if that has a name."""
         return port_text(self.switch, self.port)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank says of the switch's answers, at a moment of the controller's clock."""
+    """A rank's report on the switch's answers, at a moment of the controller's clock."""
 
     silent_since: float | None = None  # it has asked since then, and got no answer
     answered: float | None = None  # when it got the latest one
@@ -102,7 +103,7 @@ class Member:
 
     @property
     def active(self) -> bool:
-        """Whether it still takes part."""
+        """Whether the rank still takes part."""
         return self.state in (MemberState.JOINED, MemberState.ATTACHED)
 
     def __str__(self) -> str:
@@ -111,7 +112,7 @@ class Member:
 
 @dataclass(frozen=True)
 class NewPlace:
-    """What a rank of a failed job got in the new one."""
+    """The place of a failed job's rank in the new job."""
 
     rank: int
     nonce: int
@@ -119,7 +120,7 @@ class NewPlace:
 
 @dataclass(frozen=True)
 class Succession:
-    """What became of a failed job whose ranks went on in a new one."""
+    """What became of a failed job whose ranks continued in a new one."""
 
     incarnation: int  # the new job's
     places: dict[int, NewPlace]  # by the rank in the old job
@@ -180,53 +181,53 @@ class Job:
     known_gone: tuple[list[int], list[int]] | None = field(default=None, metadata=TRANSIENT)
 
     def step(self, event: Event) -> None:
-        """Go on to the stage that follows. Raises NoTransitionError."""
+        """Move to the next stage. Raises NoTransitionError."""
         self.stage = after(self.stage, event)
 
     def changed(self) -> None:
-        """What was derived from it is stale."""
+        """Discard values that were computed from the job's former state."""
         self.encoded = self.known_gone = None
 
     @property
     def gone(self) -> tuple[list[int], list[int]]:
-        """The ranks that left, and those that were lost; asked for with each heartbeat."""
+        """The ranks that left, and those that were lost. Each heartbeat's answer needs them."""
         if self.known_gone is None:
             self.known_gone = self.ranks(MemberState.LEFT), self.ranks(MemberState.LOST)
         return self.known_gone
 
     @property
     def state(self) -> JobState:
-        """The state that ranks and operators see of its stage."""
+        """The state that ranks and operators see."""
         return TOLD[self.stage]
 
     @property
     def configuring(self) -> bool:
-        """Whether its switches are being written to."""
+        """Whether its switches are being configured."""
         return self.stage is Stage.CONFIGURING
 
     @property
     def over(self) -> bool:
-        """Whether its entries are being deleted, or are gone."""
+        """Whether its entries are being deleted or are gone."""
         return self.stage in OVER
 
     @property
     def released(self) -> bool:
-        """Whether its entries are gone, and its slots and ids are free."""
+        """Whether its entries are gone and its slots and ids are free."""
         return self.stage in RELEASED
 
     @property
     def alive(self) -> bool:
-        """Whether the name is taken by it."""
+        """Whether the job still has its name."""
         return self.state in (JobState.FORMING, JobState.RUNNING)
 
     @property
     def root(self) -> Share:
-        """Its share of its topmost switch; empty until it is known."""
+        """What it has on its topmost switch; empty until that is known."""
         return next(iter(self.shares.values()), Share(range(0)))
 
     @property
     def reformable(self) -> bool:
-        """Whether its ranks may go on in a new job; the name is kept for that."""
+        """Whether its ranks may continue in a new job. The name is kept for that."""
         return self._failed_for_now and bool(self.active)
 
     @property
@@ -245,7 +246,7 @@ class Job:
 
     @property
     def completed_by_all(self) -> int:
-        """All collectives before this one have their result on all ranks that take part."""
+        """How many collectives, from the first, have their result on all remaining ranks."""
         if not self.progress:
             self.progress = [(member.completed, member.rank) for member in self.active]
             heapq.heapify(self.progress)
@@ -258,13 +259,13 @@ class Job:
         return 0
 
     def admit(self, member: Member) -> None:
-        """One more takes part, or another one with that rank."""
+        """Add a member, or replace the member of that rank."""
         self.members[member.rank] = member
         if self.progress:
             heapq.heappush(self.progress, (member.completed, member.rank))
 
     def completes(self, member: Member, completed: int) -> None:
-        """A member has the result of all collectives before that one."""
+        """Note how many collectives a member has the result of."""
         if completed > member.completed:
             member.completed = completed
             if self.progress:
@@ -272,7 +273,7 @@ class Job:
 
     @property
     def vacant(self) -> list[int]:
-        """The ranks that no member of the job has."""
+        """The ranks without a member."""
         taken = {member.rank for member in self.active}
         return [rank for rank in range(self.world_size) if rank not in taken]
 
@@ -285,19 +286,19 @@ class Job:
         )
 
     def ranks(self, state: MemberState) -> list[int]:
-        """The ranks in a state, in order."""
+        """Return the ranks in a state, in order."""
         return sorted(member.rank for member in self.members.values() if member.state is state)
 
     def awaited(self) -> list[int]:
         """Return the ranks that have not joined, or whose HELLO has not come.
 
-        Those that gave up in the meantime are none of them.
+        Ranks that gave up are left out.
         """
         heard = self.members.keys() - set(self.ranks(MemberState.JOINED))
         return sorted(set(range(self.world_size)) - heard - self.departed.keys())
 
     def missing(self) -> str:
-        """Say what the job waits for, rank by rank."""
+        """Say what the job waits for, rank by rank, for a message."""
         gone = self.departed.keys() | self.members.keys()
         absent = [rank for rank in range(self.world_size) if rank not in gone]
         lacks = []
@@ -321,7 +322,7 @@ class Job:
 
 @dataclass
 class Asked:
-    """What one rank asked for whose job failed."""
+    """What a rank of a failed job asked for."""
 
     world_size: int  # 0: as many as there are
     completed: int
@@ -332,7 +333,7 @@ class Asked:
 
 @dataclass(eq=False)
 class Reformation:
-    """A failed job whose ranks are asking for a new one."""
+    """A failed job whose ranks ask for a new one."""
 
     job: Job
     asked: dict[int, Asked] = field(default_factory=dict)  # by rank
@@ -340,22 +341,22 @@ class Reformation:
     refusal: RefusedError | None = None  # why it came to nothing
 
     def awaited(self) -> list[Member]:
-        """The ranks that are alive and have not asked."""
+        """The live ranks that have not asked."""
         return [member for member in self.job.active if member.rank not in self.asked]
 
 
 def port_text(switch: str, port: int) -> str:
-    """Name a port."""
+    """Return a port's name for messages."""
     return f"port {port}" if switch == ONLY else f"port {port} of {switch}"
 
 
 def count_text(world_size: int) -> str:
-    """Say how many ranks."""
+    """Return a number of ranks for messages, such as "1 rank"."""
     return "1 rank" if world_size == 1 else f"{world_size} ranks"
 
 
 def ranks_text(ranks: list[int]) -> str:
-    """Say a list of ranks, consecutive ones as from-to."""
+    """Return a list of ranks for messages, with consecutive ones as "from to"."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and runs[-1][1] == rank - 1:

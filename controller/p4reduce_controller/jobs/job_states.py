@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class JobState(Enum):
-    """The state of a job that ranks and operators see; the values are those of control.proto."""
+    """The state of a job that ranks and operators see. The values are those of control.proto."""
 
     FORMING = 1
     RUNNING = 2
@@ -20,7 +20,7 @@ class JobState(Enum):
 
 
 class Stage(Enum):
-    """Where a job is in its life; the value says what happens there."""
+    """A stage of a job's life. The value says what happens in it."""
 
     GATHERING = "waits until all ranks are attached"
     CONFIGURING = "its entries are written to its switches"
@@ -34,7 +34,7 @@ class Stage(Enum):
 
 
 class Event(Enum):
-    """An event of a job; the value is for the drawing."""
+    """An event in a job's life. The value is the label in the drawing."""
 
     ALL_ATTACHED = "all ranks are attached"
     CONFIGURED = "all entries are there"
@@ -103,11 +103,11 @@ RELEASED = frozenset({Stage.CLEARED, Stage.REFORMED, Stage.ENDED})
 
 
 class NoTransitionError(Exception):
-    """The table has no such transition, which is an error of the controller."""
+    """The table has no such transition: a bug of the controller."""
 
 
 def after(stage: Stage, event: Event) -> Stage:
-    """Return the stage that follows. Raises NoTransitionError."""
+    """Return the next stage. Raises NoTransitionError."""
     try:
         return TRANSITIONS[stage][event]
     except KeyError:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a rank is lost, by the heartbeats of it and of the others.
+"""Leases: when a rank counts as lost because its heartbeats stop.
 
-Each rank sends a heartbeat eight times per lease (the worker's session/session.py). A rank is lost
-after three quarters of a lease without one, and the controller notices within a fortieth. The
-answers to the others' next heartbeats say so, within an eighth. So they know of it within the lease
-after its last heartbeat.
+Each rank sends eight heartbeats per lease (the worker's session/session.py). A rank is lost after
+three quarters of a lease without one, and the controller notices that within a fortieth. The other
+ranks learn it from the answer to their next heartbeat, within an eighth. In total that is less than
+a lease.
 
-A silence of all ranks says nothing of any of them. Its likelier causes are the control network,
-and a controller that stood still. So while no rank of a job is heard, none is lost; when the first
-one is heard again, the others have time to follow. Only after a long time are all of them lost.
+If all ranks are silent, the control network or a stopped controller is the likelier cause. So while
+no rank of a job is heard, none is lost. When the first one is heard again, the others get time to
+follow. Only after a long silence are all of them lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DESERTED = 6  # without anybody for so long, all are lost
 
 
 def heard(job: Job, member: Member, now: float, lease: float) -> None:
-    """A rank is there; and the others may follow, if no rank was heard before it."""
+    """Note a heartbeat. If no rank was heard before it, give the others time to follow."""
     latest = job.latest
     if latest is None or not latest.active or now - latest.heard > QUIET * lease:
         quiet = _quiet(job, now)
@@ -39,19 +39,19 @@ def heard(job: Job, member: Member, now: float, lease: float) -> None:
 
 
 def begin(member: Member, now: float, lease: float) -> None:
-    """A rank is there, and may need a moment before its first heartbeat."""
+    """Start a rank's lease, with extra time before its first heartbeat."""
     member.heard = now
     member.lease_ends = max(member.lease_ends, now + lease)
 
 
 def extend(job: Job, end: float) -> None:
-    """No rank of a job is lost before that moment."""
+    """Let no rank of a job be lost before that moment."""
     for member in job.active:
         member.lease_ends = max(member.lease_ends, end)
 
 
 def run_out(job: Job, now: float, lease: float) -> dict[Member, str]:
-    """Return the lost ranks, and why."""
+    """Return the ranks whose lease ran out, with the reasons."""
     late = [each for each in job.active if not each.waiting and each.lease_ends <= now]
     quiet = _quiet(job, now)
     if quiet > QUIET * lease:

@@ -3,8 +3,8 @@
 
 A job's stages and the transitions between them are in job_states.py; docs/faults.md draws them.
 
-Knows nothing of gRPC or P4Runtime: what is to happen outside goes to a `Listener`. Not
-thread-safe: the daemon calls it from one thread.
+It does not know gRPC or P4Runtime: a `Listener` acts on its decisions. Not thread-safe: the daemon
+calls it from one thread.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from p4reduce_controller.values.token_hash import TokenHash
 
 
 class Jobs(Roster):
-    """All jobs of a controller's switches.
+    """All jobs on a controller's switches.
 
-    `clock` gives seconds for leases (monotonic), `wall_clock` those for people; `next_incarnation`
-    an id that was never used. `lease` is in seconds.
+    `clock` returns monotonic seconds for leases, `wall_clock` seconds since 1970 for people, and
+    `next_incarnation` an id that was never used. `lease` is in seconds.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Jobs(Roster):
         by_operator: bool = True,
         switch: str = "",
     ) -> Job:
-        """Make a job; `slots` 0 means the default.
+        """Make a job. `slots` 0 means the default.
 
-        It may use the tree of switches that `switch` is in, which may be empty where there is one
-        only. Raises RefusedError.
+        The job may use the tree that contains `switch`, which may be empty if there is only one
+        tree. Raises RefusedError.
         """
         check_name(name)
         tree = self._tree(switch, name)
@@ -134,7 +134,7 @@ class Jobs(Roster):
         return only
 
     def check_world_size(self, world_size: int, tree: str) -> None:
-        """Raise RefusedError unless a tree of switches, or a lone one, has room for so many."""
+        """Raise RefusedError if neither a tree nor a single switch has room for so many ranks."""
         if len(self.topology.trees[tree]) > 1:
             check_number("world size", world_size, 1, MAX_WORLD_SIZE)
         elif world_size > MAX_CHILDREN:
@@ -177,13 +177,12 @@ class Jobs(Roster):
         urgent_slots: Sequence[int] = (),
         switch: str = "",
     ) -> tuple[Job, Member]:
-        """Register a rank, making the job, with `token`, if there is none alive.
+        """Register a rank. If no job of that name is alive, make one with `token`.
 
-        `urgent_slots` of its slots are for classes 1, 2 and so on; the first rank's word counts.
-        `switch` is the one that the rank is at; empty where there is one only, or where its HELLO
-        is to tell it. So it is as well where this is the topmost one of a tree.
+        `urgent_slots` are the slots for classes 1, 2 and so on; the first rank decides. `switch` is
+        the rank's switch. If it is empty or the top of a tree, the rank's HELLO shows the switch.
 
-        Whether the rank may join one that there is has been seen to. Raises RefusedError.
+        The caller has checked the token for an existing job. Raises RefusedError.
         """
         check_name(name)
         tree = self._tree(switch, name)
@@ -263,7 +262,7 @@ class Jobs(Roster):
     def hello(self, incarnation: int, rank: int, nonce: int, attachment: Attachment) -> None:
         """Bind a rank to where its HELLO came from.
 
-        Anyone can send one, so a wrong one is an event and never an exception.
+        Anyone can send a HELLO, so a wrong one is an event and never an exception.
         """
         job = self.of(incarnation)
         try:
@@ -287,7 +286,7 @@ class Jobs(Roster):
         self._listener.changed(job)
 
     def refuse_hello(self, switch: str, job: Job | None, text: str) -> None:
-        """Count and tell; it came in by that switch."""
+        """Count a wrong HELLO, and report it as an event of the switch it came by."""
         self.hellos_refused[switch] += 1
         self._listener.event("hello-refused", job, text)
 
@@ -314,7 +313,7 @@ class Jobs(Roster):
         job.shares = {name: have[name] for name in planned}
 
     def configured(self, job: Job) -> None:
-        """The switch has all of the job: it runs."""
+        """The switches have all entries of the job, so it runs."""
         if not job.configuring:
             return  # failed meanwhile
         job.step(Event.CONFIGURED)
@@ -336,10 +335,10 @@ class Jobs(Roster):
         unanswered: float = 0.0,
         heard: float = 0.0,
     ) -> Job:
-        """Renew a rank's lease, and hear how it is. Raises RefusedError.
+        """Renew a rank's lease and take its report. Raises RefusedError.
 
-        `completed` is the number of collectives of which it has the result; the switch has
-        answered nothing for `unanswered` seconds, and answered the last time `heard` seconds ago.
+        `completed` is how many collectives the rank has the result of. The switch has not answered
+        it for `unanswered` seconds, and last answered `heard` seconds ago.
         """
         job, member = self.member(incarnation, rank, nonce)
         if not member.active:
@@ -363,25 +362,25 @@ class Jobs(Roster):
             self._listener.look(job)
 
     def looked(self, job: Job, missing: str) -> None:
-        """A job's switches have all of it that they should have, or not that."""
+        """Take the result of a check: whether the switches have all entries of a job."""
         if missing and job.state is JobState.RUNNING:
             self.fail(job, Cause.SWITCH_LOST, f"the switch has lost entries of the job: {missing}")
 
     def begin_waiting(self, member: Member) -> None:
-        """A call waits for the job to run: the connection stands in for heartbeats."""
+        """A call waits for the job to run. Its connection replaces heartbeats."""
         member.waiting += 1
 
     def end_waiting(self, member: Member) -> None:
-        """The call is over, one way or another: the lease counts again."""
+        """That call is over, and the lease counts again."""
         member.waiting -= 1
         leases.begin(member, self._clock(), self.lease)
 
     def begin_attending(self, member: Member) -> None:
-        """A call stays open as long as the rank's process lives."""
+        """A call opened that stays open as long as the rank's process lives."""
         presence.begin(member)
 
     def end_attending(self, job: Job, member: Member) -> None:
-        """It has ended, but not by us."""
+        """That call was closed by the other end."""
         reason = presence.end(member, self._clock(), self.lease)
         if reason and member.active and job.members.get(member.rank) is member:
             self._lose(job, {member: reason})
@@ -389,7 +388,7 @@ class Jobs(Roster):
     def expire(self) -> bool:
         """Find the ranks whose process has ended, or whose lease ran out.
 
-        Returns whether anybody is left of whom that could be so one day.
+        Returns whether any rank is left that could be lost later.
         """
         now, anybody = self._clock(), False
         for job in self.all:
@@ -411,12 +410,13 @@ class Jobs(Roster):
             job.unannounced_losses = {}
 
     def stood_still(self) -> None:
-        """Heartbeats may wait that were not processed yet: all get a full lease."""
+        """The controller stood still, and heartbeats may wait unread: renew all leases."""
         for job in self.all:
             leases.extend(job, self._clock() + self.lease)
 
     def revive(self, job: Job) -> None:
-        """Take back ranks that were declared lost, if no other rank continues without them."""
+        """Take back ranks that were declared lost, unless the others have continued without
+        them."""
         if not job.deserted or self.latest(job.name) is not job:
             return
         for member in job.members.values():
@@ -452,7 +452,7 @@ class Jobs(Roster):
     # -- Leaving -----------------------------------------------------------------------
 
     def leave(self, incarnation: int, rank: int, nonce: int) -> None:
-        """A rank needs nothing more. Raises RefusedError; to leave twice is no error."""
+        """Remove a rank that is done. Raises RefusedError; leaving twice is no error."""
         job, member = self.member(incarnation, rank, nonce)
         if not member.active:
             return
@@ -467,7 +467,7 @@ class Jobs(Roster):
         self._listener.changed(job)
 
     def give_up(self, job: Job, member: Member, reason: str) -> None:
-        """A rank no longer waits for the job to run: its place is free again.
+        """Remove a rank that no longer waits for the job to run, and free its place.
 
         `reason` says what the rank did, like "gave up after 30 s".
         """
@@ -503,17 +503,17 @@ class Jobs(Roster):
         return job
 
     def fail(self, job: Job, cause: Cause, reason: str) -> None:
-        """The job cannot go on.
+        """End a job with an error.
 
-        One that ran stays on the switch until its ranks have left; one that did not goes at once,
-        as the calls that wait for it end now.
+        A job that ran stays on the switch until its ranks have left. One that did not is removed at
+        once, because the calls that wait for it end now.
         """
         if job.alive:
             event = Event.SWITCH_LOST if cause is Cause.SWITCH_LOST else Event.FAILED
             self._end(job, event, cause, reason)
 
     def close(self, reason: str) -> None:
-        """We are going: end all jobs, and take no more."""
+        """End all jobs and accept no more, because the controller stops."""
         self._closed = RefusedError(Cause.SHUTDOWN, reason)
         for job in self.all:
             if job.alive or job.reformable:
@@ -522,7 +522,7 @@ class Jobs(Roster):
     # -- The coming and going of switches and links ----------------------------------------
 
     def lost(self, part: str, reason: str) -> None:
-        """A switch is gone, with all that it had in its registers; or a link, by its text."""
+        """A switch is lost with all its registers, or a link, which its text names."""
         self._lost[part] = why = self._why_lost(part, reason)
         hit = []
         for job in self.all:
@@ -538,7 +538,7 @@ class Jobs(Roster):
         self._listener.changed(*hit)
 
     def away(self, part: str, reason: str) -> None:
-        """A switch that was lost is not back yet, and there is news of why."""
+        """A lost switch is still missing, for a new reason."""
         self._lost[part] = self._why_lost(part, reason)
 
     def _why_lost(self, part: str, reason: str) -> str:
@@ -546,7 +546,7 @@ class Jobs(Roster):
         return f"switch {why}" if part in self.topology.switches and part != ONLY else why
 
     def hold(self, part: str, reason: str) -> None:
-        """It is not known yet whether a link works: jobs that run go on, others wait for it."""
+        """A link is unproven: running jobs continue, others wait for it."""
         self._lost[part] = f"{part} is not proven: {reason}"
 
     def _detach(self, job: Job, part: str) -> bool:
@@ -566,7 +566,7 @@ class Jobs(Roster):
         return configuring or bool(gone)
 
     def back(self, part: str) -> None:
-        """A switch is there, with all that it should have; or a link works."""
+        """A switch is back and configured, or a link works again."""
         self._lost.pop(part, None)
         for job in self.all:
             if job.configuring and part in parts(job, self.topology):
@@ -575,14 +575,14 @@ class Jobs(Roster):
         self._listener.changed()
 
     def resume(self) -> None:
-        """Go on with what waits for nothing but its switches."""
+        """Continue with jobs that waited only for their switches."""
         for job in self.all:
             if job.state is JobState.FORMING and job.complete and not job.configuring:
                 self._configure(job)
                 self._listener.changed(job)
 
     def release(self, job: Job) -> None:
-        """Nothing of the job is on the switch any more: its numbers are free."""
+        """The job's entries are gone: free its numbers."""
         job.step(Event.RELEASED)
         self.holdings.release(job)
         self._listener.changed(job)
@@ -612,7 +612,7 @@ class Jobs(Roster):
     # -- For reforming.py ------------------------------------------------------------------
 
     def why_closed_for(self, job: Job) -> RefusedError | None:
-        """Say why a job cannot go on as a new one, or cannot run; None where it can."""
+        """Say why a job cannot be formed again or cannot run; None if it can."""
         if self._closed is not None:
             return self._closed
         needed = parts(job, self.topology) or set(self.topology.trees[job.tree])
@@ -620,7 +620,7 @@ class Jobs(Roster):
         return RefusedError(Cause.SWITCH_LOST, "; ".join(lost)) if lost else None
 
     def take_back(self, job: Job, ranks: Iterable[int]) -> None:
-        """Take back a failed job's ranks that had gone to a new one, which has come to nothing."""
+        """Take back the ranks of a failed job whose new job has failed too."""
         job.step(Event.TAKEN_BACK)
         job.successor = None
         self._add(job)  # the name is theirs again
@@ -632,7 +632,7 @@ class Jobs(Roster):
         self._listener.changed(job)
 
     def let_go(self, job: Job) -> None:
-        """Take a failed job off the switch although ranks of it are still there."""
+        """Remove a failed job from the switch although some of its ranks are still there."""
         self._remove_if_stranded(job, Event.LET_GO)
 
     def _check_open(self, switch: str, tree: str) -> None:

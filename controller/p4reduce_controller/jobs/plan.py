@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each switch sums for a job whose ranks are all attached: which switches, and which ranks and
-switches each one hears."""
+"""Plans which switches a job uses, and which ranks and switches each one sums."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from p4reduce_controller.topology.switches import Topology
 
 @dataclass(frozen=True)
 class Child:
-    """What a switch hears as one contributor."""
+    """A contributor of a switch: a rank or another switch."""
 
     ranks: tuple[int, ...]  # all whose gradients come by it
     switch: str = ""  # empty: a rank of its own
@@ -30,8 +29,8 @@ A child's number is its bit in the switch's bitmaps: ranks first, then switches,
 def plan(job: Job, topology: Topology) -> Plan:
     """Return the plan of a job whose ranks are all attached.
 
-    Its root is the lowest switch that is above all of its ranks: a job with all its ranks at one
-    switch needs no other. Raises RefusedError where a switch would have too many children.
+    Its root is the lowest switch above all of its ranks, so a job at one switch uses only that one.
+    Raises RefusedError if a switch would have too many children.
     """
     ranks: dict[str, list[int]] = {}
     for rank in range(job.world_size):
@@ -53,8 +52,10 @@ def plan(job: Job, topology: Topology) -> Plan:
 
 
 def parts(job: Job, topology: Topology) -> set[str]:
-    """Return what the job cannot do without, as far as that is known: switches, and links by the
-    text that names them."""
+    """Return the switches and links that the job depends on, as far as they are known.
+
+    A link is given by its text.
+    """
     switches = list(job.shares)
     links = {topology.uplinks[name].text(name) for name in switches[1:]}
     return {*switches, *links}

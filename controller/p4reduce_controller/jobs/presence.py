@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks whose process is gone, as the kernel says, before a silence shows it.
+"""Detects lost ranks by their ended process, before their silence shows it.
 
 Each rank holds a call open (`Attend`) that ends with its process. That alone proves nothing: a
 proxy may have hung up, or the network. So:
@@ -26,7 +26,8 @@ _STATE, _STARTED = 0, 19  # of /proc/PID/stat's fields behind the name: proc(5)
 
 
 def process_start(pid: int) -> int | None:
-    """Return when a process of this machine began, in ticks; None if it is gone or ending."""
+    """Return when a process of this machine started, in ticks; None if it has ended or is
+    ending."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -36,12 +37,12 @@ def process_start(pid: int) -> int | None:
 
 
 def is_local(peer: str, host: str) -> bool:
-    """Whether who calls from `peer` and says it is on `host` is on this machine."""
+    """Whether a caller from `peer` that claims to be on `host` is on this machine."""
     return peer.startswith(_LOCAL_PEERS) and host == printable(socket.gethostname())
 
 
 def begin(member: Member) -> None:
-    """A call that stays open has come."""
+    """A call of a rank has opened."""
     member.attending += 1
     member.cut = None
     if member.local and member.process is None:
@@ -49,7 +50,7 @@ def begin(member: Member) -> None:
 
 
 def end(member: Member, now: float, lease: float) -> str:
-    """Such a call has ended. Return why the rank is lost, or nothing."""
+    """A call of a rank has ended. Return why the rank is lost, or nothing."""
     member.attending -= 1
     if member.attending:
         return ""
@@ -61,7 +62,7 @@ def end(member: Member, now: float, lease: float) -> str:
 
 
 def run_out(member: Member, now: float, lease: float) -> str:
-    """Return why a rank without such a call is lost by now, or nothing."""
+    """Return why a rank without a call is lost by now, or nothing."""
     if member.attending or member.waiting:
         return ""
     if member.cut is not None and now - member.cut >= lease:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job that failed goes on: its ranks ask for it, and find themselves in a new one.
+"""Re-forming: the ranks of a failed job ask for a new one and are placed in it.
 
-Each rank that is still alive asks. When all have, the old job's entries are removed from the
-switch. A new job of the same name and number of slots is made with all of them in it. As the old
-job's slots were freed just before, there is always room for the new one on the same switches.
+When all live ranks have asked, the old job's entries are removed from the switch. A new job is made
+with the same name, number of slots, and all of these ranks. The old job's slots were freed just
+before, so the new one always has room on the same switches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from p4reduce_controller.jobs.roster import Listener
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank goes on."""
+    """A rank's place in the new job."""
 
     job: Job
     member: Member
@@ -38,7 +38,7 @@ class Place:
 
 
 class Reforming:
-    """All the reformations under way."""
+    """All jobs that are being formed again."""
 
     def __init__(self, jobs: Jobs, listener: Listener) -> None:
         self._jobs = jobs
@@ -54,9 +54,9 @@ class Reforming:
         *,
         intact: bool = False,
     ) -> Reformation:
-        """Take down what a rank wants; its lease rests until `withdraw`. Raises RefusedError.
+        """Note what a rank asks for. Its lease is suspended until `withdraw`. Raises RefusedError.
 
-        With `intact` it wants a job of all the ranks that there were, or none.
+        With `intact` it accepts only a job of all former ranks.
         """
         if job.successor is not None and member.rank in job.successor.places:
             if not self._came_to_nothing(job, job.successor):
@@ -108,7 +108,7 @@ class Reforming:
         )
 
     def withdraw(self, reformation: Reformation, member: Member) -> None:
-        """The rank's call is over, one way or another: its lease counts again."""
+        """The rank's call is over, so its lease counts again."""
         asked = reformation.asked.get(member.rank)
         if asked is None:
             return
@@ -120,7 +120,7 @@ class Reforming:
                 reformation.job.reformation = None
 
     def place(self, reformation: Reformation, member: Member) -> Place:
-        """Return where a rank goes on once it is settled. Raises RefusedError."""
+        """Return a rank's place in the new job once it is known. Raises RefusedError."""
         if reformation.refusal is not None:
             raise reformation.refusal
         old = reformation.job
@@ -159,7 +159,7 @@ class Reforming:
         return new
 
     def waits_for(self, reformation: Reformation) -> str:
-        """Say what is missing."""
+        """Say what is missing, for a message."""
         awaited = reformation.awaited()
         if awaited:
             verb = "has" if len(awaited) == 1 else "have"
@@ -170,7 +170,7 @@ class Reforming:
         return "the switch is still letting the failed one go"
 
     def advance(self) -> None:
-        """Do what can be done now; to be called whenever something about the jobs has changed."""
+        """Take all steps that are possible now. Call it after each change of a job."""
         for job in self._jobs.all:
             reformation = job.reformation
             if reformation is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What requests may say."""
+"""Checks of the values in requests."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ MAX_ADDRESS = 262  # a host name's 255, a colon, a port
 
 
 def printable(text: str, longest: int = MAX_NAME) -> str:
-    """Return what of `text` can be shown in a terminal, cut to `longest` characters."""
+    """Return the printable part of `text`, cut to `longest` characters."""
     return "".join(filter(str.isprintable, text))[:longest]
 
 
 def check_name(name: str) -> None:
-    """Raise RefusedError unless it can be a job's."""
+    """Raise RefusedError if `name` cannot be a job's name."""
     if not is_job_name(name):
         shown = name[: MAX_NAME + 1]
         raise RefusedError(Cause.INVALID, f"{shown!r} is not a job name: {JOB_NAME}")
 
 
 def check_number(what: str, value: int, lowest: int, highest: int) -> None:
-    """Raise RefusedError unless `value` is within the two."""
+    """Raise RefusedError unless `value` is within the limits."""
     if not lowest <= value <= highest:
         raise RefusedError(Cause.INVALID, f"{what} {value} is not within {lowest} and {highest}")
 
 
 def check_classes(name: str, urgent_slots: Sequence[int], slots: int) -> None:
-    """Raise RefusedError unless a job of so many slots can keep these for classes 1, 2, …"""
+    """Raise RefusedError unless a job with so many slots can reserve these for classes 1, 2, …"""
     if len(urgent_slots) >= MAX_CLASSES:
         raise RefusedError(
             Cause.INVALID,
@@ -54,5 +54,5 @@ def check_classes(name: str, urgent_slots: Sequence[int], slots: int) -> None:
 
 
 def classes_text(urgent_slots: Sequence[int]) -> str:
-    """For messages: "8", or "16 + 8" for two classes."""
+    """Return slots per class for messages: "8", or "16 + 8" for two classes."""
     return " + ".join(map(str, urgent_slots)) or "0"

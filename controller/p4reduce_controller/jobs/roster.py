@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All jobs that are known: the living and, for a while, those that are over."""
+"""All known jobs: the living, and for a while those that are over."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ PAST_JOBS = 200  # ended ones that are remembered, for late heartbeats and for p
 
 
 class Listener(Protocol):
-    """What the jobs ask of the world around them. Must not call back into them."""
+    """Acts on the decisions about jobs. It must not call back into `Jobs`."""
 
     def event(self, kind: str, job: Job | None, text: str) -> None:
-        """Tell people."""
+        """Publish an event."""
 
     def configure(self, job: Job) -> None:
-        """Put the job on its switches, then call `Jobs.configured` or `Jobs.fail`.
+        """Install the job on its switches, then call `Jobs.configured` or `Jobs.fail`.
 
-        Where a switch is lost over it, `Jobs.lost` or `Jobs.back` is all.
+        If a switch is lost meanwhile, only `Jobs.lost` or `Jobs.back` is called.
         """
 
     def settled(self, job: Job) -> None:
         """The job is no longer forming: wake the calls that wait for it."""
 
     def remove(self, job: Job) -> None:
-        """Take the job off its switches, then call `Jobs.release`."""
+        """Remove the job from its switches, then call `Jobs.release`."""
 
     def look(self, job: Job) -> None:
-        """See whether its switches have all of a job that runs, then call `Jobs.looked`."""
+        """Check whether the switches have all entries of a running job, then call `Jobs.looked`."""
 
     def withdraw(self, job: Job) -> None:
-        """Take off what `configure` has put there so far, before anything that is asked for later.
+        """Remove what `configure` has installed so far, before any later request.
 
-        The job goes on forming.
+        The job stays in formation.
         """
 
     def changed(self, *jobs: Job) -> None:
-        """Something about these jobs, or about all, is no longer as it was."""
+        """These jobs, or all if none is named, have changed."""
 
 
 def suggested_mac() -> int:
@@ -56,7 +56,7 @@ def suggested_mac() -> int:
 
 @dataclass(frozen=True)
 class Clocks:
-    """Where time comes from, and the ids that it makes unique."""
+    """The clocks, and the source of unique ids."""
 
     monotonic: Callable[[], float]  # seconds, for leases
     wall: Callable[[], float]  # seconds since the epoch, for people
@@ -80,19 +80,19 @@ class Roster:
 
     @property
     def all(self) -> list[Job]:
-        """The living and the remembered, oldest first."""
+        """Living and remembered jobs, oldest first."""
         return list(self._by_incarnation.values())
 
     def latest(self, name: str) -> Job | None:
-        """Return the latest life of a name, if it is remembered."""
+        """Return the latest job of a name; None if none is remembered."""
         return self._by_name.get(name)
 
     def of(self, incarnation: int) -> Job | None:
-        """Return the job of an incarnation id, if it is remembered."""
+        """Return the job of an incarnation id; None if none is remembered."""
         return self._by_incarnation.get(incarnation)
 
     def named(self, name: str) -> Job:
-        """Return the latest life of a name. Raises RefusedError."""
+        """Return the latest job of a name. Raises RefusedError."""
         job = self._by_name.get(name)
         if job is None:
             raise RefusedError(Cause.UNKNOWN, f"there is no job {name!r}")
@@ -104,7 +104,7 @@ class Roster:
         return job if job is not None and job.alive else None
 
     def member(self, incarnation: int, rank: int, nonce: int) -> tuple[Job, Member]:
-        """Return the member whose nonce this is. Raises RefusedError."""
+        """Return the member with this nonce. Raises RefusedError."""
         job = self._by_incarnation.get(incarnation)
         if job is None:
             raise RefusedError(Cause.UNKNOWN, f"there is no job with incarnation id {incarnation}")
@@ -133,9 +133,9 @@ class Roster:
         *,
         by_operator: bool,
     ) -> Job:
-        """Make a job of a name that is free, with slots on those switches of the tree at once.
+        """Make a job with a free name, and give it slots on these switches of the tree.
 
-        Raises RefusedError; nothing has happened then.
+        Raises RefusedError, and changes nothing then.
         """
         shares = self.holdings.take_slots(switches, slots, name)
         try:
@@ -188,7 +188,7 @@ class Roster:
     # -- Over a restart of the controller -----------------------------------------------
 
     def worth_keeping(self) -> list[Job]:
-        """Return the jobs that somebody may still need, oldest first."""
+        """Return the jobs that must survive a restart, oldest first."""
         needed = {job for job in self.all if not job.over or job.reformable}
         for job in reversed(self.all):  # a successor is younger
             # Its ranks may not have heard yet where they go on.
@@ -197,9 +197,9 @@ class Roster:
         return [job for job in self.all if job in needed]
 
     def restore(self, jobs: list[Job]) -> None:
-        """Take up the jobs of a former life of this controller, all with a full lease.
+        """Take over the jobs of the job table, each with a full lease.
 
-        Raises ValueError where two of them hold the same.
+        Raises ValueError if two of them hold the same numbers.
         """
         for job in jobs:
             if job.incarnation in self._by_incarnation:

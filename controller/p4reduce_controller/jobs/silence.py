@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether one rank is cut off from the switch, or the switch answers none.
+"""Detects that the switch does not answer one rank, or none.
 
-A rank reaches the controller by another way than the switch, so its lease says nothing of its
-port. Each heartbeat says for how long the switch has not answered the rank.
+A rank reaches the controller by another path than the switch, so its lease does not depend on its
+port. Each heartbeat says how long the switch has not answered the rank.
 
 A switch answers each repeated contribution of a job that it has. So if a rank has heard nothing for
 half a lease, the controller checks that the switch has all of the job. If no rank hears anything
@@ -21,15 +21,16 @@ SURE_AFTER = 1 / 10  # less than from one heartbeat to the next
 
 
 def report(now: float, unanswered: float, heard: float) -> Report:
-    """Turn what a heartbeat says, in seconds, into moments. 0 means not at all, as on the wire."""
+    """Convert a heartbeat's seconds into moments. 0 means never, as on the wire."""
     return Report(now - unanswered if unanswered > 0 else None, now - heard if heard > 0 else None)
 
 
 def cut_off(job: Job, member: Member, now: float, limit: float) -> str:
-    """Say why `member` is cut off, or nothing.
+    """Return why `member` is cut off, or nothing.
 
-    It is cut off if it asked in vain for `limit` seconds while the switch answered another rank,
-    and not only at first. When a switch falls silent, some rank has had the last answer.
+    It is cut off if the switch left it unanswered for `limit` seconds and answered another rank
+    during that time. Only the beginning does not count: when a switch falls silent, some rank has
+    the last answer.
     """
     since = member.report.silent_since
     if since is None or now - since < limit:
@@ -45,7 +46,7 @@ def cut_off(job: Job, member: Member, now: float, limit: float) -> str:
 
 
 def to_look(job: Job, member: Member, now: float, lease: float) -> bool:
-    """Whether it is time to look what the switch has of a job; not again within as long."""
+    """Whether it is time to check a job's entries on the switch. It is not again for as long."""
     since = member.report.silent_since
     limit = LOOK_AFTER * lease
     if since is None or now - max(since, job.looked_at) < limit:
@@ -55,7 +56,7 @@ def to_look(job: Job, member: Member, now: float, lease: float) -> bool:
 
 
 def of_all(job: Job, member: Member, now: float, lease: float) -> str:
-    """Say that the switch answers no rank, or nothing; `member` is one that asks."""
+    """Return a message that the switch answers no rank, or nothing. `member` is one that waits."""
     since = member.report.silent_since
     limit = LOST_AFTER * lease
     if since is None or now - since < limit:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens: what it takes to join or delete a job that has one, and the operator's, for any job.
+"""Tokens: a job's token permits to join and delete it, and the operator's to delete any job.
 
-They are long random strings, or people would have to be kept from guessing them.
+They are long random strings, so guessing needs no further defence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def new_token() -> str:
 
 
 def hash_given(token: str) -> TokenHash | None:
-    """Return the hash of a new job's token; None where none was given. Raises RefusedError."""
+    """Return the hash of a new job's token; None if it has no token. Raises RefusedError."""
     if not token:
         return None
     if not (SHORTEST <= len(token) <= LONGEST and token.isascii() and token.isprintable()):
@@ -43,7 +43,7 @@ def hash_given(token: str) -> TokenHash | None:
 
 
 def check_join(job: Job, token: str) -> None:
-    """Raise RefusedError unless `token` admits to `job`."""
+    """Raise RefusedError unless `token` permits to join `job`."""
     if job.token is None:
         if token:
             # Somebody else may have made it, and would share the sums.
@@ -56,7 +56,7 @@ def check_join(job: Job, token: str) -> None:
 
 
 def check_delete(job: Job, token: str, operator: TokenHash) -> None:
-    """Raise RefusedError unless `token`, or its lack, allows to end `job`."""
+    """Raise RefusedError unless `token` permits to end `job`. It may be empty."""
     if job.token is None or job.token.matches(token) or operator.matches(token):
         return
     raise _refusal(job, token, "deleting")
@@ -68,10 +68,10 @@ def _refusal(job: Job, token: str, what: str) -> RefusedError:
 
 
 def operator_token(directory: Path) -> TokenHash:
-    """Return the hash of the operator's token, making it in `directory` if there is none.
+    """Return the hash of the operator's token in `directory`. It is created if it is missing.
 
-    Controllers that share the directory share the token. Raises OSError, and ValueError if others
-    could have read it.
+    Controllers that share the directory share the token. Raises OSError, and ValueError if other
+    users can read the file.
     """
     path = directory / OPERATOR_FILE
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def operator_token(directory: Path) -> TokenHash:
 
 
 def read_operator_token(directory: Path) -> str | None:
-    """Return the operator's token, if it is there and only this user can read it."""
+    """Return the operator's token if the file exists and only this user can read it."""
     try:
         data, mode = read_file(directory / OPERATOR_FILE, LONGEST + 1)
         token = data.decode("ascii").strip()

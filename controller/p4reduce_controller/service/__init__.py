@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control API as a gRPC service: where it listens, what it takes, what it answers.
+"""The control API as a gRPC service: its address, its limits and its answers.
 
 Imports `controller`, `fabric`, `jobs` and `values`.
 """

@@ -66,7 +66,7 @@ _CAUSES = {
 
 
 def status_of(error: Exception) -> grpc.StatusCode | None:
-    """Return the status that an error is answered with; None for what is our own fault."""
+    """Return the gRPC status for an error; None if the error is a bug of the controller."""
     if isinstance(error, RefusedError):
         return _CODES[error.cause]
     if isinstance(error, NotReadyInTimeError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are no messages at all are answered, not logged with a traceback each."""
+"""Answers requests that cannot be decoded, instead of logging a traceback for each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Decoding(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Decodes requests where the error can reach the caller."""
+    """Decodes requests where an error can be sent to the caller."""
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Return the method's handler, made to take the request as bytes."""
+        """Return the method's handler, changed to accept bytes."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the control API takes from its clients at most.
+"""The limits of what clients of the control API may use.
 
-None of these is met by workers and operators; they keep a client that is broken or
-hostile from taking the controller's memory or all of its attention.
+Workers and operators stay below these limits. They keep a broken or hostile client from using up
+the controller's memory or time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SERVER_OPTIONS = (
 
 
 class PeerLimits:
-    """How much each peer may have in the making. Jobs that run count no longer."""
+    """What each peer may have unfinished. Running jobs do not count."""
 
     def __init__(self) -> None:
         self._joined: defaultdict[str, weakref.WeakKeyDictionary[Member, Job]] = defaultdict(
@@ -44,7 +44,7 @@ class PeerLimits:
         )
 
     def check(self, peer: str, *, new_job: bool) -> None:
-        """Raise RefusedError if the peer has as much in the making as one may."""
+        """Raise RefusedError if the peer has reached its limit."""
         mine = self._joined.get(peer)
         if mine is None:
             return
@@ -67,18 +67,19 @@ class PeerLimits:
             )
 
     def joined(self, peer: str, job: Job, member: Member) -> None:
-        """Remember which rank joined from which host."""
+        """Note the host from which a rank joined."""
         self._joined[peer][member] = job
 
 
 def peer_host(peer: str) -> str:
-    """Return what gRPC calls a peer without its port: all of a host's connections are one peer."""
+    """Return the name that gRPC gives a peer, without its port: all connections of a host are one
+    peer."""
     kind, _, rest = peer.partition(":")
     return f"{kind}:{rest.rpartition(':')[0]}" if kind in ("ipv4", "ipv6") else kind
 
 
 def check_waits(member: Member) -> None:
-    """Raise RefusedError if the rank waits often enough already."""
+    """Raise RefusedError if the rank has too many waiting calls."""
     if member.waiting >= MAX_WAITS_A_RANK:
         raise RefusedError(
             Cause.EXHAUSTED, f"{MAX_WAITS_A_RANK} calls of {member} wait already; one is enough"
@@ -86,7 +87,7 @@ def check_waits(member: Member) -> None:
 
 
 def check_attending(member: Member) -> None:
-    """Raise RefusedError if the rank holds enough calls open already."""
+    """Raise RefusedError if the rank holds too many calls open."""
     if member.attending >= MAX_ATTENDING_A_RANK:
         raise RefusedError(
             Cause.EXHAUSTED,

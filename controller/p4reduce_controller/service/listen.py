@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the controller may listen: a Unix socket of this user's own, loopback TCP, or TLS."""
+"""Where the controller may listen: a private Unix socket, loopback TCP, or TLS."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from p4reduce_common.grpc_binding import why_not_bound
 
 
 class ListenError(Exception):
-    """The address cannot be listened at; the message says why."""
+    """The controller cannot listen at the address. The message says why."""
 
 
 def prepare(address: str, files: tls.TlsFiles | None = None) -> None:
-    """Check an address before anything else is done, and clear a dead socket away.
+    """Check an address before anything else starts, and remove a dead socket.
 
-    Raises ListenError if the address is no good, another controller is there, or the TLS files
+    Raises ListenError if the address is unsuitable, another controller uses it, or the TLS files
     cannot be used.
     """
     try:
@@ -44,9 +44,9 @@ def prepare(address: str, files: tls.TlsFiles | None = None) -> None:
 
 
 def bind(server: grpc.aio.Server, address: str, files: tls.TlsFiles | None) -> str:
-    """Bind `server` and return the address with the port that it got. Raises ListenError.
+    """Bind `server`, and return the address with the actual port. Raises ListenError.
 
-    A Unix socket is protected by its directory; `files` are for TCP.
+    `files` are for TCP. A Unix socket is protected by its directory.
     """
     unix = address.startswith("unix:")
     # gRPC makes the socket file by itself; from the first moment on it is this user's alone.
@@ -75,7 +75,7 @@ def unix_path(address: str) -> Path:
 
 @contextlib.contextmanager
 def cleared_away(address: str) -> Iterator[None]:
-    """Remove the socket file at the end."""
+    """Remove the socket file when the block ends."""
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept on disk, so that a crash leaves one version or the other.
+"""Files that a crash leaves in the old or the new version.
 
 Imports `jobs`, whose table it writes, and `values`.
 """

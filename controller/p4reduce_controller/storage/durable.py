@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a crash does not leave half written."""
+"""Writes files so that a crash leaves no half-written one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from p4reduce_common.files import named
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file such that after a crash it holds what it held or all of `data`.
+    """Replace a file. After a crash it holds its former contents, or all of `data`.
 
-    Nobody else may read it. Raises OSError.
+    Only this user may read it. Raises OSError.
     """
     beside = path.with_name(path.name + ".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job incarnation ids: 32 bits on the wire, never handed out twice.
+"""Incarnation ids of jobs: 32 bits on the wire, never used twice.
 
-A frame of an earlier life of a job must never pass for one of this life, so ids outlive the
-controller: the last one is in a file. If that file is lost, the clock decides: no id is below the
-eighths of a second since 2025. So a new life starts above all ids of an earlier one, unless that
-one made more than eight jobs per second on average. The 32 bits last until 2042.
+A frame of an earlier life of a job must never count for this one. So the last id is kept in a file.
+If the file is lost, ids continue by the clock: no id is below the number of eighths of a second
+since 2025. That is above all earlier ids, unless a controller made more than eight jobs per second
+on average. The 32 bits last until 2042.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AHEAD = 2  # ids on disk that no job has yet; what is left of them at the end is
 
 
 class Incarnations:
-    """Hands out ids, and writes each to `directory`/incarnation before it is used.
+    """Returns ids, and writes each to `directory`/incarnation before it is used.
 
     Several controllers on a host may share the directory. Raises OSError if it cannot be written,
     and ValueError if something else is in the file.
@@ -40,7 +40,7 @@ class Incarnations:
         self._last()  # a broken file shows at start, not at the first job
 
     def next(self) -> int:
-        """Return an id above all earlier ones. Blocks for a flush of the disk."""
+        """Return an id above all earlier ones. Blocks until the disk has it."""
         with (self._directory / "incarnation.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             floor = max(1, int((self._clock() - EPOCH) * TICKS))
@@ -64,7 +64,7 @@ class Incarnations:
 
 
 class Reserve:
-    """Hands out ids that are on disk already, so that the event loop need not wait for a flush.
+    """Returns ids that are on disk already, so the event loop does not wait for the disk.
 
     A thread takes the next ones meanwhile. Only a caller that needs more than `AHEAD` at once
     waits.
@@ -80,7 +80,7 @@ class Reserve:
         self._order(AHEAD)
 
     def next(self) -> int:
-        """Return an id above all that this has returned. Raises what `take` does."""
+        """Return an id above all earlier ones. Raises what `take` raises."""
         self._order(1)
         try:
             return self._coming.popleft().result()
@@ -92,7 +92,7 @@ class Reserve:
             return self._coming.popleft().result()
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop taking ids."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _order(self, count: int) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job table on disk: what the controller has to know after a crash to go on.
+"""The job table on disk: what the next controller needs to continue after a crash.
 
-A file a controller, in the state directory: a line with the format's number, the length and the
-SHA-256 of what follows; then JSON. Each version is written beside the last one, flushed, and
-renamed over it, so that a crash at any byte leaves the one or the other. It holds nonces and
-secrets, so only this user may read it. Which fields of a job are kept, jobs/job.py says: all that
-are not TRANSIENT. Beside it is a lock, held as long as a controller lives.
+Each controller has one file in the state directory. The first line has the format's number, and
+length and SHA-256 of the JSON that follows. Each version is written beside the last one, flushed,
+and renamed over it, so a crash at any byte leaves one or the other. The file holds nonces and
+secrets, so only this user may read it. It has all fields of a job that are not TRANSIENT
+(jobs/job.py). A lock beside it is held as long as the controller lives.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _MAGIC = "p4reduce-jobs"
 
 
 class TableError(Exception):
-    """The table cannot be used; the message says why, and what can be done."""
+    """The job table cannot be used. The message says why, and what to do."""
 
 
 class TableInUseError(TableError):
-    """Another controller uses it."""
+    """Another controller uses the job table."""
 
 
 @dataclass(frozen=True)
 class SwitchState:
-    """What is about one of the switches."""
+    """The part of the table about one switch."""
 
     name: str
     address: str  # of its P4Runtime server
@@ -49,18 +49,18 @@ class SwitchState:
 
 @dataclass(frozen=True)
 class Header:
-    """What is about all jobs."""
+    """The part of the table about all jobs."""
 
     switches: list[SwitchState]
 
 
 def encode_job(job: Job) -> str:
-    """Return a job as it stands in the file."""
+    """Return a job as the file holds it."""
     return json.dumps(encode(job), separators=(",", ":"))
 
 
 def assemble(header: Header, jobs: Iterable[str]) -> bytes:
-    """Return the file's contents; the jobs are encoded already."""
+    """Return the file's contents from encoded jobs."""
     head = json.dumps(encode(header), separators=(",", ":"))
     body = f'{{"header":{head},"jobs":[\n' + ",\n".join(jobs) + "\n]}\n"
     data = body.encode()
@@ -69,7 +69,7 @@ def assemble(header: Header, jobs: Iterable[str]) -> bytes:
 
 
 def parse(data: bytes) -> tuple[Header, list[Job]]:
-    """Return what a file holds. Raises TableError where that is not what was once written."""
+    """Return the contents of a file. Raises TableError if it is damaged."""
     first, newline, body = data.partition(b"\n")
     words = first.decode("ascii", "replace").split(" ")
     if not newline or len(words) != 4 or words[0] != _MAGIC:
@@ -89,8 +89,8 @@ def parse(data: bytes) -> tuple[Header, list[Job]]:
 class TableFile:
     """The file of a controller in `directory`, locked for this process until `close`.
 
-    It is known by its switches: (address, device id) of each. Raises TableInUseError, and OSError
-    where the directory cannot be written.
+    Its name is made from its switches: address and device id of each. Raises TableInUseError, and
+    OSError if the directory cannot be written.
     """
 
     def __init__(self, directory: Path, switches: Sequence[tuple[str, int]]) -> None:
@@ -122,19 +122,19 @@ class TableFile:
         return lock
 
     def remove(self) -> None:
-        """Leave nothing behind, as there are no jobs; then as `close`."""
+        """Delete the file, because there are no jobs; then `close`."""
         self.path.unlink(missing_ok=True)
         self._lock_path.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:
-        """Let another controller have it. Idempotent."""
+        """Release the lock for another controller. Idempotent."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def read(self) -> tuple[Header, list[Job]] | None:
-        """Return what was written last; None if nothing ever was.
+        """Return what was written last; None if nothing was.
 
         Raises TableError, and OSError.
         """
@@ -151,7 +151,7 @@ class TableFile:
             ) from None
 
     def write(self, data: bytes) -> None:
-        """Replace the contents. Raises OSError; they are as they were then."""
+        """Replace the contents. Raises OSError, and the former contents stay."""
         write_durably(self.path, data)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the job table on disk as it is in memory.
+"""Writes the job table to disk after each change.
 
-Writing takes a flush of the disk, so it has a thread of its own. Changes that come while one
-version is being written go into the next one together.
+Each write waits for a flush of the disk, so it has a thread of its own. Changes during a write go
+into the next one together.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LAST_WRITE = 2.0  # seconds for it
 
 
 class JobTableWriter:
-    """Made and used in the event loop.
+    """Writes the table when it has changed. Create and use it in the event loop.
 
-    `snapshot` returns what is to be written, `write` writes it, and may raise OSError.
+    `snapshot` returns the contents, and `write` writes them and may raise OSError.
     """
 
     def __init__(self, snapshot: Callable[[], bytes], write: Callable[[bytes], None]) -> None:
@@ -41,12 +41,12 @@ class JobTableWriter:
         self._task = self._loop.create_task(self._keep(), name="job-table")
 
     def changed(self) -> None:
-        """What is on disk is out of date."""
+        """Note that the version on disk is out of date."""
         self._version += 1
         self._wake.set()
 
     async def kept(self) -> None:
-        """Wait until all that has changed so far is on disk. Raises OSError if it cannot be."""
+        """Wait until all changes so far are on disk. Raises OSError if that fails."""
         if self._kept >= self._version:
             return
         future: asyncio.Future[None] = self._loop.create_future()
@@ -54,13 +54,13 @@ class JobTableWriter:
         await future
 
     async def close(self) -> None:
-        """Write what is not written yet, if that can be done soon, and stop."""
+        """Write pending changes if the disk answers soon, and stop."""
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self.kept(), LAST_WRITE)
         self.abandon()
 
     def abandon(self) -> None:
-        """Write nothing more."""
+        """Stop without writing."""
         self._task.cancel()
         self._thread.shutdown(wait=False)
 

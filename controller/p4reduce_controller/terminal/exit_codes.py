@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line's exit codes mean."""
+"""The meaning of the command line's exit codes."""
 
 from __future__ import annotations
 

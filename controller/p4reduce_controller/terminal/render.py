@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people see: the control API's messages as rich renderables."""
+"""The control API's messages as tables and text for people."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def clock(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Write how long something takes."""
+    """Return a duration as text."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -99,7 +99,7 @@ def _state(name: str) -> Text:
 
 
 def jobs_table(jobs: Iterable[pb.Job]) -> RenderableType:
-    """List jobs, a line each."""
+    """List jobs, one per line."""
     table = columns("job", "id", "state", "ranks", "slots", "created", "reason", right=["id"])
     for job in jobs:
         ranks = str(job.world_size)
@@ -206,7 +206,7 @@ def _worker_figures(ranks: Mapping[int, pb.RankStatistics]) -> RenderableType:
 
 
 def density(own: pb.WorkerStatistics) -> str:
-    """Write which share of the blocks some rank had."""
+    """Return which share of the blocks some rank had, as text."""
     return f"{100 * own.blocks_announced / own.blocks:.3g} %" if own.blocks else ""
 
 
@@ -253,7 +253,7 @@ def _facts(facts: Mapping[str, str | Text]) -> RenderableType:
 
 
 def counters_table(counts: Iterable[pb.Count], of: str, *, zeros: bool) -> RenderableType:
-    """List the counts of a counter, or what became of the frames; `of` is the column's name."""
+    """List the cells of a counter, or the outcomes of frames. `of` is the column's name."""
     table = columns(of, "frames", "bytes", right=["frames", "bytes"])
     for count in counts:
         if zeros or count.frames:
@@ -262,7 +262,7 @@ def counters_table(counts: Iterable[pb.Count], of: str, *, zeros: bool) -> Rende
 
 
 def slots_view(switch: str, slots: pb.Slots) -> RenderableType:
-    """Show the slots of a switch: a mark each, and a line for each that waits for a rank."""
+    """Show the slots of a switch: a mark per slot, and a line per slot that waits for a rank."""
     parts: list[RenderableType] = []
     for job in slots.jobs:
         at = f" on switch {switch}" if switch else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches as they are given on a command line: `--switch a=HOST:PORT --ports a=1-4`."""
+"""Parses the switches of a command line: `--switch a=HOST:PORT --ports a=1-4`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _NAMED = re.compile(rf"({_NAME.pattern})=(.*)", re.DOTALL)
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """Take `a=rest` apart; the name is empty where there is none."""
+    """Split `a=rest`. The name is empty if there is none."""
     named = _NAMED.fullmatch(text)
     return (named[1], named[2]) if named else ("", text)
 
 
 def is_name(text: str) -> bool:
-    """Whether a switch can be called that."""
+    """Whether a switch can have that name."""
     return _NAME.fullmatch(text) is not None
 
 
 def read_ports(text: str) -> tuple[int, ...]:
-    """Read `1-4,7`. Raises ValueError."""
+    """Parse `1-4,7`. Raises ValueError."""
     ports: set[int] = set()
     for part in text.split(","):
         first, _, last = (each.strip() for each in part.partition("-"))
@@ -45,9 +45,9 @@ def read_ports(text: str) -> tuple[int, ...]:
 
 
 def addresses(ip: int, mac: int, place: int) -> tuple[int, int]:
-    """Return the IP and MAC address of the switch in that place: those given, or some beside them.
+    """Return the IP and MAC address of the n-th switch, counted from the given ones.
 
-    Raises TopologyError where there are no more.
+    Raises TopologyError if none is left.
     """
     own_ip, own_mac = ip - place, mac + place
     if not is_host(own_ip) or not is_station(own_mac) or own_ip >> 16 != ip >> 16:
@@ -65,10 +65,10 @@ def side_by_side(
     ip: int,
     mac: int,
 ) -> Topology:
-    """Return switches that nothing joins. Raises TopologyError.
+    """Return switches without links between them. Raises TopologyError.
 
-    `ports` are lists for all, or for one (`a=1-4`); `ip` and `mac` the first switch's. Each further
-    one has the IP address below and the MAC address above that of the one before it.
+    `ports` has lists for all switches, or for one (`a=1-4`). `ip` and `mac` are the first switch's.
+    Each further switch has the next lower IP address and the next higher MAC address.
     """
     of_all, of_one = _read_port_lists(names, ports)
     if stations and len(names) > 1:
@@ -83,14 +83,14 @@ def side_by_side(
 
 
 def with_cores(topology: Topology, cores: Mapping[str, int]) -> Topology:
-    """Return the same switches with their further cores, each a switch as well.
+    """Add the further cores of the switches, each as a switch of its own.
 
     Args:
-        topology: switches that nothing joins.
-        cores: how many each of them has; what is not here has one.
+        topology: switches without links.
+        cores: the number of cores per switch; 1 if it is not listed.
 
     Raises:
-        TopologyError: there is no name or address left for one.
+        TopologyError: no name or address is left for a core.
     """
     ip, mac = topology.meeting
     switches = dict(topology.switches)

@@ -40,7 +40,7 @@ _LINK_KEYS = {"parent", "child"}
 
 @dataclass(frozen=True)
 class NetFile:
-    """What the file says.
+    """The contents of the file.
 
     `servers` are the P4Runtime address and device id of each switch.
     """
@@ -50,11 +50,11 @@ class NetFile:
 
 
 def read(path: Path, ip: int, mac: int, check_address: Callable[[str], object]) -> NetFile:
-    """Read a file. `ip` and `mac` are where the switches of a tree are greeted.
+    """Read a file. `ip` and `mac` are the addresses that all switches of a tree share.
 
-    A switch that the file gives no addresses has some beside these. `check_address` raises
-    ValueError for what is no P4Runtime address. Raises TopologyError, which names the file and the
-    place in it, and OSError.
+    Switches without addresses in the file get the next ones. `check_address` raises ValueError for
+    an invalid P4Runtime address. Raises OSError, and TopologyError that names the file and the
+    place in it.
     """
     # Here, since most controllers have no file, and it takes a while to import.
     if sys.version_info >= (3, 11):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the switches before any of them answers: names, addresses, links, trees.
+"""What is known about switches before any of them answers: names, addresses, links, trees.
 
-A switch that no link joins to another is a tree of one. What holds for trees holds for it.
+A switch without links is a tree of one.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ ONLY = "switch"  # the name of a switch that nobody named
 
 
 class TopologyError(ValueError):
-    """The switches or links contradict each other; the message names them."""
+    """The switches or links contradict each other. The message names them."""
 
 
 @dataclass(frozen=True)
 class Uplink:
-    """The link from a switch to the one above it."""
+    """The link from a switch to its parent."""
 
     port: int
     parent: str
     parent_port: int
 
     def text(self, child: str) -> str:
-        """Name it, as seen from its lower end."""
+        """The link's name, as seen from its lower end."""
         return f"the link from {child} port {self.port} to {self.parent} port {self.parent_port}"
 
 
@@ -49,8 +49,8 @@ class Switch:
 class Topology:
     """All switches of one controller. Raises TopologyError.
 
-    `meeting` are the IP and MAC address that every switch of a tree answers to besides its own. A
-    rank sends its HELLO there, as it does not know yet which switch it is at.
+    `meeting` has the IP and MAC address that every switch of a tree answers to besides its own. A
+    rank sends its HELLO there, because it does not know its switch yet.
     """
 
     switches: Mapping[str, Switch]
@@ -127,23 +127,23 @@ class Topology:
 
     @property
     def names_text(self) -> str:
-        """All names, for messages."""
+        """All names, for a message."""
         return ", ".join(self.switches)
 
     def way_up(self, name: str) -> list[str]:
-        """Return a switch and all those above it, the topmost last."""
+        """Return a switch and its ancestors, the topmost last."""
         way = [name]
         while (uplink := self.switches[way[-1]].uplink) is not None:
             way.append(uplink.parent)
         return way
 
     def tree_of(self, name: str) -> str:
-        """Return the name of the topmost switch of its tree, which names the tree."""
+        """Return the name of the topmost switch above a switch, which is the tree's name."""
         return self.way_up(name)[-1]
 
     @cached_property
     def trees(self) -> dict[str, tuple[str, ...]]:
-        """All trees by name: their switches, each after the one above it."""
+        """All trees by name, with their switches; parents come first."""
         trees: dict[str, list[str]] = {}
         for name in sorted(self.switches, key=lambda name: len(self.way_up(name))):
             trees.setdefault(self.tree_of(name), []).append(name)
@@ -152,26 +152,28 @@ class Topology:
     def cores(self, name: str) -> tuple[str, ...]:
         """Return the names of a switch's further cores, in order.
 
-        None for "", by which a rank says that any switch of a tree will do.
+        Empty for "", with which a rank accepts any switch of a tree.
         """
         return tuple(core for core, at in self.switches.items() if name and at.core_of == name)
 
     @property
     def only_tree(self) -> str:
-        """The name of the only tree, where further cores count with their switch; or ""."""
+        """The name of the only tree; empty if there are several. Cores count with their switch."""
         trees = [name for name in self.trees if not self.switches[name].core_of]
         return trees[0] if len(trees) == 1 else ""
 
     def link_ports(self, name: str) -> tuple[int, ...]:
-        """Return the ports of a switch at which another one is."""
+        """Return the ports of a switch that lead to other switches."""
         down = [link.parent_port for link in self.uplinks.values() if link.parent == name]
         uplink = self.switches[name].uplink
         return tuple(sorted(down + ([uplink.port] if uplink else [])))
 
     def spanning(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the switches that join `names`, of one tree: all between them and the lowest one
-        that is above all of them (or is one of them), which comes first. Parents come before their
-        children."""
+        """Return the switches that join `names`, which are in one tree.
+
+        These are `names`, their lowest common ancestor, and all switches between. Parents come
+        before their children, so the ancestor is first.
+        """
         ways = [self.way_up(name) for name in dict.fromkeys(names)]
         common = [name for name in ways[0] if all(name in way for way in ways)]
         if not common:
@@ -184,5 +186,5 @@ class Topology:
 def only_switch(
     ip: int, mac: int, ports: Iterable[int], stations: tuple[tuple[int, int], ...] = ()
 ) -> Topology:
-    """Return the topology of one switch, which nobody named."""
+    """Return the topology of a single switch without a name."""
     return Topology({ONLY: Switch(ONLY, ip, mac, tuple(ports), stations)}, (ip, mac))

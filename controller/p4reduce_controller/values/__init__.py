@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forms that single values take: addresses, hashes of tokens, dataclasses as JSON.
+"""Value types: addresses, hashes of tokens, and dataclasses as JSON.
 
 Imports none of the other folders, and all of them may import it.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What switches count."""
+"""The values of counters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES
 
 @dataclass(frozen=True)
 class Counts:
-    """What a counter counted."""
+    """Packets and bytes that a counter counted."""
 
     frames: int
     bytes: int
@@ -18,12 +18,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class RankCounts:
-    """The frames of a rank that were admitted, and those multicast to it."""
+    """The admitted frames of a rank, and those multicast to it."""
 
     up: Counts
     down: Counts
 
     @property
     def payload_up(self) -> int:
-        """How many frames came up with lanes; the counter knows only their lengths together."""
+        """How many frames came up with lanes, computed from their total length."""
         return (self.up.bytes - self.up.frames * EMPTY_FRAME_BYTES) // PAYLOAD_BYTES

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dataclasses as JSON's plain data, and back, by their type annotations.
 
-Knows numbers, text, bytes, bool, enums, ranges, lists, dicts with integer keys, dataclasses, and
-each of them or None. A field whose metadata says `transient` is left out; one that the data lacks
-gets its default, so that a field with a default can be added without a new format.
+Supports numbers, text, bytes, bool, enums, ranges, lists, dicts with integer keys, dataclasses, and
+each of these or None. Fields marked `transient` are left out. A missing field gets its default, so
+fields with a default can be added without a new format.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRANSIENT = {"transient": True}  # metadata of a field that does not outlive the
 
 
 class CodecError(ValueError):
-    """The data is not what the type says; the message says where."""
+    """The data does not fit the type. The message says where."""
 
 
 def encode(value: Any) -> Any:
@@ -65,7 +65,7 @@ def _not_none(arguments: tuple[Any, ...]) -> Any:
 
 
 def decode(type_: type[_T], data: Any, where: str = "") -> _T:
-    """Return the `type_` that was encoded as `data`. Raises CodecError."""
+    """Return the object of type `type_` that `data` encodes. Raises CodecError."""
     return typing.cast(_T, _decode(type_, data, where or type_.__name__))
 
 

@@ -22,7 +22,7 @@ def format_mac(mac: int) -> str:
 
 
 def is_station(mac: int) -> bool:
-    """Say whether `mac` can be one station's: neither zero nor a group's (IEEE 802, bit I/G)."""
+    """Whether `mac` can be one station's: neither zero nor a group's (IEEE 802, bit I/G)."""
     return mac != 0 and not mac >> 40 & 1
 
 
@@ -40,5 +40,5 @@ def format_ip(ip: int) -> str:
 
 
 def is_host(ip: int) -> bool:
-    """Say whether `ip` can be one host's: not 0.x.x.x, loopback, a group's or the broadcast."""
+    """Whether `ip` can be one host's: not 0.x.x.x, loopback, multicast or broadcast."""
     return ip >> 24 not in (0, 127) and ip < 0xE0000000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of a token: a salted hash. Tokens are too long to guess, so it need not be slow."""
+"""Salted hashes of tokens. Tokens are too long to guess, so the hash need not be slow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SALT_BYTES = 16
 
 @dataclass(frozen=True)
 class TokenHash:
-    """Tells its token from all others."""
+    """The salted hash of a token."""
 
     salt: bytes
     digest: bytes
@@ -25,7 +25,7 @@ class TokenHash:
         return cls(salt, _digest(salt, token))
 
     def matches(self, token: str) -> bool:
-        """Whether it is that token; takes as long to say no as to say yes."""
+        """Whether this is the hash of `token`. Takes the same time for any token."""
         return hmac.compare_digest(self.digest, _digest(self.salt, token))
 
 

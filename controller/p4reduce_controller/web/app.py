@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP application: the page, its stream of views, one view, and the metrics."""
+"""The HTTP application: the page, a stream of its views, a single view, and the metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATIC = Path(__file__).parent / "static"
 
 
 def make_app(monitor: Monitor, hosts: frozenset[str], token: str = "") -> Starlette:
-    """Make the application. `hosts` and `token`: see `guard.Guard`."""
+    """Return the application. `guard.Guard` explains `hosts` and `token`."""
     registry = CollectorRegistry(auto_describe=False)
     collector = ControllerCollector(monitor)
     registry.register(collector)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live page's certificate, read again whenever its files change."""
+"""The live page's certificate, which is read again when its files change."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 
 def keep_fresh(context: ssl.SSLContext, files: TlsFiles) -> None:
-    """Let each handshake of `context` look at the files first.
+    """Let each handshake of `context` check whether the files have changed.
 
-    Files that cannot be used are logged once; those before them hold on.
+    Unusable files are logged once, and the former certificate stays in use.
     """
     watched = (files.cert, files.key)
     known, current = stamp(watched), context

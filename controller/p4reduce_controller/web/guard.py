@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses requests that do not come from the page's own user.
+"""Refuses requests that do not come from the page's user.
 
-A browser can be made to send requests to loopback by any page that it shows. So the Host header has
-to name this server (DNS rebinding), and a request that another site caused is refused
-(Sec-Fetch-Site). Only GET and HEAD are answered, and beyond loopback a token is needed.
+Any web page can make a browser send requests to loopback. So the Host header has to name this
+server (DNS rebinding), and a request that another site caused is refused (Sec-Fetch-Site). Only GET
+and HEAD are answered, and beyond loopback a token is needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEADERS = {
 
 
 class Guard:
-    """ASGI middleware. `hosts` are the names that this server is called by, without ports."""
+    """ASGI middleware that refuses requests. `hosts` are this server's names, without ports."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str], token: str = "") -> None:
         self._app = app
@@ -105,7 +105,7 @@ def _host(header: str) -> str:
 
 
 def own_names(host: str) -> frozenset[str]:
-    """The names that a server bound to `host` answers to."""
+    """Return the names of a server that is bound to `host`."""
     names = {"localhost", "127.0.0.1", "[::1]"}
     try:
         address = ipaddress.ip_address(host.strip("[]"))

@@ -33,18 +33,18 @@ _RANK_COUNTERS = (
 
 
 class ControllerCollector(Collector):
-    """Turns a sample into metrics."""
+    """Turns a sample of the controller into metrics."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._sample: Sample | None = None
 
     def take(self, sample: Sample) -> None:
-        """Use this sample for the next collection."""
+        """Use a sample for the next collection."""
         self._sample = sample
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics; none before the first sample."""
+        """Return all metrics; none before the first sample."""
         if self._sample is None:
             return
         yield from self._controller()

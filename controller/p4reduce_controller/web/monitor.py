@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples the controller once per second and hands the result to all watchers."""
+"""Samples the controller once per second, for all watchers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ MAX_WATCHERS = 256
 
 
 class Monitor:
-    """Made and used in the event loop. One sample serves all watchers, however many."""
+    """Samples the controller. Create and use it in the event loop.
+
+    One sample serves any number of watchers.
+    """
 
     def __init__(self, controller: Controller, service: Service) -> None:
         self._controller = controller
@@ -46,19 +49,19 @@ class Monitor:
 
     @property
     def controller(self) -> Controller:
-        """Whose state it is."""
+        """The controller that is sampled."""
         return self._controller
 
     def end(self) -> None:
-        """Have `run` end, which is to be cancelled as well.
+        """Make `run` end. The caller cancels it as well.
 
-        To cancel it is not enough: `asyncio.wait_for` of Python 3.11 loses a cancellation that
-        comes when what it waits for has just come.
+        Cancelling alone is not enough: Python 3.11's `asyncio.wait_for` loses a cancellation that
+        arrives together with its result.
         """
         self._ended = True
 
     async def run(self) -> None:
-        """Sample until cancelled, or until `end`."""
+        """Sample until cancelled, or until `end` is called."""
         following = asyncio.create_task(self._follow())
         try:
             while not self._ended:
@@ -83,7 +86,7 @@ class Monitor:
                 )
 
     async def sample(self, *, slots: bool) -> Sample:
-        """Look now, and notify the watchers."""
+        """Take a sample now, and wake the watchers."""
         sample = await take(self._service, slots=slots)
         self._before, self._latest = self._latest, sample
         stalls = self._stalls.update(sample.jobs, sample.slots, sample.clock)
@@ -101,7 +104,7 @@ class Monitor:
         return self._text
 
     async def watch(self) -> AsyncIterator[str]:
-        """Yield views as JSON, from the newest on. A slow watcher skips those that it missed."""
+        """Yield views as JSON, from the newest on. A slow watcher skips views."""
         self._watchers += 1
         self._wake.set()
         seen = 0
@@ -117,5 +120,5 @@ class Monitor:
 
     @property
     def full(self) -> bool:
-        """Whether as many watch as may."""
+        """Whether the limit of watchers is reached."""
         return self._watchers >= MAX_WATCHERS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One look at everything, by the control API."""
+"""A sample of everything that the control API shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class ApiError(Exception):
-    """The control API refused; `code` is gRPC's."""
+    """The control API refused. `code` is gRPC's status code."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class _Context:
 
 @dataclass(frozen=True)
 class Sample:
-    """All that is known at one moment. Rates come from two of them."""
+    """The state of jobs and switches at one moment. Rates are computed from two samples."""
 
     time: float  # seconds since the epoch
     clock: float  # of the monotonic clock, in seconds
@@ -48,7 +48,7 @@ class Sample:
 async def take(service: Service, *, slots: bool) -> Sample:
     """Ask the service for everything; with `slots`, for the state of each slot too.
 
-    A switch that is lost has no counters and no slots.
+    A lost switch has no counters and no slots.
     """
     context: Any = _Context()
     jobs = (await service.ListJobs(pb.ListJobsRequest(), context)).jobs

@@ -35,20 +35,20 @@ STOP_WITHIN = 1  # seconds for open streams when stopping
 
 
 class PromptProtocol(H11Protocol):
-    """Drops clients that do not send a request, or do not read: uvicorn would wait for ever."""
+    """Drops clients that send no request or do not read. uvicorn would wait for ever."""
 
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request."""
+        """Start the timer for a request."""
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self._expect(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Wait no longer while a request is answered; else go on waiting."""
+        """Stop the timer while a request is answered; else continue it."""
         super().data_received(data)
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and self._deadline is not None:
@@ -58,7 +58,7 @@ class PromptProtocol(H11Protocol):
             self._expect(self.transport)
 
     def pause_writing(self) -> None:
-        """Nothing more fits: wait for the browser to read, but not for long."""
+        """The send buffer is full: give the browser a short time to read."""
         super().pause_writing()
         self._unread = self.loop.call_later(STOPPED_READING, self._drop)
 
@@ -69,13 +69,13 @@ class PromptProtocol(H11Protocol):
         self.transport.abort()
 
     def resume_writing(self) -> None:
-        """It reads."""
+        """The browser reads again."""
         if self._unread is not None:
             self._unread.cancel()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop the timer."""
         for timer in (self._deadline, self._unread):
             if timer is not None:
                 timer.cancel()
@@ -95,7 +95,7 @@ class _Server(uvicorn.Server):
 
 
 def bind(http: Http) -> socket.socket:
-    """Bind before anything else is done. Raises ListenError saying what is wrong."""
+    """Bind the page's address before anything else starts. Raises ListenError."""
     if not is_local(http.address) and (http.tls is None or not http.token):
         raise ListenError(
             f"refusing to serve the page at {http.address} without TLS and a token: beyond "
@@ -118,7 +118,7 @@ def bind(http: Http) -> socket.socket:
 async def serving(
     http: Http, listener: socket.socket, controller: Controller, service: Service
 ) -> AsyncIterator[str]:
-    """Serve the page while the block runs; gives its address."""
+    """Serve the page while the block runs; yields its address."""
     monitor = Monitor(controller, service)
     host, _ = parse_address(http.address) or ("", 0)
     files: dict[str, Any] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page shows, as JSON-ready values: rates, links, slots, and what jobs wait for."""
+"""The contents of the page as JSON-ready values: rates, links, slots, and what jobs wait for."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ _SENT_UP = ("sums-sent-up", "sums-sent-up-again")
 
 
 class History:
-    """The last points of each job's charts."""
+    """The latest points of each job's charts."""
 
     def __init__(self) -> None:
         self._points: dict[int, deque[tuple[float, ...]]] = {}
 
     def add(self, incarnation: int, point: tuple[float, ...]) -> list[tuple[float, ...]]:
-        """Add (time, contributions/s, bit/s up, bit/s down, retransmissions/s); return all."""
+        """Add (time, contributions/s, bit/s up, bit/s down, retransmissions/s); return all
+        points."""
         points = self._points.setdefault(incarnation, deque(maxlen=KEPT))
         points.append(point)
         return list(points)
 
     def forget_others(self, incarnations: set[int]) -> None:
-        """Keep those of these jobs only."""
+        """Keep only the points of these jobs."""
         for gone in self._points.keys() - incarnations:
             del self._points[gone]
 
@@ -49,7 +50,7 @@ def view(
     watched: Stalls,
     history: History,
 ) -> dict[str, Any]:
-    """Return everything that the page shows. Rates are per second, since the sample before."""
+    """Return everything that the page shows. Rates are per second since the sample before."""
     seconds = max(now.clock - before.clock, 1e-3) if before is not None else 0.0
     history.forget_others({job.incarnation for job in now.jobs})
     return {

@@ -15,7 +15,7 @@ STUCK_AFTER = 2.0  # seconds that a round is open before a job counts as stuck
 
 @dataclass(frozen=True)
 class Stall:
-    """Rounds of a job that have been open for a while."""
+    """Rounds of a job that stay open."""
 
     seconds: float  # how long the oldest has
     slots: int  # how many, of the switch that has most
@@ -23,7 +23,7 @@ class Stall:
 
 
 def sentence(job: Job, stall: Stall | None, now: float) -> str:
-    """Say what `job` waits for; empty if nothing holds it up. `now` is the monotonic clock."""
+    """Say what `job` waits for; empty if nothing holds it up. `now` is of the monotonic clock."""
     if job.state.name == "FORMING":
         return f"Has not begun: {job.missing()}."
     if job.state.name == "FAILED":
@@ -74,7 +74,7 @@ def _joined(stalls: Mapping[str, Stall], leaves: Mapping[int, str]) -> Stall:
 
 
 class Stalls:
-    """Notices rounds that stay open from one look to the next."""
+    """Finds rounds that stay open from one sample to the next."""
 
     def __init__(self) -> None:
         # By incarnation, switch and slot: the round that is open there, and since when.
@@ -83,7 +83,7 @@ class Stalls:
     def update(
         self, jobs: Sequence[pb.Job], switches: Mapping[str, pb.Slots | None], clock: float
     ) -> dict[int, Stall]:
-        """Take the slots of all switches; return what stalls, by incarnation."""
+        """Take the slots of all switches; return the stalled rounds by incarnation id."""
         before, self._open = self._open, {}
         found: dict[int, dict[str, Stall]] = {}
         for name, slots in switches.items():
@@ -110,6 +110,6 @@ class Stalls:
         return {job: _joined(of, leaves.get(job, {})) for job, of in found.items()}
 
     def repeated(self, incarnation: int, switch: str, slot: int, clock: float) -> bool:
-        """Whether a slot's round was open at the last look too, so that ranks repeat it."""
+        """Whether a slot's round was open in the last sample too, so ranks repeat it."""
         _, since = self._open.get((incarnation, switch, slot), (0, clock))
         return since < clock

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second generator: from a program to C, which becomes machine code when it is loaded.
+"""The C generator: turns a program into C, which is compiled when the program is loaded.
 
-It takes the same typed program as the one that makes Python, and what it makes gives the same
-frames, byte for byte; tests/native/test_c_*.py compares the two. Imports `program` and constants of
-`state`. More than a dozen modules: what Python has in its language (integers of any width, headers
-in and out, dicts) has a module each here.
+It takes the same typed program as the Python generator. Both give the same frames, byte for byte;
+tests/native/test_c_*.py compares them. Imports `program` and constants of `state`. There are more
+than a dozen modules, because C lacks what Python has: integers of any width, packing of headers,
+and dicts.
 """
 
 from p4reduce_switch.codegen_c.context import Event

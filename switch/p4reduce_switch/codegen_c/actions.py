@@ -25,7 +25,7 @@ __all__ = ["ActionWriter"]
 class ActionWriter:
     """Writes the bodies of actions, in one stage of the pipeline.
 
-    `leave`: where `exit` goes on, and where a failed assertion does.
+    `leave`: the labels for `exit` and for a failed assertion.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ActionWriter:
         """Takes the state of `Flow` at each `exit`."""
 
     def action(self, action: ir.Action, arguments: Sequence[Value]) -> None:
-        """The body of an action with its parameters in place."""
+        """Return the body of an action with its parameters filled in."""
         self._expressions.params = dict(enumerate(arguments))
         self.statements(action.body)
         self._expressions.params = {}
@@ -139,7 +139,7 @@ class ActionWriter:
             writer.line(f"{label}_{len(jumps.blocks)}:;")
 
     def set(self, field: FieldRef, value: Value) -> None:
-        """Assign a value, cut to the field's width."""
+        """Assign a value, truncated to the field's width."""
         value = self._expressions.fit(value, field.width, field.signed)
         name = self._context.field(field)
         kind = kind_of_width(field.width, field.signed)
@@ -396,7 +396,7 @@ class ActionWriter:
         self._context.function.flow.join(skipped)
 
     def execute_direct_meter(self, meter: ir.MeterArray, entry: str) -> None:
-        """Set the target of the direct meter of an entry."""
+        """Set the target of an entry's direct meter."""
         assert meter.target is not None
         text = f"p4r_meter_execute({entry}->meter, size, common->now_ns)"
         self.set(meter.target, make("u64", text, 0, 2, atom=True))
@@ -493,7 +493,7 @@ class ActionWriter:
 def write_event(
     context: Context, expressions: Expressions, kind: str, text: str, values: Sequence[Value]
 ) -> None:
-    """Leave something for Python, with values."""
+    """Record an event with values for Python."""
     writer = context.writer
     shapes = [
         (

@@ -27,7 +27,7 @@ _SCRATCH_BYTES = 1 << 17
 
 
 def write_verify(context: Context, expressions: Expressions) -> None:
-    """Set `checksum_error` if a checksum is wrong; a header that is not there is not verified."""
+    """Set `checksum_error` if a checksum is wrong. Invalid headers are not verified."""
     error = context.live_field("checksum_error")
     if error is None:
         return
@@ -44,7 +44,7 @@ def write_verify(context: Context, expressions: Expressions) -> None:
 
 
 def write_update(context: Context, expressions: Expressions) -> None:
-    """Compute the checksums of the headers that go out."""
+    """Compute the checksums of the headers that leave."""
     for checksum in context.program.update:
         if not context.is_live(checksum.target):
             continue
@@ -66,7 +66,7 @@ def write_update(context: Context, expressions: Expressions) -> None:
 
 
 def write_hash(context: Context, calculation: ir.Calculation, payload: Payload | None) -> Value:
-    """Statements that collect the input and compute the hash; its value."""
+    """Write the statements that collect the input and compute the hash; return its value."""
     bits = _write_bits(context, calculation, payload)
     function = _FUNCTIONS.get(calculation.algorithm, calculation.algorithm)
     name = context.function.temporary("hash")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the C generator share: the program, and the function that is being written."""
+"""What the modules of the C generator share: the program, and the function that is being
+written."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _MOST_CONSTANT_WORDS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that waits for Python, by its number.
+    """An event for Python, by its number.
 
     kind: "digest" (name is its name), "log" (text), "assert" or "assume" (where). values: for each,
     how many words it takes and whether it is two's complement.
@@ -34,7 +35,7 @@ class Event:
 
 
 class Function:
-    """One C function: its lines, and the variables that they mention."""
+    """A C function: its lines, and the variables that they use."""
 
     def __init__(self, zeroed: set[FieldRef]) -> None:
         self.writer = Writer()
@@ -48,7 +49,7 @@ class Function:
         self._stack_words = 0
 
     def temporary(self, stem: str) -> str:
-        """A new identifier."""
+        """Return a new identifier."""
         self._number += 1
         return f"{stem}_{self._number}"
 
@@ -61,7 +62,7 @@ class Function:
 
 
 class Context(Facts):
-    """One program on its way to becoming C."""
+    """The program that is turned into C, and the code so far."""
 
     def __init__(self, program: Program, *, queues: bool = False) -> None:
         super().__init__(program, queues=queues)
@@ -76,7 +77,7 @@ class Context(Facts):
     # -- Functions ---------------------------------------------------------------------------------
 
     def write(self, head: str, body: Callable[[], None]) -> str:
-        """A function of the generated code; `body` writes it."""
+        """Write a function of the generated code; `body` writes its body."""
         zeroed: set[FieldRef] = set()
         while True:
             self.function = Function(zeroed)
@@ -131,12 +132,12 @@ class Context(Facts):
         return self.names.of("valid", header)
 
     def offset(self, header: str) -> str:
-        """Where in the frame the header was found."""
+        """Return the variable with the header's place in the frame."""
         self.function.offsets.setdefault(header)
         return self.names.of("at", header)
 
     def wide_constant(self, value: int, limbs: int) -> str:
-        """Text with § for a limb of a constant (modulo 2^(64 * limbs))."""
+        """Return text with § for a limb of a constant, modulo 2^(64 * limbs)."""
         value %= 1 << 64 * limbs
         words = [value >> 64 * i & (1 << 64) - 1 for i in range(limbs)]
         if len(set(words)) == 1:
@@ -156,19 +157,19 @@ class Context(Facts):
     # -- Varbit fields -----------------------------------------------------------------------------
 
     def bits_of(self, field: FieldRef) -> str:
-        """How many bits a field has on the wire: a number, or those of a varbit field."""
+        """Return the field's bits on the wire: a number, or the variable for a varbit field."""
         varbit = self.program.headers[field.header].varbit
         if varbit is None or varbit.field != field:
             return str(field.width)
         return f"(uint32_t){self.field(varbit.length)}"
 
     def size_of(self, header: Header) -> str:
-        """How many bytes a header has on the wire."""
+        """Return the header's bytes on the wire."""
         if header.varbit is None:
             return str(header.size)
         return f"({header.size} + (uint32_t){self.field(header.varbit.length)} / 8)"
 
 
 def refusal(what: str, source: Source) -> NotNativeError:
-    """The error for a construct that is not made machine code."""
+    """Return the error for a construct that cannot become machine code."""
     return NotNativeError(f"{source}: {what}")

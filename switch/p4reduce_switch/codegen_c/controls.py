@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ingress and egress as C source.
 
-Nested blocks (`program/control_walk.py`); where these become too much, each node gets a label
-instead, and the ways are `goto`.
+A control becomes nested blocks (`program/control_walk.py`). If these get too large, each node gets
+a label instead, and edges become `goto`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["write_control"]
 
 
 def write_control(context: Context, expressions: Expressions, control: ir.Control) -> None:
-    """Write a control; `exit` goes to the label at its end."""
+    """Write a control. `exit` jumps to the label at its end."""
     is_ingress = control is context.program.ingress
     stage = "ingress" if is_ingress else "egress"
     exits: list[State] = []

@@ -19,7 +19,7 @@ __all__ = ["head", "write_egress", "write_wait"]
 
 
 def head(context: Context) -> str:
-    """The function's head; `queued` is how the copy was queued."""
+    """Return the function's head. `queued` is how the copy was queued."""
     extra = ", const struct p4r_queued *queued" if context.usage.queued else ""
     return (
         "static void egress(struct p4r_program *program, const struct packet *packet, "
@@ -28,7 +28,7 @@ def head(context: Context) -> str:
 
 
 def write_egress(context: Context, packet: Packet) -> None:
-    """The body of the function for one copy, which sends it unless it is dropped."""
+    """Write the body of the function that sends one copy, unless it is dropped."""
     expressions = Expressions(context)
     actions = ActionWriter(context, expressions, "egress", [])
     writer = context.writer
@@ -139,7 +139,7 @@ def write_wait(
     instance_type: InstanceType,
     what: str,
 ) -> None:
-    """A frame comes in once more. All metadata starts from zero, the ingress port as well."""
+    """Write how a frame enters once more. All metadata starts at zero, even the ingress port."""
     writer = context.writer
     lists = context.stage("egress" if what == "recirculate" else "ingress").kept[what]
     if what == "recirculate":

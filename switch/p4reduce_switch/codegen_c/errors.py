@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the generator cannot do. Apart, since each of its modules raises it."""
+"""The error of the generator. It has a module of its own because every module raises it."""
 
 from __future__ import annotations
 
@@ -7,4 +7,5 @@ __all__ = ["NotNativeError"]
 
 
 class NotNativeError(Exception):
-    """The program has a construct that is not made machine code; it says which, and where."""
+    """The program has a construct that cannot become machine code. The message names it and its
+    place."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expressions as C source.
 
-BMv2 computes with unbounded integers and cuts a value to size only where it is assigned. So each
-value comes with its bounds, and gets a type that holds all of them. If only its lowest bits are
-asked for (`modulo`), it gets a type that holds these and wraps around. Expressions have no side
-effects, so a part may be computed beforehand, in statements of its own.
+BMv2 computes with unbounded integers and truncates a value only when it is assigned. So each value
+has bounds, and a type that holds them. If only its lowest bits are needed (`modulo`), the type
+holds these and wraps around. Expressions have no side effects, so parts may be computed in earlier
+statements.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Expressions:
     # -- Values ------------------------------------------------------------------------------------
 
     def data(self, expr: Expr, modulo: int | None = None) -> Value:
-        """An integer; with `modulo` bits any that agrees with it in the lowest of these."""
+        """Return an integer; with `modulo`, one that agrees with it in so many of the lowest
+        bits."""
         if isinstance(expr, ir.Const):
             value = expr.value
             return constant(value if modulo is None else value & (1 << modulo) - 1)
@@ -79,7 +80,7 @@ class Expressions:
         return make(kind, name, low, high, ones, atom=True)
 
     def fit(self, value: Value, width: int, signed: bool = False) -> Value:
-        """Cut to a width, as an assignment to a field does it."""
+        """Truncate to a width, as an assignment to a field does."""
         half, full = 1 << (width - 1), (1 << width) - 1
         if signed:
             if value.low >= -half and value.high < half:
@@ -95,7 +96,7 @@ class Expressions:
         return self.fit(self.data(expr, width), width, signed)
 
     def scalar(self, value: Value, kind: Kind) -> str:
-        """The text of a value as a type of up to 128 bits that holds it."""
+        """Return the text of a value as a type of up to 128 bits."""
         if value.is_constant:
             return literal(value.low, kind)
         if value.kind == kind:
@@ -103,7 +104,7 @@ class Expressions:
         return self._wrapped(value, kind)
 
     def named(self, value: Value, stem: str) -> Value:
-        """The value in a variable of its own."""
+        """Store the value in a variable, and return that."""
         if value.kind == "wide":
             return self.wide.array(value, value.limbs)
         name = self._context.function.temporary(stem)
@@ -173,7 +174,7 @@ class Expressions:
         modulo: int | None,
         ones: int | None = None,
     ) -> Value:
-        """left operator right, for + - * & | ^."""
+        """Return left operator right, for + - * & | ^."""
         low, high = bounds
         kind, limbs, wraps = self._target(low, high, (left, right), modulo)
         if wraps:
@@ -266,7 +267,7 @@ class Expressions:
         return self.operation("&", left, right, _signed_bounds(left, right), modulo)
 
     def mask(self, value: Value, mask: int) -> Value:
-        """value & mask, of which only the bits of the mask are asked for."""
+        """Return value & mask, where only the bits of the mask matter."""
         if value.is_constant:
             return constant(value.low & mask)
         if value.low >= 0 and value.ones & ~mask == 0:
@@ -439,7 +440,7 @@ class Expressions:
     # -- Conditions --------------------------------------------------------------------------------
 
     def condition(self, expr: Expr) -> str:
-        """Source that is 0 or 1 (or false or true)."""
+        """Return source that is 0 or 1 (or false or true)."""
         text = self._condition(expr)
         if len(text) <= _LONGEST_TEXT:
             return text

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which wide fields have been written where they are read.
+"""Finds wide fields that are read before they are written.
 
-All fields of a packet start as zero. For a field of 2,048 bits that costs as much as an addition.
-So a field is zeroed only if something may read it before it is written. Otherwise old bytes of the
-stack could leave with a packet. A function is generated twice: the first time to find out.
+All fields of a packet start as zero. For 2,048 bits that costs as much as an addition. So a field
+is zeroed only if it may be read before it is written; old bytes of the stack must not leave with a
+packet. Each function is generated twice, and the first time finds these fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Flow", "State"]
 
 @dataclass(slots=True)
 class State:
-    """At one place: the fields that have been written on all, and on some ways to it."""
+    """The fields that have been written at a place: on all paths to it, and on some."""
 
     must: set[FieldRef] = field(default_factory=set)
     may: set[FieldRef] = field(default_factory=set)
@@ -28,11 +28,11 @@ class State:
 
 
 class Flow:
-    """Follows the generated code in its order.
+    """Follows the generated code in order.
 
     Attributes:
-        zeroed: fields that are zeroed before all.
-        missed: fields read where they may not have been written, though not zeroed.
+        zeroed: fields that are zeroed at the start.
+        missed: fields that may be read unwritten and are not zeroed.
     """
 
     def __init__(self, zeroed: set[FieldRef]) -> None:
@@ -49,25 +49,25 @@ class Flow:
         self.state.may.add(field)
 
     def is_untouched(self, field: FieldRef) -> bool:
-        """Nothing can have written the field so far: it would be zero."""
+        """Whether nothing can have written the field so far, so that it is zero."""
         return field not in self.state.may and not self.state.may_any
 
     def fork(self) -> State:
-        """The state to come back to for another branch."""
+        """Return the state to return to for another branch."""
         return self.state.copy()
 
     def resume(self, state: State) -> State:
-        """Go on from `state`; gives the one that was current."""
+        """Continue from `state`; return the state that was current."""
         before, self.state = self.state, state.copy()
         return before
 
     def join(self, other: State) -> None:
-        """The end of another branch leads here, too."""
+        """Merge in the state at the end of another branch."""
         self.state.must &= other.must
         self.state.may |= other.may
         self.state.may_any |= other.may_any
 
     def forget(self) -> None:
-        """Anything may have led here."""
+        """Forget what is known, because any path may lead here."""
         self.state.must = set(self.zeroed)
         self.state.may_any = True

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a program to C source.
+"""Generates C source from a program.
 
 `ingress` runs the parser, checksum verification and ingress, then calls `egress` for each copy of
-the packet. Fields are local variables, actions and controls are inlined; what outlives a packet is
-in `struct p4r_program`. simple_switch's documentation and source say what happens in which order.
+the packet. Fields are local variables, and actions and controls are inlined. State that outlives a
+packet is in `struct p4r_program`. The order of steps follows simple_switch's documentation and
+source.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ __all__ = ["Generated", "generate"]
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """C source of a program, and what Python needs to know of it.
+    """The C source of a program, and what Python needs to know about it.
 
-    `objects`: the numbers of what outlives a packet (control.h), by kind and name. `events`: what
-    can wait for Python, by number. `queued`: it has egress queues, and p4r_program_release.
+    `objects`: the numbers of the program's state objects (control.h), by kind and name. `events`:
+    the events for Python, by number. `queued`: whether it has egress queues and
+    p4r_program_release.
     """
 
     source: str
@@ -55,7 +57,8 @@ class Generated:
 
 @functools.lru_cache(maxsize=4)
 def generate(program: Program, *, with_queues: bool = False) -> Generated:
-    """Generate the source of a program, with egress queues if they are wanted or it looks at them.
+    """Generate the source of a program. It has egress queues if they are requested, or if the
+    program reads their fields.
 
     Raises NotNativeError.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of tables and value sets: each field takes whole words of 64 bits, its lowest first."""
+"""Keys of tables and value sets: each field takes whole words of 64 bits, the lowest first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["write_key"]
 def write_key(
     context: Context, expressions: Expressions, fields: Sequence[tuple[Value, int]]
 ) -> tuple[str, int]:
-    """An array of values, each with its width; its name and the number of its words."""
+    """Write an array of values with their widths; return its name and number of words."""
     writer = context.writer
     words = sum(limbs_of(width) for _, width in fields)
     arrays = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bits of fields that are known to be zero, whatever the packet.
+"""Bits of fields that are zero in every packet.
 
-If bit 63 of each limb is zero in both operands, an addition carries nothing from limb to limb. So
-masks of lanes, which a program keeps in variables, are worth knowing: of a field to which only
-constants are assigned, all bits but those of the constants are zero.
+If bit 63 of each limb is zero in both operands, an addition has no carry between limbs. Programs
+keep masks of lanes in variables, so these bits can be found: in a field that only gets constants,
+all other bits are zero.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["known_ones"]
 
 
 def known_ones(program: Program) -> Mapping[FieldRef, int]:
-    """The bits that may be set in fields of metadata that only ever get constants."""
+    """Return the bits that may be set in metadata fields that only get constants."""
     found: dict[FieldRef, int] = {}
     unknown: set[FieldRef] = set(program.intrinsic.values())
     for header in program.headers.values():

@@ -16,7 +16,7 @@ __all__ = ["load_bits", "load_header", "store_header"]
 
 
 def load_header(context: Context, header: Header, at: str) -> None:
-    """Set the variables of a header from the bytes at the pointer `at`."""
+    """Set a header's variables from the bytes at the pointer `at`."""
     wanted = set(context.variables(header))
     offset = 0
     for number, field in enumerate(header.fields):
@@ -56,7 +56,7 @@ def _load_varbit(context: Context, varbit: Varbit, at: str, offset: int) -> None
 
 
 def load_bits(context: Context, field: FieldRef, at: str, offset: int, width: int) -> None:
-    """Set a field to `width` bits, `offset` bits after the pointer `at`."""
+    """Set a field from `width` bits, `offset` bits after the pointer `at`."""
     first, end = offset // 8, (offset + width + 7) // 8
     size, below = end - first, 8 * end - offset - width
     name = context.field(field)
@@ -141,7 +141,7 @@ def _load_wide(
 
 
 def store_header(context: Context, header: Header, to: str) -> None:
-    """Put the header's fields together at the pointer `to`."""
+    """Pack the header's fields at the pointer `to`."""
     done = 0
     for unit in header.units:
         pointer = f"{to} + {unit.offset}" if unit.offset else to

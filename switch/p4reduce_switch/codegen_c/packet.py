@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What egress gets of a packet: `struct packet` of the generated code.
+"""The state that egress gets for a packet: `struct packet` of the generated code.
 
-Egress runs once for each copy of the packet. It starts from the same struct each time and has its
-own variables, so none sees another's changes. A header that egress does not change is put together
+Egress runs once per copy of the packet. Each run starts from the same struct and has its own
+variables, so copies do not see each other's changes. A header that egress does not change is packed
 once, before.
 """
 
@@ -23,13 +23,13 @@ __all__ = ["Packet"]
 
 
 class Packet:
-    """The members of the struct, and how they are set and used.
+    """The struct's members, and how they are set and used.
 
     Attributes:
         fields: fields of headers and metadata, by value.
         valids: headers whose validity egress may ask for.
-        pieces: headers that go out as bytes: in the frame, or put together before egress.
-        metadata: those of the fields that are metadata.
+        pieces: headers that leave as bytes: in the frame, or packed before egress.
+        metadata: the fields among them that are metadata.
     """
 
     def __init__(self, context: Context) -> None:
@@ -42,7 +42,7 @@ class Packet:
         self.valids, self.pieces, self.metadata = needs.valids, needs.pieces, needs.metadata
 
     def declare(self) -> list[str]:
-        """The struct."""
+        """Return the struct's declaration."""
         context = self._context
         names = context.names
         lines = ["struct packet {", "    const uint8_t *frame;"]
@@ -63,7 +63,7 @@ class Packet:
     # -- Into the struct ---------------------------------------------------------------------------
 
     def fill(self, expressions: Expressions) -> None:
-        """At the end of ingress: a struct `packet` from the variables."""
+        """Return a struct `packet` that is filled from the variables, at the end of ingress."""
         context, writer = self._context, self._context.writer
         names = context.names
         writer.line("struct packet packet;")
@@ -86,7 +86,7 @@ class Packet:
                 store_header(context, context.wire[name], f"packet.{names.of('bytes', name)}")
 
     def copy(self, expressions: Expressions, lists: list[ir.FieldList]) -> None:
-        """In egress: the struct `item->packet` of a clone of the packet as it is now."""
+        """Fill the struct `item->packet` of a clone with the packet's present state, in egress."""
         context, writer = self._context, self._context.writer
         names = context.names
         writer.line("item->packet.frame = item->frame;")
@@ -119,7 +119,7 @@ class Packet:
     # -- Out of the struct -------------------------------------------------------------------------
 
     def unfold(self, actions: ActionWriter) -> None:
-        """At the start of egress: its variables from the struct."""
+        """Set egress's variables from the struct, at its start."""
         context, writer = self._context, self._context.writer
         names = context.names
         writer.line("const uint8_t *const frame = packet->frame;")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parser as C source: a label for each state, and `goto` between them.
+"""The parser as C source: a label per state, and `goto` between them.
 
-`at` is the number of bytes taken. All ways out lead to one label, also that of an error, with all
-that was extracted until then in place.
+`at` is the number of bytes consumed. All exits, errors included, lead to one label. Headers
+extracted before an error stay valid.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Egress queues as C source: where a program looks at them, or they are set up in some way.
+"""Egress queues as C source, for programs that read their fields and switches that configure them.
 
-`process` runs ingress, which queues the packet's copies; `p4r_program_release` runs egress for what
-is due. Without queues, ingress calls egress.
+`process` runs ingress, which queues the packet's copies; `p4r_program_release` runs egress for
+copies that are due. Without queues, ingress calls egress.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ __all__ = ["call_of_egress", "declare", "release"]
 
 
 def call_of_egress(context: Context) -> str:
-    """The name of the function that takes a copy at the end of ingress."""
+    """Return the name of the function that takes a copy at the end of ingress."""
     return "enqueue" if context.usage.queued else "egress"
 
 
 def declare(context: Context) -> list[str]:
-    """What is queued, and the function that queues it."""
+    """Declare a queued item, and the function that queues it."""
     priority = context.program.intrinsic.get("priority")
     value = "0" if priority is None else f"packet->{context.names.field(priority)}"
     return [
@@ -48,7 +48,7 @@ def declare(context: Context) -> list[str]:
 
 
 def release(context: Context) -> list[str]:
-    """The function that runs egress for what is due."""
+    """Write the function that runs egress for copies that are due."""
     return [
         "uint64_t p4r_program_release(struct p4r_program *program, uint64_t now_ns,",
         "                             p4r_emit emit, void *emit_context, p4r_ready ready) {",

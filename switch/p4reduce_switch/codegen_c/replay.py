@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clone, resubmit and recirculate as C source, as simple_switch does them.
 
-What is to be run again waits in an array of the program until the packet that led to it is done.
-The fields of its field list have the values from the end of the control, not from when the
-primitive was called. What is kept is in `program/replays.py`.
+A packet to be run again waits in an array until the present packet is done. The fields of its field
+list have their values at the end of the control, not at the primitive's call. `program/replays.py`
+says what is kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def declare_member(name: str, field: FieldRef) -> str:
-    """A member of a struct for a field's value."""
+    """Return a struct member for a field's value."""
     kind = kind_of_width(field.width, field.signed)
     if kind == "wide":
         return f"uint64_t {name}[{limbs_of(field.width)}];"
@@ -45,7 +45,7 @@ def declare_member(name: str, field: FieldRef) -> str:
 def store_member(
     context: Context, expressions: Expressions, member: str, field: FieldRef, value: Value
 ) -> None:
-    """Put a value into a member of a struct."""
+    """Write a value into a struct member."""
     kind = kind_of_width(field.width, field.signed)
     if kind != "wide":
         context.writer.line(f"{member} = {expressions.scalar(value, kind)};")
@@ -56,14 +56,14 @@ def store_member(
 
 
 def set_kept(context: Context, actions: ActionWriter, field: FieldRef, member: str) -> None:
-    """Set a field to what a struct's member has."""
+    """Set a field from a struct member."""
     kind = kind_of_width(field.width, field.signed)
     text, limbs = (f"{member}[§]", limbs_of(field.width)) if kind == "wide" else (member, 0)
     actions.set(field, make(kind, text, field.low, field.high, limbs=limbs, atom=True))
 
 
 def write_flags(context: Context, stage: Stage) -> None:
-    """At the start of a control: nothing is asked for yet."""
+    """Clear the requests for clones and replays, at the start of a control."""
     writer = context.writer
     for what, lists in context.stage(stage).kept.items():
         writer.line("int32_t clone_session = -1;" if what == "clone" else f"bool {what} = false;")
@@ -74,7 +74,7 @@ def write_flags(context: Context, stage: Stage) -> None:
 
 
 def write_reset(context: Context, actions: ActionWriter) -> None:
-    """In a clone from ingress, after the parser: no metadata but what the field list keeps."""
+    """Zero the metadata of a clone from ingress, after the parser, except the field list's."""
     for field in fields_to_reset(context):
         actions.set(field, constant(0))
     for number, field in enumerate(clone_fields(context)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outlives a packet: `struct p4r_program`, and where Python finds its parts."""
+"""The state that outlives a packet: `struct p4r_program`, and where Python finds its parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_KEY_WORDS = 1 << 13
 
 
 class State:
-    """Tables, value sets, counters, registers and meters of a program."""
+    """The tables, value sets, counters, registers and meters of a program."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -37,7 +37,7 @@ class State:
                 raise NotNativeError(f"{table.source}: the key of table '{table.name}' is too wide")
 
     def constants(self) -> list[str]:
-        """Arrays that the functions refer to."""
+        """Write the constant arrays that the functions use."""
         lines = []
         widest = max(
             [limbs_of(r.width) for r in self._context.program.kept.registers.values()], default=1
@@ -52,7 +52,7 @@ class State:
         return [*lines, ""]
 
     def declare(self, replays: bool) -> list[str]:
-        """The struct."""
+        """Return the struct's declaration."""
         names, program = self._context.names, self._context.program
         lines = ["struct p4r_program {", "    struct p4r_common common;"]
         lines += [f"    struct p4r_table {names.of('table', name)};" for name in self._tables]
@@ -84,7 +84,7 @@ class State:
         return [*lines, "};"]
 
     def define(self, replays: bool) -> list[str]:
-        """The functions that make it, and that say where its parts are."""
+        """Write the functions that create it and return the addresses of its parts."""
         lines = ["uint32_t p4r_program_abi(void) { return P4R_PIPELINE_ABI; }", ""]
         lines += self._ranges()
         lines += [

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """C source text: indented lines, loops over limbs, identifiers, comments.
 
-The generated code is compiled and run, and strings in a program may be anything. So none gets into
-it but by this module: as a part of an identifier (`Names`), or as a comment (`comment`).
+The generated code is compiled and run, and a program may contain any strings. So they enter the
+code only through this module: as part of an identifier (`Names`), or as a comment (`comment`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_COMMENT = 90
 
 
 def plain(name: str) -> str:
-    """A part of an identifier."""
+    """Return a string as part of an identifier."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)[:_LONGEST_NAME]
 
 
@@ -33,7 +33,7 @@ def paren(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """A comment; without anything that could end it, or that C reads in a way of its own."""
+    """Return a comment without anything that could end it or that C interprets."""
     kept = re.sub(r"[^A-Za-z0-9_ .,:;()<>=+&|^!~\[\]{}/-]", "", " ".join(text.split()))
     return f"/* {kept[:_LONGEST_COMMENT].rstrip()} */"
 
@@ -54,7 +54,7 @@ class Writer:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """`head` and, in braces, what is written meanwhile."""
+        """Write `head`, and in braces what is written during the block."""
         self.line(f"{head} {{".lstrip())
         self.depth += 1
         if self.depth > DEEPEST:
@@ -67,7 +67,7 @@ class Writer:
         self.line(comment(text))
 
     def say(self, source: Source) -> None:
-        """Where what follows comes from in P4; once."""
+        """Write the P4 source line of the code that follows, once."""
         if source.line and source != self._said:
             self._said = source
             text = f"{source.filename.rsplit('/', 1)[-1]}:{source.line}: {source.fragment}"
@@ -79,7 +79,7 @@ class Writer:
     # -- Loops over the limbs of wide fields -------------------------------------------------------
 
     def limbs(self, count: int, statement: str) -> None:
-        """Do `statement` for each limb `i`; in the same loop as the statement before, if it can."""
+        """Write `statement` for each limb `i`, in the previous statement's loop if possible."""
         loop = self._open_loop()
         if loop is not None and loop[2] == count:
             self._into_loop(statement)
@@ -94,9 +94,10 @@ class Writer:
         self._loop = (first, len(self._lines), count, self.depth)
 
     def before_limbs(self, count: int, text: str) -> None:
-        """A line before the loop that the next `limbs(count, …)` is part of.
+        """Write a line before the loop of the next `limbs(count, …)`.
 
-        It must not depend on what that loop does."""
+        It must not depend on that loop's results.
+        """
         loop = self._open_loop()
         if loop is None or loop[2] != count:
             self.line(text)
@@ -106,7 +107,7 @@ class Writer:
         self._loop = (first + 1, end + 1, limbs, depth)
 
     def end_limbs(self) -> None:
-        """The next statement for limbs begins a loop of its own."""
+        """Let the next statement for limbs start a new loop."""
         self._loop = None
 
     def _into_loop(self, statement: str) -> None:
@@ -124,7 +125,7 @@ class Writer:
     # -- Going back --------------------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int]:
-        """A position to go back to."""
+        """Return the present position, for `rewind` and `take`."""
         self._loop = None
         return len(self._lines), self.depth
 
@@ -135,7 +136,7 @@ class Writer:
         self._loop = None
 
     def take(self, mark: tuple[int, int]) -> list[tuple[int, str]]:
-        """Take away what was written since the mark, for `put`."""
+        """Remove and return what was written since the mark, for `put`."""
         lines = self._lines[mark[0] :]
         self.rewind(mark)
         return lines
@@ -154,10 +155,10 @@ class Writer:
 
 
 class Names:
-    """Identifiers for what a program names; each has a prefix that says what it is.
+    """Identifiers for the names of a program; each has a prefix for its kind.
 
-    `f_` is a field, `arg_` an action's argument, `valid_` a header's validity; names of the
-    run-time begin with `p4r_` and `P4R_`, and no other names are there to be mistaken for.
+    `f_` is a field, `arg_` an action's argument, `valid_` a header's validity. Names of the
+    run-time start with `p4r_` or `P4R_`, so names never clash.
     """
 
     def __init__(self) -> None:
@@ -165,7 +166,7 @@ class Names:
         self._taken: set[str] = set()
 
     def of(self, kind: str, name: str) -> str:
-        """The identifier of a thing of the program, always the same."""
+        """Return the identifier of an object of the program, always the same."""
         return self._name((kind, name), f"{kind}_{plain(name)}")
 
     def field(self, field: FieldRef) -> str:

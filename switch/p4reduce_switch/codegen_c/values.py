@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of expressions in C: their text, their type, and what is known of them.
+"""Values of expressions in C: text, type, and known bits.
 
-A value of up to 64 bits is a uint64_t or an int64_t, one of up to 128 a (p4r_)u128 or i128. A
-wider one is given limb by limb: its text has `§` in the place of the limb's number, so a whole
-statement becomes one loop.
+A value of up to 64 bits is a uint64_t or an int64_t, one of up to 128 a (p4r_)u128 or i128. A wider
+one is written limb by limb: its text has `§` for the limb's number, so a statement becomes one
+loop.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Value:
         return self.low == self.high
 
     def at(self) -> str:
-        """The text, in parentheses if it needs them."""
+        """Return the text, in parentheses if it needs them."""
         return self.text if self.atom else f"({self.text})"
 
 
@@ -71,7 +71,7 @@ def make(
     atom: bool = False,
     name: str = "",
 ) -> Value:
-    """A value; what is known of its bits narrows its bounds."""
+    """Return a value whose bounds are narrowed by its known bits."""
     if low < 0:
         return Value(kind, text, low, high, 0, limbs, atom, name)
     bits = (1 << high.bit_length()) - 1
@@ -88,7 +88,7 @@ def fits(kind: Kind, low: int, high: int) -> bool:
 
 
 def kind_for(low: int, high: int) -> Kind:
-    """The smallest type for a value within low..high."""
+    """Return the smallest type for values within low..high."""
     for kind, least, most in _RANGES:
         if least <= low and high <= most:
             return kind
@@ -96,7 +96,7 @@ def kind_for(low: int, high: int) -> Kind:
 
 
 def kind_of_width(width: int, signed: bool = False) -> Kind:
-    """The type of a field."""
+    """Return the type of a field."""
     if width > 128:
         return "wide"
     if width > 64:
@@ -114,7 +114,7 @@ def limbs_for(low: int, high: int) -> int:
 
 
 def literal(value: int, kind: Kind) -> str:
-    """A constant of up to 128 bits. (Wide ones are arrays.)"""
+    """Return a constant of up to 128 bits. Wider ones are arrays."""
     if kind == "u64":
         value %= 1 << 64
         if value < 1 << 31:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations on numbers of more than 128 bits.
 
-What goes limb by limb stays text, so that one statement becomes one loop, which the compiler
-vectorises. That is all bitwise operations, and additions where known zero bits show that no limb
-carries into the next. All else goes through arrays and the run-time's functions.
+Operations without carries stay text, so one statement becomes one loop, which the compiler
+vectorises. These are bitwise operations, and additions in which known zero bits exclude a carry
+between limbs. All others use arrays and functions of the run-time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST_TEXT = 300
 
 
 class Wide:
-    """Writes operations of which an operand or the result is wide."""
+    """Writes operations with a wide operand or result."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -25,9 +25,9 @@ class Wide:
     # -- From and to -------------------------------------------------------------------------------
 
     def text(self, value: Value, limbs: int, *, bare: bool = False) -> str:
-        """Text with § that gives each of `limbs` limbs; modulo what they hold.
+        """Return text with § for each of `limbs` limbs, modulo what they hold.
 
-        `bare`: it needs no parentheses where it goes.
+        `bare`: its context needs no parentheses.
         """
         if value.is_constant:
             return self._context.wide_constant(value.low, limbs)
@@ -40,7 +40,7 @@ class Wide:
         return self._extended(value, limbs).text
 
     def array(self, value: Value, limbs: int) -> Value:
-        """The value in an array of `limbs` limbs."""
+        """Return the value in an array of `limbs` limbs."""
         if value.kind == "wide" and value.name and value.limbs == limbs:
             return value
         if not value.is_constant and (value.kind != "wide" or value.limbs < limbs):
@@ -51,7 +51,7 @@ class Wide:
         return self._leaf(name, limbs, value.low, value.high, value.ones)
 
     def lowest(self, value: Value, kind: Kind) -> str:
-        """The lowest 64 or 128 bits."""
+        """Return the lowest 64 or 128 bits."""
         if kind in ("u64", "i64"):
             text = self._limb(value, 0)
             return text if kind == "u64" else f"(int64_t){text}"
@@ -99,7 +99,7 @@ class Wide:
         bounds: tuple[int, int],
         ones: int | None,
     ) -> Value:
-        """left operator right, for + - * & | ^, in `limbs` limbs."""
+        """Return left operator right, for + - * & | ^, in `limbs` limbs."""
         low, high = bounds
         if operator in "&|^" or (operator == "+" and _carries_nothing(left, right, limbs)):
             text = f"{self.text(left, limbs)} {operator} {self.text(right, limbs)}"
@@ -135,7 +135,7 @@ class Wide:
     # -- Through arrays ----------------------------------------------------------------------------
 
     def signed(self, value: Value, width: int) -> Value:
-        """The lowest `width` bits as a two's complement number."""
+        """Return the lowest `width` bits as a two's complement number."""
         limbs, half = (width + 63) // 64, 1 << (width - 1)
         text = self.text(value, limbs).replace("§", "i")
         name = self._new(limbs)
@@ -177,7 +177,10 @@ class Wide:
         bounds: tuple[int, int],
         ones: int | None,
     ) -> Value:
-        """`may_be_negative`: the amount; then the result is zero."""
+        """Return the value shifted right.
+
+        `may_be_negative`: whether the amount may be; the result is then zero.
+        """
         limbs = left.limbs
         array = self.array(left, limbs)
         name = self._new(limbs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generator: from a `program` to the Python source that `pipeline` compiles and runs.
+"""The Python generator: turns a `program` into the source that `pipeline` compiles and runs.
 
-Imports `program`, and from `state` the constants that generated code needs; never the loader.
+Imports `program`, and from `state` the constants that generated code needs, but not the loader.
 """

@@ -18,7 +18,7 @@ __all__ = ["ActionEmitter"]
 
 
 def color_code(text: str) -> Code:
-    """What a meter says: 0 (green) to 2 (red)."""
+    """Return the expression for a meter's result: 0 (green) to 2 (red)."""
     return Code(text, ATOM, 0, 2, 3)
 
 
@@ -35,7 +35,7 @@ class ActionEmitter:
         """Whether what is written is in the loop of `_jumps`."""
 
     def action(self, action: ir.Action, arguments: Sequence[Code]) -> None:
-        """The body of an action with its parameters in place."""
+        """Return the body of an action with its parameters filled in."""
         self._context.point("action", action.name, action.source)
         self._expressions.params = dict(enumerate(arguments))
         self.statements(action.body)

@@ -18,7 +18,7 @@ __all__ = ["emit_hash", "emit_update", "emit_verify"]
 
 
 def emit_verify(context: Context) -> None:
-    """Set `checksum_error` if a checksum is wrong; a header that is not there is not verified."""
+    """Set `checksum_error` if a checksum is wrong. Invalid headers are not verified."""
     error = context.intrinsic("checksum_error")
     if error is None:
         return
@@ -35,7 +35,7 @@ def emit_verify(context: Context) -> None:
 
 
 def emit_update(context: Context) -> None:
-    """Compute the checksums of the headers that go out."""
+    """Compute the checksums of the headers that leave."""
     for checksum in context.program.update:
         if not context.is_live(checksum.target):
             continue
@@ -45,7 +45,7 @@ def emit_update(context: Context) -> None:
 
 
 def emit_hash(context: Context, calculation: ir.Calculation, payload: str) -> str:
-    """Statements that collect the input, and the expression for the hash."""
+    """Write the statements that collect the input; return the expression for the hash."""
     return f"{context.bind('hash', calculation.algorithm)}({_bytes(context, calculation, payload)})"
 
 

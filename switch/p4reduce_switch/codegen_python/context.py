@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the code generator share."""
+"""What the modules of the Python generator share."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["Binding", "Context"]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A global of the generated code, which its caller must provide.
+    """A global name of the generated code that its caller must provide.
 
     With a name: "members" of a value set, "lookup" and "default" of a table, "packets" and "octets"
     of a counter, "cells" of a register, "meters" of an array, a "hash" function. "learn" takes the
     values of a digest.
 
     Without a name: the multicast "groups", the clone "sessions", the "stats", and "random" (low,
-    high) -> int. The clock "now" gives microseconds since the start, "clock" nanoseconds. "waiting"
-    has packets to be run again, and "replay" runs them. "log", "assertion" (kind, where) and
-    "endless" (where) take programs' messages. "visit" (kind, name, file and line, variables) is a
-    debugger's, "watching" true if it is used. "enqueue" takes copies of packets for egress, and
-    "release" runs it for those that are due.
+    high) -> int. The clock "now" returns microseconds since the start, "clock" nanoseconds.
+    "waiting" holds packets to be run again, and "replay" runs them. "log", "assertion" (kind,
+    where) and "endless" (where) take programs' messages. "visit" (kind, name, file and line,
+    variables) calls a debugger, and "watching" is true if it is used. "enqueue" takes copies for
+    egress, and "release" runs egress for those that are due.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Binding:
 
 
 class Context(Facts):
-    """One program on its way to becoming Python."""
+    """The program that is turned into Python, and the code so far."""
 
     def __init__(
         self, program: Program, drop_port: int, *, queues: bool = False, points: bool = False
@@ -66,7 +66,7 @@ class Context(Facts):
         return VariableLayout(names, header, header.varbit, needed, rebuilt)
 
     def point(self, kind: str, name: str, source: Source = NOWHERE) -> None:
-        """A point at which a debugger may stop, if there is one."""
+        """Write a call of the debugger, if there is one."""
         if self._has_points:
             where = f"{source.filename}:{source.line}"
             with self.writer.block(f"if {self.bind('watching')}:"):
@@ -76,29 +76,30 @@ class Context(Facts):
     # -- Names -------------------------------------------------------------------------------------
 
     def bind(self, kind: str, name: str = "") -> str:
-        """The name of a global that the pipeline provides."""
+        """Return the name of a global that the pipeline provides."""
         variable = self.names.bound(kind, name) if name else f"_{kind}"
         self.bindings[variable] = Binding(kind, name)
         return variable
 
     def intrinsic(self, name: str) -> str | None:
-        """The variable of one of the target's own fields, None if it is not read."""
+        """Return the variable of a field of the target; None if it is not read."""
         field = self.live_field(name)
         return None if field is None else self.names.field(field)
 
     def written_intrinsic(self, name: str) -> str | None:
-        """The variable of one of the target's own fields, None if the program never sets it."""
+        """Return the variable of a field of the target; None if the program never sets it."""
         field = self.written_field(name)
         return None if field is None else self.names.field(field)
 
     def more_bytes(self, header: Header) -> str:
-        """To be added to the header's size: the bytes of its varbit field, if it has one."""
+        """Return the bytes of the header's varbit field as text to append to its size; empty if it
+        has none."""
         if header.varbit is None:
             return ""
         return f" + ({self.names.field(header.varbit.length)} >> 3)"
 
     def varbit_length(self, part: FieldRef | ConstBits) -> str:
-        """The variable with the length of a varbit field; empty if it is something else."""
+        """Return the variable with a varbit field's length; empty for other fields."""
         if not isinstance(part, FieldRef):
             return ""
         varbit = self.program.headers[part.header].varbit

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ingress and egress as Python source.
 
-Nested blocks (`program/control_walk.py`); where these become too much, the control is written as a
-sequence of `if _next == …` in topological order instead.
+A control becomes nested blocks (`program/control_walk.py`). If these get too large, it becomes a
+sequence of `if _next == …` in topological order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["emit_control"]
 
 
 def emit_control(context: Context, control: ir.Control) -> None:
-    """Write a control; it can be left early with `break` if its usage says that it exits."""
+    """Write a control. If its usage says that it exits, `break` leaves it."""
     if control.start is None:
         return
     is_ingress = control is context.program.ingress

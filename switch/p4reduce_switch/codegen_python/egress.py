@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the end of ingress to the bytes of each copy: egress, checksum update, deparser.
 
-Egress is a function of its own that is called once for each copy of the packet. What it needs of
-the packet's state comes as arguments, so every copy starts from the same state and none sees
-another's changes. A header that egress does not change is turned into bytes once, before.
+Egress is a function that is called once per copy of the packet. Its arguments are the packet's
+state, so every copy starts from the same state and does not see the others' changes. A header that
+egress does not change is packed once, before.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MAX_HEADER_GROWTH = 512
 
 
 def egress_arguments(context: Context, state: EgressState) -> str:
-    """The parameters of `egress`, and the arguments of its call at the end of ingress."""
+    """Return the parameters of `egress`, and the arguments of its call at the end of ingress."""
     limit = ["_most"] if context.limits else []
     queued = ["_enqueued", "_before", "_behind"] if context.usage.queued else []
     return ", ".join(["_port", *queued, "_instance", *limit, *state.arguments])
 
 
 def emit_copy(context: Context, state: EgressState) -> None:
-    """At the end of ingress: what becomes of a copy to `_port`."""
+    """Write how a copy for `_port` is handled, at the end of ingress."""
     writer = context.writer
     if context.usage.queued:
         limit = ["_most"] if context.limits else []
@@ -54,7 +54,7 @@ def emit_copy(context: Context, state: EgressState) -> None:
 
 
 def emit_serialisation(context: Context) -> None:
-    """At the end of ingress: the bytes of the headers that egress does not change."""
+    """Write the bytes of the headers that egress does not change, at the end of ingress."""
     writer, names = context.writer, context.names
     writer.line("_payload = _frame[_at:]")
     for name, header in context.wire.items():
@@ -70,7 +70,7 @@ def emit_serialisation(context: Context) -> None:
 
 
 def emit_egress(context: Context, state: EgressState) -> None:
-    """The function for one copy; it returns the frame, or None if the copy is dropped."""
+    """Write the function for one copy. It returns the frame, or None if the copy is dropped."""
     writer = context.writer
     with writer.block(f"def egress({egress_arguments(context, state)}):"):
         _emit_entry(context, state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a packet's state goes from ingress to egress, as variables of Python."""
+"""The packet state that goes from ingress to egress, as Python variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EgressState:
     Attributes:
         arguments: variables that are passed, in order.
         zeros: variables that start at zero.
-        metadata: those of the arguments that are fields of metadata.
+        metadata: the arguments that are metadata fields.
     """
 
     def __init__(self, context: Context) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expressions as Python source.
 
-BMv2 computes with unbounded integers and cuts a value to size only where it is assigned. Python's
-integers are unbounded too, so expressions carry over one to one. Each piece of source comes with
-the bounds of its value and the bits that may be set. That shows most of the masks that p4c writes
-to be superfluous; on 2,048 bits each costs as much as an addition.
+BMv2 computes with unbounded integers and truncates a value only when it is assigned. Python's
+integers are unbounded too, so expressions translate one to one. Each piece of source has the bounds
+of its value and the bits that may be set. So most of p4c's masks can be left out; on 2,048 bits
+each costs as much as an addition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_SHIFT = MAX_WIDTH
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Source of an expression; its value is within low..high.
+    """The source of an expression whose value is within low..high.
 
     `ones`: the bits that may be set, where low >= 0 (otherwise meaningless).
     """
@@ -42,7 +42,7 @@ class Code:
     ones: int
 
     def at(self, precedence: int) -> str:
-        """The text, in parentheses if it binds less tightly than that."""
+        """Return the text, in parentheses if it binds less tightly than that."""
         return self.text if self.precedence >= precedence else f"({self.text})"
 
     @property
@@ -74,7 +74,7 @@ class Expressions:
     # -- Values ------------------------------------------------------------------------------------
 
     def data(self, expr: Expr) -> Code:
-        """An integer, not yet cut to any width."""
+        """Return an integer that is not truncated to any width."""
         if isinstance(expr, ir.Const):
             return self._constant(expr.value)
         if isinstance(expr, FieldRef):
@@ -95,7 +95,7 @@ class Expressions:
         return _code(self._names.field(field), ATOM, field.low, field.high)
 
     def assigned(self, expr: Expr, width: int, signed: bool = False) -> Code:
-        """An integer cut to a width, as an assignment to a field does it."""
+        """Return an integer truncated to a width, as an assignment to a field does."""
         return self.fit(self.data(expr), width, signed)
 
     def fit(self, code: Code, width: int, signed: bool = False) -> Code:
@@ -172,7 +172,7 @@ class Expressions:
     # -- Conditions --------------------------------------------------------------------------------
 
     def condition(self, expr: Expr) -> tuple[str, int]:
-        """Source, and its precedence, that is true or false in Python's sense."""
+        """Return source that is true or false in Python's sense, and its precedence."""
         if isinstance(expr, ir.Unary) and expr.op == "d2b":
             operand = self.data(expr.operand)
             return operand.text, operand.precedence

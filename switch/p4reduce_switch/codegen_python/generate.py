@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a program to Python source.
+"""Generates Python source from a program.
 
 The source has two functions. `process(port, frame)` runs the parser, checksum verification and
-ingress, then calls `egress(...)` for each copy of the packet. In a program that clones, resubmits
-or recirculates, `process` calls `ingress(...)`, which does that, and runs what comes back; in one
-with egress queues `ingress` queues the copies. Fields are local variables, actions and controls are
-inlined. simple_switch's documentation and source say what happens in which order.
+ingress, then calls `egress(...)` for each copy of the packet. If the program clones, resubmits or
+recirculates, `process` calls `ingress(...)` and runs the packets that come back. With egress
+queues, `ingress` queues the copies. Fields are local variables, and actions and controls are
+inlined. The order of steps follows simple_switch's documentation and source.
 
-The source refers to tables, counters and registers by global names; `Generated.bindings` says
-what each has to be. It knows no Python objects, so it can be generated before they exist, read,
-and compared.
+The source refers to tables, counters and registers by global names; `Generated.bindings` says what
+each has to be. The source contains no Python objects, so it can be generated before they exist,
+read, and compared.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = ["Binding", "Generated", "generate"]
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Python source, the globals it needs by name, and whether it has egress queues.
+    """Python source, the globals that it needs by name, and whether it has egress queues.
 
-    fields, valids: what the variables stand for: fields, and whether headers are valid.
+    fields, valids: the variables of fields, and of headers' validity.
     """
 
     source: str
@@ -57,8 +57,10 @@ class Generated:
 def generate(
     program: Program, drop_port: int, *, with_queues: bool = False, with_points: bool = False
 ) -> Generated:
-    """Generate the source of `process` and `egress`, with egress queues between them if they are
-    wanted or the program looks at them; with points at which a debugger may stop.
+    """Generate the source of `process` and `egress`.
+
+    Egress queues are between them if they are requested, or if the program reads their fields. With
+    `with_points` the source calls a debugger at each point.
     """
     context = Context(program, drop_port, queues=with_queues, points=with_points)
     state = EgressState(context)

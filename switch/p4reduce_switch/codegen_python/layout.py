@@ -43,10 +43,10 @@ class HeaderLayout:
     """The layout of one header.
 
     Args:
-        names: names of the local variables.
-        header: the header.
-        needed: whether a field must be an integer variable (somebody reads or writes it).
-        rebuilt: whether the header is put together again from its parts.
+        names: of the local variables.
+        header: whose layout it is.
+        needed: whether a field must be an integer variable because it is read or written.
+        rebuilt: whether the header is packed again from its parts.
     """
 
     def __init__(
@@ -64,12 +64,13 @@ class HeaderLayout:
 
     @property
     def definitions(self) -> list[str]:
-        """The module-level lines that `unpack` and `pack` rely on."""
+        """The module-level lines that `unpack` and `pack` need."""
         codes = "".join(part.code for part in self._parts)
         return [f'{self._struct} = Struct(">{codes}")']
 
     def unpack(self, frame: str, offset: str) -> list[str]:
-        """Statements that set the variables from the frame; `offset` is a literal or a name."""
+        """Return the statements that set the variables from the frame. `offset` is a literal or a
+        name."""
         targets: list[str] = []
         after: list[str] = []
         for part in self._parts:
@@ -108,7 +109,7 @@ class HeaderLayout:
         return lines
 
     def pack(self) -> str:
-        """An expression for the header's bytes."""
+        """Return an expression for the header's bytes."""
         return f"{self._struct}.pack({', '.join(map(self._packed, self._parts))})"
 
     def _packed(self, part: _Part) -> str:
@@ -139,7 +140,7 @@ def _parts(header: Header, needed: Callable[[FieldRef], bool], rebuilt: bool) ->
 
 
 def unsigned(names: Names, field: FieldRef) -> str:
-    """The bits of a field as a number."""
+    """Return the bits of a field as a number."""
     text = names.field(field)
     if not field.signed:
         return text

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parser as Python source.
 
-Two forms. A parser whose paths are few becomes a tree of `if`s, in which the offset of every header
-is a number. Otherwise (loops, many paths that join) its states are the branches of a loop. Both
-leave `_at`, the number of bytes taken, and `parser_error`. Both end with `break` out of a `while
-True`. An error leaves in the same way, with all that was extracted until then in place.
+There are two forms. A parser with few paths becomes a tree of `if`s, in which every header's offset
+is a number. Otherwise its states are the branches of a loop. Both set `_at`, the number of bytes
+consumed, and `parser_error`, and end with `break` out of a `while True`. Headers extracted before
+an error stay valid.
 """
 
 from __future__ import annotations

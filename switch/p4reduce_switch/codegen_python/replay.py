@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clone, resubmit and recirculate as Python source, as simple_switch does them.
 
-The fields of a packet's field list have the values from the end of the control, not from when the
-primitive was called. What is kept is in `program/replays.py`.
+The fields of a packet's field list have their values at the end of the control, not at the
+primitive's call. `program/replays.py` says what is kept.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ __all__ = [
 
 
 def kept_parameters(fields: Sequence[FieldRef]) -> list[str]:
-    """Names of the parameters for carried fields."""
+    """Return the names of the parameters for carried fields."""
     return [f"_kept_{index}" for index in range(len(fields))]
 
 
 def emit_process(context: Context) -> None:
-    """The function for a frame from a port; what comes of it waits and is run until all is done."""
+    """Write the function for a frame from a port. Packets that it leads to wait, and are run until
+    none is left."""
     writer = context.writer
     fresh = ["_ingress_port", "_frame"]
     if context.replays:
@@ -67,7 +68,7 @@ def emit_process(context: Context) -> None:
 
 
 def emit_flags(context: Context, stage: Stage) -> None:
-    """At the start of a control: nothing is asked for yet."""
+    """Clear the requests for clones and replays, at the start of a control."""
     for what in context.stage(stage).kept:
         context.writer.line("_clone = -1" if what == "clone" else f"_{what} = False")
     if context.limits and stage == "ingress":
@@ -75,7 +76,7 @@ def emit_flags(context: Context, stage: Stage) -> None:
 
 
 def emit_reset(context: Context) -> None:
-    """In a clone from ingress, after the parser: no metadata but what the field list keeps."""
+    """Zero the metadata of a clone from ingress, after the parser, except the field list's."""
     writer, names = context.writer, context.names
     fields = clone_fields(context)
     metadata = [names.field(field) for field in fields_to_reset(context)]
@@ -89,7 +90,7 @@ def emit_reset(context: Context) -> None:
 
 
 def emit_clone_at_ingress(context: Context) -> None:
-    """The call of `clone`, if there is a session."""
+    """Write the call of `clone`, if the session exists."""
     writer = context.writer
     lists = context.usage.ingress.kept["clone"]
     kept = [_kept(context, field, lists, "clone") for field in clone_fields(context)]
@@ -101,7 +102,7 @@ def emit_clone_at_ingress(context: Context) -> None:
 
 
 def emit_resubmit(context: Context) -> None:
-    """Instead of anything else that ingress asked for, but for clones."""
+    """Write `resubmit`, which replaces all else that ingress asked for except clones."""
     writer = context.writer
     lists = context.usage.ingress.kept["resubmit"]
     with writer.block("if _resubmit:"):
@@ -110,7 +111,8 @@ def emit_resubmit(context: Context) -> None:
 
 
 def emit_recirculate(context: Context) -> None:
-    """The frame `_out` comes in once more. It is not cut: simple_switch forgets `truncate` here."""
+    """Write `recirculate`: the frame `_out` enters once more. It is not cut, because simple_switch
+    forgets `truncate` here."""
     writer = context.writer
     lists = context.usage.egress.kept["recirculate"]
     with writer.block("if _recirculate:"):
@@ -119,7 +121,7 @@ def emit_recirculate(context: Context) -> None:
 
 
 def emit_clone_at_egress(context: Context, state: EgressState) -> None:
-    """Copies of the packet as it is now; they run through egress later."""
+    """Write the clones of the packet's present state. They run through egress later."""
     writer = context.writer
     lists = context.usage.egress.kept["clone"]
     arguments = ["_to", "_as", "_limit"]

@@ -26,7 +26,8 @@ class Writer:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """`head` and, indented, what is written meanwhile; `pass` if that is nothing."""
+        """Write `head`, and indented what is written during the block; `pass` if that is
+        nothing."""
         self.line(head)
         before = len(self._lines)
         with self.indented():
@@ -36,15 +37,15 @@ class Writer:
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """What is written meanwhile is indented."""
+        """Indent what is written during the block."""
         self._depth += 1
         yield
         self._depth -= 1
 
     def guarded(self, head: str, lines: Sequence[str], depends_on: str) -> None:
-        """A block of lines; joined to the block before it if that has the same head.
+        """Write a block of lines, or join it to the block before if that has the same head.
 
-        `depends_on` is the variable that the head tests: a block that assigns to it is not joined.
+        `depends_on` is the variable that the head tests. A block that assigns to it is not joined.
         """
         indent = "    " * self._depth
         last = len(self._lines)
@@ -62,7 +63,7 @@ class Writer:
         return self._depth
 
     def mark(self) -> tuple[int, int]:
-        """A position to go back to."""
+        """Return the present position, for `rewind`."""
         return len(self._lines), self._depth
 
     def rewind(self, mark: tuple[int, int]) -> None:
@@ -75,13 +76,13 @@ class Writer:
 
 
 class Names:
-    """Names of the local variables and constants of the generated code.
+    """Names of local variables and constants of the generated code.
 
-    A field's variable is called `header_field`; the target's own variables start with an
-    underscore, which no field's does.
+    A field's variable is called `header_field`. Variables of the target start with an underscore,
+    which no field's does.
 
-    The generated code is run, and names in a program may be anything. So no string of a program
-    gets into it but by this class, which makes an identifier of it, or by `repr`.
+    The generated code is run, and a program may contain any names. So strings of a program enter
+    the code only as an identifier that this class makes, or by `repr`.
     """
 
     def __init__(self) -> None:
@@ -96,30 +97,30 @@ class Names:
         return self._name((field.header, field.name), wanted)
 
     def argument(self, index: int, name: str) -> str:
-        """An action's argument, as it comes from an entry: its number and its name in P4."""
+        """Return an action's argument, as an entry gives it: its number and its name in P4."""
         return self._name(("argument", index, name), f"_arg_{_plain(name)}")
 
     def valid(self, header: str) -> str:
         return self._name(("valid", header), f"_valid_{_plain(header)}")
 
     def offset(self, header: str) -> str:
-        """Where in the frame the header was found."""
+        """Return the variable with the header's place in the frame."""
         return self._name(("offset", header), f"_offset_{_plain(header)}")
 
     def serialised(self, header: str) -> str:
-        """The header's bytes as they go out, b"" if it is not valid."""
+        """Return the header's bytes as they leave, b"" if it is invalid."""
         return self._name(("bytes", header), f"_bytes_{_plain(header)}")
 
     def chunk(self, header: Header, index: int) -> str:
-        """Bytes of the header that are not read."""
+        """Return the variable with bytes of the header that are not read."""
         return self._name(("chunk", header.name, index), f"_chunk_{_plain(header.name)}_{index}")
 
     def bound(self, kind: str, name: str) -> str:
-        """A table, counter, register, … that the pipeline binds."""
+        """Return the name of a table, counter, register, … that the pipeline binds."""
         return self._name((kind, name), f"_{kind}_{_plain(name)}")
 
     def constant(self, value: int) -> str:
-        """A literal, or the name of a constant where a literal would be unreadable."""
+        """Return a literal, or the name of a constant if a literal would be unreadable."""
         if -_LONGEST_LITERAL < value < _LONGEST_LITERAL:
             return str(value) if -1024 < value < 1024 else hex(value)
         if value not in self.constants:

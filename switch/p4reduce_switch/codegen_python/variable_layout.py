@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a header with a varbit field is taken out of a frame and put together again.
+"""How Python code unpacks and packs a header with a varbit field.
 
-What comes before the varbit field, up to the last whole byte, is laid out as in any other header.
-The rest, as long as it is, becomes one integer, of which the fields are cut.
+The part before the varbit field, up to the last whole byte, is laid out as in other headers. The
+rest becomes one integer, from which the fields are cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["VariableLayout"]
 
 
 class VariableLayout:
-    """The layout of one header; arguments and attributes are those of `HeaderLayout`.
+    """The layout of one header. Arguments and attributes are those of `HeaderLayout`.
 
     The variable with the length of the varbit field is set before `unpack` and `pack`.
     """
@@ -48,7 +48,7 @@ class VariableLayout:
         return self._head.definitions if self._head else []
 
     def unpack(self, frame: str, offset: str) -> list[str]:
-        """Statements that set the variables from the frame."""
+        """Return the statements that set the variables from the frame."""
         lines = self._head.unpack(frame, offset) if self._head else []
         if not self._wanted:
             return lines
@@ -71,7 +71,7 @@ class VariableLayout:
         return lines
 
     def pack(self) -> str:
-        """An expression for the header's bytes."""
+        """Return an expression for the header's bytes."""
         parts = [
             f"{unsigned(self._names, field)} << {shift}"
             if shift != "0"

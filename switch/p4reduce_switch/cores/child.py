@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A core's process, as the one that starts it sees it."""
+"""A core's process, as its parent sees it."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _LASTED_S = 30.0  # a core that ran for so long did not end because of how it st
 
 
 class CoreProcess:
-    """One core: started, and started again when it ends.
+    """Starts the process of a core, and restarts it when it ends.
 
     Args:
-        whole: the switch's settings.
-        core: which one.
-        directory: for its P4Runtime socket.
-        how: it logs.
+        whole: the settings of the switch.
+        core: its number.
+        directory: of its P4Runtime socket.
+        how: how it logs.
 
     Attributes:
-        facts: what it reported when it was ready; None: it is not.
+        facts: its report when it was ready; None while it is not.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class CoreProcess:
 
     @property
     def address(self) -> str:
-        """Of its P4Runtime server."""
+        """The address of its P4Runtime server."""
         return f"unix:{socket_path(self._directory, self.number)}"
 
     def start(self) -> None:
-        """Start the process. From the main thread only: its end is the process's end."""
+        """Start the process, from the main thread only: the child ends when this thread ends."""
         self._ready, theirs = os.pipe()
         os.set_blocking(self._ready, False)
         self._read, self.facts = b"", None
@@ -89,11 +89,11 @@ class CoreProcess:
 
     @property
     def code(self) -> int | None:
-        """The exit code; None: it runs."""
+        """The exit code; None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def watch(self, poll: select.poll) -> None:
-        """Wake a poll when the core becomes ready."""
+        """Let a poll wake up when the core becomes ready."""
         if self._ready >= 0:
             poll.register(self._ready, select.POLLIN)
 
@@ -113,7 +113,7 @@ class CoreProcess:
                 self.facts = json.loads(self._read)
 
     def revive(self) -> None:
-        """Start it again if it has ended, after a pause that grows if it does not last."""
+        """Restart it if it has ended. The pause before a restart grows if it ends again soon."""
         now = time.monotonic()
         if self.code is None or now < self._due:
             return
@@ -138,7 +138,7 @@ class CoreProcess:
             self._process.terminate()
 
     def reap(self, deadline: float) -> None:
-        """Wait for its end until a deadline on the monotonic clock, and then kill it."""
+        """Wait until it ends, or kill it at a deadline of the monotonic clock."""
         self._hang_up()
         if self._process is None:
             return

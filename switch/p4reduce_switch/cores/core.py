@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process of one core: `python -m p4reduce_switch.cores.core`, started by `host`.
 
-What it is to run comes by standard input. It ends with the process that started it.
+It reads its settings from standard input, and ends when its parent ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def main() -> None:
-    """Run a core until a signal, or its parent's end."""
+    """Run a core until a signal, or until its parent ends."""
     # By this process's parent, over a pipe that nobody else holds.
     order = pickle.load(sys.stdin.buffer)
     assert isinstance(order, Order)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory of the cores' P4Runtime sockets, which is there as long as the switch runs.
+"""The directory of the cores' P4Runtime sockets, which exists while the switch runs.
 
 A switch that is killed leaves its directory behind, so the next one in the same place removes it.
 The user of a directory holds a lock on it (`flock`), which ends with the process.
@@ -24,19 +24,19 @@ _SOCKET = re.compile(r"core\d+\.sock")
 
 
 def socket_path(directory: Path, core: int) -> Path:
-    """Return where a core serves P4Runtime."""
+    """Return the path of a core's P4Runtime socket."""
     return directory / f"core{core}.sock"
 
 
 @contextlib.contextmanager
 def socket_directory(beside: Path | None) -> Iterator[Path]:
-    """A directory that only this user can open, removed in the end with the sockets in it.
+    """Make a directory that only this user can open, and remove it when the block ends.
 
     Args:
-        beside: where it is made; None: where temporary files are.
+        beside: the path beside which it is made; None: the directory for temporary files.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the directory cannot be made.
     """
     place = Path(tempfile.gettempdir()) if beside is None else beside
     _remove_left(place)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Runtime of several cores at one address: each call goes to the core whose device it names.
+"""Serves P4Runtime of several cores at one address: each call goes to the core whose device it
+names.
 
-A core serves P4Runtime at a Unix socket of its own. What a core answers is passed on as it is:
-statuses with their details, and the metadata that says which ports there are.
+A core serves P4Runtime at a Unix socket of its own. Answers are passed on unchanged, with the
+details of statuses and the metadata that lists ports.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Front:
     """Serves P4Runtime for all cores.
 
     Args:
-        addresses: of each core's server, in their order.
-        first_device: the first core's device id; the others' follow.
+        addresses: of the cores' servers, in order.
+        first_device: the device id of the first core; the others follow.
     """
 
     def __init__(self, addresses: Sequence[str], first_device: int) -> None:
@@ -72,7 +73,7 @@ class Front:
         return port
 
     def stop(self) -> None:
-        """End all calls, and listen no longer."""
+        """End all calls, and stop listening."""
         if self._server is not None:
             self._server.stop(_GRACE_S).wait(_GRACE_S + 0.5)
         if self._executor is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a switch of several cores: a process for each, and one address and one set of ports for all.
+"""Runs a switch with several cores: a process per core, one address and one set of ports.
 
-A core that ends is a switch that is lost, to its controller and to its workers. It is started
-again, and the others go on meanwhile.
+To the controller and workers, a core that ends is a lost switch. It is restarted, and the others
+continue meanwhile.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _GRACE_S = 5.0  # for all cores to end
 
 
 def run_cores(settings: SwitchSettings, count: int, how: LogSettings) -> None:
-    """Run a switch with so many cores until SIGINT or SIGTERM. From the main thread only.
+    """Run a switch with several cores until SIGINT or SIGTERM. Call it in the main thread.
 
-    A program of `--pipeline` that is for one core gets a switch with one, and the log says so.
+    If the program of `--pipeline` is for one core, the switch has one core, and the log says so.
 
     Raises:
         StartError: a port, the address, a file or the program cannot be used.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of several cores for Prometheus: what each serves, with a label that says whose."""
+"""Counts of several cores for Prometheus, with a label for the core."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _WITHIN_S = 2.0  # for a core's answer
 
 
 class CoresCollector(Collector):
-    """Asks each core, at the time of the question.
+    """Asks each core when Prometheus asks.
 
     Args:
-        ports: returns the port of each core's own /metrics; None: it does not run.
+        ports: returns the port of each core's own /metrics; None while it does not run.
     """
 
     def __init__(self, ports: Callable[[], Sequence[int | None]]) -> None:
         self._ports = ports
 
     def collect(self) -> Iterable[Metric]:
-        """All counts by now; of a core that does not answer there are none."""
+        """Return all present counts, without those of cores that do not answer."""
         up = GaugeMetricFamily(
             "p4reduce_dataplane_core_up", "Whether a core answers: 1, or 0.", labels=["core"]
         )

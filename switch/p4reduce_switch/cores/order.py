@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The orders for a core's process, from the one that starts it."""
+"""The settings that the parent sends to a core's process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LogSettings", "Order", "ports_of", "settings_of"]
 
 @dataclass(frozen=True)
 class LogSettings:
-    """How all cores log, as `p4reduce_common.logs.configure` takes it."""
+    """The log settings of all cores, as for `p4reduce_common.logs.configure`."""
 
     level: str
     format: LogFormat
@@ -30,7 +30,7 @@ class Order:
     """What a core is to run, and its parent.
 
     Attributes:
-        parent: the process that starts it.
+        parent: the process id of its parent.
     """
 
     settings: SwitchSettings
@@ -44,13 +44,13 @@ def settings_of(
     """Return the settings of one core of a switch.
 
     Args:
-        whole: the switch's.
-        core: which.
-        directory: where it serves P4Runtime, for the parent alone.
-        ready_fd: where it reports to the parent that it is ready.
+        whole: the settings of the switch.
+        core: its number.
+        directory: of its P4Runtime socket, for the parent alone.
+        ready_fd: the descriptor by which it tells the parent that it is ready.
 
     Raises:
-        ValueError: a port cannot be of several cores.
+        ValueError: a port cannot be shared by several cores.
     """
     first = core.number == 0
     return replace(
@@ -71,10 +71,10 @@ def settings_of(
 
 
 def ports_of(whole: SwitchSettings, core: int) -> list[PortSpec]:
-    """Return where a core has the ports of a switch.
+    """Return the places of a switch's ports at a core.
 
     Raises:
-        ValueError: one cannot be of several cores; the message names it.
+        ValueError: a port cannot be shared by several cores; the message names it.
     """
     return [_at_core(spec, core) for spec in whole.ports]
 

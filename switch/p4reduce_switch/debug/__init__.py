@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A debugger for the P4 programs that run here: breakpoints, steps, and a look at a packet's state.
+"""A debugger for P4 programs: breakpoints, steps, and a packet's state.
 
-`pipeline` runs a program in Python with a call at each of its points, `debugger` decides where to
-stop and holds the packet there, `console` serves that at a Unix socket. Imports the pipeline,
-`program`, `codegen_python`, and of `ports` how a socket is made.
+`pipeline` runs a program in Python and calls the debugger at each point. `debugger` decides where
+to stop and holds the packet there. `console` serves it at a Unix socket. Imports the pipeline,
+`program`, `codegen_python`, and from `ports` how to make a socket.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a debugged program stops: how that is written, and whether a point is such a place."""
+"""Breakpoints: their notation, and whether a point matches one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORMS = "table NAME, action NAME, state NAME, control NAME, line [FILE:]NUMBER 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a program is; `name` is a line's primitive. `line` is 0 where p4c does not say."""
+    """A place that a running program has reached."""
 
     kind: Kind
     name: str
@@ -27,7 +27,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Breakpoint:
-    """A place in the program: a name, or a line."""
+    """A breakpoint at a name or a line."""
 
     kind: Kind
     name: str = ""
@@ -48,7 +48,7 @@ class Breakpoint:
 
 @dataclass(frozen=True, slots=True)
 class FieldTest:
-    """A field's value: it stops where the field takes that, at the first point after it."""
+    """A breakpoint at the first point after a field takes a value."""
 
     field: str
     value: int
@@ -61,7 +61,7 @@ def parse_breakpoint(text: str) -> Breakpoint | FieldTest:
     """Read "table MyIngress.t", "line main.p4:12", "field ipv4.ttl 0x1" and the like.
 
     Raises:
-        ValueError: it does not read as one, with what would be right.
+        ValueError: it is no breakpoint; the message says what would be right.
     """
     kind, _, rest = text.strip().partition(" ")
     rest = rest.strip()

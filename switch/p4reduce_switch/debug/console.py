@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The debugger at a Unix socket: lines of text in, lines of JSON out, for one client at a time.
+"""Serves the debugger at a Unix socket: lines of text in, lines of JSON out, one client at a time.
 
 A person types into `nc -U PATH`; a program reads the JSON. Each command has one answer, {"ok": …}
-or {"error": …}; where a packet is held, {"stopped": …} comes besides. When the client goes, its
-breakpoints go with it, and the switch forwards as before.
+or {"error": …}. When a packet is held, {"stopped": …} is sent too. When the client disconnects, its
+breakpoints are deleted and the switch forwards as before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SEND_S = 5.0
 
 @contextlib.contextmanager
 def serving_console(path: Path, debugger: Debugger) -> Iterator[None]:
-    """Serve it at a path that only this user may open, while the block runs.
+    """Serve the debugger at a path that only this user can open, while the block runs.
 
     Raises:
         OSError: nothing can listen there.

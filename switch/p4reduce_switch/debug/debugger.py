@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides where a debugged program stops, and holds the packet there until it may go on.
+"""Decides where a debugged program stops, and holds the packet until it may continue.
 
-The data plane's thread comes by at each point of a program (`visit`); the debugger's client uses
-the rest, from another thread. While a packet is held the switch does nothing else: frames wait at
-its ports,
-and so do P4Runtime's requests. So packets are only held while a client watches (`watch`).
+The data plane's thread calls `visit` at each point of a program. The debugger's client calls the
+other methods from another thread. While a packet is held, the switch does nothing else: frames and
+P4Runtime requests wait. So packets are held only while a client watches (`watch`).
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ Values = Mapping[str, int | bool]
 
 
 class Program(Protocol):
-    """What a debugger asks of a program."""
+    """What a debugger needs from a program."""
 
     @property
     def places(self) -> Mapping[str, frozenset[str]]:
         """The names of tables, actions, states, controls and fields, by kind."""
 
     def values(self, variables: Mapping[str, Any]) -> Values:
-        """A packet's values, of the variables of the generated code."""
+        """Return a packet's values from the variables of the generated code."""
 
     def register(self, name: str, first: int, count: int) -> list[int]:
-        """Cells of a register. Raises LookupError."""
+        """Return cells of a register. Raises LookupError."""
 
 
 class NotStoppedError(Exception):
-    """No packet is held, so there is nothing to look at or to continue."""
+    """No packet is held, so nothing can be shown or continued."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A packet that is held: where, why (the breakpoint, or "step"), and its values."""
+    """A held packet: its place, the reason (a breakpoint, or "step"), and its values."""
 
     point: Point
     why: str
@@ -52,7 +51,7 @@ class Stop:
 
 
 class Debugger:
-    """Breakpoints, and the packet that is held, of one switch."""
+    """The breakpoints and the held packet of one switch."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -69,7 +68,7 @@ class Debugger:
     # -- In the data plane's thread ------------------------------------------------------------
 
     def visit(self, program: Program, point: Point, variables: Mapping[str, Any]) -> None:
-        """A packet is at a point; returns when it may go on."""
+        """A packet is at a point. Returns when it may continue."""
         with self._changed:
             if point == _START:
                 self._holds.clear()  # another packet
@@ -99,17 +98,17 @@ class Debugger:
     # -- For whoever debugs --------------------------------------------------------------------
 
     def attach(self, program: Program) -> None:
-        """A program was loaded; places are looked for in this one from now on."""
+        """A program was loaded: look up places in this one from now on."""
         self._program = program
 
     def watch(self, on_stop: Callable[[Stop], None]) -> None:
-        """Hold packets from now on, and call this where one is held, in the data plane's thread."""
+        """Hold packets from now on. `watch` is called for each, in the data plane's thread."""
         with self._changed:
             self._on_stop = on_stop
             self.watching[:] = ["somebody"]
 
     def unwatch(self) -> None:
-        """Hold no packet any more, and forget the breakpoints."""
+        """Release the held packet, hold no more, and delete the breakpoints."""
         with self._changed:
             self.watching.clear()
             self._steps = False
@@ -119,7 +118,8 @@ class Debugger:
             self._changed.notify_all()
 
     def add(self, place: Breakpoint | FieldTest) -> int:
-        """Stop there; gives the breakpoint's number. Raises ValueError: there is no such place."""
+        """Add a breakpoint, and return its number. Raises ValueError if the program has no such
+        place."""
         self._check(place)
         with self._changed:
             self._numbers += 1
@@ -136,7 +136,7 @@ class Debugger:
             raise ValueError(f"there is no {kind} '{name}'; there are {', '.join(sorted(known))}")
 
     def delete(self, number: int) -> None:
-        """Forget a breakpoint. Raises ValueError: no breakpoint has that number."""
+        """Delete a breakpoint. Raises ValueError if none has that number."""
         with self._changed:
             if number not in self._breakpoints:
                 raise ValueError(f"there is no breakpoint {number}")
@@ -149,18 +149,19 @@ class Debugger:
             return {number: str(place) for number, place in self._breakpoints.items()}
 
     def pause(self) -> None:
-        """Stop at the next point that any packet comes to."""
+        """Stop at the next point that any packet reaches."""
         with self._changed:
             self._steps = True
 
     @property
     def stop(self) -> Stop:
-        """The packet that is held. Raises NotStoppedError."""
+        """Return the held packet. Raises NotStoppedError."""
         with self._changed:
             return self._held()
 
     def go_on(self, *, steps: bool = False) -> None:
-        """Let it go on: to the next breakpoint, or one point. Raises NotStoppedError."""
+        """Let the packet continue to the next breakpoint, or by one point. Raises
+        NotStoppedError."""
         with self._changed:
             self._held()
             self._steps = steps
@@ -168,7 +169,8 @@ class Debugger:
             self._changed.notify_all()
 
     def register(self, name: str, first: int, count: int) -> list[int]:
-        """Cells of a register, while a packet is held. Raises NotStoppedError, LookupError."""
+        """Return cells of a register while a packet is held. Raises NotStoppedError,
+        LookupError."""
         with self._changed:
             self._held()
             assert self._program is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loaded P4 program that calls its debugger at each of its points."""
+"""A loaded P4 program that calls the debugger at each point."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["DebugPipeline"]
 
 
 class DebugPipeline(Pipeline):
-    """A P4 program in Python, with a call at each point; otherwise like `Pipeline`, and slower.
+    """A P4 program in Python that calls the debugger at each point. Otherwise like `Pipeline`, and
+    slower.
 
-    Every field has a variable, also where the program never reads it.
+    Every field has a variable, even if the program never reads it.
     """
 
     def __init__(self, config: bytes | str, debugger: Debugger, **options: Any) -> None:
@@ -34,7 +35,7 @@ class DebugPipeline(Pipeline):
         return self._places
 
     def values(self, variables: Mapping[str, Any]) -> Values:
-        """Those of headers that are valid, and of metadata."""
+        """Return the values of valid headers and of metadata."""
         found: dict[str, int | bool] = {}
         for variable, name in self._variables.items():
             if variable not in variables:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Actions: their parameters, and their primitives with conditionals made of jumps again.
+"""Actions: their parameters and primitives. Jumps become conditionals again.
 
-What jumps otherwise (loops, and `return`, `break` and `continue` within conditionals) becomes
-blocks that name the one after them.
+Other jumps (loops, and `return`, `break` and `continue` within conditionals) become blocks with a
+successor.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calculations, which are hashes over fields, and the checksums that are made by them."""
+"""Calculations, which are hashes over fields, and the checksums that use them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["check_algorithm", "load_calculation", "load_checksums", "usable_calc
 
 
 def load_calculation(context: Context, item: Json, source: Source) -> ir.Calculation:
-    """Load a calculation that is used, or written, at `source`."""
+    """Load a calculation that is used or written at `source`."""
     inputs: list[FieldRef | ir.ConstBits] = []
     with_payload = False
     if not isinstance(item["input"], list):
@@ -46,7 +46,7 @@ def load_calculation(context: Context, item: Json, source: Source) -> ir.Calcula
 
 
 def check_algorithm(calculation: ir.Calculation, source: Source) -> None:
-    """Refuse what cannot be computed; asked only where a calculation is used."""
+    """Refuse an unknown algorithm. Called only if a calculation is used."""
     if calculation.algorithm not in ALGORITHMS:
         raise refusal(f"hash algorithm '{calculation.algorithm}'", source)
 
@@ -60,7 +60,7 @@ def usable_calculation(context: Context, name: str, source: Source) -> ir.Calcul
 def load_checksums(
     context: Context, items: Iterable[Json]
 ) -> tuple[tuple[ir.Checksum, ...], tuple[ir.Checksum, ...]]:
-    """The checksums to verify, and those to update."""
+    """Load the checksums to verify, and those to update."""
     verify, update = [], []
     for item in items:
         source = source_of(item)

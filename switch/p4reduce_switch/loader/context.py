@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the loader share: all that has been loaded of a program until now."""
+"""What the modules of the loader share: the parts of the program loaded so far."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Context"]
 
 
 class Context:
-    """One program on its way from JSON; each part adds what it loads, for those after it."""
+    """The program that is being loaded. Each module adds what it loads, for later ones."""
 
     def __init__(
         self,

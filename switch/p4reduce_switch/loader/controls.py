@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controls: graphs of tables, conditionals and calls, that must end and fit v1model."""
+"""Controls: graphs of tables, conditionals and calls. They must end, and fit v1model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["load_controls"]
 
 
 def load_controls(context: Context, items: Iterable[Json]) -> tuple[ir.Control, ir.Control]:
-    """Ingress and egress; one that is not there does nothing."""
+    """Load ingress and egress. A missing control does nothing."""
     controls = {item["name"]: _control(context, item) for item in items}
     for name in controls.keys() - {"ingress", "egress"}:
         raise LoadError(f"pipeline '{name}' is not of the v1model architecture")

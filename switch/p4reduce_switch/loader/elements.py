@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Primitives on header stacks, unions and varbit fields, as statements about plain headers.
 
-What happens to a whole stack, or to the element at an index known only at run time, is what
-`header_stacks.py` makes of it. A union is its headers, of which one becoming valid invalidates the
-others. A varbit field is its bits as a number, and how many they are.
+`header_stacks.py` translates operations on whole stacks and on elements at a run-time index. A
+union is its headers: if one becomes valid, the others become invalid. A varbit field is a number
+with its bits, and their count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ __all__ = ["at_run_time", "invalidations", "load_statements"]
 def load_statements(
     context: Context, item: Json, source: Source, params: Params = ()
 ) -> tuple[Statement, ...]:
-    """What a primitive does, if on a stack, an element of one or a union then to their headers."""
+    """Return what a primitive does; for stacks, elements and unions, as operations on their
+    headers."""
     element = at_run_time(context, item, source, params)
     if element is not None:
         return element
@@ -86,7 +87,7 @@ def _varbit(headers: Headers, field: ir.Argument, primitive: ir.Primitive) -> ir
 
 
 def invalidations(headers: Headers, header: str, source: Source) -> tuple[Statement, ...]:
-    """What happens to the other headers of its union when a header becomes valid."""
+    """Return the invalidation of a union's other headers when one header becomes valid."""
     return tuple(
         ir.Primitive("invalidate", (ir.HeaderValue(other),), source)
         for other in headers.siblings(header)
@@ -96,9 +97,10 @@ def invalidations(headers: Headers, header: str, source: Source) -> tuple[Statem
 def at_run_time(
     context: Context, item: Json, source: Source, params: Params = ()
 ) -> tuple[Statement, ...] | None:
-    """A primitive that changes or copies an element of a stack by a run-time index; else None.
+    """Return a primitive that changes or copies a stack element at a run-time index; None for
+    others.
 
-    It is made for each element, with that in its place. A stack's `last` and `next` are such.
+    The primitive is repeated for each element. A stack's `last` and `next` are such elements.
     """
     kinds = ir.PRIMITIVES.get(item["op"])
     if kinds is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions, with the types of their operands checked.
+"""Loads expressions, and checks their operands' types.
 
-`last`, `lastIndex` and elements of a header stack by an index known only at run time become what
-`header_stacks.py` makes of them: expressions of plain fields.
+`header_stacks.py` turns `last`, `lastIndex` and stack elements at a run-time index into expressions
+of plain fields.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ RUN_TIME_ELEMENT = "an element of a header stack at a run-time index"
 
 
 def unwrapped(item: Any) -> Any:
-    """p4c wraps an expression into another object of the same type now and then."""
+    """Remove the wrapper of the same type that p4c sometimes puts around an expression."""
     while isinstance(item, dict) and item.get("type") == "expression":
         item = item["value"]
     return item
 
 
 class Expressions:
-    """Makes expressions of JSON; `params` are those of the action that it is in."""
+    """Makes expressions from JSON. `params` are those of the enclosing action."""
 
     def __init__(self, headers: Headers) -> None:
         self._headers = headers
@@ -53,7 +53,7 @@ class Expressions:
     # -- By what they are for ----------------------------------------------------------------------
 
     def data(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
-        """An integer."""
+        """Return an integer expression."""
         expr = self.value(item, source, params)
         if isinstance(expr, ir.BoolConst):
             return ir.Const(int(expr.value))
@@ -66,20 +66,20 @@ class Expressions:
         return _typed("bool", expr, "condition", source)
 
     def field(self, item: Json, source: Source, otherwise: str, params: Params = ()) -> FieldRef:
-        """A field; `otherwise` is how something else in its place is called."""
+        """Return a field. `otherwise` names other things in its place, for the error."""
         field = self.value(item, source, params)
         if not isinstance(field, FieldRef):
             raise refusal(otherwise, source)
         return field
 
     def target(self, item: Json, source: Source, params: Params = ()) -> FieldRef:
-        """The target of an assignment."""
+        """Return the target of an assignment."""
         return self.field(item, source, "assignment to something else than a field", params)
 
     def element(
         self, item: Any, source: Source, params: Params = ()
     ) -> tuple[HeaderStack, ir.Expr] | None:
-        """An element of a header stack by an index known only at run time; else None."""
+        """Return a stack element at a run-time index; None for others."""
         item = unwrapped(item)
         if not isinstance(item, dict) or item.get("op") != "dereference_header_stack":
             return None
@@ -94,7 +94,8 @@ class Expressions:
     def element_field(
         self, item: Any, source: Source, params: Params = ()
     ) -> tuple[HeaderStack, ir.Expr, int] | None:
-        """The same of a field of such an element, and the field's number; else None."""
+        """Return a field of a stack element at a run-time index, and the field's number; None for
+        others."""
         operation = unwrapped(item)
         if operation.get("op") != "access_field":
             return None
@@ -104,10 +105,10 @@ class Expressions:
         return *element, as_number(operation["right"], "the number of a field")
 
     def last_or_next(self, item: Any, source: Source) -> tuple[HeaderStack, ir.Expr] | None:
-        """A stack's `last` or `next` as a whole header, and its index; else None.
+        """Return a stack's `last` or `next` as a whole header, and its index; None for others.
 
-        Only for arguments that are headers: p4c writes a field called "last" in the same way. Of a
-        stack of unions it writes the name of a header, which is one of the last union.
+        Use it only for arguments that are headers, because p4c writes a field called "last" in the
+        same way. For a stack of unions it names a header of the last union.
         """
         item = unwrapped(item)
         if not isinstance(item, dict) or item.get("type") != "stack_field":
@@ -124,10 +125,10 @@ class Expressions:
         return stack, stack.last_index()
 
     def last_field(self, item: Json, source: Source) -> tuple[HeaderStack, str] | None:
-        """The name of a field of a stack's last header, and the stack; else None.
+        """Return the name of a field of a stack's last header, and the stack; None for others.
 
-        Of a stack of unions it is a header of the last union. p4c writes such a field with that
-        header before its name, where BMv2 looks for three names.
+        For a stack of unions it is a header of the last union. p4c then writes that header before
+        the field's name, while BMv2 looks for three names.
         """
         kind, value = item["type"], item["value"]
         if kind == "stack_field":
@@ -144,7 +145,7 @@ class Expressions:
     # -- By what they are --------------------------------------------------------------------------
 
     def value(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
-        """Anything that has a value."""
+        """Return any expression with a value."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise LoadError(f"{source}: more than {MAX_DEPTH} operations within each other")

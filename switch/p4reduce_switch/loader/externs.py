@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program keeps or tells beside its packets.
+"""State and messages of a program beside its packets.
 
 Parser value sets, counters, meters and registers; digests, and the field lists of packets that are
 cloned, resubmitted or recirculated.
@@ -33,7 +33,7 @@ _LIST_TYPE = re.compile(r"tuple_\d+")
 
 
 def load_state(context: Context, root: Json) -> None:
-    """Load all of it."""
+    """Load all of them."""
     _load_value_sets(context, root.get("parse_vsets", ()))
     # Direct counters and meters are as many as their table has entries.
     sizes = {

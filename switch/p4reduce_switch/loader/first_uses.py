@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program uses what p4c gives no source line for.
+"""Finds a source line for constructs that p4c writes without one.
 
-Headers, hash calculations and field lists come without one. A refusal then has the line of
-the first primitive, conditional, table or checksum that uses them, the parser's state, or the
-deparser's line.
+Headers, hash calculations and field lists have no line. An error then names the line of the first
+primitive, conditional, table or checksum that uses them, the parser state, or the deparser's line.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class FirstUses:
         self._root = root
 
     def of(self, name: str) -> Source:
-        """Where a header, a stack, a union or a calculation is used; NOWHERE if it is not."""
+        """Return where a header, stack, union or calculation is used; NOWHERE if it is not."""
         return self._first.get(name, NOWHERE)
 
     def of_field_list(self, number: int) -> Source:
-        """The primitive that takes a field list."""
+        """Return the primitive that uses a field list."""
         return self._field_lists.get(number, NOWHERE)
 
     @cached_property

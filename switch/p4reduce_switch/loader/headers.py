@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers of a program, and what consists of them: metadata, fields, stacks and unions.
+"""The headers of a program and what is made of them: metadata, fields, stacks and unions.
 
-Whatever else is loaded asks here what a name stands for, and whether it may stand there.
+Other modules look up names here, and check that they are allowed in their place.
 """
 
 from __future__ import annotations
@@ -180,22 +180,22 @@ class Headers:
         return find(self._union_stacks, name, "stack of header unions", source)
 
     def any_stack(self, name: str, source: Source) -> HeaderStack | UnionStack:
-        """A stack, of headers or of unions."""
+        """Return a stack, of headers or of unions."""
         if name in self._union_stacks:
             return self._union_stacks[name]
         return self.stack(name, source)
 
     def siblings(self, header: str) -> tuple[str, ...]:
-        """The other headers of the union that it is in, if any."""
+        """Return the other headers of a header's union, if it is in one."""
         return self._siblings.get(header, ())
 
     def varbit(self, field: FieldRef) -> ir.Varbit | None:
-        """The field with its length, if that is variable."""
+        """Return the field with a field's length, if that is variable."""
         varbit = self.by_name[field.header].varbit
         return varbit if varbit is not None and varbit.field == field else None
 
     def check_alike(self, one: str, other: str, source: Source) -> None:
-        """Whether a header can be copied to another."""
+        """Raise an error unless a header can be copied to another."""
         a, b = (
             [(f.width, f.signed, self.varbit(f) is None) for f in self.by_name[name].fields]
             for name in (one, other)
@@ -204,12 +204,13 @@ class Headers:
             raise LoadError(f"{source}: headers '{one}' and '{other}' have not the same fields")
 
     def check_fixed(self, what: str, field: FieldRef, source: Source) -> None:
-        """Where BMv2 would take a varbit field for one of fixed length, or not at all."""
+        """Refuse a varbit field that BMv2 would treat as one of fixed length, or not at all."""
         if self.varbit(field) is not None:
             raise refusal(f"{what} of a varbit field", source)
 
     def intrinsic(self, aliases: Iterable[tuple[str, tuple[str, str]]]) -> dict[str, FieldRef]:
-        """The target's own fields by simple_switch's name; p4c writes some of them as aliases."""
+        """Return the target's own fields by simple_switch's name. p4c writes some of them as
+        aliases."""
         found = {
             field.name: field
             for (header, _), field in self._fields.items()

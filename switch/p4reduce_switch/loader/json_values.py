@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to the JSON: values are looked up and checked here, or refused with where they are from.
+"""Access to the JSON: values are looked up and checked, or refused with their place.
 
-Nothing here knows what a program is made of.
+This module does not know what a program consists of.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def source_of(item: Json, default: Source = NOWHERE) -> Source:
 
 @contextlib.contextmanager
 def located(source: Source) -> Iterator[None]:
-    """Names the source line of what is read within, if it is not what BMv2's format says."""
+    """Add the source line to errors about malformed JSON in the block."""
     try:
         yield
     except DAMAGE as error:
@@ -67,7 +67,8 @@ def located(source: Source) -> Iterator[None]:
 
 
 def damaged(error: Exception, source: Source = NOWHERE) -> LoadError:
-    """The checks of the parts are for what p4c can produce; damaged JSON ends up here."""
+    """Return the error for damaged JSON that other checks did not find, since they expect p4c's
+    output."""
     where = f"{source}: " if source.filename else ""
     return LoadError(f"{where}not the BMv2 JSON format: {type(error).__name__}: {error}")
 
@@ -95,17 +96,17 @@ def as_number(value: Any, what: str, least: int = 0, most: int = 0xFFFFFFFF) -> 
 
 
 def as_width(value: Any, what: str) -> int:
-    """A number of bits."""
+    """Return a number of bits."""
     return as_number(value, f"the width of {what}", 1, MAX_WIDTH)
 
 
 def as_size(value: Any, what: str) -> int:
-    """A number of entries."""
+    """Return a number of entries."""
     return as_number(value, f"the size of {what}", 0, MAX_ENTRIES)
 
 
 def as_hex(value: Any, what: str) -> int:
-    """A number that is written in hexadecimal."""
+    """Return a number that is written in hexadecimal."""
     number = int(as_text(value, what), 16)
     if number.bit_length() > MAX_WIDTH:
         raise LoadError(
@@ -121,7 +122,7 @@ def as_flag(value: Any, what: str) -> bool:
 
 
 def constant_of(item: Json) -> int | None:
-    """The value of an argument that is a constant, None if it is something else."""
+    """Return the value of a constant argument; None for others."""
     return as_hex(item["value"], "a constant") if item["type"] == "hexstr" else None
 
 

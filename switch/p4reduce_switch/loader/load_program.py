@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From p4c's BMv2 JSON to a checked `Program`.
+"""Loads p4c's BMv2 JSON into a checked `Program`.
 
-The format is behavioral-model's docs/JSON_format.md, version 2. Whatever is not supported is
-refused here, with its name and source line, so that a program that loads also runs as written.
+The format is behavioral-model's docs/JSON_format.md, version 2. Unsupported constructs are refused
+with their name and source line, so a program that loads runs as written.
 
-Each kind of construct has a module of its own; here is only their order: what is
-loaded first can be referred to by what comes after it.
+Each kind of construct has a module of its own. This module only decides their order, because later
+ones refer to earlier ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["load"]
 # switches that one process simulates.
 @functools.lru_cache(maxsize=4)
 def load(config: bytes | str) -> ir.Program:
-    """Load a program, or return it as it was loaded before: it never changes.
+    """Load a program. A program that was loaded before is returned again, because it never changes.
 
     Raises:
         LoadError: `config` is not BMv2 JSON, or needs what this switch does not support.

@@ -48,7 +48,7 @@ def load_parser(context: Context, parsers: Sequence[Json], errors: Mapping[str, 
 
 
 def load_deparser(context: Context, deparsers: Sequence[Json]) -> tuple[str, ...]:
-    """The headers that go out, in their order."""
+    """Return the headers that leave, in order."""
     if len(deparsers) != 1:
         raise LoadError(f"there are {len(deparsers)} deparsers; v1model has one")
     for primitive in deparsers[0].get("primitives", ()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single primitives, each with the arguments that `ir.PRIMITIVES` says it takes."""
+"""Single primitives, with the arguments that `ir.PRIMITIVES` lists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["load_primitive"]
 def load_primitive(
     context: Context, op: str, item: Json, source: Source, params: Params = ()
 ) -> ir.Primitive:
-    """Load the primitive `item`, which does `op` and comes from `source`."""
+    """Load the primitive `item`, which performs `op` and comes from `source`."""
     signature = ir.PRIMITIVES.get(op)
     if signature is None:
         raise refusal(f"primitive '{op}'", source)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of whole structs: to BMv2 metadata is a header, which is always valid."""
+"""Copies of whole structs. To BMv2, metadata is a header that is always valid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["copy_of_struct"]
 
 
 def copy_of_struct(context: Context, item: Json, source: Source) -> tuple[Statement, ...] | None:
-    """An assignment for each field, if this primitive copies metadata; else None."""
+    """Return an assignment per field if the primitive copies metadata; else None."""
     if item["op"] != "assign_header":
         return None
     names = [part["value"] for part in item["parameters"]]

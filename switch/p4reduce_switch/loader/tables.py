@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables: keys, default actions, const entries; and the action profiles of indirect ones."""
+"""Tables: keys, default actions, const entries, and the action profiles of indirect tables."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def _with_no_default(context: Context, item: Json, table: str, source: Source) -
 
 
 def negative_arguments(root: Json) -> frozenset[tuple[int, int]]:
-    """The id of an action and the number of a parameter, where a table gives a negative argument.
+    """Return action id and parameter number of each negative argument in a table.
 
-    P4Runtime gives bits without a sign, but BMv2 takes over what the program gives as it is.
+    P4Runtime has unsigned values only, but BMv2 takes the program's arguments as they are.
     """
     found = set()
     for pipeline in root["pipelines"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled program's state as Python sees it: what `state` has, in memory that C works on.
+"""The state of a compiled program as Python sees it: the objects of `state`, in memory that C uses.
 
 Imports `state`, `codegen_c` and `pipeline`, and p4reduce_native for libraries and their memory.
 """

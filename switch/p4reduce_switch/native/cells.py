@@ -88,7 +88,7 @@ def _stat(name: str) -> Any:
 
 
 class NativeStats(PipelineStats):
-    """What became of the frames, as machine code counts it."""
+    """Counts of the frames, as machine code keeps them."""
 
     def __init__(self, program: NativeProgram) -> None:
         self._memory = _view(_Memory, program.common, program)

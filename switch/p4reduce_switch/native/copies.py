@@ -29,7 +29,7 @@ def _copies(replicas: Sequence[Replica]) -> bytes:
 
 
 class NativeMulticastGroups(MulticastGroups):
-    """The groups; machine code makes the copies."""
+    """The groups. Machine code makes the copies."""
 
     def __init__(self, program: NativeProgram) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class NativeMulticastGroups(MulticastGroups):
 
 
 class NativeCloneSessions(CloneSessions):
-    """The sessions; machine code makes the copies."""
+    """The sessions. Machine code makes the copies."""
 
     def __init__(self, program: NativeProgram) -> None:
         super().__init__()

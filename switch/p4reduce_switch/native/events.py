@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compiled program leaves for Python: digests, log messages, failed assertions."""
+"""Events that a compiled program leaves for Python: digests, log messages, failed assertions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 
 class NativeDigest(Digest):
-    """A digest; machine code takes samples only on request.
+    """A digest. Machine code collects samples only on request.
 
-    `wanted`: the address of the flag that says so.
+    `wanted`: the address of the flag that requests samples.
     """
 
     def __init__(self, name: str, timers: Timers, program: NativeProgram, wanted: int) -> None:
@@ -40,7 +40,7 @@ class NativeDigest(Digest):
 def serve_events(
     program: NativeProgram, events: Sequence[Event], digests: Mapping[str, Digest]
 ) -> None:
-    """Take what waits, and do what it asks for."""
+    """Handle the events that wait."""
     used, lost = ctypes.c_uint32(), ctypes.c_uint64()
     address = program.library.p4r_take_events(
         program.common, ctypes.byref(used), ctypes.byref(lost)

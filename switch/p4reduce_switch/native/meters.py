@@ -40,9 +40,9 @@ class _Meter(ctypes.Structure):
 
 
 class NativeMeter(Meter):
-    """One meter, in memory that machine code shares.
+    """A meter in memory that machine code shares.
 
-    `cell`: where it is; without one it is made, as for an entry's direct meter.
+    `cell`: its address. Without one it is allocated, as for an entry's direct meter.
     """
 
     __slots__ = ("_cell", "_program")

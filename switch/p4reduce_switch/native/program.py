@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A P4 program as machine code: compiled, loaded, with its state.
 
-Everything here is addresses and calls; what they mean is in native/p4reduce_native/csrc/p4.
+This module has addresses and calls; native/p4reduce_native/csrc/p4 explains them.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _SIGNATURES: Signatures = {
 
 
 def sources_of(text: str) -> dict[str, str]:
-    """What is compiled together for a program whose generated C is `text`."""
+    """Return the sources that are compiled together for a program whose generated C is `text`."""
     return {"program.c": text} | {
         path.name: path.read_text() for path in sorted(_PARTS.glob("*.c"))
     }
 
 
 class NativeProgram:
-    """One program, loaded; it is freed when nothing refers to it any more.
+    """A loaded program. It is freed when nothing refers to it.
 
     Args:
         text: the generated C.
@@ -70,8 +70,8 @@ class NativeProgram:
         stem: the beginning of the compiled file's name.
 
     Attributes:
-        library: the compiled program. state: its `struct p4r_program`. common: what every program
-            has, at the start of that.
+        library: the compiled program. state: its `struct p4r_program`. common: the part of it that
+            every program has, at its start.
 
     Raises:
         NativeUnavailableError: there is no compiler, or it cannot be loaded.
@@ -98,7 +98,7 @@ class NativeProgram:
         weakref.finalize(self, self.library.p4r_program_free, state)
 
     def object(self, number: int) -> int:
-        """The address of a part; `Generated.objects` has the numbers."""
+        """Return the address of a part. `Generated.objects` has the numbers."""
         address: int | None = self.library.p4r_program_object(self.state, number)
         if not address:
             raise LookupError(f"the compiled program has no part {number}")
@@ -118,7 +118,7 @@ class NativeProgram:
             )
 
     def address_of(self, function: str) -> int:
-        """Where a function is."""
+        """Return the address of a function."""
         address = ctypes.cast(getattr(self.library, function), ctypes.c_void_p).value
         assert address is not None
         return address

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and value sets of a compiled program.
 
-`tables.Table` stays the authority: it checks a change and says what it means; here it is carried
-over into the memory that machine code looks at. Each change is made in place.
+`tables.Table` stays the authority: it checks each change. This module applies the change to the
+memory that machine code uses, in place.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _COUNTS = ("packets", "bytes", "last_hit_ns", "meter")
 
 
 class NativeIndex:
-    """What the packet path needs of a table (`tables.TableIndex`), in a compiled program.
+    """The part of a table that the packet path uses (`tables.TableIndex`), in a compiled program.
 
     Args:
         table: the address of the `struct p4r_table`.
@@ -191,8 +191,7 @@ class NativeIndex:
 class NativeValueSet(ValueSet):
     """A value set whose members machine code looks up.
 
-    Its table has no ranges, or if one field is a range then all are: what the program says of its
-    key is only how wide it is.
+    Either no field of its key is a range, or all are, because the program gives only the widths.
     """
 
     def __init__(self, value_set: ValueSet, program: NativeProgram, table: int) -> None:

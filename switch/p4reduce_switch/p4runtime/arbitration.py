@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may write: arbitration between controllers by election id.
+"""Decides which controller may write: arbitration by election id.
 
-P4Runtime 1.4.1, "Client Arbitration and Controller Replication". For each role the controller whose
-election id is at least the highest ever seen is primary; when it leaves there is no primary until a
-controller sends such an id again. (BMv2 follows an older text and promotes the next best controller
-by itself; a client written for the specification works with both, as it waits for the answer.)
+P4Runtime 1.4.1, "Client Arbitration and Controller Replication". In each role, the controller whose
+election id is at least the highest ever seen is primary. When it leaves, there is no primary until
+a controller sends such an id again. BMv2 follows an older text and promotes the next controller by
+itself. A client that follows the specification works with both.
 
-The methods of `Arbiter` are called with the server's lock held, so that no write is under way while
-the primary changes.
+The methods of `Arbiter` are called with the server's lock held, so no write runs while the primary
+changes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PACKET_IN_QUEUE = 1024
 
 
 def election_id_of(message: Any) -> int | None:
-    """The 128-bit election id of a request, or None where it is not set (which is not 0)."""
+    """Return the 128-bit election id of a request; None if it is not set, which differs from 0."""
     if not message.HasField("election_id"):
         return None
     return (int(message.election_id.high) << 64) | int(message.election_id.low)
@@ -42,7 +42,7 @@ def format_election_id(election_id: int | None) -> str:
 
 
 class Controller:
-    """One open stream: what the server has to say to it, and who it claims to be."""
+    """An open stream: the messages to send, and the controller's claimed role."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -56,18 +56,18 @@ class Controller:
         self._outgoing.put(message)
 
     def send_packet_in(self, message: Any) -> bool:
-        """Queue a packet-in (anything `outgoing` yields), unless too much waits already."""
+        """Queue a packet-in, or anything else that `outgoing` yields, unless too many wait."""
         if self._outgoing.qsize() >= PACKET_IN_QUEUE:
             return False
         self._outgoing.put(message)
         return True
 
     def close(self, error: P4RuntimeError | None = None) -> None:
-        """End the stream: with status OK, or with `error`."""
+        """End the stream with status OK, or with `error`."""
         self._outgoing.put(_End(error))
 
     def outgoing(self) -> Iterator[Any]:
-        """What was queued, until the stream is closed.
+        """Yield what was queued, until the stream is closed.
 
         Raises:
             P4RuntimeError: the error that the stream was closed with.
@@ -130,7 +130,7 @@ class Arbiter:
         self._elect(role, controller)
 
     def leave(self, controller: Controller) -> None:
-        """Forget a controller whose stream ended; the others are notified if it was the primary."""
+        """Forget a controller whose stream ended, and notify the others if it was the primary."""
         controller.is_gone = True
         if controller.role is None:
             return

@@ -20,7 +20,7 @@ class BytestringError(ValueError):
 
 
 def format_value(value: int) -> str:
-    """Hexadecimal text of `value` for messages; wide values are cut to their leading digits."""
+    """Return `value` in hexadecimal for messages; wide values are cut to their leading digits."""
     digits = f"{value:x}"
     if len(digits) <= _SHOWN_HEX_DIGITS:
         return f"0x{digits}"
@@ -28,7 +28,7 @@ def format_value(value: int) -> str:
 
 
 def decode(data: bytes, width: int) -> int:
-    """The integer that `data` stands for, which must fit into `width` bits.
+    """Return the integer in `data`, which must fit into `width` bits.
 
     Raises:
         BytestringError: `data` is empty, or its value needs more than `width` bits.
@@ -56,5 +56,6 @@ def integer(data: bytes, width: int, where: str) -> int:
 
 
 def encode(value: int) -> bytes:
-    """The canonical (shortest) byte string of a non-negative integer; zero is one zero byte."""
+    """Return the canonical (shortest) byte string of a non-negative integer; zero is one zero
+    byte."""
     return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")

@@ -48,7 +48,7 @@ class ForwardingConfig:
 
 
 def load_program(program: bytes, load: Callable[[bytes], Pipeline]) -> Pipeline:
-    """Load p4c's JSON, in whatever envelope.
+    """Load p4c's JSON, with or without an envelope.
 
     Raises:
         P4RuntimeError: INVALID_ARGUMENT, with the reason.
@@ -63,7 +63,7 @@ def load_config(message: Any, load: Callable[[bytes], Pipeline]) -> ForwardingCo
     """Load a `p4.v1.ForwardingPipelineConfig`.
 
     Args:
-        load: makes a pipeline of p4c's JSON, as `load_pipeline` does.
+        load: makes a pipeline from p4c's JSON, as `load_pipeline` does.
 
     Raises:
         P4RuntimeError: INVALID_ARGUMENT, with the reason: a part is missing, the program cannot be

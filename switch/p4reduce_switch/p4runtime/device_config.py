@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program in a `ForwardingPipelineConfig`: p4c's JSON, as it is or in an old envelope.
+"""The program in a `ForwardingPipelineConfig`: p4c's JSON, plain or in an old envelope.
 
-BMv2's server also takes a serialised `p4.tmp.P4DeviceConfig` (p4lang/PI), which was the only way
-once, and which p4lang/tutorials sends to this day: the JSON is its `device_data`, field 3. The
-others, `reassign` (1) and `extras` (2), mean nothing to it.
+BMv2's server also accepts a serialised `p4.tmp.P4DeviceConfig` (p4lang/PI), which p4lang/tutorials
+sends. The JSON is its field 3, `device_data`. The fields `reassign` (1) and `extras` (2) are
+ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DEVICE_DATA = 3
 
 
 def program_of(device_config: bytes) -> bytes:
-    """The JSON in a `p4_device_config`; what is no envelope is returned as it is."""
+    """Return the JSON in a `p4_device_config`, or the whole of it if it is no envelope."""
     try:
         return _device_data(device_config)
     except (IndexError, ValueError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a program's digests is which of its P4Info's.
+"""Pairs the digests of a program with those of its P4Info.
 
 A digest of a struct has the struct's name in both. A digest of a list (`digest(1, { a, b })`) has
 no name: p4c numbers it in the P4Info ("digest_0"). In the JSON it has the name of the type that p4c
@@ -19,14 +19,14 @@ _Widths = Sequence[int]
 
 
 def pair_digests(said: Mapping[str, _Widths], loaded: Mapping[str, _Widths]) -> dict[str, str]:
-    """The program's name for each digest of the P4Info that has another one there.
+    """Return the program's name of each digest that has another name in the P4Info.
 
     Args:
-        said: the P4Info's digests by name, in its order; of each the widths of its fields.
+        said: the P4Info's digests by name, in its order, each with the widths of its fields.
         loaded: the program's.
 
     Returns:
-        Nothing for those of the same name, and nothing if it is not plain which belong together.
+        Digests with equal names are left out. Empty if the pairing is ambiguous.
     """
     unnamed = [name for name in said if name not in loaded]
     lists = [name for name in loaded if name not in said]

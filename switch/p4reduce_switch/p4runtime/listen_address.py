@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the P4Runtime server listens: reading the address and judging whether it is local."""
+"""The address of the P4Runtime server: parsing, and whether it is local."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gRPC server of P4Runtime: its options, and how it gets its address."""
+"""The gRPC server of P4Runtime: its options and its address."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def listen(
     """Serve P4Runtime at an address.
 
     Args:
-        servicer: does the calls.
+        servicer: answers the calls.
         address: "host:port" or "unix:path".
         credentials: for TLS.
-        devices: so many.
+        devices: their number.
 
     Returns:
         The server, its threads, and the TCP port (0 for unix).

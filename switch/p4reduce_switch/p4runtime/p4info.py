@@ -58,7 +58,7 @@ first, the program says the width: `P4Info.fitted` takes it from there."""
 
 
 class P4InfoError(ValueError):
-    """A P4Info that contradicts itself, or uses what this server has no support for."""
+    """A P4Info contradicts itself, or needs something that this server does not support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class MatchField:
 
 
 def state_key(fields: Iterable[MatchField]) -> list[MatchKey]:
-    """The key in the pipeline's form: as p4c does it, an optional field is a ternary one, whose
-    mask is all or nothing.
+    """The key in the pipeline's form. As in p4c, an optional field is a ternary one whose mask is
+    all or nothing.
     """
     return [
         MatchKey(field.name, field.width, "ternary" if field.kind == "optional" else field.kind)
@@ -101,7 +101,7 @@ class ActionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ActionUse:
-    """An action as a table may use it: in entries, as the default action, or as both."""
+    """How a table may use an action: in entries, as the default action, or both."""
 
     action: ActionSpec
     in_entries: bool
@@ -120,7 +120,7 @@ class MeterSpec:
 
 @dataclass(frozen=True, slots=True)
 class DigestSpec:
-    """A digest; its fields are (width in bits, signed). `shape` is the kind of `P4Data` it is."""
+    """A digest. Its fields are (width in bits, signed); `shape` is its kind of `P4Data`."""
 
     id: int
     name: str
@@ -136,8 +136,10 @@ class DigestSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
-    """An action profile, or an action selector. `max_group_size` is 0 for no limit; it is one of
-    the sum of weights, or with `counts_members` of how many members there are.
+    """An action profile or selector.
+
+    `max_group_size` limits the sum of weights, or with `counts_members` the number of members; 0 is
+    no limit.
     """
 
     id: int
@@ -193,8 +195,8 @@ class ValueSetSpec:
 class PacketHeader:
     """The header annotated `@controller_header`: its fields in wire order, bit-packed.
 
-    `strings` names those that the controller would have as strings: of these P4Info has no width,
-    so that a packet with this header cannot be read or written.
+    `strings` names the fields that a controller sees as strings. P4Info gives them no width, so
+    packets with this header cannot be read or written.
     """
 
     fields: tuple[Field, ...]
@@ -255,10 +257,11 @@ class P4Info:
         )
 
     def fitted(self, pipeline: Pipeline) -> P4Info:
-        """The same with what the program says: widths of what is translated, names of digests.
+        """Return the P4Info with the program's facts added: widths of translated values, names of
+        digests.
 
-        P4Info has no width for a string or an `error`, and the controller's for a number that is
-        translated. There is no table of translations here: a number stands for itself.
+        P4Info has no width for a string or an `error`, and only the controller's width for a
+        translated number. The switch has no translations: a number stands for itself.
         """
         params = {
             name: dict(info.params)
@@ -285,11 +288,11 @@ class P4Info:
         return replace(self, tables=tables, actions=actions, digests=digests)
 
     def differences(self, pipeline: Pipeline) -> list[str]:
-        """What this P4Info says and the loaded program does not; empty if they belong together.
+        """Return what the P4Info has and the loaded program lacks; empty if they belong together.
 
-        Objects that only the program has are no difference: p4c makes hidden tables and actions
-        that no P4Info shows. Nor are those that only the P4Info has (p4c leaves out what has no
-        effect), unless the program has others of the kind in their place.
+        Objects of the program alone do not count, because p4c makes hidden tables and actions.
+        Objects of the P4Info alone do not count either, because p4c leaves out what has no effect;
+        they do if the program has others of that kind instead.
         """
         found = [
             f"{kind} '{name}' is not in the program" for kind, name in _replaced(self, pipeline)
@@ -590,7 +593,7 @@ def _params_text(params: Iterable[tuple[str, int]]) -> str:
 
 
 def names(items: Iterable[str]) -> str:
-    """A short list of names for a message."""
+    """Return a short list of names for a message."""
     listed = [f"'{item}'" for item in items]
     if not listed:
         return "none"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet-in and packet-out: the `@controller_header` between bits on the wire and metadata fields.
+"""Packet-in and packet-out: converts the `@controller_header` between bits and metadata fields.
 
-P4Runtime 1.4.1, "Packet I/O". A message carries every field of the header exactly once, and nothing
-else.
+P4Runtime 1.4.1, "Packet I/O". A message carries every field of the header exactly once, and no
+others.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class PacketCodec:
         self._by_id = {field.id: (field, shift) for field, shift, _ in self._layout}
 
     def packet_in(self, frame: bytes) -> Any | None:
-        """The `StreamMessageResponse` of a frame that left by the CPU port.
+        """Return the `StreamMessageResponse` of a frame that left by the CPU port.
 
-        None if the header has strings, or the frame is shorter than it, which only a program that
-        does not emit its own packet-in header can cause.
+        None if the header has strings, or if the frame is shorter than the header because the
+        program did not emit it.
         """
         if self._strings:
             _warnings.warning("a packet-in was dropped: %s", self._why())
@@ -62,7 +62,7 @@ class PacketCodec:
         return response
 
     def packet_out(self, payload: bytes, metadata: Iterable[Any]) -> bytes:
-        """The frame to inject at the CPU port.
+        """Return the frame to inject at the CPU port.
 
         Raises:
             P4RuntimeError: INVALID_ARGUMENT, the metadata is not exactly that of the header;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The P4Runtime server: the gRPC service over one data plane.
 
-Implements P4Runtime 1.4.1. One lock serialises the requests of all clients. What touches tables
-runs in the data plane's thread between two packets (`DataPlane.run`). So neither needs locks of its
-own, and every update is atomic for packets.
+Implements P4Runtime 1.4.1. One lock serialises the requests of all clients. Operations on tables
+run in the data plane's thread between two packets (`DataPlane.run`). So tables need no locks, and
+every update is atomic for packets.
 
 Where the specification leaves a choice, this server does as BMv2's. Where BMv2's differs from it,
 this one follows the specification. docs/bmv2-differences.md lists both.
@@ -83,15 +83,15 @@ class P4RuntimeServer:
     """Serves P4Runtime for one device.
 
     Args:
-        dataplane: what runs the pipeline. Its packet-ins go to the primary controllers.
-        device_id: the only device id answered to.
-        engine: what runs programs: machine code, Python, or the first where it can be.
+        dataplane: runs the pipeline. Its packet-ins go to the primary controllers.
+        device_id: the only accepted device id.
+        engine: "native", "python", or "auto" for machine code if possible.
         drop_port: the port that `mark_to_drop` sends to.
         queues: how egress queues are set up.
-        on_pipeline: called with each pipeline that packets go through from now on, and its JSON,
+        on_pipeline: called with each newly loaded pipeline and its JSON,
             outside the data plane's thread.
-        debugger: is called at each point of the program, which then runs in Python.
-        core: which of several data planes with the same ports it is.
+        debugger: called at each point of the program, which then runs in Python.
+        core: the number among several data planes with the same ports.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class P4RuntimeServer:
         return port
 
     def stop(self, grace: float = 0.2) -> None:
-        """Stop listening, end all streams, and wait at most `grace` seconds for calls under way."""
+        """Stop listening, end all streams, and wait up to `grace` seconds for running calls."""
         self._stopping = True
         if self._server is None:
             return
@@ -163,10 +163,10 @@ class P4RuntimeServer:
     # -- Pipeline ----------------------------------------------------------------------------------
 
     def preload(self, message: Any) -> None:
-        """Commit a `ForwardingPipelineConfig` given at the start instead of by a controller.
+        """Load a `ForwardingPipelineConfig` at the start, without a controller.
 
         Raises:
-            P4RuntimeError: as of a SetForwardingPipelineConfig.
+            P4RuntimeError: as for a SetForwardingPipelineConfig.
         """
         config = load_config(message, self._load_pipeline)
         with self._locked():
@@ -258,7 +258,7 @@ class P4RuntimeServer:
         return response
 
     def ports_metadata(self) -> tuple[tuple[str, str], ...]:
-        """Which ports there are, and which of them have no carrier."""
+        """Return the metadata that lists the ports, and those without a carrier."""
         ports = self._dataplane.ports
         dark = [number for number, port in ports.items() if not port.has_carrier]
         return (
@@ -269,7 +269,7 @@ class P4RuntimeServer:
     # -- Entities ----------------------------------------------------------------------------------
 
     def write(self, request: Any) -> list[P4RuntimeError | None]:
-        """Carry out a batch; the result of each update, in order."""
+        """Apply a batch; return the result of each update, in order."""
         self._check_device(request.device_id)
         election_id = election_id_of(request)
         with self._locked():
@@ -287,7 +287,7 @@ class P4RuntimeServer:
             return results
 
     def read(self, request: Any) -> Iterator[Any]:
-        """The responses of a Read.
+        """Yield the responses of a Read.
 
         Raises:
             BatchError: after the last response, if any of the requested entities was refused.
@@ -339,7 +339,7 @@ class P4RuntimeServer:
             self._arbiter.leave(controller)
 
     def handle(self, controller: Controller, request: Any) -> None:
-        """Take in one `StreamMessageRequest`.
+        """Handle one `StreamMessageRequest`.
 
         Raises:
             P4RuntimeError: the stream must end with this status.

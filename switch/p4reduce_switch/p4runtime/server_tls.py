@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The P4Runtime server's TLS: read from files, and judged before gRPC gets them.
+"""TLS files of the P4Runtime server: read and checked before gRPC gets them.
 
-gRPC takes any files and then refuses each connection without saying why.
+gRPC accepts any files, and then refuses each connection without a reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TlsError(ValueError):
 class TlsFiles:
     """A certificate (PEM, with its chain), its key, and the CA of the controllers' certificates.
 
-    Without a CA anybody is served. `options` is how the three files' options are called.
+    Without a CA every client is served. `options` has the names of the three files' options.
     """
 
     cert: Path
@@ -34,9 +34,9 @@ class TlsFiles:
     options: tuple[str, str, str] = ("--tls-cert", "--tls-key", "--tls-ca")
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For a server that wants a certificate of each client, if there is a CA.
+        """Return credentials that require a client certificate if there is a CA.
 
-        Files that change are read again.
+        Changed files are read again.
 
         Raises:
             TlsError: a file cannot be read, is no PEM, or the key is another certificate's.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which programs may run on several cores side by side, each with state of its own.
+"""Which programs may run on several cores, each with a state of its own.
 
-The program says so itself, by an annotation of its package: `@several_cores V1Switch(...) main`.
-p4c writes it into the P4Info. To any other program a packet that goes to another core is lost: its
-registers, counters and tables would be those of one core in several.
+A program permits it by an annotation of its package: `@several_cores V1Switch(...) main`, which p4c
+writes into the P4Info. Other programs would not see packets of other cores, because each core has
+its own registers, counters and tables.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _WHY = f"its package has no {ANNOTATION}, so all its packets have to come to one
 
 
 def may_have_several(p4info: Any) -> bool:
-    """Whether the program of a P4Info runs on several cores."""
+    """Whether the program of a P4Info may run on several cores."""
     return ANNOTATION in p4info.pkg_info.annotations
 
 
 def check_core(p4info: Any, core: Core) -> None:
-    """See whether a program may be set on this core.
+    """Check that a program may be loaded on this core.
 
     Raises:
-        P4RuntimeError: FAILED_PRECONDITION, it may be on the first core only.
+        P4RuntimeError: FAILED_PRECONDITION, the program may run on the first core only.
     """
     if core.count == 1 or may_have_several(p4info):
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that a P4Info has and the program has not.
+"""Objects that are in the P4Info but not in the program.
 
-p4c writes the P4Info before it optimises: a table or a counter that no packet can ever reach is in
-the P4Info, but not in the JSON. A controller may fill such objects and read them back, as those of
-any program; no packet will look at them.
+p4c writes the P4Info before it optimises. So a table or counter that no packet can reach is in the
+P4Info, but not in the JSON. A controller can write and read such objects as usual, but no packet
+uses them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Object = TypeVar("_Object")
 
 
 def add_unused(p4info: P4Info, pipeline: Pipeline) -> None:
-    """Give the pipeline what only the P4Info has, so that requests find it."""
+    """Add the objects that only the P4Info has to the pipeline, so requests find them."""
     clock = pipeline.timers.clock
     pipeline.profiles = _with(
         pipeline.profiles,

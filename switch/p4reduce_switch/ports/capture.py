@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture of a port's frames into a pcap file, both directions in one, or one file for each.
+"""Captures a port's frames into pcap files: one for both directions, or one each.
 
 Python opens the files; the loop writes and closes them (csrc/loop/capture.c).
 """
@@ -22,10 +22,10 @@ __all__ = ["Capture", "Captures"]
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """Where frames are written.
+    """The directory and the form of captures.
 
     Attributes:
-        by_direction: as BMv2 does it: `directory`/INTERFACE_in.pcap and INTERFACE_out.pcap instead
+        by_direction: as in BMv2, `directory`/INTERFACE_in.pcap and INTERFACE_out.pcap instead
             of portN.pcap.
     """
 
@@ -33,10 +33,10 @@ class Captures:
     by_direction: bool = False
 
     def open(self, port: Port) -> list[int]:
-        """The empty files of a port, for what comes in and what leaves; or one for both.
+        """Make the empty files of a port: one for each direction, or one for both.
 
         Raises:
-            PortError: one cannot be written.
+            PortError: a file cannot be written.
         """
         with ExitStack() as undo:
             files = [self._open(port, name, undo) for name in self._names(port)]
@@ -62,10 +62,10 @@ class Captures:
 
 
 class Capture:
-    """The files of a port's capture, until the loop takes them.
+    """The files of a port's capture, until the loop takes them over.
 
     Raises:
-        PortError: one cannot be written; the port is closed then.
+        PortError: a file cannot be written; the port is closed then.
     """
 
     def __init__(self, port: Port, captures: Captures | None) -> None:
@@ -78,11 +78,11 @@ class Capture:
                 raise
 
     def take(self) -> int:
-        """The file of what comes in, or of everything; -1 if there is none."""
+        """Return the file of incoming frames, or of all frames; -1 if there is none."""
         return self._files.pop(0) if self._files else -1
 
     def split(self, served: LoopPort) -> None:
-        """Hand over the file of what leaves, if there is one."""
+        """Hand over the file of outgoing frames, if there is one."""
         if self._files:
             served.capture_out(self._files.pop(0))
 

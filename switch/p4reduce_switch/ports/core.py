@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several data planes with the same ports a port belongs to."""
+"""The core that a port belongs to, if several data planes have the same ports."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Core"]
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """One of the cores of `p4reduce-switch --cores`; the default is a switch with one.
+    """One of the cores of `p4reduce-switch --cores`. The default is a switch with one core.
 
     Attributes:
         number: from 0.
-        count: how many there are.
-        listeners: by port, the socket at which it hears of peers of a UDP port: a descriptor that
-            was inherited. What is not here, the port opens itself.
+        count: the number of cores.
+        listeners: by port, the inherited descriptor of the socket at which UDP peers arrive. For
+            other ports, the port opens a socket itself.
     """
 
     number: int = 0

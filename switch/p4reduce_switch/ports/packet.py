@@ -45,8 +45,10 @@ _SHALLOW_BYTES = 53_248  # which the kernel doubles: some 45 full frames
 
 @dataclass(frozen=True, slots=True)
 class InterfacePlace(Place):
-    """A network interface. With `offload`, packets of many frames are taken apart, and sent to
-    peers that send such.
+    """A network interface.
+
+    With `offload`, large packets are split into frames, and are sent to peers that send such
+    packets.
     """
 
     name: str
@@ -72,7 +74,7 @@ class InterfacePlace(Place):
 
 
 def checked_name(name: str) -> str:
-    """The name. Raises ValueError: no interface can be called so."""
+    """Return the name. Raises ValueError if no interface can have it."""
     if len(name) > _MAX_NAME or "/" in name or any(c.isspace() for c in name):
         raise ValueError(
             f"'{name}' is not an interface name (at most {_MAX_NAME} characters, no '/' or space)"
@@ -83,14 +85,14 @@ def checked_name(name: str) -> str:
 class PacketPort:
     """A port on an interface.
 
-    The socket receives all frames of the interface, in promiscuous mode, but for those that leave
-    by it.
+    The socket receives all incoming frames of the interface, in promiscuous mode, but not those
+    that leave by it.
 
     Args:
-        captures: where all frames are written, or None.
+        captures: how frames are captured, or None.
 
     Raises:
-        PortError: there is no such interface, no right to open it, or the capture cannot be
+        PortError: the interface does not exist or may not be opened, or the capture cannot be
             written.
     """
 
@@ -145,7 +147,7 @@ class PacketPort:
         )
 
     def join(self, loop: Loop, poller: Poller) -> None:
-        """Begin to be served; once."""
+        """Start serving this port; called once."""
         assert self._capture is not None
         self._served = loop.add_port(
             PortKind.OFFLOAD if self._offload else PortKind.PACKET,
@@ -157,7 +159,7 @@ class PacketPort:
         self._served.attach(self._socket.fileno())
 
     def look_for_news(self) -> News:
-        """Handle the loop's news, and return it."""
+        """Handle the news of the loop, and return it."""
         assert self._served is not None
         news, error = self._served.take_news()
         if news is News.ERROR:
@@ -172,7 +174,7 @@ class PacketPort:
         self._overruns += int(struct.unpack("II", raw)[1])
 
     def flush(self) -> None:
-        """Nothing has to wait here."""
+        """Do nothing: no frames wait here."""
 
     def close(self) -> None:
         if self._served is not None:

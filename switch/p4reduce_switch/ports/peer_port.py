@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ports on Unix and UDP sockets have in common: one peer at a time, which comes and goes.
+"""What ports on Unix and UDP sockets share: one peer at a time, which comes and goes.
 
-Python takes a peer and says farewell to it; in between its frames go through the loop in C.
+Python accepts a peer and ends its connection. In between, the loop in C moves its frames.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _BUFFER_BYTES = 4 << 20
 class PeerPort(ABC):
     """A port that serves one peer at a time.
 
-    The constructor of a class of such ports ends with `_open_capture`, when `close` may be called.
+    A subclass's constructor ends with `_open_capture`; after that `close` may be called.
 
     Args:
-        spec: what was asked for.
-        log: of the module that says what sockets these are.
-        names_peer: whether the log says which peer it was that left.
+        spec: the port of the command line.
+        log: the logger of the subclass's module.
+        names_peer: whether the log names a peer that leaves.
     """
 
     def __init__(self, spec: PortSpec, log: logging.Logger, *, names_peer: bool) -> None:
@@ -64,24 +64,25 @@ class PeerPort(ABC):
         return True  # as a link on which nobody has been heard yet
 
     def limit_backlog(self, limited: bool) -> None:  # noqa: B027 - there is nothing to do
-        """A peer's socket holds little anyway, and by IP what waits in the kernel is on its way."""
+        """Do nothing: a peer's socket holds few frames anyway, and over IP they are on their
+        way."""
 
     def poll_stats(self) -> None:  # noqa: B027 - the loop keeps all counts
-        """All counts are the loop's."""
+        """Do nothing: the loop keeps all counts."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Called about once per second: what has to be done again and again."""
+        """Do regular work; called about once per second."""
 
     def join(self, loop: Loop, poller: Poller) -> None:
-        """Begin to be served; once."""
+        """Start serving this port; called once."""
         assert self._capture is not None
         self._served = self._join(loop, self._capture.take())
         self._capture.split(self._served)
         self._take_peers(poller)
 
     def look_for_news(self) -> News:
-        """Handle the loop's news, and return it."""
+        """Handle the news of the loop, and return it."""
         news, error = self._in_loop.take_news()
         if news is News.DOWN:
             self._disconnect(_why_gone(error))
@@ -122,7 +123,7 @@ class PeerPort(ABC):
 
 
 class PeerListener(PeerPort):
-    """A port that listens at a socket."""
+    """A port that listens on a socket."""
 
     _listener: socket.socket  # made by the subclass
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a port is, in the `--port` notation, and how it is opened there."""
+"""The place of a port, in the `--port` notation, and how to open it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Place", "PortOptions", "PortSpec"]
 
 @dataclass(frozen=True, slots=True)
 class PortOptions:
-    """What the command line says of all ports.
+    """Options for all ports of a command line.
 
     Attributes:
-        captures: where all frames are written, or None.
-        udp_key: which workers at UDP ports have to know; empty: none.
-        core: whose ports they are; None: the switch's only one.
+        captures: how frames are captured, or None.
+        udp_key: the key that workers at UDP ports must know; empty: none.
+        core: the core that the ports belong to; None: the only one.
     """
 
     captures: Captures | None = None
@@ -32,8 +32,9 @@ class PortOptions:
 
 @dataclass(frozen=True, slots=True)
 class Place(ABC):
-    """Where a port is: what stands behind `NUMBER=`. Each kind of port has a class of these in its
-    module, and an entry in `registry.py`.
+    """The place of a port: the text after `NUMBER=`.
+
+    Each kind of port has a subclass in its module, and an entry in `registry.py`.
     """
 
     scheme: ClassVar[str]
@@ -46,7 +47,7 @@ class Place(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, where: str) -> Place:
-        """Read what comes after the scheme. Raises ValueError, with a message that goes on
+        """Parse the text after the scheme. Raises ValueError with a message that continues
         "'1=udp:x' …".
         """
 
@@ -60,17 +61,17 @@ class Place(ABC):
 
     @property
     def excludes_itself(self) -> bool:
-        """Whether no two ports can be there."""
+        """Whether only one port can have this place."""
         return True
 
     def after(self, steps: int) -> Place:
-        """The place of a port further on in a range. Raises ValueError as `parse` does."""
+        """Return the place of a later port in a range. Raises ValueError as `parse` does."""
         raise ValueError("is a range of ports, which is for udp:HOST:PORT alone")
 
     def at_core(self, core: int) -> Place:
-        """The place of this port at a core, from 0, of a switch with several.
+        """Return the place of this port at a core, from 0, of a switch with several cores.
 
-        Raises ValueError, with a message that goes on "'1=eth1' …".
+        Raises ValueError with a message that continues "'1=eth1' …".
         """
         raise ValueError("cannot be of several cores: udp:HOST:PORT and unix:PATH can")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface between the data plane and a port of any kind."""
+"""The interface between the data plane and any kind of port."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ Handler: TypeAlias = Callable[[int], None]
 
 
 class PortError(Exception):
-    """A port that cannot be opened; the message says which and why."""
+    """A port cannot be opened. The message says which, and why."""
 
 
 @dataclass(slots=True)
 class PortStats:
-    """Counts of one port since it was opened.
+    """Counts of a port since it was opened.
 
-    Frames that came in but were refused are not in `rx_frames`; nor are frames that could not be
-    sent in `tx_frames`.
+    `rx_frames` does not include refused frames, and `tx_frames` not those that could not be sent.
     """
 
     rx_frames: int = 0
@@ -59,7 +58,7 @@ class PortStats:
 
 
 class Poller(Protocol):
-    """Where a port registers file descriptors to watch. Only used in the data plane's thread."""
+    """Registers a port's file descriptors to watch. Used in the data plane's thread only."""
 
     def watch(self, fd: int, events: int, handler: Handler) -> None: ...
 
@@ -69,9 +68,9 @@ class Poller(Protocol):
 
 
 class Port(Protocol):
-    """A port of the switch: Python opens and closes it and writes the log, C passes its frames.
+    """A port of the switch. Python opens it, closes it and writes the log; C moves its frames.
 
-    Everything but `stats` is only used in the data plane's thread.
+    Only `stats` may be used outside the data plane's thread.
     """
 
     @property
@@ -79,7 +78,7 @@ class Port(Protocol):
 
     @property
     def description(self) -> str:
-        """How the port was asked for, e.g. "1=veth1"."""
+        """The port as the command line gives it, such as "1=veth1"."""
 
     @property
     def stats(self) -> PortStats: ...
@@ -89,23 +88,23 @@ class Port(Protocol):
 
     @property
     def has_carrier(self) -> bool:
-        """Whether a frame could leave. Any thread may ask."""
+        """Whether a frame could leave. Any thread may call it."""
 
     def limit_backlog(self, limited: bool) -> None:
-        """Whether only a little may wait outside of the switch, in the kernel: what is behind it
-        waits in egress queues, where the program sees it."""
+        """Whether to let few frames wait in the kernel. The others wait in egress queues, where the
+        program sees them."""
 
     def join(self, loop: Loop, poller: Poller) -> None:
-        """Begin to be served; once."""
+        """Start serving this port; called once."""
 
     def look_for_news(self) -> News:
-        """Handle the loop's news, and return it."""
+        """Handle the news of the loop, and return it."""
 
     def poll_stats(self) -> None:
-        """Bring `stats` up to date with counts that others keep (the kernel's)."""
+        """Update `stats` with counts that the kernel keeps."""
 
     def flush(self) -> None:
-        """Called about once per second: try again what had to wait."""
+        """Try waiting work again; called about once per second."""
 
     def close(self) -> None:
-        """Release everything, sockets in the file system included."""
+        """Release everything, including sockets in the file system."""

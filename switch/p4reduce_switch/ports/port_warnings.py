@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warns an operator, while the switch runs, of frames that ports drop."""
+"""Warns of frames that ports drop."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Counts = tuple[int, int, int]
 
 
 class PortWarnings:
-    """Warns of frames of wrong length and of frames to ports without a peer, at a slow rate.
+    """Warns of frames of wrong length and of frames to ports without a peer, at a limited rate.
 
-    The sender of such a frame only sees no answer.
+    The sender of such a frame gets no answer.
     """
 
     def __init__(self, ports: Iterable[Port]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of ports that there are, and the `--port` notation.
+"""The kinds of ports, and the `--port` notation.
 
-Another kind is a module with a `Place` and a `Port`, and an entry here.
+To add a kind, write a module with a `Place` and a `Port`, and an entry here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ HELP = f"A port: {', '.join(f'1={place.form} {place.purpose}' for place in PLACE
 
 
 def parse_ports(text: str) -> list[PortSpec]:
-    """Read what `parse_port` reads, or "1-64=udp:0.0.0.0:7001": the UDP ports count up as well.
+    """Parse a port as `parse_port` does, or a range like "1-64=udp:0.0.0.0:7001". UDP ports count
+    up too.
 
     Raises:
         ValueError: with a message for the user.

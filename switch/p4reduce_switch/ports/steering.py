@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets of several cores at one UDP port, and the rule by which the kernel tells them apart.
+"""Sockets of several cores at one UDP port, and the rule by which the kernel chooses one.
 
-All of them are in one SO_REUSEPORT group, in the order of the cores. A datagram from a known peer
-goes to the connected socket of that peer's core. For all others a classic BPF program reads the
-datagram, and returns a place in the group (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5). That is the core
-which a handshake names, or to which a token belongs (`p4reduce_native.cores`).
+They form one SO_REUSEPORT group, in the order of the cores. A datagram from a known peer goes to
+the connected socket of its core. For others, a classic BPF program reads the datagram and returns a
+place in the group (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5). That is the core that a handshake names,
+or that a token belongs to (`p4reduce_native.cores`).
 
-A place in the group is free for others once its socket is closed. So the sockets stay open here,
-in the process that starts the cores, also while a core does not run.
+If a socket is closed, others move to its place in the group. So the parent process keeps the
+sockets open even while a core does not run.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _MODULO, _RETURN_A = 0x94, 0x16
 
 
 def open_listeners(spec: PortSpec, cores: int) -> list[socket.socket]:
-    """Open a UDP port's sockets, one for each core, in their order.
+    """Open a UDP port's sockets, one per core, in order.
 
     Args:
-        spec: at a `UdpPlace`.
-        cores: how many.
+        spec: a port at a `UdpPlace`.
+        cores: their number.
 
     Raises:
-        PortError: nothing can listen there, or the kernel has no such rules.
+        PortError: nothing can listen there, or the kernel does not support the rule.
     """
     assert isinstance(spec.place, UdpPlace)
     with ExitStack() as undo:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A port on a UDP socket: for workers anywhere that IP reaches, without root and without a cable.
+"""A port on a UDP socket, for workers anywhere that IP reaches, without root or cables.
 
-One peer at a time. It is admitted by a handshake (`HandshakeServer` in
-native/p4reduce_native/udp_handshake.py), which proves its address, and that it has the key where
-there is one. From then on its datagrams come to a connected socket of its own and carry a token.
-Other datagrams are counted and have no effect, with two exceptions. A peer that was started again
-at the same address is admitted by its new handshake. A peer may have another address, because a NAT
-box forgot it. It must return a nonce from there, as in RFC 9000, section 8.2, and is then served at
-the new address.
+The port has one peer at a time. A handshake admits it (`HandshakeServer` in
+native/p4reduce_native/udp_handshake.py) and proves its address, and that it has the key if there is
+one. Its datagrams then arrive at a connected socket and carry a token. Other datagrams are counted
+and have no effect, with two exceptions. A peer that restarts at the same address is admitted by its
+new handshake. A peer whose address changed behind a NAT must return a nonce from the new address
+(RFC 9000, section 8.2), and is then served there.
 """
 
 from __future__ import annotations
@@ -108,13 +107,13 @@ class _Move:
 
 
 class UdpPort(PeerListener):
-    """A port on a UDP socket: the handshake, and whose turn it is.
+    """A port on a UDP socket: the handshake, and which peer has the port.
 
     Args:
-        spec: at a `UdpPlace`.
-        key: which workers have to know; empty: none.
-        captures: where all frames are written, or None.
-        core: whose it is; the other ones have sockets of their own there.
+        spec: a port at a `UdpPlace`.
+        key: the key that workers must know; empty: none.
+        captures: how frames are captured, or None.
+        core: the core that it belongs to; other cores have their own sockets there.
 
     Raises:
         PortError: nothing can listen there, or the capture cannot be written.
@@ -170,7 +169,7 @@ class UdpPort(PeerListener):
         return news
 
     def flush(self) -> None:
-        """See whether the peer is there still."""
+        """Check whether the peer is still there."""
         if self._link is not None and self._link.poke() > GONE_AFTER:
             self._disconnect(f"has not been heard for {GONE_AFTER} s")
         if self._link is not None:
@@ -299,7 +298,8 @@ class UdpPort(PeerListener):
 
 
 def listen_at(host: str, udp_port: int) -> socket.socket:
-    """A socket at a UDP port that nobody else has; further ones may `join_port`. Raises OSError."""
+    """Return a socket at a UDP port that no other process has. Further ones may `join_port`. Raises
+    OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, udp_port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
     )[0]
@@ -316,7 +316,7 @@ def listen_at(host: str, udp_port: int) -> socket.socket:
 
 
 def join_port(listener: socket.socket) -> socket.socket:
-    """A further socket at a listener's port. Raises OSError."""
+    """Return a further socket at a listener's port. Raises OSError."""
     sock = socket.socket(listener.family, socket.SOCK_DGRAM)
     try:
         _prepare(sock)

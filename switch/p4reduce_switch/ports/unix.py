@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A port on a Unix socket: needs no root and no interface.
+"""A port on a Unix socket: needs neither root nor an interface.
 
-`SOCK_SEQPACKET` listening at a path, one peer at a time. A peer may come and go as a cable may be
-plugged; a second one is turned away. A message is a frame, unless the peer asks for more
-(csrc/link/hello.c). A port of another switch can call there; a message is always a frame then.
+It listens at a path (`SOCK_SEQPACKET`), and has one peer at a time. A peer may come and go like a
+cable; a second one is refused. A message is a frame, unless both ends agree on more
+(csrc/link/hello.c). A port of another switch may connect; a message is then always a frame.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ _SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
-    """Make `path` free to bind: no dead socket is in the way.
+    """Make `path` free to bind by removing a dead socket.
 
-    A directory that is missing is not made: more likely the path is misspelt, and workers look
-    elsewhere.
+    A missing directory is not made: more likely the path is misspelt, and workers look elsewhere.
 
     Raises:
-        OSError: ENOENT if there is no such directory, EADDRINUSE if somebody listens there or it is
+        OSError: ENOENT if the directory is missing, EADDRINUSE if a process listens there or it is
             no socket, or what the file system says.
     """
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
@@ -112,8 +111,8 @@ class UnixPort(PeerListener):
     """A port on a Unix socket. `close` removes the socket file.
 
     Args:
-        spec: at a `UnixPlace`.
-        captures: where all frames are written, or None.
+        spec: a port at a `UnixPlace`.
+        captures: how frames are captured, or None.
 
     Raises:
         PortError: the path is in use, not writable or too long, its directory is missing, or the
@@ -135,7 +134,7 @@ class UnixPort(PeerListener):
         self._open_capture(captures)
 
     def flush(self) -> None:
-        """Nothing is buffered that has to be written; a peer that could not be taken may wait."""
+        """Try again to accept a waiting peer. No frames are buffered here."""
         if not self._accepting and self._poller is not None:
             self._accepting = True
             self._poller.change(self._listener.fileno(), select.EPOLLIN)
@@ -195,11 +194,11 @@ class UnixPort(PeerListener):
 
 
 class UnixCallingPort(PeerPort):
-    """A port that connects to a socket where another switch listens, again whenever that is gone.
+    """A port that connects to another switch's socket, and reconnects when that is gone.
 
     Args:
-        spec: at a `UnixCallingPlace`.
-        captures: where all frames are written, or None.
+        spec: a port at a `UnixCallingPlace`.
+        captures: how frames are captured, or None.
 
     Raises:
         PortError: the capture cannot be written.
@@ -212,7 +211,7 @@ class UnixCallingPort(PeerPort):
         self._open_capture(captures)
 
     def flush(self) -> None:
-        """Nothing is buffered that has to be written; the other switch may be there by now."""
+        """Try again to connect to the other switch. No frames are buffered here."""
         if self._poller is not None and not self._who:
             self._call()
 

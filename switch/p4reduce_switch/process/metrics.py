@@ -25,13 +25,14 @@ _PORT = "port "  # as `DataPlane.counts` names ports
 
 
 class SwitchCollector(Collector):
-    """Turns `DataPlane.counts` into metrics: p4reduce_dataplane_port_rx_frames_total{port="1"}."""
+    """Turns `DataPlane.counts` into metrics, such as
+    p4reduce_dataplane_port_rx_frames_total{port="1"}."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
 
     def collect(self) -> Iterable[Metric]:
-        """All counts by now."""
+        """Return all present counts."""
         families: dict[str, CounterMetricFamily] = {}
         for source, counts in self._counts().items():
             of_port = source.startswith(_PORT)
@@ -49,12 +50,12 @@ class SwitchCollector(Collector):
 
 @contextlib.contextmanager
 def serving_metrics(port: int, collector: Collector) -> Iterator[int]:
-    """Serve what a collector has at /metrics while the block runs; gives the port.
+    """Serve a collector's metrics at /metrics while the block runs; yields the port.
 
-    It is a port of 127.0.0.1; 0 is a free one.
+    The port is of 127.0.0.1; 0 chooses a free one.
 
     Raises:
-        StartError: the port cannot be had.
+        StartError: the port cannot be used.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)

@@ -15,7 +15,7 @@ _MOST = 511  # 9 bits in v1model
 def read_queue_settings(
     priorities: int, depths: Sequence[str], rates: Sequence[str]
 ) -> QueueSettings:
-    """Read options such as "100" (all ports) and "3=100" (port 3); the last one holds.
+    """Parse options such as "100" (all ports) and "3=100" (port 3). The last one wins.
 
     Raises:
         ValueError: with a message for the user.

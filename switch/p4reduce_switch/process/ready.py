@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a switch reports that it is ready, and at its end what it has done."""
+"""How a switch reports that it is ready, and its counts when it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ __all__ = ["announce", "beside", "summary"]
 
 
 def beside(ready_file: Path) -> Path:
-    """What is renamed to the ready file, so that nobody reads half of it."""
+    """Return the path of the temporary file that is renamed to the ready file, so nobody reads half
+    of it."""
     return ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
 
 
@@ -31,14 +32,14 @@ def announce(
     metrics_port: int | None = None,
     cores: Sequence[Mapping[str, int]] = (),
 ) -> str:
-    """Write the ready file and the ready line, and return what to say.
+    """Write the ready file and the ready line, and return the message for the log.
 
     Args:
-        settings: what was asked for.
-        ports: by number, as they are written.
+        settings: of the switch.
+        ports: by number, as text.
         address: of P4Runtime.
         metrics_port: of /metrics.
-        cores: process and device of each core, where there are several.
+        cores: process and device of each core, if there are several.
 
     Raises:
         StartError: the file cannot be written.
@@ -77,7 +78,7 @@ def announce(
 
 
 def summary(counts: dict[str, dict[str, int]]) -> str:
-    """The counts in one line; those of ports always, others where they are not zero."""
+    """Return the counts in one line: always those of ports, others if they are not zero."""
     parts = []
     for name, values in counts.items():
         shown = [

@@ -36,7 +36,7 @@ _KEY_ENVIRONMENT = "P4REDUCE_UDP_KEY"  # as of ranks: the key itself
 
 
 def run(settings: SwitchSettings) -> None:
-    """Run a switch until SIGINT or SIGTERM. From the main thread only.
+    """Run a switch until SIGINT or SIGTERM. Call it in the main thread.
 
     Raises:
         StartError: a port, the address, a file or the program cannot be used.
@@ -133,7 +133,7 @@ def _check_writable(path: Path, option: str) -> None:
 
 
 def read_udp_key(path: Path | None) -> bytes:
-    """Return the key of the UDP ports: of a file, else of the environment; empty: there is none.
+    """Return the UDP ports' key from a file, else from the environment; empty if there is none.
 
     Raises StartError.
     """

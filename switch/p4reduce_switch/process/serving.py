@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers at addresses of a switch's command line: P4Runtime, and /metrics."""
+"""The servers of a switch: P4Runtime and /metrics."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Served(Protocol):
         """Listen at an address; return the TCP port. Raises BindError."""
 
     def stop(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
 
 
 @contextlib.contextmanager
 def serving(server: Served, settings: SwitchSettings) -> Iterator[GrpcAddress]:
-    """Serve P4Runtime; gives the address with the port that was taken.
+    """Serve P4Runtime; yields the address with the actual port.
 
     Raises:
         StartError: the address or the TLS files cannot be used.
@@ -67,7 +67,7 @@ def serving(server: Served, settings: SwitchSettings) -> Iterator[GrpcAddress]:
 
 
 def collector_of(counts: Counts) -> Collector:
-    """What turns a data plane's counts into metrics."""
+    """Return the collector of a data plane's counts."""
     from p4reduce_switch.process.metrics import SwitchCollector
 
     return SwitchCollector(counts)
@@ -75,10 +75,10 @@ def collector_of(counts: Counts) -> Collector:
 
 @contextlib.contextmanager
 def metrics_at(port: int | None, collector: Callable[[], Collector]) -> Iterator[int | None]:
-    """Serve /metrics if a port is given; gives the port that was taken.
+    """Serve /metrics if a port is given; yields the actual port.
 
     Raises:
-        StartError: the port cannot be had, or the package for it is missing.
+        StartError: the port cannot be used, or the package for it is missing.
     """
     if port is None:
         yield None

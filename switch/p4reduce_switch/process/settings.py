@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command line asks of a switch."""
+"""The settings of a switch."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ DEFAULT_DROP_PORT = 511
 
 
 class StartError(Exception):
-    """The switch cannot start, or cannot go on; the message is for the user."""
+    """The switch cannot start, or cannot continue. The message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchSettings:
-    """How a switch is to run.
+    """The settings of a switch.
 
     Attributes:
-        name: the command's, for what it says.
-        pipeline_file: a program to load at the start, or None; without `p4info_file` it forwards,
-            and a controller has to set its own before it can write entries.
-        udp_key_file: the key that workers at UDP ports have to know, or None.
-        capture_dir: where each port's frames are written, or None; `capture_by_direction`: into
-            two files each.
-        dump_python, dump_c: where the generated code is written, or None.
-        debug_path: the socket at which the program's debugger is served, or None.
-        metrics_port: where /metrics is served on loopback (0: a free port), or None.
-        ready_file, ready_fd: what is notified when the switch is ready, or None.
-        core: which of several data planes with these ports it is.
+        name: of the command, for messages.
+        pipeline_file: a program to load at the start, or None. Without `p4info_file` it forwards,
+            but a controller must load a program before it can write entries.
+        udp_key_file: the file with the key of UDP ports, or None.
+        capture_dir: the directory for captures, or None; `capture_by_direction`: with
+            two files per port.
+        dump_python, dump_c: the file for the generated code, or None.
+        debug_path: the socket of the debugger, or None.
+        metrics_port: the loopback port of /metrics (0: a free one), or None.
+        ready_file, ready_fd: the file and the descriptor to notify when ready, or None.
+        core: the number among several data planes with these ports.
     """
 
     name: str
@@ -67,7 +67,7 @@ class SwitchSettings:
     core: Core = field(default_factory=Core)
 
     def check_ports(self, option: str, cpu_option: str) -> None:
-        """Refuse ports that exclude each other. Raises ValueError, with the options' names."""
+        """Refuse ports that exclude each other. Raises ValueError that names the options."""
         seen: dict[object, PortSpec] = {}
         for spec in self.ports:
             if spec.number == self.cpu_port:

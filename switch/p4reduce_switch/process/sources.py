@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the code that is generated from programs, for people to read."""
+"""Writes generated code to files for people to read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 def source_writer(
     python_file: Path | None, c_file: Path | None
 ) -> Callable[[Pipeline, bytes], None] | None:
-    """What writes the code of each program that is set (its JSON comes second), if wanted."""
+    """Return a function that writes the code of each loaded program, if requested. The program's
+    JSON is its second argument."""
     if python_file is None and c_file is None:
         return None
 

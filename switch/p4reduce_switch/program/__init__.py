@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The typed program: what the BMv2 JSON says, checked; and what loader and generators share.
+"""The typed program: the contents of the BMv2 JSON, checked, and what loader and generators share.
 
-Imports nothing of the other folders, except the names of match kinds from `state`.
+Imports none of the other folders, except the names of match kinds from `state`.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way through a control that both generators take: nodes become nested blocks again.
+"""Turns a control into nested blocks again, for both generators.
 
-A control is a graph of tables and conditions, which p4c made from structured source. To get the
-structure back, each node's immediate post-dominator is found: the first node that all ways from it
-lead to. There the branches of an `if` join. Where ways join that do not (p4c's `return` can do
-that), the nodes in between are written more than once, up to a limit.
+A control is a graph of tables and conditions, which p4c made from structured source. The branches
+of an `if` join at its immediate post-dominator, the first node that all paths from it reach. If
+paths join elsewhere, as with p4c's `return`, the nodes in between are written more than once, up to
+a limit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TooLargeError(Exception):
 
 
 class ControlWalk(ABC):
-    """Writes a control's nodes as nested blocks; what a node becomes is the generator's."""
+    """Writes a control's nodes as nested blocks. The generator decides what a node becomes."""
 
     def __init__(self, control: ir.Control) -> None:
         self._control = control

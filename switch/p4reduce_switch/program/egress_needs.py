@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a packet's state that goes from ingress to egress, and the fields that the target
-sets."""
+"""The packet state that goes from ingress to egress, and the fields that the target sets."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _ENTRY_FIELDS = (
 
 
 def entry_fields(facts: Facts) -> dict[str, FieldRef]:
-    """Those of them that matter: simple_switch's name and the field."""
+    """Return the fields that the target sets and the program uses, with simple_switch's names."""
     egress, intrinsic = facts.usage.egress, facts.program.intrinsic
     spec = intrinsic["egress_spec"]
     wanted = egress.reads | ({spec} if spec in egress.writes else set())
@@ -36,12 +35,12 @@ class EgressNeeds:
     """The fields that egress gets from ingress, and those that start with a fixed value.
 
     Attributes:
-        packed: headers of which egress gets the fields, as it puts them together.
+        packed: headers that egress gets as fields, because it packs them.
         pieces: headers that it gets as bytes.
-        valids: headers whose validity it may ask for.
+        valids: headers whose validity it may read.
         fields: other fields that it gets, in order.
-        metadata: those of them that are metadata.
-        zeros: fields that start at zero, because nothing before egress has touched them.
+        metadata: the fields among them that are metadata.
+        zeros: fields that start at zero, because nothing before egress sets them.
     """
 
     def __init__(self, facts: Facts) -> None:

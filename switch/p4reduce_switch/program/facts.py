@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both generators find out of a program before they write a line.
+"""What both generators find out about a program before they write code.
 
-Each generator's `Context` is one of these; what it adds is how things are called in its language.
+Each generator's `Context` is a subclass that adds the names of its language.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = ["Facts"]
 
 
 class Facts:
-    """A program, what it does with its fields, and what follows for any code made of it.
+    """A program, how it uses its fields, and what follows for any generated code.
 
     Args:
-        queues: whether egress queues are wanted, also if the program does not look at them.
-        watched: whether somebody looks at every field as far as egress (a debugger).
+        queues: whether egress queues are requested, even if the program does not use them.
+        watched: whether a debugger reads every field up to egress.
 
     Attributes:
-        wire: the headers that the deparser emits, in their order.
-        tracks_length: whether egress can see that ingress added or removed headers.
+        wire: the headers that the deparser emits, in order.
+        tracks_length: whether egress can notice that ingress added or removed headers.
         replays: whether one frame may run through ingress or egress again.
         limits: whether frames may be cut as they leave.
     """
@@ -42,28 +42,28 @@ class Facts:
     # -- Stages ------------------------------------------------------------------------------------
 
     def stage(self, name: Stage) -> StageUsage:
-        """What a stage does; for packets that come again the parser is a part of ingress."""
+        """Return what a stage does. For replayed packets the parser is part of ingress."""
         return self.usage.egress if name == "egress" else self.usage.ingress
 
     def length_matters(self, stage: Stage) -> bool:
-        """Whether it matters here that headers are added or removed: egress sees it, later."""
+        """Whether egress can notice later that headers are added or removed here."""
         later = stage != "egress" or "clone" in self.usage.egress.kept
         return self.tracks_length and later
 
     @cached_property
     def comes_again(self) -> bool:
-        """Whether packets may come to ingress that are not from a port."""
+        """Whether packets may enter ingress that are not from a port."""
         return "resubmit" in self.usage.ingress.kept or "recirculate" in self.usage.egress.kept
 
     # -- Fields ------------------------------------------------------------------------------------
 
     def live_field(self, name: str) -> FieldRef | None:
-        """One of the target's own fields, None if it is not read."""
+        """Return a field of the target; None if it is not read."""
         field = self.program.intrinsic.get(name)
         return field if field is not None and field in self.usage.live else None
 
     def written_field(self, name: str) -> FieldRef | None:
-        """One of the target's own fields, None if the program never sets it."""
+        """Return a field of the target; None if the program never sets it."""
         field = self.program.intrinsic.get(name)
         return field if field in self.usage.writes else None
 
@@ -71,7 +71,7 @@ class Facts:
         return field in self.usage.live
 
     def is_dead(self, primitive: ir.Primitive) -> bool:
-        """Whether all that it does is to assign to a field that nobody reads."""
+        """Whether it only assigns to fields that are never read."""
         return (
             primitive.op in ASSIGNING
             and isinstance(primitive.args[0], FieldRef)
@@ -79,14 +79,15 @@ class Facts:
         )
 
     def is_taken_out(self, field: FieldRef) -> bool:
-        """Whether a field of a header has a variable."""
+        """Whether a header's field has a variable."""
         usage = self.usage
         return self.is_rebuilt(field.header) or field in usage.reads or field in usage.writes
 
     def header_of_key(self, key: ir.KeyField) -> str | None:
-        """The header whose field reads 0 in a table's key while it is not valid, if there is one.
+        """Return the header whose field reads 0 in a table's key while it is invalid, if there is
+        one.
 
-        BMv2 takes the fields of an invalid header for zero in keys, and only there.
+        BMv2 reads fields of an invalid header as zero in keys only.
         """
         if not isinstance(key.field, FieldRef):
             return None
@@ -97,37 +98,37 @@ class Facts:
     # -- How headers go out ------------------------------------------------------------------------
 
     def is_raw(self, header: str) -> bool:
-        """The header goes out as the bytes that came in."""
+        """Whether the header leaves as the bytes that came in."""
         return not self.usage.touched(header)
 
     def is_rebuilt(self, header: str) -> bool:
-        """The header goes out, and is put together from its fields."""
+        """Whether the header leaves, packed from its fields."""
         return header in self.wire and not self.is_raw(header)
 
     def packed_in_egress(self, header: str) -> bool:
-        """The header differs from copy to copy, so egress puts it together."""
+        """Whether the header differs between copies, so egress packs it."""
         egress = self.usage.egress
         return header in egress.added or any(f.header == header for f in egress.writes)
 
     def needs_offset(self, header: str) -> bool:
-        """Something looks at the bytes of the header in the frame."""
+        """Whether the header's bytes in the frame are needed."""
         return (header in self.wire and self.is_raw(header)) or any(
             checksum.target.header == header and self.usage.is_raw_verified(checksum)
             for checksum in self.program.verify
         )
 
     def variables(self, header: Header) -> tuple[FieldRef, ...]:
-        """The fields of a header that are taken out of a frame."""
+        """Return the fields of a header that are unpacked."""
         return tuple(filter(self.is_taken_out, header.fields))
 
     # -- Tables ------------------------------------------------------------------------------------
 
     def misses_matter(self, table: ir.ApplyTable) -> bool:
-        """Whether a miss, of which the program says what it does, does anything."""
+        """Whether a miss that the program handles has an effect."""
         return len(table.successors) > 1 or bool(self.program.actions[table.default_action].body)
 
     def runs_anything(self, table: ir.ApplyTable, *, counts: bool) -> bool:
-        """Whether something has to be done with what a lookup gives; `counts`: counting a hit."""
+        """Whether a lookup's result has an effect; `counts`: counting a hit is one."""
         actions = [self.program.actions[action] for action in table.actions]
         wanted = any(action.params for action in actions)
         chooses = len(actions) > 1 or bool(actions[0].body)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controls as graphs: what comes before what, and where branches join. For all generators."""
+"""Controls as graphs, for all generators: order, and where branches join."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["post_dominators", "topological_order"]
 
 
 def topological_order(control: ir.Control) -> list[str]:
-    """The nodes that can be reached, each before those that come after it."""
+    """Return the reachable nodes in topological order."""
     reached: dict[str, ir.Node] = {}
     pending = [control.start]
     while pending:
@@ -25,7 +25,8 @@ def topological_order(control: ir.Control) -> list[str]:
 
 
 def post_dominators(control: ir.Control, order: list[str]) -> Mapping[str, str | None]:
-    """Each node's immediate post-dominator; None is the end (Cooper, Harvey, Kennedy 2001)."""
+    """Return each node's immediate post-dominator; None is the end (Cooper, Harvey, Kennedy
+    2001)."""
     position: dict[str | None, int] = {name: index for index, name in enumerate(order)}
     position[None] = len(order)
     join: dict[str, str | None] = {}

@@ -12,10 +12,10 @@ __all__ = ["ALGORITHMS", "csum16"]
 
 
 def csum16(data: bytes) -> int:
-    """The Internet checksum (RFC 1071); an odd number of bytes is padded with a zero.
+    """Compute the Internet checksum (RFC 1071). An odd number of bytes is padded with a zero.
 
-    A one's complement sum is a sum modulo 65535, because 2**16 = 1 there, so one division of one
-    large integer does it. Of the two zeros, 0xFFFF is the sum of anything but nothing.
+    A one's complement sum is a sum modulo 65535, because 2**16 = 1 there. So one division of one
+    large integer is enough. The sum has two zeros: 0 for empty input, 0xFFFF otherwise.
     """
     value = int.from_bytes(data + b"\0" if len(data) % 2 else data, "big")
     return -value % 0xFFFF if value else 0xFFFF

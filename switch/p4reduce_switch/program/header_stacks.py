@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Header stacks, also of unions, in terms of plain headers: what the generator never needs to know.
+"""Expresses header stacks, also of unions, by plain headers, so generators need not know them.
 
-A stack is its elements and the number of the next free one, kept in a field of hidden metadata.
-`last` and an index known only at run time become a choice between the elements, `push_front` and
-`pop_front` swap elements. All is as BMv2 does it in its default, P4_16's semantics:
-pushed elements are invalid, and only the parser and push and pop move `next`.
+A stack is its elements, and the index of the next free one in a field of hidden metadata. `last`
+and a run-time index become a choice between elements. `push_front` and `pop_front` swap elements.
+The semantics are BMv2's default ones, those of P4_16: pushed elements are invalid, and only the
+parser, push and pop change `next`.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ STACKS = "$stacks"
 
 @dataclass(frozen=True, slots=True)
 class HeaderStack:
-    """A stack: its name and the headers that are its elements."""
+    """A header stack: its name and its elements."""
 
     name: str
     elements: tuple[str, ...]
 
     @property
     def next(self) -> FieldRef:
-        """How many elements are taken: the index of the next one."""
+        """The number of elements in use, which is the index of the next one."""
         return FieldRef(STACKS, f"{self.name}.next", 32)
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """All headers of which it consists."""
+        """All headers of the stack."""
         return self.elements
 
     def last_index(self) -> Expr:
-        """`lastIndex`; of an empty stack -1, which a field takes as all ones."""
+        """The expression for `lastIndex`. For an empty stack it is -1, which a field stores as all
+        ones."""
         return ir.Binary("-", self.next, ir.Const(1))
 
     def last_field(self, field: Callable[[str], FieldRef]) -> Expr:
-        """A field of `last`; that of an empty stack, at which BMv2 ends, is 0."""
+        """The expression for a field of `last`. For an empty stack, at which BMv2 ends, it is 0."""
         return at_index(self, self.last_index(), field, ir.Const(0))
 
     def push(self, count: int, source: Source) -> list[Statement]:
@@ -58,14 +59,14 @@ class HeaderStack:
         return [*self.shift_down(count, source), *popped, _after_pop(self, count, source)]
 
     def shift_up(self, count: int, source: Source) -> list[Statement]:
-        """Move elements away from the front; the last ones come there."""
+        """Move elements away from the front. The last ones move to the front."""
         return [
             _swap(self.elements[to], self.elements[to - count], source)
             for to in range(len(self.elements) - 1, count - 1, -1)
         ]
 
     def shift_down(self, count: int, source: Source) -> list[Statement]:
-        """Move elements to the front; those that were there come to the end."""
+        """Move elements to the front. The first ones move to the end."""
         return [
             _swap(self.elements[to], self.elements[to + count], source)
             for to in range(max(len(self.elements) - count, 0))
@@ -74,7 +75,8 @@ class HeaderStack:
 
 @dataclass(frozen=True, slots=True)
 class UnionStack:
-    """A stack of header unions: its name, those of a union's headers, and each union's headers."""
+    """A stack of header unions: its name, the names of a union's headers, and each union's
+    headers."""
 
     name: str
     members: tuple[str, ...]
@@ -82,30 +84,30 @@ class UnionStack:
 
     @property
     def next(self) -> FieldRef:
-        """How many elements are taken: the index of the next one."""
+        """The number of elements in use, which is the index of the next one."""
         return FieldRef(STACKS, f"{self.name}.next", 32)
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """All headers of which it consists, those of each union together."""
+        """All headers of the stack, union by union."""
         return tuple(header for element in self.elements for header in element)
 
     def last_index(self) -> Expr:
-        """`lastIndex`, as that of a header stack."""
+        """The expression for `lastIndex`, as for a header stack."""
         return ir.Binary("-", self.next, ir.Const(1))
 
     def column(self, member: str) -> HeaderStack:
-        """One and the same header of all unions, which is like a stack of headers."""
+        """Return the same header of all unions, which behaves like a header stack."""
         number = self.members.index(member)
         return HeaderStack(self.name, tuple(element[number] for element in self.elements))
 
     def push(self, count: int, source: Source) -> list[Statement]:
-        """`push_front`: as BMv2 makes no union invalid, the last elements come to the front."""
+        """`push_front`. BMv2 invalidates no union, so the last elements move to the front."""
         shifted = [s for name in self.members for s in self.column(name).shift_up(count, source)]
         return [*shifted, _after_push(self, count, source)]
 
     def pop(self, count: int, source: Source) -> list[Statement]:
-        """`pop_front`: as BMv2 makes no union invalid, the first elements come to the end."""
+        """`pop_front`. BMv2 invalidates no union, so the first elements move to the end."""
         shifted = [s for name in self.members for s in self.column(name).shift_down(count, source)]
         return [*shifted, _after_pop(self, count, source)]
 
@@ -129,7 +131,8 @@ def _set_next(stack: HeaderStack | UnionStack, value: Expr, source: Source) -> S
 def at_index(
     stack: HeaderStack, index: Expr, value: Callable[[str], Expr], otherwise: Expr
 ) -> Expr:
-    """What `value` makes of the element at `index`, and `otherwise` if there is none."""
+    """Return the expression `value` for the element at `index`, and `otherwise` if there is
+    none."""
     result = otherwise
     for number in range(len(stack.elements) - 1, -1, -1):
         here = ir.Binary("==", index, ir.Const(number))
@@ -143,7 +146,7 @@ def do_at_index(
     make: Callable[[str], tuple[Statement, ...]],
     otherwise: tuple[Statement, ...] = (),
 ) -> tuple[Statement, ...]:
-    """The statements for the element at `index`, and `otherwise` if there is none."""
+    """Return the statements for the element at `index`, and `otherwise` if there is none."""
     statements = otherwise
     for number in range(len(stack.elements) - 1, -1, -1):
         here = ir.Binary("==", index, ir.Const(number))
@@ -152,7 +155,7 @@ def do_at_index(
 
 
 def hidden_metadata(stacks: Iterable[HeaderStack], of_unions: Iterable[UnionStack]) -> ir.Header:
-    """The metadata that holds where each stack's next element is."""
+    """Return the metadata with each stack's `next`."""
     counts = [*(stack.next for stack in stacks), *(stack.next for stack in of_unions)]
     return ir.Header(STACKS, tuple(counts), is_metadata=True)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A P4 program as the BMv2 JSON describes it: typed, checked, and all names resolved.
 
-The loader makes it, a generator turns it into something that runs. Nothing here depends on how.
-Field references are `FieldRef`s with their width, so that no one needs to look anything up.
+The loader makes it, and a generator turns it into code. Field references are `FieldRef`s with their
+width, so nobody has to look them up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from p4reduce_switch.state.tables import MatchKind
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where in the P4 source something comes from; empty where p4c does not say."""
+    """A place in the P4 source; empty if p4c does not give it."""
 
     filename: str = ""
     line: int = 0
@@ -35,7 +35,7 @@ NOWHERE = Source()
 
 @dataclass(frozen=True, slots=True)
 class FieldRef:
-    """A field of a header or metadata instance; `width` in bits. Also an expression."""
+    """A field of a header or metadata instance, `width` in bits. It is also an expression."""
 
     header: str
     name: str
@@ -66,8 +66,8 @@ METADATA_VARBITS = "$metadata_varbits"
 class Varbit:
     """A header's field of variable length.
 
-    `field` is as wide as it can get, and has the bits as a number; how many they are, always
-    whole bytes, is in `length`, a field of hidden metadata.
+    `field` has the maximum width, and holds the bits as a number. `length`, a field of hidden
+    metadata, holds their count, which is a multiple of 8.
     """
 
     field: FieldRef
@@ -85,7 +85,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A header or metadata instance, its fields in the order of the wire."""
+    """A header or metadata instance, with its fields in the order of the wire."""
 
     name: str
     fields: tuple[FieldRef, ...]
@@ -95,18 +95,18 @@ class Header:
 
     @property
     def bits(self) -> int:
-        """Without a varbit field."""
+        """The number of bits without a varbit field."""
         bits = sum(field.width for field in self.fields)
         return bits if self.varbit is None else bits - self.varbit.field.width
 
     @property
     def size(self) -> int:
-        """Bytes on the wire, without a varbit field; only for headers, not for metadata."""
+        """The bytes on the wire without a varbit field. For headers only."""
         return self.bits // 8
 
     @property
     def most_bytes(self) -> int:
-        """Bytes on the wire, with a varbit field that is as long as it can get."""
+        """The bytes on the wire with a varbit field of maximum length."""
         return sum(field.width for field in self.fields) // 8
 
     @property
@@ -125,7 +125,7 @@ class Header:
 
     @property
     def state(self) -> tuple[FieldRef, ...]:
-        """All that a copy of the header takes along, beside its validity."""
+        """All fields that a copy of the header includes, beside its validity."""
         return self.fields if self.varbit is None else (*self.fields, self.varbit.length)
 
 
@@ -148,8 +148,8 @@ class BoolConst:
 class Param:
     """A parameter of the enclosing action.
 
-    `negative`: the program itself, in an entry or as a default, gives it a number below zero.
-    (P4Runtime gives bits without a sign.)
+    `negative`: whether an entry or default action of the program gives it a negative number.
+    P4Runtime's values are unsigned.
     """
 
     index: int
@@ -170,7 +170,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """Validity of a header: as data 0 or 1 (hidden field `$valid$`), or a boolean (`valid`)."""
+    """The validity of a header: 0 or 1 as data (hidden field `$valid$`), or a boolean (`valid`)."""
 
     header: str
     is_bool: bool
@@ -198,7 +198,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """condition ? left : right."""
+    """The expression condition ? left : right."""
 
     condition: Expr
     left: Expr
@@ -226,7 +226,7 @@ BINARY_OPERATORS: Mapping[str, tuple[ExprType, ExprType]] = {
 
 
 def type_of(expr: Expr) -> ExprType:
-    """The type of an expression's value."""
+    """Return the type of an expression's value."""
     if isinstance(expr, (Const, FieldRef, Param)):
         return "data"
     if isinstance(expr, BoolConst):
@@ -243,7 +243,7 @@ def type_of(expr: Expr) -> ExprType:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and all its parts."""
+    """Yield the expression and all its parts."""
     yield expr
     if isinstance(expr, Unary):
         yield from walk(expr.operand)
@@ -293,7 +293,7 @@ Argument = Expr | ObjectRef | FieldList | Text | Values
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One primitive of an action; what its arguments are is in `PRIMITIVES`."""
+    """A primitive of an action. `PRIMITIVES` lists its arguments."""
 
     op: str
     args: tuple[Argument, ...]
@@ -302,7 +302,7 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """A conditional within an action (BMv2 writes it as forward jumps)."""
+    """A conditional within an action, which BMv2 writes as forward jumps."""
 
     condition: Expr
     then: tuple[Statement, ...]
@@ -311,9 +311,9 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Statements of an action that jumps, and the number of the block after them.
+    """Statements of an action with jumps, and the number of the next block.
 
-    `next` is where it goes if the condition holds or there is none, else `otherwise`.
+    `next` follows if the condition holds or there is none, else `otherwise`.
     """
 
     body: tuple[Statement, ...]
@@ -324,7 +324,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Jumps:
-    """The blocks of an action whose jumps are no plain conditionals; the first one is its start.
+    """The blocks of an action whose jumps are not plain conditionals. The first block is the start.
 
     A number beyond the last block is the end. A jump to its own block or one before it is a loop.
     """
@@ -343,7 +343,7 @@ Statement = Primitive | If | Jumps
 
 
 def statements(body: Iterable[Statement]) -> Iterator[Statement]:
-    """All statements, also those within conditionals and blocks."""
+    """Yield all statements, including those within conditionals and blocks."""
     for statement in body:
         yield statement
         if isinstance(statement, If):
@@ -427,9 +427,9 @@ class ExtractVariable:
 
 @dataclass(frozen=True, slots=True)
 class ExtractNext:
-    """Extract into the next element of a header stack; `next` counts those that are taken.
+    """Extract into the next element of a header stack. `next` counts the elements in use.
 
-    `bits` is the length of their varbit field, if they have one.
+    `bits` is the length of the elements' varbit field, if they have one.
     """
 
     elements: tuple[str, ...]
@@ -439,7 +439,7 @@ class ExtractNext:
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """Take `target` from the packet without going on (lookahead), `offset` and `width` in bits."""
+    """Read `target` from the packet without advancing (lookahead); `offset` and `width` in bits."""
 
     target: FieldRef
     offset: int
@@ -448,7 +448,7 @@ class Peek:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """If the condition does not hold, parsing stops with this error."""
+    """Stop parsing with this error unless the condition holds."""
 
     condition: Expr
     error: Expr
@@ -471,9 +471,10 @@ ParserOp = Extract | ExtractVariable | ExtractNext | Peek | Verify | Advance | E
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Taken if (key & mask) == value, field by field; `next_state` None ends the parser.
+    """A case of `select`: taken if (key & mask) == value, field by field. `next_state` None ends
+    the parser.
 
-    With a value set it is taken if that has the key, and there are no values and masks.
+    With a value set it is taken if the set contains the key, and has no values and masks.
     """
 
     values: tuple[int, ...]
@@ -512,7 +513,7 @@ class KeyField:
 
 @dataclass(frozen=True, slots=True)
 class ConstEntry:
-    """An entry of the program. `priority` is P4Runtime's: the larger wins."""
+    """An entry of the program. `priority` is P4Runtime's: the larger one wins."""
 
     match: tuple[int | tuple[int, int] | None, ...]
     priority: int
@@ -522,7 +523,7 @@ class ConstEntry:
 
 @dataclass(frozen=True, slots=True)
 class ActionProfile:
-    """The implementation of indirect tables; `selector` hashes the selector key, if there is one.
+    """The implementation of indirect tables. `selector` hashes the selector key, if there is one.
 
     `size` is the number of members.
     """
@@ -535,7 +536,7 @@ class ActionProfile:
 
 @dataclass(frozen=True, slots=True)
 class ApplyTable:
-    """A table in a control. Where it goes next depends on hit and miss, or on the action."""
+    """A table in a control. Hit and miss, or the action, decide what comes next."""
 
     name: str
     key: tuple[KeyField, ...]
@@ -571,7 +572,7 @@ class ApplyTable:
 
     @property
     def hits_are_noted(self) -> bool:
-        """Whether a hit changes the entry, whatever its action does."""
+        """Whether a hit changes the entry, whatever the action does."""
         return self.has_direct_counter or self.meter is not None or self.has_idle_timeout
 
 
@@ -590,7 +591,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An action without parameters, called directly."""
+    """An action without parameters that is called directly."""
 
     name: str
     action: int
@@ -607,7 +608,7 @@ Node = ApplyTable | Branch | Call
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A directed graph without cycles; None as a successor is the end."""
+    """A directed graph without cycles. A successor None is the end."""
 
     name: str
     start: str | None
@@ -627,7 +628,7 @@ class ConstBits:
 
 @dataclass(frozen=True, slots=True)
 class Calculation:
-    """A hash over fields, in order; fields of invalid headers are left out, as in BMv2."""
+    """A hash over fields, in order. Fields of invalid headers are left out, as in BMv2."""
 
     name: str
     algorithm: str
@@ -658,9 +659,9 @@ class CounterArray:
 
 @dataclass(frozen=True, slots=True)
 class MeterArray:
-    """Two-rate three-colour meters, of bytes or of packets.
+    """Two-rate three-colour meters of bytes or packets.
 
-    A table's direct meter has its result in `target` at each hit, whatever the action does.
+    A table's direct meter sets `target` at each hit, whatever the action does.
     """
 
     name: str
@@ -672,7 +673,7 @@ class MeterArray:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What `digest` sends: the values that the fields have at the end of ingress."""
+    """The values that `digest` sends: those of the fields at the end of ingress."""
 
     id: int
     name: str
@@ -688,7 +689,7 @@ class RegisterArray:
 
 @dataclass(frozen=True, slots=True)
 class ValueSet:
-    """A set in which `select` can look up a key; `widths` of the key's fields, in bits."""
+    """A set that `select` looks up a key in. `widths` of the key's fields are in bits."""
 
     name: str
     widths: tuple[int, ...]
@@ -697,7 +698,7 @@ class ValueSet:
 
 @dataclass(frozen=True, slots=True)
 class StatefulObjects:
-    """What a program keeps or tells beside its packets, by name."""
+    """A program's state and messages beside its packets, by name."""
 
     counters: dict[str, CounterArray] = field(default_factory=dict)
     registers: dict[str, RegisterArray] = field(default_factory=dict)
@@ -731,10 +732,11 @@ class Program:
     kept: StatefulObjects
 
     def drop_fields(self, header: HeaderValue | None = None) -> tuple[FieldRef, ...]:
-        """What `mark_to_drop` sets: `egress_spec`, then `mcast_grp`, as far as they are there.
+        """Return the fields that `mark_to_drop` sets: `egress_spec`, then `mcast_grp`, if they
+        exist.
 
-        They are those of the header that it is given: where standard metadata is the argument of
-        an action, p4c passes a copy on.
+        They are fields of the header that is its argument. If standard metadata is an action's
+        argument, p4c passes a copy.
         """
         if header is None or header.header == self.intrinsic["egress_spec"].header:
             found = self.intrinsic

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a program may be: far beyond any real one, and within what a switch can bear.
+"""Limits of a program's size: far above any real program, and within what a switch can handle.
 
-The loader refuses what is larger, so that a hostile program neither takes the switch's memory nor
-keeps it busy.
+The loader refuses larger ones, so a hostile program can exhaust neither the switch's memory nor its
+time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error of a program that cannot be loaded, wherever it is found: the loader or a generator."""
+"""The error of a program that cannot be loaded, raised by the loader or a generator."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _LONGEST_MESSAGE = 800  # characters
 
 
 class LoadError(Exception):
-    """The program cannot be loaded; the message names the construct and the source line.
+    """The program cannot be loaded. The message names the construct and the source line.
 
-    It can be encoded and is not endless, whatever the program calls its things.
+    The message can always be encoded and has a limited length, whatever names the program has.
     """
 
     def __init__(self, text: str) -> None:

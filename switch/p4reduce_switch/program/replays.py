@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packets keep that go round again: by clone, resubmit and recirculate.
+"""What replayed packets keep: after clone, resubmit and recirculate.
 
-All metadata of such a packet is zero, but for the fields of the primitive's field list. A clone
-made at the end of ingress is the frame as it came in, parsed once more. A clone made at the end of
-egress has the headers as egress left them, before checksums are updated.
+All metadata of such a packet is zero, except the fields of the primitive's field list. A clone made
+at the end of ingress is the frame as it came in, parsed again. A clone made at the end of egress
+has the headers as egress left them, before checksums are updated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class InstanceType(IntEnum):
-    """What `instance_type` says: PktInstanceType of simple_switch."""
+    """The values of `instance_type`: simple_switch's PktInstanceType."""
 
     NORMAL = 0
     INGRESS_CLONE = 1
@@ -38,12 +38,12 @@ class InstanceType(IntEnum):
 
 
 def belongs_to_headers(field: FieldRef) -> bool:
-    """Whether it is hidden metadata that stays with the headers."""
+    """Whether a field is hidden metadata that stays with the headers."""
     return field.header in (STACKS, ir.VARBITS)
 
 
 def carried_fields(facts: Facts) -> tuple[FieldRef, ...]:
-    """What packets that come to ingress again may bring along."""
+    """Return the fields that replayed packets may bring to ingress."""
     usage = facts.usage
     return _union(
         *usage.ingress.kept.get("resubmit", ()), *usage.egress.kept.get("recirculate", ())
@@ -51,12 +51,12 @@ def carried_fields(facts: Facts) -> tuple[FieldRef, ...]:
 
 
 def clone_fields(facts: Facts) -> tuple[FieldRef, ...]:
-    """What clones made at the end of ingress may bring along."""
+    """Return the fields that clones made at the end of ingress may bring."""
     return _union(*facts.usage.ingress.kept.get("clone", ()))
 
 
 def fields_to_reset(facts: Facts) -> list[FieldRef]:
-    """In a clone from ingress, after the parser: the metadata that is zero."""
+    """Return the metadata to zero in a clone from ingress, after the parser."""
     usage, kept = facts.usage, clone_fields(facts)
     return [
         field
@@ -71,7 +71,7 @@ def fields_to_reset(facts: Facts) -> list[FieldRef]:
 
 
 def lists_with(field: FieldRef, lists: Sequence[ir.FieldList]) -> list[int]:
-    """The numbers of the field lists with which a packet keeps the field."""
+    """Return the numbers of the field lists that keep the field."""
     return [number for number, kept in enumerate(lists) if field in kept.fields]
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program does with its fields, stage by stage.
+"""How a program uses its fields, stage by stage.
 
-The generator leaves out what has no effect. A field that is never read is not taken out of the
-packet, and an assignment to it is not made. A header that is never changed leaves as the bytes that
-came in.
+The generator leaves out code without an effect. A field that is never read is not unpacked or
+assigned. A header that is never changed leaves as the bytes that came in.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ REPLAYING = {
 
 @dataclass(slots=True)
 class StageUsage:
-    """What one stage (parser, ingress, egress) does."""
+    """What one stage (parser, ingress, egress) uses."""
 
     reads: set[FieldRef] = field(default_factory=set)
     writes: set[FieldRef] = field(default_factory=set)
@@ -54,18 +53,18 @@ QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
 
 
 class Usage:
-    """Usage of a whole program.
+    """What a whole program uses.
 
     Args:
-        queues: whether egress queues are wanted, also if the program does not look at them.
-        watched: whether somebody looks at every field as far as egress (a debugger).
+        queues: whether egress queues are requested, even if the program does not use them.
+        watched: whether a debugger reads every field up to egress.
 
     Attributes:
-        queued: whether there are egress queues between ingress and egress: the program looks at
-            what they say, or chooses among them.
-        parser, ingress, egress: by stage. Verification of checksums counts as ingress, their
-            update and the deparser's need to know which headers are valid as egress.
-        live: fields that somebody reads, or that go out.
+        queued: whether egress queues are between ingress and egress: they are requested, or
+            the program reads their fields or chooses a priority.
+        parser, ingress, egress: by stage. Verifying checksums counts as ingress. Updating them,
+            and the deparser's use of validity, count as egress.
+        live: fields that are read, or that leave.
     """
 
     def __init__(self, program: Program, *, queues: bool = False, watched: bool = False) -> None:
@@ -108,16 +107,16 @@ class Usage:
         self._touched = {field_.header for field_ in self.writes} | self.added
 
     def is_raw_verified(self, checksum: ir.Checksum) -> bool:
-        """Whether the checksum can be verified on the bytes of its header, as they came in."""
+        """Whether the checksum can be verified on the bytes of its header as they came in."""
         written = {field_.header for field_ in self._parser_writes()}
         return checksum.target.header not in written and _is_whole_header(self._program, checksum)
 
     def touched(self, header: str) -> bool:
-        """Whether the header may go out different from how it came in."""
+        """Whether the header may leave changed."""
         return header in self._touched
 
     def goes_stale(self, header: str) -> bool:
-        """Whether fields may be non-zero while the header is not valid."""
+        """Whether fields may be non-zero while the header is invalid."""
         return header in self._touched or header in self.removed
 
     # -- Collecting --------------------------------------------------------------------------------
@@ -300,7 +299,7 @@ class Usage:
 
 
 def reads_of(expr: Expr, program: Program) -> Iterator[FieldRef]:
-    """The fields that an expression reads."""
+    """Return the fields that an expression reads."""
     for part in ir.walk(expr):
         if isinstance(part, FieldRef):
             yield part

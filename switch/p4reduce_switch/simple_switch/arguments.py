@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of simple_switch_grpc (BMv2 1.15), and the two options of our own.
+"""The command line of simple_switch_grpc (BMv2 1.15), and two options of our own.
 
 The options before `--` are BMv2's, those behind it the target's (options_parse.cpp and
-simple_switch_grpc/main.cpp of behavioral-model). As there, an option may be shortened as long as it
-is clear which is meant, and its value may follow or be joined by `=`.
+simple_switch_grpc/main.cpp of behavioral-model). As there, an option may be abbreviated while it is
+unambiguous, and its value may follow a space or `=`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Refuse(argparse.Action):
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read a command line. What is wrong ends the process with 1, as in BMv2."""
+    """Parse a command line. Wrong arguments end the process with 1, as in BMv2."""
     before, after = _split(arguments)
     options = _general().parse_args(before)
     _target().parse_args(after, namespace=options)

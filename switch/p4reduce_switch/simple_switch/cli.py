@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the switch as the command line of simple_switch_grpc says."""
+"""Starts the switch with simple_switch_grpc's command line."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _start_log(options: argparse.Namespace) -> None:
 
 
 def remark(options: argparse.Namespace, settings: SwitchSettings) -> None:
-    """Say once what is not as somebody who knows simple_switch_grpc might expect."""
+    """Log once what differs from the expectations of a user of simple_switch_grpc."""
     for name, why in _WITHOUT_MEANING.items():
         if getattr(options, name) not in (None, False):
             log.warning("--%s has no meaning here: %s", name.replace("_", "-"), why)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clone sessions: where the copies of `clone` go."""
+"""Clone sessions: the destinations of `clone`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class CloneSession:
     """One clone session.
 
     Attributes:
-        replicas: where the copies go.
-        class_of_service: kept to be read back. simple_switch queues clones by `priority`.
+        replicas: the destinations of the copies.
+        class_of_service: stored for reads only. simple_switch queues clones by `priority`.
         packet_length_bytes: copies are cut to this many bytes as they leave; 0: not cut.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests: what a program learns of packets, collected into lists for the controller.
+"""Digests: samples from packets, collected into lists for the controller.
 
 P4Runtime 1.4.1, "DigestEntry". Equal samples are sent once until the list is acknowledged or
 `ack_timeout_ns` has passed. Without a configuration nothing is collected.
@@ -24,7 +24,7 @@ DigestSink = Callable[[str, int, list[Sample]], None]
 
 @dataclass(frozen=True, slots=True)
 class DigestConfig:
-    """How samples become lists; 0 as `max_list_size` is no limit of the controller's."""
+    """How samples are collected into lists. `max_list_size` 0 means no limit."""
 
     max_timeout_ns: int
     max_list_size: int
@@ -32,7 +32,7 @@ class DigestConfig:
 
 
 class Digest:
-    """One digest of a program. Used by one thread only, the data plane's."""
+    """One digest of a program. Used by the data plane's thread only."""
 
     def __init__(self, name: str, timers: Timers) -> None:
         self.name = name
@@ -45,7 +45,8 @@ class Digest:
         self._known: set[Sample] = set()
 
     def configure(self, config: DigestConfig | None) -> None:
-        """Start, change, or with None stop; what was collected or not acknowledged is forgotten."""
+        """Start or change collecting, or stop it with None. Collected and unacknowledged samples
+        are dropped."""
         self.config = config
         if self._pending:
             self._list_id += 1  # so that its timer finds it gone
@@ -66,7 +67,7 @@ class Digest:
             self._timers.call_after(config.max_timeout_ns, partial(self._timeout, self._list_id))
 
     def acknowledge(self, list_id: int) -> None:
-        """The controller has a list; one that is not known (any more) is none of our business."""
+        """The controller has received a list. Unknown lists are ignored."""
         self._known.difference_update(self._unacknowledged.pop(list_id, ()))
 
     def _timeout(self, list_id: int) -> None:

@@ -2,9 +2,9 @@
 """Idle timeouts of table entries.
 
 P4Runtime 1.4.1, "Idle-timeout": an entry that no packet hits for its timeout is reported, and again
-after each further timeout. BMv2 looks at its entries once per second. Here each table is looked at
-when its next entry may be due, but at most every 10 ms. Large tables are looked at less often, so
-that it takes little of the data plane's time.
+after each further timeout. BMv2 checks its entries once per second. This switch checks a table when
+its next entry may be due, but at most every 10 ms. Large tables are checked less often, to save the
+data plane's time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IdleSink = Callable[[str, list[Entry]], None]
 
 
 class IdleMonitor:
-    """Watches the entries of one table. Used by one thread only, the data plane's."""
+    """Watches the entries of one table. Used by the data plane's thread only."""
 
     def __init__(self, table: Table, timers: Timers) -> None:
         self.sink: IdleSink = _nobody
@@ -33,7 +33,7 @@ class IdleMonitor:
         self._next_ns: int | None = None  # when the table will be looked at
 
     def start(self, entry: Entry, timeout_ns: int) -> None:
-        """Give an entry a timeout (0: none), from now on."""
+        """Give an entry a timeout from now on; 0 means none."""
         entry.idle_timeout_ns = timeout_ns
         entry.last_hit_ns = entry.idle_since_ns = self._timers.clock()
         if timeout_ns:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Meters: two rates, three colours (RFC 2698, colour-blind), computed as BMv2 does.
 
-BMv2 reckons tokens from the time at which the meter was made, in whole microseconds and doubles,
-and gives each bucket its burst size when it is configured. The peak bucket is asked first; a packet
-that it has no tokens for is red and takes none from the committed bucket.
+BMv2 computes tokens from the meter's creation, in whole microseconds and doubles, and fills each
+bucket when it is configured. The peak bucket comes first: without tokens there, a packet is red and
+takes none from the committed bucket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GREEN, YELLOW, RED = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Committed and peak rate (bytes or packets a second) and burst sizes (bytes or packets)."""
+    """Committed and peak rate (bytes or packets per second) and burst sizes (bytes or packets)."""
 
     cir: int
     cburst: int
@@ -46,7 +46,7 @@ class _Bucket:
 
 
 class Meter:
-    """One meter; without rates every packet is green."""
+    """A meter. Without rates every packet is green."""
 
     __slots__ = ("_buckets", "_clock", "_in_bytes", "_start_ns", "rates")
 
@@ -58,7 +58,7 @@ class Meter:
         self._buckets: tuple[_Bucket, ...] = ()
 
     def configure(self, rates: Rates | None) -> None:
-        """Set the rates, with full buckets; None for green at all times."""
+        """Set the rates with full buckets; with None every packet is green."""
         self.rates = rates
         self._buckets = ()
         if rates is not None:
@@ -68,7 +68,7 @@ class Meter:
             )
 
     def execute(self, size: int) -> int:
-        """The colour of a packet of `size` bytes."""
+        """Return the colour of a packet of `size` bytes."""
         if not self._buckets:
             return GREEN
         micros = (self._clock() - self._start_ns) // 1000
@@ -80,9 +80,9 @@ class Meter:
 
 
 class MeterArray:
-    """An array of `size` meters, or the maker of a table's direct meters.
+    """An array of `size` meters, or the factory of a table's direct meters.
 
-    A direct meter has no cells: an entry has one of its own (`Entry.meter`) once it is configured.
+    A direct meter has no cells: each entry gets its own (`Entry.meter`) when it is configured.
     """
 
     def __init__(
@@ -96,5 +96,5 @@ class MeterArray:
         self.cells = [self.make() for _ in range(0 if table is not None else size)]
 
     def make(self) -> Meter:
-        """A meter that is not configured."""
+        """Return a meter without rates."""
         return Meter(self._clock, in_bytes=self.in_bytes)

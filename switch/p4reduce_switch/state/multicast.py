@@ -15,7 +15,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One copy of a packet: where it goes and what egress finds in `egress_rid`."""
+    """One copy of a packet: its port, and the value of `egress_rid`."""
 
     port: int
     instance: int

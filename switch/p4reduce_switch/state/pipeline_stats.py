@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often the pipeline did what to frames; the generated code counts."""
+"""Counts of the pipeline, which the generated code increments."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["PipelineStats"]
 
 @dataclass(slots=True)
 class PipelineStats:
-    """What became of the frames.
+    """Counts of the frames.
 
     Attributes:
-        frames_in, frames_out: how many came in and went out, multicast copies each.
+        frames_in, frames_out: how many entered and left; each multicast copy counts.
         dropped_ingress, dropped_egress: sent to the drop port by the program.
-        dropped_no_replica: multicast to a group that has no replicas, or does not exist.
-        dropped_growth: more than 512 bytes of headers added; BMv2 dies of these.
-        dropped_replay: waited to be resubmitted, recirculated or cloned when one frame had led to
+        dropped_no_replica: multicast to a group without replicas, or to none.
+        dropped_growth: more than 512 bytes of headers added; BMv2 would end.
+        dropped_replay: waited for resubmit, recirculate or clone after one frame had led to
             `replay.MAX_REPLAYS` of these; BMv2 has no such limit.
-        dropped_queue: came to an egress queue that was full.
-        dropped_priority: `priority` is that of no queue; simple_switch drops these too.
-        dropped_assertion: a condition of `assert` or `assume` did not hold; BMv2 ends then.
-        dropped_loop: a loop in an action took more than `limits.MAX_TURNS` turns; BMv2 goes on.
+        dropped_queue: reached a full egress queue.
+        dropped_priority: no queue has that `priority`; simple_switch drops these too.
+        dropped_assertion: an `assert` or `assume` failed; BMv2 would end.
+        dropped_loop: a loop in an action took more than `limits.MAX_TURNS` turns; BMv2 would hang.
     """
 
     frames_in: int = 0

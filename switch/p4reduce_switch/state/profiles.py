@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Action profiles and action selectors: members and groups that table entries refer to.
 
-Which member of a group a packet gets is BMv2's choice. BMv2 numbers members by handles, the lowest
-free one first, and P4Runtime's server there makes further members for a weight above 1. A group's
-members are in the order of their handles, and the hash of the selector key, cut to 32 bits, modulo
-their number selects one. So handles are kept here as well.
+A packet gets the same member of a group as in BMv2. BMv2 numbers members by handles, the lowest
+free one first, and its P4Runtime server makes further members for a weight above 1. A group's
+members are ordered by handle. The hash of the selector key, cut to 32 bits, modulo their number
+selects one. So handles are kept here as well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """`weights` by member id. `max_size` is only kept for the controller, which asked for it."""
+    """A group: `weights` by member id. `max_size` is only stored for the controller."""
 
     id: int
     weights: dict[int, int]
@@ -63,7 +63,7 @@ class ActionProfile:
 
     Args:
         name: as in p4info.
-        size: how many members it holds.
+        size: its maximum number of members.
         has_selector: whether it has groups.
     """
 
@@ -151,7 +151,7 @@ class ActionProfile:
         return group
 
     def chosen(self, group_id: int) -> list[Member]:
-        """The members of a group in the order in which the hash selects, one for each weight."""
+        """Return the members of a group in the hash's order, each as often as its weight."""
         group = self.group(group_id)
         ordered = sorted(
             (handle, member_id)
@@ -163,12 +163,12 @@ class ActionProfile:
     # -- Users -------------------------------------------------------------------------------------
 
     def add_user(self, target: Target, table: IndirectTable, entry: Entry) -> None:
-        """An entry now refers to `target`."""
+        """Note that an entry refers to `target`."""
         key = (table.name, entry.match, entry.priority)
         self._users.setdefault(target, {})[key] = (table, entry)
 
     def remove_user(self, target: Target, table: IndirectTable, entry: Entry) -> None:
-        """An entry no longer refers to `target`."""
+        """Note that an entry no longer refers to `target`."""
         users = self._users[target]
         del users[table.name, entry.match, entry.priority]
         if not users:
@@ -217,9 +217,9 @@ class ActionProfile:
 class IndirectTable(Table):
     """A table whose entries have a `target` in an action profile instead of an action.
 
-    A hit on a group gives the slot (`CHOOSE`, choices, entry); each choice is the index of an
+    A hit on a group returns the slot (`CHOOSE`, choices, entry). Each choice is the index of an
     action and its arguments. A group without members is one choice: the last action, which does
-    nothing. That is also the default action, and constant.
+    nothing. It is also the constant default action.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class IndirectTable(Table):
         self.profile.remove_user(entry.target, self, entry)
 
     def refresh(self, entry: Entry) -> None:
-        """Look at the entry's target again, which has changed."""
+        """Update an entry whose target has changed."""
         self._index.replace(entry, self._make_slot(entry))
 
     def _add(self, entry: Entry) -> None:

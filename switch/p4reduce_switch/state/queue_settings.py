@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How egress queues are set up: how many, how deep, how fast."""
+"""The settings of egress queues: number, depth and rate."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ MAX_RATE = 1_000_000_000  # the clock counts nanoseconds
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Each port has `priorities` queues, each with a depth and a rate of its own.
+    """The settings of egress queues: each port has `priorities` of them, each with a depth and a
+    rate.
 
     The defaults are those of simple_switch.
 
     Attributes:
-        priorities: queues of a port; a frame whose `priority` is not below this is dropped.
-        depth: frames that a queue holds at most.
-        rate: frames per second that leave a queue; 0: as many as the port takes.
-        port_depths, port_rates: the same of single ports.
+        priorities: queues per port; a frame whose `priority` is not below this is dropped.
+        depth: the maximum number of frames in a queue.
+        rate: frames per second that leave a queue; 0: the port's own rate.
+        port_depths, port_rates: the same for single ports.
 
     Raises:
-        ValueError: a number that is out of range.
+        ValueError: a number is out of range.
     """
 
     priorities: int = 1
@@ -50,7 +51,7 @@ class QueueSettings:
         return self.port_depths.get(port, self.depth)
 
     def interval_ns(self, port: int) -> int:
-        """Nanoseconds from one frame of a queue to the next."""
+        """Return the nanoseconds between two frames of a queue."""
         rate = self.port_rates.get(port, self.rate)
         return 1_000_000_000 // rate if rate else 0
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Egress queues: one for each port and priority, with a depth and a rate, as simple_switch's.
+"""Egress queues as in simple_switch: one per port and priority, with a depth and a rate.
 
-A frame that is queued may leave when those before it have, at the queue's rate; of all that may
-leave, the highest priority goes first, and then what has waited longest. csrc/p4/queues.c is the
-same in C.
+A queued frame may leave after the frames before it, at the queue's rate. Of the frames that may
+leave, the highest priority goes first, then the one that has waited longest. csrc/p4/queues.c does
+the same in C.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class EgressQueues:
     """The queues of all ports. Used by one thread.
 
     Args:
-        settings: how many, how deep, how fast.
-        stats: where what is dropped is counted.
-        replays: what runs packets that egress sends round again.
+        settings: number, depth and rate.
+        stats: counts dropped frames.
+        replays: runs packets that egress replays.
         clock: nanoseconds. now: microseconds since the program was loaded.
 
     Attributes:
-        ready: whether a port takes a frame now; the owner of the ports sets it.
+        ready: whether a port can take a frame now; the owner of the ports sets it.
     """
 
     def __init__(
@@ -80,8 +80,11 @@ class EgressQueues:
         egress: Callable[..., bytes | None],
         arguments: tuple[Any, ...],
     ) -> None:
-        """Queue a copy; `egress` is called for it with port, the microsecond at which it was
-        queued, depths before and after its wait, and `arguments`."""
+        """Queue a copy.
+
+        Later `egress` is called with port, the microsecond of queueing, depths before and after the
+        wait, and `arguments`.
+        """
         settings = self._settings
         if priority >= settings.priorities:
             self._stats.dropped_priority += 1
@@ -103,7 +106,7 @@ class EgressQueues:
         self._active[port] = self._active.get(port, 0) + 1
 
     def release(self) -> list[tuple[int, bytes]]:
-        """Run egress for what is due, of ports that are ready; gives the frames to send."""
+        """Run egress for due copies of ready ports; yields the frames to send."""
         frames: list[tuple[int, bytes]] = []
         if not self._active:
             return frames
@@ -122,7 +125,7 @@ class EgressQueues:
         return frames
 
     def next_ns(self) -> int | None:
-        """When the next frame of a port that is ready is due, by the clock; None: none waits."""
+        """Return when the next frame of a ready port is due, by the clock; None if none waits."""
         return min(
             (
                 queue.waiting[0].due_ns

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters and registers: the state that outlives a packet.
 
-The generated code works on the lists below directly (`packets`, `bytes`, `cells`). Their identity
-never changes during the life of a pipeline, and every change from outside is one assignment of a
-list item, which the interpreter lock makes atomic. So the packet path takes no lock.
+The generated code uses the lists `packets`, `bytes` and `cells` directly. They are never replaced
+during a pipeline's life. Every change from outside assigns one list item, which the interpreter
+lock makes atomic. So the packet path needs no lock.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 class Counter:
     """An indirect counter array, or the name of a table's direct counter.
 
-    Counts both packets and bytes, as BMv2 does whatever the P4 program asked for. Bytes are those
-    of the frame as it came in, Ethernet header included.
+    It counts packets and bytes, as in BMv2, whatever the program asked for. Bytes are those of the
+    incoming frame with its Ethernet header.
 
-    A direct counter has no cells of its own: its counts are in the table's entries
-    (`Entry.packets`, `Entry.bytes`), and `size` is the table's.
+    A direct counter has no cells: its counts are in the table's entries (`Entry.packets`,
+    `Entry.bytes`), and `size` is the table's.
     """
 
     __slots__ = ("bytes", "is_direct", "name", "packets", "size", "table")
@@ -31,12 +31,12 @@ class Counter:
         self.bytes = [0] * cells
 
     def read(self, index: int) -> tuple[int, int]:
-        """Packets and bytes counted in cell `index`; IndexError if there is no such cell."""
+        """Return the packets and bytes of cell `index`. Raises IndexError."""
         self._check(index)
         return self.packets[index], self.bytes[index]
 
     def write(self, index: int, packets: int, bytes: int) -> None:
-        """Set cell `index`; IndexError if there is no such cell."""
+        """Set cell `index`. Raises IndexError."""
         self._check(index)
         self.packets[index] = packets
         self.bytes[index] = bytes
@@ -51,7 +51,7 @@ class Counter:
 
 
 class Register:
-    """A register array: `size` cells of `width` bits, unsigned, all zero at the start."""
+    """A register array of `size` unsigned cells of `width` bits, all zero at the start."""
 
     __slots__ = ("cells", "name", "size", "width")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets that go round again: resubmitted, recirculated, and copies that egress cloned.
+"""Replayed packets: resubmitted, recirculated, and cloned in egress.
 
-BMv2 puts them back into its queues. Here they wait in a list until the packet that made them is
-done, so all that a frame leads to happens within one call of `process`.
+BMv2 puts them back into its queues. Here they wait in a list until the present packet is done. So
+everything that a frame leads to happens within one call of `process`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Frames: TypeAlias = list[tuple[int, bytes]]
 
 
 class ReplayQueue:
-    """What is still to be run for the frame in hand.
+    """The packets that still have to be run for the present frame.
 
     `waiting` has (port, function, arguments). Without a port the function is ingress, which returns
     the frames to send; with a port it is egress for one copy, which returns a frame or None.
@@ -38,7 +38,8 @@ class ReplayQueue:
         self.waiting: deque[tuple[int | None, Callable[..., Any], tuple[Any, ...]]] = deque()
 
     def run(self, frames: _Frames) -> None:
-        """Run all that waits, and what comes of it; adds the frames to send to `frames`."""
+        """Run all waiting packets and those that they lead to; add the frames to send to
+        `frames`."""
         waiting = self.waiting
         for _ in range(MAX_REPLAYS):
             if not waiting:

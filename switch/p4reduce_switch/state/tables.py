@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Match-action tables at run time.
 
-Priorities follow P4Runtime: the larger number wins. (BMv2's JSON has it the other way round; the
-loader turns const entries over.) They count only in tables with a ternary, range or optional key;
-elsewhere give 0. Of two matching entries with the same priority the one inserted first wins.
+Priorities follow P4Runtime: the larger number wins. BMv2's JSON has the opposite order, so the
+loader reverses const entries. Priorities count only in tables with a ternary, range or optional
+key; they are 0 elsewhere. Of two matching entries with the same priority, the one inserted first
+wins.
 
 The packet path calls only `lookup(key)`, and reads `default_slot[0]` on a miss. These return a
-`Slot`, an immutable tuple. Every change is one assignment of a dict or list item, or of a new
-tuple, which the interpreter lock makes atomic. So a packet sees a table either before or after a
-change, and no lock is needed.
+`Slot`, an immutable tuple. Every change assigns one dict item, list item or tuple, which the
+interpreter lock makes atomic. So a packet sees a table before or after a change, and no lock is
+needed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
 
 @dataclass(frozen=True, slots=True)
 class MatchKey:
-    """One field of a table's key; `width` in bits."""
+    """A field of a table's key; `width` in bits."""
 
     name: str
     width: int
@@ -48,9 +49,9 @@ class MatchKey:
 
 @dataclass(frozen=True, slots=True)
 class ActionInfo:
-    """An action as the control plane sees it; parameters are (name, width in bits).
+    """An action as the control plane sees it. Parameters are (name, width in bits).
 
-    `negative`: the numbers of those to which the program itself gives arguments below zero.
+    `negative`: the numbers of the parameters that get a negative argument from the program.
     """
 
     name: str
@@ -60,14 +61,13 @@ class ActionInfo:
 
 @dataclass(slots=True)
 class Entry:
-    """An entry of a table. `Table` returns the live object, whose counts the packets change.
+    """An entry of a table. `Table` returns the live object, whose counts packets change.
 
-    `match` has one value for each key field: exact -> int; lpm -> (value, prefix length);
-    ternary -> (value, mask); range -> (low, high), both inclusive; optional -> int, or None for
-    "any". `controller_metadata` and `metadata` belong to the controller and mean nothing here.
-    An entry of an indirect table has a `target` in place of an action. `meter` is None until it is
-    configured. The times are those of `idle.py`: 0, or when a packet hit the entry last, and when
-    it was reported idle last.
+    `match` has one value for each key field: exact -> int; lpm -> (value, prefix length); ternary
+    -> (value, mask); range -> (low, high), both inclusive; optional -> int, or None for "any". The
+    switch only stores `controller_metadata` and `metadata`. An entry of an indirect table has a
+    `target` in place of an action. `meter` is None until it is configured. The times are those of
+    `idle.py`: the last hit and the last idle report, or 0.
     """
 
     match: Match
@@ -95,33 +95,33 @@ Lookup = Callable[[Any], "Slot | None"]
 
 
 class TableIndex(Protocol):
-    """Where a table keeps what the packet path needs of it."""
+    """The part of a table that the packet path uses."""
 
     @property
     def lookup(self) -> Lookup:
-        """Key -> slot, or None on a miss."""
+        """Return the slot of a key, or None on a miss."""
 
     def add(self, entry: Entry, slot: Slot) -> None:
-        """Find `slot` with the entry's key from now on."""
+        """Return `slot` for the entry's key from now on."""
 
     def replace(self, entry: Entry, slot: Slot) -> None:
-        """Find another slot with the key of an entry that is there."""
+        """Give an existing entry another slot."""
 
     def remove(self, entry: Entry) -> None:
-        """Forget an entry."""
+        """Remove an entry."""
 
     def set_miss(self, slot: Slot) -> None:
-        """Set the slot for keys without an entry."""
+        """Set the slot of a miss."""
 
 
 class Table:
-    """A table. Built by the pipeline; changed by the control plane; read by the packet path.
+    """A match-action table. The pipeline builds it, the control plane changes it, packets read it.
 
     Args:
         name: as in p4info.
         key: the fields of the key, in the program's order.
-        size: how many entries it holds.
-        actions: by name; their order gives the indices in `Slot`.
+        size: the maximum number of entries.
+        actions: by name; the indices in `Slot` follow their order.
         default: action and arguments on a miss.
         const_entries: the program's own entries; if there are any, the table cannot be changed.
     """
@@ -189,21 +189,21 @@ class Table:
         del self._entries[entry.match, entry.priority]
 
     def find(self, match: Match, priority: int) -> Entry | None:
-        """The entry with this key and priority, or None."""
+        """Return the entry with this key and priority, or None."""
         return self._entries.get((self._canonical(match), self._canonical_priority(priority)))
 
     def entries(self) -> list[Entry]:
-        """All entries, but for the default one, in the order in which they were inserted."""
+        """Return all entries except the default one, in the order of insertion."""
         return list(self._entries.values())
 
     @property
     def entry_count(self) -> int:
-        """How many entries there are, but for the default one."""
+        """Return the number of entries except the default one."""
         return len(self._entries)
 
     @property
     def default_entry(self) -> Entry:
-        """What a miss does. Its `match` is empty. Misses are not counted (as in BMv2)."""
+        """Return the default entry. Its `match` is empty. Misses are not counted, as in BMv2."""
         return self.default_slot[0][2]
 
     def set_default(self, action: str, args: Sequence[int]) -> None:
@@ -213,11 +213,11 @@ class Table:
         self._set_miss(self._default(action, args))
 
     def reset_default(self) -> None:
-        """Go back to the program's default entry."""
+        """Restore the program's default entry."""
         self._set_miss(self._default(*self._program_default))
 
     def move_to(self, index: TableIndex) -> None:
-        """Keep in `index`, which is empty, what the packet path needs of this table."""
+        """Copy what the packet path uses of this table into `index`, which must be empty."""
         for entry in self._entries.values():
             index.add(entry, self._make_slot(entry))
         index.set_miss(self.default_slot[0])
@@ -262,7 +262,7 @@ class Table:
             raise ConstantError(f"the entries of table {self.name} are constant")
 
     def check_action(self, action: str, args: Sequence[int]) -> tuple[int, ...]:
-        """The arguments as a tuple. Raises ValueError if they or the action do not fit."""
+        """Return the arguments as a tuple. Raises ValueError if they or the action do not fit."""
         info = self.actions.get(action)
         if info is None:
             raise ValueError(
@@ -290,9 +290,10 @@ class Table:
 
 
 def canonical_match(owner: str, key: Sequence[MatchKey], match: Match) -> Match:
-    """A match with the bits that do not count as 0. Raises ValueError if it does not fit the key.
+    """Return a match whose bits that do not count are 0. Raises ValueError if it does not fit the
+    key.
 
-    `owner`: what has the key, for the message.
+    `owner`: the table or value set, for the message.
     """
     return tuple(
         _canonical_value(owner, field, value) for field, value in zip(key, match, strict=True)
@@ -336,7 +337,7 @@ def _prefix_mask(width: int, prefix: int) -> int:
 
 
 def make_index(key: tuple[MatchKey, ...]) -> TableIndex:
-    """Where Python keeps entries; empty."""
+    """Return an empty index in Python."""
     if all(field.kind == "exact" for field in key):
         return _ExactIndex()
     return _MaskedIndex(key)
@@ -476,7 +477,7 @@ class _MaskedIndex:
 
 
 def field_mask(field: MatchKey, value: MatchValue) -> int:
-    """The bits of a key field that a dict lookup can compare; a range is tested afterwards."""
+    """Return the bits of a key field that a dict lookup compares. Ranges are tested afterwards."""
     if field.kind == "range" or value is None:
         return 0
     if isinstance(value, int):

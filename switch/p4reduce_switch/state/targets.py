@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The targets of entries in indirect tables, which have no action of their own."""
+"""The targets of entries in indirect tables, which replace actions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["ActionSet", "GroupRef", "MemberRef", "Target", "WeightedAction"]
 
 @dataclass(frozen=True, slots=True)
 class MemberRef:
-    """A table entry's reference to a member."""
+    """An entry's reference to a member."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRef:
-    """A table entry's reference to a group."""
+    """An entry's reference to a group."""
 
     id: int
 
@@ -31,7 +31,7 @@ class WeightedAction:
 
 @dataclass(frozen=True, slots=True)
 class ActionSet:
-    """A group of its own for one table entry (P4Runtime's one-shot programming)."""
+    """A group for a single entry (P4Runtime's one-shot programming)."""
 
     actions: tuple[WeightedAction, ...]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that the data plane makes later, between two packets."""
+"""Calls that the data plane makes at a later time, between two packets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Clock = Callable[[], int]
 
 
 class Timers:
-    """Calls to come, by time. Used by one thread only, the data plane's.
+    """Scheduled calls. Used by the data plane's thread only.
 
     Args:
-        clock: what the times given refer to.
+        clock: returns the time in nanoseconds.
     """
 
     def __init__(self, clock: Clock = time.monotonic_ns) -> None:
@@ -27,16 +27,16 @@ class Timers:
         self._numbers = itertools.count()
 
     def call_after(self, delay_ns: int, action: Callable[[], None]) -> None:
-        """Call `action` when `delay_ns` have passed."""
+        """Call `action` after `delay_ns`."""
         heapq.heappush(self._calls, (self.clock() + delay_ns, next(self._numbers), action))
 
     def run_due(self) -> None:
-        """Make the calls whose time has come."""
+        """Make the calls that are due."""
         while self._calls and self._calls[0][0] <= self.clock():
             heapq.heappop(self._calls)[2]()
 
     def wait_s(self, most: float) -> float:
-        """Seconds until the next call, at most `most`."""
+        """Return the seconds until the next call, at most `most`."""
         if not self._calls:
             return most
         return min(most, max(0.0, (self._calls[0][0] - self.clock()) / 1e9))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parser value sets: what a `select` looks up in, filled by the control plane."""
+"""Parser value sets: the control plane fills them, and `select` looks up keys in them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["ValueSet"]
 
 
 class ValueSet:
-    """A set of matches; empty at the start.
+    """A set of matches, empty at the start.
 
     The generated code tests `key in value_set`, where a key is an integer, or a tuple of them if
     the `select` has several fields. Change it only between two packets.
 
     Args:
         name: its name in the P4 program.
-        widths: of the key's fields, in bits. They are exact until `match_by` says otherwise: the
-            program's JSON does not have `@match`.
-        size: how many members it may have.
+        widths: of the key's fields, in bits. They match exactly until `match_by` is called, because
+            the program's JSON does not have `@match`.
+        size: the maximum number of members.
 
     Attributes:
-        members: what it has, in the order in which it was given.
+        members: in the order in which they were given.
     """
 
     def __init__(self, name: str, widths: Sequence[int], size: int) -> None:
@@ -49,11 +49,11 @@ class ValueSet:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of the key's fields, in bits."""
+        """The widths of the key's fields, in bits."""
         return tuple(field.width for field in self.key)
 
     def match_by(self, key: Sequence[MatchKey]) -> None:
-        """Have a key of these kinds, and no members."""
+        """Set the match kinds of the key, and delete all members."""
         self.key = tuple(key)
         self.replace(())
 

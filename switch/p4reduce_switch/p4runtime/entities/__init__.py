@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each kind of P4Runtime entity between its message and the pipeline's own form.
+"""Converts each kind of P4Runtime entity between its message and the pipeline's form.
 
-`registry` has all kinds, each with how it is written and how it is read. Imports `state`, and of
-`p4runtime` P4Info, byte strings and the configuration; read, write and server build on it.
+`registry` lists all kinds, with the functions that write and read them. Imports `state`, and from
+`p4runtime` the P4Info, byte strings and the configuration. Read, write and server use it.
 """

@@ -49,13 +49,13 @@ def selected(specs: Mapping[int, _Spec], number: int, kind: str) -> list[_Spec]:
 
 
 def only_modify(update_type: int, what: str) -> None:
-    """Refuse INSERT and DELETE of what is always there."""
+    """Refuse INSERT and DELETE of objects that always exist."""
     if update_type != _Update.MODIFY:
         raise invalid(f"{_Update.Type.Name(update_type)} of {what}: it can only be MODIFYed")
 
 
 def indices(what: str, size: int, message: Any) -> range:
-    """The cells that a message is about: that of its index, or all; `what` has them."""
+    """Return the cells that a message is about: one, or all. `what` has them."""
     if not message.HasField("index"):
         return range(size)
     index = message.index.index

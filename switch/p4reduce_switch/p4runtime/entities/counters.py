@@ -32,14 +32,14 @@ def check_counter_data(data: Any) -> None:
 
 
 def encode_counts(packets: int, size: int, out: Any) -> None:
-    """Fill a `CounterData`; a count wraps as one of 63 bits would."""
+    """Fill a `CounterData`. Counts wrap at 63 bits."""
     out.packet_count = packets & ((1 << 63) - 1)
     out.byte_count = size & ((1 << 63) - 1)
     out.SetInParent()  # a counter of zero is still a counter
 
 
 def plan_counter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of an update of a `CounterEntry`."""
+    """Return the operation of a `CounterEntry` update."""
     spec = find(config.p4info.counters, message.counter_id, _KIND)
     only_modify(update_type, f"counter '{spec.name}'")
     check_counter_data(message.data)
@@ -57,7 +57,7 @@ def plan_counter(config: ForwardingConfig, update_type: int, message: Any) -> Op
 
 
 def query_counters(config: ForwardingConfig, message: Any) -> Query:
-    """One cell, all cells of a counter, or all of all counters."""
+    """Query one cell, all cells of a counter, or all counters."""
     return query_cells(
         "counter",
         selected(config.p4info.counters, message.counter_id, _KIND),

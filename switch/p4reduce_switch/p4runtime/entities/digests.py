@@ -27,7 +27,7 @@ _Update = p4runtime_pb2.Update
 
 
 def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of an update of a `DigestEntry`."""
+    """Return the operation of a `DigestEntry` update."""
     spec = find(config.p4info.digests, message.digest_id, "digest")
     digest = config.pipeline.digests[spec.loaded]
     wanted: DigestConfig | None = None
@@ -52,7 +52,7 @@ def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Ope
 
 
 def query_digests(config: ForwardingConfig, message: Any) -> Query:
-    """The configuration of one digest, or of all that have one."""
+    """Query the configuration of one digest, or of all that have one."""
     wanted = message.digest_id
     specs = selected(config.p4info.digests, wanted, "digest")
 
@@ -77,7 +77,7 @@ def query_digests(config: ForwardingConfig, message: Any) -> Query:
 
 
 def plan_acknowledgement(config: ForwardingConfig, message: Any) -> Operation:
-    """The operation of a `DigestListAck`."""
+    """Return the operation of a `DigestListAck`."""
     spec = find(config.p4info.digests, message.digest_id, "digest")
     digest = config.pipeline.digests[spec.loaded]
     list_id = message.list_id
@@ -85,7 +85,7 @@ def plan_acknowledgement(config: ForwardingConfig, message: Any) -> Operation:
 
 
 def digest_message(spec: DigestSpec, list_id: int, samples: list[Sample]) -> Any:
-    """The `StreamMessageResponse` of a list."""
+    """Return the `StreamMessageResponse` of a digest list."""
     response = p4runtime_pb2.StreamMessageResponse()
     out = response.digest
     out.digest_id = spec.id

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Direct counters and direct meters by P4Runtime: what belongs to a table's entries."""
+"""Direct counters and direct meters by P4Runtime, which belong to a table's entries."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _METERS = _Kind(
 
 
 def plan_direct_counter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of an update of a `DirectCounterEntry`."""
+    """Return the operation of a `DirectCounterEntry` update."""
     table = _table(config, message, _COUNTERS)
     only_modify(update_type, f"a direct counter of table '{table.name}'")
     check_counter_data(message.data)
@@ -85,7 +85,7 @@ def plan_direct_counter(config: ForwardingConfig, update_type: int, message: Any
 
 
 def plan_direct_meter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of an update of a `DirectMeterEntry`."""
+    """Return the operation of a `DirectMeterEntry` update."""
     table = _metered_table(config, message)
     only_modify(update_type, f"a direct meter of table '{table.name}'")
     rates = decode_rates(message, f"an entry of table '{table.name}'")
@@ -94,12 +94,12 @@ def plan_direct_meter(config: ForwardingConfig, update_type: int, message: Any) 
 
 
 def query_direct_counters(config: ForwardingConfig, message: Any) -> Query:
-    """The counts of one entry, of a table's entries, or of all tables' that have counters."""
+    """Query the counts of one entry, of a table's entries, or of all tables with counters."""
     return _query(config, message, _COUNTERS)
 
 
 def query_direct_meters(config: ForwardingConfig, message: Any) -> Query:
-    """The rates of one entry, of a table's entries, or of all tables' that have meters."""
+    """Query the rates of one entry, of a table's entries, or of all tables with meters."""
     refuse_counters(message, "a read")
     if message.table_entry.table_id:
         _metered_table(config, message)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads of table entries, also of what belongs to them: direct counters and meters."""
+"""Reads of table entries, with their direct counters and meters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _row(table: TableSpec, entry: Entry, *, is_default: bool = False) -> EntryRo
 
 
 def query_entries(config: ForwardingConfig, message: Any) -> Query:
-    """Entries by key, by what they have, or all; of one table or of all."""
+    """Query entries by key, by content, or all; of one table or of all."""
     tables = selected_tables(config, message)
     with_time = message.HasField("time_since_last_hit")
     if with_time and (
@@ -89,7 +89,7 @@ def query_entries(config: ForwardingConfig, message: Any) -> Query:
 
 
 def selected_tables(config: ForwardingConfig, message: Any) -> list[TableSpec]:
-    """The table of a `TableEntry` to read, or all."""
+    """Return the table of a `TableEntry` to read, or all tables."""
     if message.table_id:
         return [find_table(config.p4info, message.table_id)]
     # "no other filter can be used"; BMv2 takes is_default_action all the same, and so does this.
@@ -125,7 +125,7 @@ def _filter_of(config: ForwardingConfig, message: Any) -> Callable[[EntryRow], b
 def snapshot_of(
     config: ForwardingConfig, tables: list[TableSpec], message: Any
 ) -> Callable[[], list[EntryRow]]:
-    """What copies the rows of a `TableEntry` to read out of the tables."""
+    """Return a function that copies the rows of a `TableEntry` out of the tables."""
     keep = _filter_of(config, message)
     targets = [(spec, config.pipeline.tables[spec.name]) for spec in tables]
     if message.is_default_action and (message.match or message.priority):
@@ -151,7 +151,7 @@ def snapshot_of(
 
 
 def encode_row_key(row: EntryRow, out: Any) -> None:
-    """Fill what says which entry a `TableEntry` is."""
+    """Fill the key of a `TableEntry`."""
     out.table_id = row.table.id
     if row.is_default:
         out.is_default_action = True

@@ -35,7 +35,7 @@ _Update = p4runtime_pb2.Update
 
 
 def plan_entry(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of an update of a `TableEntry`."""
+    """Return the operation of a `TableEntry` update."""
     table = find_table(config.p4info, message.table_id)
     if message.is_const:
         raise invalid(
@@ -222,7 +222,7 @@ def _key_text(table: TableSpec, match: tuple[Any, ...], priority: int) -> str:
 
 
 def find_entry(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], Entry]:
-    """What finds the entry of a `TableEntry`'s key, or raises NOT_FOUND."""
+    """Return a function that finds the entry of a `TableEntry`'s key, or raises NOT_FOUND."""
     if key.is_default_action:
         _check_default_key(table, key)
         return lambda: config.pipeline.tables[table.name].default_entry

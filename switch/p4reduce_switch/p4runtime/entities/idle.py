@@ -23,7 +23,7 @@ __all__ = ["check_idle_timeout", "idle_message", "set_timeout"]
 
 
 def check_idle_timeout(table: TableSpec, message: Any) -> None:
-    """Refuse a timeout where it cannot be, and one that is none."""
+    """Refuse a timeout that is negative, or of a table without support for it."""
     timeout = message.idle_timeout_ns
     if message.HasField("time_since_last_hit"):
         raise invalid(f"time_since_last_hit of table '{table.name}' can only be read")
@@ -43,14 +43,14 @@ def check_idle_timeout(table: TableSpec, message: Any) -> None:
 def set_timeout(
     config: ForwardingConfig, table: TableSpec, entry: Entry, timeout_ns: int, *, is_new: bool
 ) -> None:
-    """Give an entry its timeout. As in BMv2 its time starts anew only if the timeout changes."""
+    """Give an entry its timeout. As in BMv2, its time restarts only if the timeout changes."""
     monitor = config.pipeline.idle.get(table.name)
     if monitor is not None and (is_new or entry.idle_timeout_ns != timeout_ns):
         monitor.start(entry, timeout_ns)
 
 
 def idle_message(table: TableSpec, entries: list[Entry]) -> Any:
-    """The `StreamMessageResponse` of idle entries."""
+    """Return the `StreamMessageResponse` of idle entries."""
     response = p4runtime_pb2.StreamMessageResponse()
     notification = response.idle_timeout_notification
     notification.timestamp = time.time_ns()

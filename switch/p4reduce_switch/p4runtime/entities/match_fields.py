@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matches between P4Runtime's `FieldMatch` and the pipeline's own form.
+"""Converts matches between P4Runtime's `FieldMatch` and the pipeline's form.
 
 Keys of table entries and members of value sets follow the same rules (P4Runtime 1.4.1, "Match
 Format"). Encoding gives the canonical form, so that a match is read back as it was written. BMv2's
@@ -27,7 +27,7 @@ __all__ = ["check_number", "decode", "encode"]
 def decode(
     owner: str, fields: Sequence[MatchField], messages: Iterable[Any]
 ) -> tuple[MatchValue, ...]:
-    """A match, in the order of `fields`; `owner` is what has these, for messages.
+    """Return a match, in the order of `fields`. `owner` is what has these fields, for messages.
 
     Omitted fields are "don't care": range the full range, all other kinds (0, 0). p4c makes an
     optional field a ternary one whose mask is all or nothing, and so does this.
@@ -78,7 +78,7 @@ def _dont_care(field: MatchField) -> MatchValue:
 
 
 def check_number(field: Field | MatchField, where: str) -> None:
-    """Refuse a string: there is nothing here that says what number stands for which."""
+    """Refuse a string, because no translation from strings to numbers is known."""
     if field.translation == "string":
         raise unsupported(
             f"{where} is translated to strings (p4runtime_translation), which is not supported"
@@ -128,7 +128,7 @@ def _range(message: Any, width: int, where: str) -> tuple[int, int]:
 
 
 def encode(fields: Sequence[MatchField], match: Iterable[MatchValue], messages: Any) -> None:
-    """Add a match to a repeated field of `FieldMatch`; "don't care" fields are omitted."""
+    """Add a match to a repeated field of `FieldMatch`. "Don't care" fields are omitted."""
     for field, value in zip(fields, match, strict=True):
         if field.kind != "exact" and value == _dont_care(field):
             continue

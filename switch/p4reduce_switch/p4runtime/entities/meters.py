@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters by P4Runtime: indirect ones, and direct ones where they do not come with an entry.
+"""Meters by P4Runtime: indirect ones, and direct ones that are written apart from their entry.
 
-P4Runtime 1.4.1, "MeterEntry & DirectMeterEntry". Counters by colour are not there, as in BMv2.
+P4Runtime 1.4.1, "MeterEntry & DirectMeterEntry". Counters by colour are not supported, as in BMv2.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _KIND = "indirect meter"
 
 
 def decode_rates(message: Any, where: str) -> Rates | None:
-    """The rates of a message with a `config` or `meter_config`; None if that is not set.
+    """Return the rates of a message's `config` or `meter_config`; None if it is not set.
 
     Raises:
-        P4RuntimeError: the rates are not those of a meter of two rates, UNIMPLEMENTED for counters.
+        P4RuntimeError: the rates do not fit a meter of two rates; UNIMPLEMENTED for counters.
     """
     refuse_counters(message, where)
     config = "meter_config" if _is_table_entry(message) else "config"
@@ -83,7 +83,8 @@ def encode_rates(rates: Rates | None, config: Any) -> None:
 
 
 def check_direct_meter(table: TableSpec, message: Any) -> Rates | None:
-    """The rates of a `TableEntry`; INVALID_ARGUMENT if there are any and the table has no meter."""
+    """Return the rates of a `TableEntry`; INVALID_ARGUMENT if it has rates and the table has no
+    meter."""
     if table.meter is not None:
         return decode_rates(message, f"an entry of table '{table.name}'")
     for field in ("meter_config", "meter_counter_data"):
@@ -95,7 +96,7 @@ def check_direct_meter(table: TableSpec, message: Any) -> Rates | None:
 def configure_entry(
     config: ForwardingConfig, table: TableSpec, entry: Entry, rates: Rates | None
 ) -> None:
-    """Configure the direct meter of an entry, or with None have it say green."""
+    """Configure an entry's direct meter. With None every packet is green."""
     if table.meter is None:
         return
     if rates is None:
@@ -110,7 +111,7 @@ def configure_entry(
 
 
 def plan_meter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of an update of a `MeterEntry`."""
+    """Return the operation of a `MeterEntry` update."""
     spec = find(config.p4info.meters, message.meter_id, _KIND)
     only_modify(update_type, f"meter '{spec.name}'")
     chosen = indices(f"meter '{spec.name}'", spec.size, message)
@@ -125,7 +126,7 @@ def plan_meter(config: ForwardingConfig, update_type: int, message: Any) -> Oper
 
 
 def query_meters(config: ForwardingConfig, message: Any) -> Query:
-    """One cell, all cells of a meter, or all of all indirect meters."""
+    """Query one cell, all cells of a meter, or all indirect meters."""
     refuse_counters(message, "a read")
     return query_cells(
         "meter",

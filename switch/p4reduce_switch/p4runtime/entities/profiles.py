@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Action profile members and groups, and table entries that refer to them, by P4Runtime.
 
-P4Runtime 1.4.1, "ActionProfileMember & ActionProfileGroup". As in BMv2's server a group may leave
-its max_size 0 also where the P4Info has a max_group_size, which then counts.
+P4Runtime 1.4.1, "ActionProfileMember & ActionProfileGroup". As in BMv2's server, a group's max_size
+may be 0 even if the P4Info has a max_group_size, which then applies.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _table_of(config: ForwardingConfig, spec: ProfileSpec) -> TableSpec:
 
 
 def decode_target(table: TableSpec, message: Any) -> Target:
-    """What an entry of an indirect table refers to, of a `TableAction`.
+    """Return what an entry of an indirect table refers to, from a `TableAction`.
 
     Raises:
         P4RuntimeError: INVALID_ARGUMENT and others, as for actions.
@@ -94,7 +94,7 @@ def _decode_set(table: TableSpec, profile: ProfileSpec, message: Any) -> ActionS
 
 
 def encode_target(p4info: P4Info, target: Target, message: Any) -> None:
-    """Fill a `TableAction`, as it was written."""
+    """Fill a `TableAction` as it was written."""
     if isinstance(target, MemberRef):
         message.action_profile_member_id = target.id
     elif isinstance(target, GroupRef):
@@ -119,7 +119,7 @@ def _check_watch(message: Any, where: str) -> None:
 
 
 def plan_member(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of an update of an `ActionProfileMember`."""
+    """Return the operation of an `ActionProfileMember` update."""
     spec, profile = _profile(config, message)
     member_id = message.member_id
     if member_id == 0:
@@ -135,7 +135,7 @@ def plan_member(config: ForwardingConfig, update_type: int, message: Any) -> Ope
 
 
 def query_members(config: ForwardingConfig, message: Any) -> Query:
-    """One member, or all; of one profile or of all."""
+    """Query one member or all, of one profile or of all."""
 
     def fill(member: Member, out: Any) -> None:
         out.member_id = member.id
@@ -149,7 +149,7 @@ def query_members(config: ForwardingConfig, message: Any) -> Query:
 
 
 def plan_group(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of an update of an `ActionProfileGroup`."""
+    """Return the operation of an `ActionProfileGroup` update."""
     spec, profile = _profile(config, message)
     if not spec.has_selector:
         raise invalid(f"'{spec.name}' is an action profile without a selector: it has no groups")
@@ -199,7 +199,7 @@ def _decode_weights(message: Any, where: str) -> dict[int, int]:
 
 
 def query_groups(config: ForwardingConfig, message: Any) -> Query:
-    """One group, or all; of one profile or of all."""
+    """Query one group or all, of one profile or of all."""
     groups: _Objects = lambda profile: (profile.groups, profile.group)  # noqa: E731
     return _query(config, message, "action_profile_group", message.group_id, groups, _fill_group)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers by P4Runtime ("RegisterEntry"): to be read, not written.
+"""Registers by P4Runtime ("RegisterEntry"), which can be read but not written.
 
-BMv2's server has neither. Reading is what a debugger and the live page need; a controller that
-writes cells would change a program's state between two of its packets.
+BMv2's server supports neither. A debugger and the live page need to read. A controller that writes
+cells would change a program's state between two of its packets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["plan_register", "query_registers"]
 
 
 def plan_register(config: ForwardingConfig, update_type: int, message: Any) -> NoReturn:
-    """Refuse it."""
+    """Refuse the update."""
     raise unsupported("registers can be read, not written")
 
 

@@ -89,7 +89,7 @@ _KINDS = {
 
 
 def plan_replication(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
-    """The operation of an update of a `PacketReplicationEngineEntry`."""
+    """Return the operation of a `PacketReplicationEngineEntry` update."""
     name, part = _part(message)
     kind = _KINDS[name]
     number = getattr(part, kind.id_field)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table entries between P4Runtime messages and the pipeline's own form.
+"""Converts table entries between P4Runtime messages and the pipeline's form.
 
 Decoding checks everything P4Runtime 1.4.1 asks of a well-formed entry ("Action Specification"; keys
-are in `match_fields.py`). Encoding gives the canonical form, so an entry is read back as it was
+are in `match_fields.py`). Encoding uses the canonical form, so a read returns an entry as it was
 written.
 """
 
@@ -37,7 +37,7 @@ _MAX_PRIORITY = (1 << 31) - 1
 
 
 def find_table(p4info: P4Info, table_id: int) -> TableSpec:
-    """The table of an id, or INVALID_ARGUMENT."""
+    """Return the table of an id, or raise INVALID_ARGUMENT."""
     return find(p4info.tables, table_id, "table")
 
 
@@ -45,12 +45,13 @@ def find_table(p4info: P4Info, table_id: int) -> TableSpec:
 
 
 def decode_match(table: TableSpec, fields: Iterable[Any]) -> tuple[MatchValue, ...]:
-    """The key of an entry, in the order of the table's key."""
+    """Return an entry's key, in the order of the table's key."""
     return match_fields.decode(f"table '{table.name}'", table.fields, fields)
 
 
 def decode_priority(table: TableSpec, priority: int) -> int:
-    """The entry's priority: positive if the key has ternary, range or optional fields, else 0."""
+    """Return the entry's priority: positive if the key has ternary, range or optional fields, else
+    0."""
     if table.needs_priority:
         if not 0 < priority <= _MAX_PRIORITY:
             raise invalid(
@@ -66,7 +67,7 @@ def decode_priority(table: TableSpec, priority: int) -> int:
 
 
 def encode_key(table: TableSpec, match: Iterable[MatchValue], priority: int, message: Any) -> None:
-    """Fill `match` and `priority` of a `TableEntry`; "don't care" fields are omitted."""
+    """Fill `match` and `priority` of a `TableEntry`. "Don't care" fields are omitted."""
     match_fields.encode(table.fields, match, message.match)
     if table.needs_priority:
         message.priority = priority
@@ -78,7 +79,7 @@ def encode_key(table: TableSpec, match: Iterable[MatchValue], priority: int, mes
 def decode_action(
     table: TableSpec, message: Any, *, as_default: bool
 ) -> tuple[str, tuple[int, ...]]:
-    """Name and arguments of a `TableAction`, the arguments in the order of the parameters."""
+    """Return name and arguments of a `TableAction`, in the order of the parameters."""
     kind = message.WhichOneof("type")
     if kind != "action":
         raise invalid(
@@ -101,7 +102,7 @@ def find_action(table: TableSpec, action_id: int) -> ActionUse:
 def decode_table_action(
     table: TableSpec, message: Any, *, as_default: bool
 ) -> tuple[str, tuple[int, ...]]:
-    """Name and arguments of an `Action` of a table."""
+    """Return name and arguments of a table's `Action`."""
     use = find_action(table, message.action_id)
     if as_default and not use.as_default:
         raise denied(

@@ -36,7 +36,7 @@ def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> 
 
 
 def query_value_sets(config: ForwardingConfig, message: Any) -> Query:
-    """One value set, or all of them for id 0."""
+    """Query one value set, or all for id 0."""
     specs = selected(config.p4info.value_sets, message.value_set_id, "value set")
     value_sets = config.pipeline.value_sets
     return Query(lambda: [(spec, value_sets[spec.name].members) for spec in specs], _encode)
