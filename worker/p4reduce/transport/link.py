@@ -24,15 +24,6 @@ from p4reduce.transport.unix import connect, hung_up
 from p4reduce.wire.format import FRAME_STRIDE, Endpoint
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 
-__all__ = [
-    "ANSWER_SECONDS",
-    "LINK_ENVIRONMENT",
-    "UNIX",
-    "FramesOverLink",
-    "LinkTransport",
-    "broken",
-]
-
 log = logging.getLogger(__name__)
 
 LINK_ENVIRONMENT = "P4REDUCE_LINK"

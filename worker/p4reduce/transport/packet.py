@@ -16,8 +16,6 @@ from p4reduce.transport.packet_socket import addresses, drops_of, packet_socket,
 from p4reduce.transport.port_type import Look, PortType
 from p4reduce.wire.format import Endpoint
 
-__all__ = ["INTERFACE", "PacketTransport"]
-
 _OFFLOAD = ",offload"
 LEAST_MTU = 1088  # 1,102 bytes of frame less Ethernet's header
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from p4reduce.transport.base import Transport
 
-__all__ = ["Look", "PortType"]
-
 
 @dataclass(frozen=True)
 class Look:

@@ -12,8 +12,6 @@ from p4reduce.transport.packet import INTERFACE
 from p4reduce.transport.port_type import PortType
 from p4reduce.transport.udp import UDP
 
-__all__ = ["PORT_TYPES", "port_type"]
-
 PORT_TYPES: tuple[PortType, ...] = (UNIX, UDP, INTERFACE)
 """The one without a scheme is last."""
 

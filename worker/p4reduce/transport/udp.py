@@ -30,15 +30,6 @@ from p4reduce.transport.link import FramesOverLink, broken
 from p4reduce.transport.port_type import Look, PortType
 from p4reduce.wire.frames import FrameBuffer
 
-__all__ = [
-    "CORE_MARK",
-    "UDP",
-    "PythonUdpTransport",
-    "UdpTransport",
-    "own_key",
-    "parse_udp",
-]
-
 CORE_MARK = "#"
 """Before the number of one of the switch's further cores, in an address: "host:7001#1"."""
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.transport.base import BUFFER_BYTES
 
-__all__ = ["connect", "hung_up"]
-
 _MAX_PATH_BYTES = 107  # sun_path, less the final zero
 
 

@@ -25,8 +25,6 @@ from scapy.packet import Packet
 
 from p4reduce.wire.format import HEADER_FIELDS, Field, Flag, Format, Kind
 
-__all__ = ["Aggregation"]
-
 # Whole bytes, by width and whether they are shown as hexadecimal.
 _WHOLE = {
     (8, False): ByteField,
