@@ -11,7 +11,7 @@
 See `init` for how a process finds its rank, its controller and its switch, and
 `Communicator.allreduce` for what may be reduced, how exactly, and what can go wrong.
 
-On top is what scripts call: `communicator` and its `collectives`, `handle`, `statistics`, `errors`;
+Scripts call `communicator` and its `collectives`, `handle`, `statistics` and `errors`;
 `environment` finds rank and world size. Below, from a tensor to the wire: `tensors` (blocks,
 exponents, zeros, rounding), `protocol` (slots, timers, window), `wire` (the header, frames),
 `transport` (sockets). `session` joins a job and mends what breaks, `switches` spreads it over

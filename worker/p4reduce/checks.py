@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of numbers, names and switches given as arguments.
+"""Checks of arguments that are numbers, names or switches.
 
-Errors name the argument and its value: TypeError and ValueError, as everywhere.
+TypeError and ValueError name the argument and its value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def whole_number(argument: str, value: Any, needed: str = "an integer is needed") -> int:
-    """Return an integer of any type, which True and False are not. Raises TypeError."""
+    """Return an integer of any integer type except bool. Raises TypeError."""
     try:
         if not is_flag(value):
             return operator.index(value)
@@ -25,7 +25,7 @@ def whole_number(argument: str, value: Any, needed: str = "an integer is needed"
 
 
 def number_within(argument: str, value: Any, lowest: int, highest: int, hint: str = "") -> int:
-    """Return an integer that is within the two. Raises TypeError, ValueError."""
+    """Return an integer that is within the limits. Raises TypeError, ValueError."""
     number = whole_number(argument, value)
     if not lowest <= number <= highest:
         raise ValueError(f"{argument}={number}: {lowest:,} to {highest:,} are possible{hint}")
@@ -33,33 +33,33 @@ def number_within(argument: str, value: Any, lowest: int, highest: int, hint: st
 
 
 def check_timeout(timeout: Any) -> None:
-    """Refuse what cannot be waited for. Raises TypeError, ValueError."""
+    """Refuse an invalid timeout. Raises TypeError, ValueError."""
     _check_number("timeout", timeout)
     if not 0 < timeout < threading.TIMEOUT_MAX:
         raise ValueError(f"timeout={timeout!r}: seconds above 0 are needed")
 
 
 def check_seconds(argument: str, value: Any) -> None:
-    """Refuse what is no time from 0 on. Raises TypeError, ValueError."""
+    """Refuse anything but seconds from 0 on. Raises TypeError, ValueError."""
     _check_number(argument, value)
     if not 0 <= value < threading.TIMEOUT_MAX:
         raise ValueError(f"{argument}={value!r}: seconds from 0 on are needed")
 
 
 def check_deadline(value: Any) -> None:
-    """Refuse what is no deadline: seconds from 0 on, or infinity. Raises TypeError, ValueError."""
+    """Refuse anything but seconds from 0 on, or infinity. Raises TypeError, ValueError."""
     if value != math.inf:
         check_seconds("deadline", value)
 
 
 def check_text(argument: str, value: Any) -> None:
-    """Refuse what is neither a string nor None. Raises TypeError."""
+    """Refuse anything but a string or None. Raises TypeError."""
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{argument}={value!r}: a string is needed, or None")
 
 
 def check_texts(argument: str, value: Any) -> None:
-    """Refuse what is neither a string, nor several of them, nor None. Raises TypeError."""
+    """Refuse anything but a string, several strings, or None. Raises TypeError."""
     if value is None or isinstance(value, str):
         return
     if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
@@ -67,19 +67,19 @@ def check_texts(argument: str, value: Any) -> None:
 
 
 def check_flag(argument: str, value: Any) -> None:
-    """Refuse what is neither True nor False. Raises TypeError."""
+    """Refuse anything but True and False. Raises TypeError."""
     if not is_flag(value):
         raise TypeError(f"{argument}={value!r}: True or False is needed")
 
 
 def name_of(name: Any) -> str:
-    """Return a collective's name; that of none is empty. Raises TypeError."""
+    """Return a collective's name, or "" for None. Raises TypeError."""
     check_text("name", name)
     return str(name or "")
 
 
 def is_flag(value: Any) -> bool:
-    """Whether it is True or False, or numpy's."""
+    """Whether it is a bool, or numpy's bool."""
     # Whoever has one of numpy's has imported numpy. A launcher has not, and need not wait for it.
     numpy = sys.modules.get("numpy")
     return isinstance(value, bool if numpy is None else (bool, numpy.bool_))

@@ -73,11 +73,11 @@ def _whole(method: Method) -> Method:
 
 
 class Collectives(ABC):
-    """What the ranks of a job do together.
+    """The collectives of a job.
 
     All of them are one operation of the switch, a sum that leaves out blocks of zeros.
-    docs/collectives.md has the cost of each. The switch sends each sum to all ranks, so a rank
-    that does not need it (`reduce`, `reduce_scatter`) saves no bytes on the way down.
+    docs/collectives.md has the cost of each. The switch sends each sum to all ranks, so a rank that
+    does not need it (`reduce`, `reduce_scatter`) saves no bytes on the way down.
     """
 
     _timeout: float  # seconds, where a call says nothing else
@@ -85,12 +85,12 @@ class Collectives(ABC):
     @property
     @abstractmethod
     def rank(self) -> int:
-        """Which of the ranks this process is, from 0."""
+        """The rank of this process, from 0."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
 
     @abstractmethod
     def _begin(self) -> None:
@@ -120,7 +120,7 @@ class Collectives(ABC):
 
     @abstractmethod
     def partial_sums(self) -> PartialSums:
-        """What sums with a deadline go through."""
+        """The sums with a deadline."""
 
     def _start(self, plan: Plan[T], timeout: float | None) -> Handle[T]:
         return self._start_all([plan], plan.result, timeout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's interface: `init` gives a `Communicator`, whose all-reduce the switch computes."""
+"""The user's interface: `init` returns a `Communicator`, whose all-reduce the switch computes."""
 
 from __future__ import annotations
 
@@ -196,12 +196,12 @@ class Options:
     """The options of a communicator, which its children inherit.
 
     Attributes:
-        timeout: seconds, of collectives that say nothing else.
+        timeout: the default timeout of collectives, in seconds.
         slots: of the switch; 0: the controller's default.
-        ring: whether and how to fall back to one.
+        ring: the settings of the ring to fall back to, or None.
         urgent_slots: how many of the slots are for classes 1, 2 and so on.
         check_shapes: whether the ranks agree on shapes, or on numbers of elements alone.
-        spans: whether spans are recorded from the beginning.
+        spans: whether spans are recorded from the start.
     """
 
     timeout: float
@@ -263,17 +263,17 @@ class Communicator(Collectives):
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this process is, from 0."""
+        """The rank of this process, from 0."""
         return self._session.rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._session.world_size
 
     @property
     def leaf(self) -> tuple[int, ...]:
-        """The ranks at this rank's own switch of a tree, ascending; on a single switch all."""
+        """The ranks at this rank's own switch of a tree, in order; on a single switch all ranks."""
         return self._sessions[0].leaf
 
     @property
@@ -283,7 +283,7 @@ class Communicator(Collectives):
 
     @property
     def switches(self) -> tuple[SwitchShare, ...]:
-        """Each switch's part in the work, in the order of `init(interface=)`."""
+        """Each switch's share of the work, in the order of `init(interface=)`."""
         shares = self._dealer.shares
         return tuple(
             SwitchShare(share, session.statistics())
@@ -301,27 +301,27 @@ class Communicator(Collectives):
 
     @property
     def slots(self) -> int:
-        """How many slots of all switches the job has: so many blocks are under way at once."""
+        """The number of slots on all switches, which is how many blocks can be in flight."""
         return self._session.slots
 
     @property
     def urgent_slots(self) -> int:
-        """How many of these are for collectives with a priority above 0 alone."""
+        """How many of these slots are only for collectives with a priority above 0."""
         return sum(self._session.urgent_slots)
 
     @property
     def class_slots(self) -> tuple[int, ...]:
-        """How many of the slots each class has, that of priority 0 first."""
+        """The number of slots per class, that of priority 0 first."""
         return (self.slots - self.urgent_slots, *self._session.urgent_slots)
 
     @property
     def broken(self) -> P4ReduceError | None:
-        """What each further collective ends with, after an error that breaks; else None."""
+        """The error that broke this communicator, and that later calls raise; None if intact."""
         return self._session.broken
 
     @property
     def stats(self) -> Statistics:
-        """Bytes, frames, retransmissions, duplicates, round-trip times … so far."""
+        """Counts of bytes, frames, retransmissions and duplicates, and round-trip times."""
         try:
             return self._session.statistics()
         except BaseException:

@@ -20,7 +20,7 @@ SPANS_ENVIRONMENT = "P4REDUCE_SPANS"
 
 @dataclass(frozen=True)
 class Launcher:
-    """The variables in which a launcher tells a process its place."""
+    """The environment variables by which a launcher sets a process's rank."""
 
     name: str
     rank: str
@@ -51,7 +51,7 @@ _NO_RUN_ID = "none"  # what torchrun says where nobody gave it an id
 
 @dataclass(frozen=True)
 class Placement:
-    """Which process this is. `local_rank` is the rank itself where nothing says otherwise."""
+    """The rank of this process. `local_rank` is the rank itself if nothing else is set."""
 
     rank: int
     world_size: int
@@ -61,10 +61,10 @@ class Placement:
 def placement(
     rank: int | None, world_size: int | None, environ: Mapping[str, str] | None = None
 ) -> Placement:
-    """Find out rank and world size.
+    """Find rank and world size.
 
-    Arguments win. What is None comes from the first of torchrun, Open MPI, MPICH (PMI), Slurm and
-    `P4REDUCE_RANK`, `P4REDUCE_WORLD_SIZE` that is there.
+    Arguments win. None is replaced by the variables of torchrun, Open MPI, MPICH (PMI), Slurm, or
+    `P4REDUCE_RANK` and `P4REDUCE_WORLD_SIZE`, whichever come first.
 
     Args:
         rank: as given by the caller.
@@ -73,8 +73,8 @@ def placement(
 
     Raises:
         TypeError: an argument is not an integer.
-        ConfigurationError: something is missing, no number, out of range, or P4REDUCE_… says
-            otherwise than the launcher; names the variables.
+        ConfigurationError: a value is missing, no number or out of range, or P4REDUCE_… differs
+            from the launcher's; names the variables.
     """
     environ = os.environ if environ is None else environ
     launcher = next((one for one in LAUNCHERS if _says(one, environ)), None)
@@ -109,9 +109,9 @@ def placement(
 
 
 def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str:
-    """Return the job's name: given, or $P4REDUCE_JOB, or the launcher's id, or "default".
+    """Return the job's name: the argument, $P4REDUCE_JOB, the launcher's id, or "default".
 
-    After an elastic restart torchrun's ranks get another one.
+    After an elastic restart, torchrun's ranks get another name.
     """
     environ = os.environ if environ is None else environ
     if given is not None:
@@ -127,11 +127,11 @@ def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str
 def urgent_slots(
     given: int | Sequence[int] | None, environ: Mapping[str, str] | None = None
 ) -> tuple[int, ...]:
-    """Return how many slots classes 1, 2 and so on have: given, $P4REDUCE_URGENT_SLOTS, or none.
+    """Return the slots of classes 1, 2 and so on: the argument, $P4REDUCE_URGENT_SLOTS, or none.
 
     Raises:
-        TypeError, ValueError: given, and no number of slots, nor some for each class.
-        ConfigurationError: the variable is neither.
+        TypeError, ValueError: the argument is neither a number of slots nor a list of these.
+        ConfigurationError: the variable is neither of these.
     """
     environ = os.environ if environ is None else environ
     if given is not None:
@@ -169,10 +169,10 @@ def _fit_classes(numbers: tuple[int, ...]) -> bool:
 
 
 def check_shapes(given: bool | None, environ: Mapping[str, str] | None = None) -> bool:
-    """Return whether ranks have to agree on shapes: given, $P4REDUCE_CHECK_SHAPES, or True.
+    """Return whether ranks must agree on shapes: the argument, $P4REDUCE_CHECK_SHAPES, or True.
 
     Raises:
-        TypeError: given, and no flag.
+        TypeError: the argument is no bool.
         ConfigurationError: the variable is neither 0 nor 1.
     """
     environ = os.environ if environ is None else environ
@@ -188,7 +188,7 @@ def check_shapes(given: bool | None, environ: Mapping[str, str] | None = None) -
 
 
 def records_spans(environ: Mapping[str, str] | None = None) -> bool:
-    """Return whether communicators record spans from their beginning: $P4REDUCE_SPANS, or False.
+    """Return whether communicators record spans from their start: $P4REDUCE_SPANS, or False.
 
     Raises:
         ConfigurationError: the variable is neither 0 nor 1.
@@ -203,7 +203,7 @@ def records_spans(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def is_placed(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the environment says which rank this is, or of how many."""
+    """Whether the environment sets the rank or the world size."""
     environ = os.environ if environ is None else environ
     return any(_says(one, environ) for one in (*LAUNCHERS, OWN))
 

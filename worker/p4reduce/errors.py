@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, as types. All derive from `P4ReduceError`.
+"""The errors of the library. All derive from `P4ReduceError`.
 
 A traceback ends with the address of the error's section in the documentation (a note of the
 exception, from Python 3.11 on). The message itself stays without it, for logs and comparisons.
@@ -16,8 +16,8 @@ class P4ReduceError(Exception):
     """Base of all errors of this library, except for invalid arguments.
 
     Attributes:
-        address: of the section about this error, `PAGE` with the anchor. It is that of the public
-            class, also of an error whose class is the library's own.
+        address: of this error's section, `PAGE` with an anchor. An internal subclass has the
+            address of its public base.
     """
 
     address = f"{PAGE}#p4reduceerror-itself"
@@ -60,9 +60,9 @@ class P4ReduceTimeoutError(P4ReduceError, TimeoutError):
     """A wait came to its deadline.
 
     Attributes:
-        missing: ranks that the switch or the controller has not heard, as far as they said so.
+        missing: ranks that the switch or the controller reported as not heard.
         slot: the slot that waits, or None.
-        seconds: how long was waited.
+        seconds: how long the wait lasted.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class WorkerLostError(P4ReduceError):
     """Other ranks of the job died or left, so a sum of all ranks is impossible.
 
     Attributes:
-        ranks: which ones.
+        ranks: the lost ranks.
     """
 
     def __init__(self, message: str, *, ranks: Iterable[int] = ()) -> None:
@@ -99,8 +99,8 @@ class MismatchError(P4ReduceError):
     """The ranks called different collectives, or the same ones in another order.
 
     Attributes:
-        ranks: those that called something else than most did, or all if there are no most; empty
-            if that is not known.
+        ranks: those that differ from the majority, or all if there is no majority; empty
+            if unknown.
     """
 
     def __init__(self, message: str, *, ranks: Iterable[int] = ()) -> None:
@@ -122,14 +122,14 @@ class LaneOverflowError(P4ReduceError, OverflowError):
 
 
 class ValueRangeError(P4ReduceError, OverflowError):
-    """A float64 number is out of float32's range, which the block exponents have."""
+    """A float64 number is out of the range of float32, which the block exponents have."""
 
 
 class InterruptedCallError(P4ReduceError):
-    """An exception that is not its own has left an earlier call of this communicator.
+    """An exception from outside, such as a signal handler's, interrupted an earlier call.
 
-    A signal handler raises such exceptions (KeyboardInterrupt; a SIGALRM handler's own). It is then
-    unknown how far the call came, and whether the other ranks rely on it.
+    Examples are KeyboardInterrupt, and exceptions of a SIGALRM handler. It is then unknown how far
+    the call came, and whether the other ranks rely on it.
     """
 
 
@@ -138,4 +138,4 @@ class ClosedError(P4ReduceError):
 
 
 class LaunchError(P4ReduceError):
-    """Switch and controller could not be started here, or have ended. See `p4reduce.launch`."""
+    """Switch and controller could not be started, or have ended. See `p4reduce.launch`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the caller of a collective has in hand while it is under way."""
+"""Handles of collectives in flight."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class Ending(Protocol):
-    """Something under way: a stream of blocks, or another handle."""
+    """Something in flight: a stream of blocks, or another handle."""
 
     def done(self) -> bool:
-        """Return whether it has ended, well or not."""
+        """Return whether it has ended, with or without an error."""
 
     def wait(self, timeout: float | None) -> Any:
-        """Wait for the end, `timeout` seconds at most. Raises what ended it."""
+        """Wait for the end, at most `timeout` seconds. Raises the error that ended it."""
 
 
 class Handle(Generic[T]):
@@ -30,7 +30,7 @@ class Handle(Generic[T]):
         self._result = result
 
     def done(self) -> bool:
-        """Return whether it has ended, well or not."""
+        """Return whether it has ended, with or without an error."""
         return all(stream.done() for stream in self._streams)
 
     def wait(self, timeout: float | None = None) -> T:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which address of this host the others reach: for engines, which know hosts by name."""
+"""The address by which other hosts reach this one, for engines that know hosts by name."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _ANY_PORT = 9  # nothing is sent there
 
 
 def address_towards(names: Iterable[str], mine: str) -> str:
-    """Return the IP address of this host by which other hosts reach it; "": there are no others.
+    """Return the IP address by which other hosts reach this one; "" if there are no others.
 
-    It is that of the interface by which the kernel goes to the first of the others.
+    It is the address of the interface that the kernel uses for the first of them.
 
     Args:
         names: host names or addresses of all workers.
-        mine: this host's, as it is among them.
+        mine: this host's entry among them.
 
     Raises:
-        ConfigurationError: a name leads nowhere, or back to this host alone.
+        ConfigurationError: a name does not resolve, or resolves to this host.
     """
     if given := os.environ.get(ENVIRONMENT):
         return given

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flag to wait for that an exception of a signal handler cannot leave half done.
+"""A flag to wait for, which no exception of a signal handler can leave half set.
 
 `threading.Event` is Python code around a lock. An exception that a signal handler raises inside it
 can leave that lock taken for ever. The thread that wants to set the flag would then hang. Here each
-step is one call into C, and every order of them leaves the latch fit for use.
+step is one call into C, and every order of steps leaves the latch usable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SLICE = 1.0  # seconds; a waiter whose wake-up went to another one looks again 
 
 
 class Latch:
-    """Goes up once, unless its only waiter clears it."""
+    """A flag that is set once, unless its only waiter clears it."""
 
     def __init__(self) -> None:
         self._up = False
@@ -27,21 +27,21 @@ class Latch:
         self._gate.acquire()
 
     def is_set(self) -> bool:
-        """Whether it is up."""
+        """Whether it is set."""
         return self._up
 
     def set(self) -> None:
-        """Put it up, and wake the waiter. From any thread, more than once if need be."""
+        """Set it and wake the waiter. Any thread may call this, more than once."""
         self._up = True
         self._open()
 
     def clear(self) -> None:
-        """Take it down again."""
+        """Clear it."""
         self._up = False
         self._gate.acquire(blocking=False)
 
     def wait(self, timeout: float) -> bool:
-        """Wait until it is up, for so many seconds at most; return whether it is."""
+        """Wait until it is set, at most that many seconds; return whether it is."""
         while not self._up and timeout > 0:
             if self._gate.acquire(timeout=min(timeout, _SLICE)):
                 self._open()  # for the next who waits
@@ -55,12 +55,12 @@ class Latch:
 
 
 def unlock(lock: ReentrantLock) -> None:
-    """Let go of what this thread still holds of a lock, where an exception left it taken."""
+    """Release what this thread holds of a lock after an exception."""
     with contextlib.suppress(RuntimeError):  # not this thread's
         while True:
             lock.release()
 
 
 def held(lock: ReentrantLock) -> bool:
-    """Say whether this thread holds it."""
+    """Whether this thread holds the lock."""
     return bool(lock._is_owned())  # type: ignore[attr-defined]  # as threading.Condition does

@@ -61,7 +61,7 @@ class Network:
 
     @property
     def news(self) -> tuple[str, ...]:
-        """What has happened since the start, such as "switch ended (…): started again"."""
+        """Events since the start, such as "switch ended (…): started again"."""
         return tuple(self._news)
 
     def check(self) -> None:

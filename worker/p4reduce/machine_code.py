@@ -68,7 +68,7 @@ MOST_STATUSES, MOST_REPEATS = 16, 256
 
 
 class HeardStructure(ctypes.Structure):
-    """One of the entries of `struct p4r_trace`."""
+    """An entry of `struct p4r_trace`."""
 
     _fields_ = (("at", c_double), ("heard", c_uint64))
 
@@ -264,11 +264,11 @@ class LinkLockStructure(ctypes.Structure):
 
 
 class Library:
-    """The functions, which keep the interpreter's lock: they never wait.
+    """The functions. They never wait, so they keep the interpreter's lock.
 
-    To give the lock away would mean to win it back from whatever else computes in this process.
-    `measure_freely` does so, for large tensors in the caller's own thread, and `run` and `call`,
-    which wait. `run_locked` waits by Python, which gives it away there.
+    After releasing the lock, a thread competes for it with all others. Only `measure_freely`, for
+    large tensors in the caller's thread, and `run` and `call`, which wait, release it. `run_locked`
+    waits in Python, which releases it.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -322,7 +322,7 @@ class Library:
         self._library = library
 
     def way_of_link(self, link: int) -> WayStructure:
-        """Return the functions of a `struct p4r_link`, which only Linux has."""
+        """Return the functions of a `struct p4r_link`, which exist on Linux only."""
         library = self._library
         return WayStructure(
             link,
@@ -359,7 +359,7 @@ class _LayoutStructure(ctypes.Structure):
 
 
 def layouts_here() -> dict[str, tuple[int, int]]:
-    """Return where each field of `SHARED` is and how large, and each structure, in bytes."""
+    """Return offset and size of each field of `SHARED`, and each structure's size, in bytes."""
     layouts = {}
     for name, structure in SHARED.items():
         layouts[name] = 0, ctypes.sizeof(structure)
@@ -370,7 +370,7 @@ def layouts_here() -> dict[str, tuple[int, int]]:
 
 
 def layouts_there(library: ctypes.CDLL) -> dict[str, tuple[int, int]]:
-    """Return the same as the library was compiled with it."""
+    """Return the same as the library was compiled with."""
     table = library.p4r_worker_layouts
     table.restype = ctypes.POINTER(_LayoutStructure)
     layouts = {}
@@ -385,7 +385,7 @@ def check_layouts(library: ctypes.CDLL) -> None:
     """Compare both.
 
     Raises:
-        NativeUnavailableError: they differ; says where first.
+        NativeUnavailableError: they differ; the message names the first difference.
     """
     here, there = layouts_here(), layouts_there(library)
     for name in sorted(here.keys() | there.keys()):
@@ -417,7 +417,7 @@ def engine_library() -> Library:
     """Return the functions, for callers that need them.
 
     Raises:
-        NativeUnavailableError: there is no machine code here; says why.
+        NativeUnavailableError: machine code is not available; says why.
     """
     found = _load()
     if isinstance(found, Library):
@@ -426,6 +426,6 @@ def engine_library() -> Library:
 
 
 def native_library() -> Library | None:
-    """Return the functions, or None where there is no machine code."""
+    """Return the functions, or None without machine code."""
     found = _load()
     return found if isinstance(found, Library) else None

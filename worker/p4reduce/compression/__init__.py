@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compression: send what earns the most progress per bit, on the link at hand.
+"""Compression: chooses what to send for the most progress per bit on a link.
 
 Compressors choose what of a gradient is all-reduced, and `CompressedAllreduce` sums it over a
 communicator. "cat" is `MemoryCat` (memory.py), which chooses how much to send from the price of the

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of all compressors, and what they share: error feedback, lanes, the way to dense.
+"""The interface of all compressors, and their shared parts: error feedback and lanes.
 
-A compressor works in two or three strokes a tensor and step, on every rank alike:
+A compressor makes two or three calls per tensor and step, the same on every rank:
 
     wanted = compressor.propose(name, gradient)           # None, or a small array to sum first
     sent = compressor.compress(name, gradient, agreed)    # agreed: that sum
@@ -48,7 +48,8 @@ class Selected:
     Attributes:
         values: dense, zero where nothing is sent.
         level: units chosen.
-        alpha: alpha of the choice (arXiv 2003.06377): the share of the promised progress, 0 to 1;
+        alpha: alpha of the choice (arXiv 2003.06377), which is the share of the possible progress,
+            0 to 1;
             None where the method has no such estimate.
         step: gamma(T) L of the values as sent; 1 where the values hold that factor already.
     """
@@ -89,7 +90,7 @@ class Compressed:
 
 
 def nonzero_blocks(values: Array, lanes: int) -> BoolArray:
-    """Which blocks of `lanes` elements have anything but zeros in them."""
+    """Return which blocks of `lanes` elements are not all zeros."""
     return np.asarray(unit_rows(values.reshape(-1), lanes).any(axis=1))
 
 
@@ -128,7 +129,7 @@ class DenseSwitchOver:
     link: SwitchLink
 
     def prefers_dense(self, own: int, total: int, overlap: float) -> bool:
-        """Whether all blocks take no more frames than `own` blocks a rank are expected to."""
+        """Whether all blocks need no more frames than `own` blocks per rank would."""
         if not 0 < own < total:
             return own == total
         link = replace(self.link, overlap=overlap)
@@ -181,12 +182,12 @@ class Compressor(ABC):
         self.random = np.random.default_rng(self.seed)
 
     def weigh(self, link: SwitchLink) -> None:
-        """Use this link's costs from now on."""
+        """Use the costs of this link from now on."""
         if self.switch_over is not None:
             self.switch_over = DenseSwitchOver(replace(link, lane_bits=self.lane_bits))
 
     def describe(self, name: str, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Treat a flat tensor as several arrays, one after the other, from now on.
+        """Treat a flat tensor as several consecutive arrays from now on.
 
         Args:
             name: of the tensor.
@@ -195,11 +196,11 @@ class Compressor(ABC):
         del name, shapes
 
     def count_time(self, clock: Callable[[], float]) -> None:
-        """Measure the cost of a step besides its traffic with a clock of seconds, if it matters."""
+        """Measure a step's cost beside its traffic, with a clock of seconds, if needed."""
         del clock
 
     def propose(self, name: str, gradient: Array) -> Array | None:
-        """What the ranks must sum before they compress; None if they need not agree.
+        """Return what ranks must sum before they compress; None if they need not agree.
 
         Its shape depends on the gradient's size alone, so the ranks stay in step.
         """
@@ -331,7 +332,7 @@ def _is_finite(values: Array) -> bool:
 
 
 def keep_units(wanted: Array, units: Array, unit: int) -> Array:
-    """A copy of a flat array with zeros everywhere but in the units listed."""
+    """Return a copy of a flat array with zeros in all units but the listed ones."""
     result = np.zeros_like(wanted)
     if unit == 1:
         result[units] = wanted[units]

@@ -92,12 +92,12 @@ class Cat(Compressor):
             raise ValueError("error feedback needs fold=True: Q itself is no contraction")
 
     def weigh(self, link: SwitchLink) -> None:
-        """As `Compressor.weigh`; the levels are chosen by it as well."""
+        """As `Compressor.weigh`; the levels are chosen by these costs too."""
         super().weigh(link)
         self.cost = replace(link, lane_bits=self.lane_bits)
 
     def propose(self, name: str, gradient: Array) -> Array | None:
-        """What the ranks sum first to agree.
+        """Return what the ranks sum first, to agree.
 
         Returns:
             float32: None (OWN, or no elements); the level and 1, shape (2,); or the 2-norms of the

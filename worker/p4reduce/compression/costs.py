@@ -53,12 +53,12 @@ class Encoding:
 
     @property
     def units(self) -> int:
-        """Number of units in the gradient, the last one possibly shorter."""
+        """Return the number of units in the gradient. The last one may be shorter."""
         return -(-self.dimension // self.unit)
 
     @property
     def index_bits(self) -> int:
-        """⌈log2 units⌉: what it takes to name one."""
+        """Return ⌈log2 units⌉, the bits that name a unit."""
         return math.ceil(math.log2(self.units)) if self.units > 1 else 0
 
     def bits(self, levels: npt.ArrayLike) -> FloatArray:
@@ -88,7 +88,7 @@ class BitCost:
     """A cost that depends on a message's number of bits alone."""
 
     def of_bits(self, bits: FloatArray) -> FloatArray:
-        """Cost of messages of so many payload bits."""
+        """Return the cost of messages with this number of payload bits."""
         raise NotImplementedError
 
     def cost(self, levels: npt.ArrayLike, encoding: Encoding) -> FloatArray:
@@ -102,16 +102,16 @@ class BitCost:
 
 @dataclass(frozen=True, slots=True)
 class Payload(BitCost):
-    """C = P: nothing but the payload's bits."""
+    """C = P: only the payload's bits cost."""
 
     def of_bits(self, bits: FloatArray) -> FloatArray:
-        """Cost of messages of so many payload bits."""
+        """Return the cost of messages with this number of payload bits."""
         return bits
 
 
 @dataclass(frozen=True, slots=True)
 class Affine(BitCost):
-    """C = c1 P + c0: a price a bit and a price a message."""
+    """C = c1 P + c0: a price per bit and a price per message."""
 
     per_bit: float = 1.0
     per_message: float = 8000.0
@@ -121,7 +121,7 @@ class Affine(BitCost):
             raise ValueError(f"{self}: per_bit must be positive and per_message not negative")
 
     def of_bits(self, bits: FloatArray) -> FloatArray:
-        """Cost of messages of so many payload bits."""
+        """Return the cost of messages with this number of payload bits."""
         return self.per_bit * bits + self.per_message
 
 
@@ -149,22 +149,22 @@ class Packets(BitCost):
 
     @classmethod
     def ieee802154(cls, payload_bytes: int = 51, overhead_bytes: int = 82) -> Packets:
-        """IEEE 802.15.4, the radio of many sensors: 133 bytes per frame with its synchronisation.
+        """IEEE 802.15.4, the radio of many sensors: 133 bytes per frame with synchronisation.
 
-        With long addresses and security 82 of them are overhead and 51 payload, in the leanest
-        set-up 23 and 110 (arXiv 2003.06377).
+        With long addresses and security, 82 bytes are overhead and 51 payload. In the leanest
+        set-up they are 23 and 110 (arXiv 2003.06377).
         """
         return cls(payload_bytes, 8.0 * (payload_bytes + overhead_bytes))
 
     def of_bits(self, bits: FloatArray) -> FloatArray:
-        """Cost of messages of so many payload bits."""
+        """Return the cost of messages with this number of payload bits."""
         count = np.ceil(bits / (8.0 * self.payload_bytes))
         return self.per_packet * count + self.per_message
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one collective moves over one rank's link, and for how many round trips it waits.
+    """What one collective moves over a rank's link, and how many round trips it waits for.
 
     Frames of results are the expected numbers: a result comes in two halves when the contribution
     that completes its round is one without lanes, and any rank may be the last.
@@ -172,7 +172,7 @@ class Traffic:
     Attributes:
         frames_up, frames_down: number of frames.
         bytes_up, bytes_down: their bytes, FCS and gaps not counted.
-        rounds: of the longest stripe, the opening one included.
+        rounds: of the longest stripe, including the opening round.
     """
 
     frames_up: float
@@ -223,7 +223,7 @@ class SwitchLink:
 
     @property
     def lanes(self) -> int:
-        """Elements in a block."""
+        """The number of elements in a block."""
         return 8 * PAYLOAD_BYTES // self.lane_bits
 
     def union(self, own: npt.ArrayLike, total: int) -> FloatArray:

@@ -47,7 +47,7 @@ class Sent:
     """The part of its shard that a rank last sent across the root.
 
     Attributes:
-        chosen: elements, of its own choice.
+        chosen: elements that this rank chose.
         union: elements whose sum over the leaves is not zero.
         shard: elements of the shard.
     """
@@ -147,17 +147,17 @@ class HierarchicalTopK:
         return self.start(gradient, name, SUM).wait()
 
     def mean(self, gradient: Array, name: str) -> Array:
-        """Return the same over the number of ranks. Of floats only."""
+        """Return the sum divided by the number of ranks. For floats only."""
         return self.start(gradient, name, MEAN).wait()
 
     def start(
         self, gradient: Array, name: str, op: Operation | str = SUM, timeout: float | None = None
     ) -> Handle[Array]:
-        """Begin a sum or mean, and return when only its last collective is under way.
+        """Start a sum or mean, and return when only its last collective is in flight.
 
         Args:
-            gradient: as of `sum`.
-            name: as of `sum`.
+            gradient: as for `sum`.
+            name: as for `sum`.
             op: the sum or the mean.
             timeout: seconds, for all of it; None: what the communicator was given.
         """
@@ -249,7 +249,7 @@ class HierarchicalTopK:
         return known
 
     def reset(self, name: str | None = None) -> None:
-        """Forget what is kept of one tensor, or of all; on all ranks alike."""
+        """Forget the residual of one tensor, or of all. All ranks do the same."""
         if name is None:
             self._tensors.clear()
         else:

@@ -38,14 +38,14 @@ Vector = npt.NDArray[Any]
 
 
 class Scheme(Enum):
-    """How a gradient is thinned out."""
+    """How a gradient is made sparse."""
 
     SPARSE = "sparse"
     SIGNS = "signs"
     STOCHASTIC = "stochastic"
 
     def encoding(self, dimension: int, unit: int = 1, float_bits: int = 32) -> Encoding:
-        """P_S or P_SQ of arXiv 2003.06377, with blocks of `unit` elements in place of elements."""
+        """Return P_S or P_SQ of arXiv 2003.06377, for blocks of `unit` elements."""
         if self is Scheme.SIGNS:
             return Encoding(dimension, unit, value_bits=1, header_bits=float_bits)
         return Encoding(dimension, unit, value_bits=float_bits)
@@ -56,7 +56,7 @@ class Levels:
     """alpha and gamma L of every level of one gradient.
 
     Attributes:
-        scheme: which of the three.
+        scheme: one of the three schemes.
         unit: elements of a unit.
         order: the units that are not zero, the most important first; shape (m,).
         weights: their 2-norms, or 1-norms for S+Q, in that order; shape (m,).
@@ -87,7 +87,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A level and what speaks for it.
+    """A level, with its alpha and cost.
 
     Attributes:
         level: T; 0 if the gradient is zero.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressors whose messages are linear in the gradient, so that a switch can sum them.
+"""Compressors whose messages are linear in the gradient, so a switch can sum them.
 
 A message is a flat array of *segments*, such as the columns of a factor. What ranks sum is shorter
 than the gradient, and the sum of the messages is the message of the sum. Segments may differ in
@@ -26,7 +26,7 @@ _LARGEST_SCALE = 2.0**60
 
 
 class Segments:
-    """Puts segments of very different size into one message, and takes them out of its sum.
+    """Joins segments of very different size into one message, and splits its sum.
 
     Attributes:
         sizes: elements of each segment.
@@ -37,14 +37,14 @@ class Segments:
         self._scales = np.ones(len(sizes))
 
     def join(self, parts: Sequence[Array], dtype: Any) -> Array:
-        """Return the message of some parts, each of a segment's size."""
+        """Return the message of parts with the segments' sizes."""
         if not parts:
             return np.zeros(0, dtype)
         scaled = [part * scale for part, scale in zip(parts, self._scales, strict=True)]
         return np.concatenate(scaled).astype(dtype)
 
     def split(self, total: Array) -> list[Array]:
-        """Return the segments of a sum of messages in float64, and scale by them from now on.
+        """Return the segments of a sum of messages in float64. Later messages are scaled by them.
 
         All ranks have the same sum, and so the same scales.
         """
@@ -65,10 +65,10 @@ class OperatorState(TensorState):
     """What an operator remembers of a tensor.
 
     Attributes:
-        wanted: flat, in float32 or wider: gradient and residual of the step under way; None: they
+        wanted: gradient and residual of the present step, flat, in float32 or wider; None: they
             are not finite.
-        shapes: of the arrays that the tensor has one after the other.
-        like: the gradient of the step under way.
+        shapes: of the consecutive arrays in the tensor.
+        like: the gradient of the present step.
     """
 
     wanted: Array | None = None
@@ -101,7 +101,7 @@ class LinearOperator(Compressor):
 
     @abstractmethod
     def message_size(self, state: Any) -> int:
-        """Return how many numbers a message has, before there is one."""
+        """Return how many numbers a message has, before it exists."""
 
     def begun(self, name: str, gradient: Array) -> Any:
         """Return a tensor's state with `wanted` for this step."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CAT for error feedback: what a level delays is not lost, and that changes what a bit earns.
+"""CAT for error feedback: what a level delays is not lost, which changes the value of a bit.
 
 The rule of arXiv 2003.06377 maximises alpha(T) / C(T): as if what is left out were lost. That holds
 without feedback, and at the first step. `MemoryCat` minimises instead the price of a whole run,
@@ -86,14 +86,14 @@ class Evidence:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """All of them in their order; `dataclasses.astuple` takes much longer."""
+        """All numbers in order; `dataclasses.astuple` takes much longer."""
         return (
             *(self.waiting, self.persistent, self.aged),
             *(self.lag, self.energy, self.spent),
         )
 
     def followed_by(self, latest: Evidence) -> Evidence:
-        """With another step, the past having faded."""
+        """Return the sums after another step, in which earlier steps have faded."""
         pairs = zip(self.numbers, latest.numbers, strict=True)
         return Evidence(*(DECAY * past + new for past, new in pairs))
 
@@ -108,12 +108,12 @@ class Evidence:
 
     @property
     def stretch(self) -> float:
-        """k: how much longer a unit waits than alpha says. 1 where nothing is known."""
+        """k: how much longer a unit waits than alpha says; 1 if unknown."""
         return self.aged / self.lag if self.aged > 0 and self.lag > 0 else 1.0
 
     @property
     def fading(self) -> float:
-        """1/tau, a step: how fast what waits loses its worth; infinite if it has none."""
+        """1/tau per step: how fast a waiting part loses its value."""
         if not self.aged > 0:
             return 0.0
         if not (self.waiting > 0 and self.persistent > 0):
@@ -122,11 +122,11 @@ class Evidence:
 
     @property
     def seconds(self) -> float:
-        """What a step costs besides its traffic; 0 where nothing is known."""
+        """What a step costs beside its traffic; 0 if unknown."""
         return self.spent / self.energy if self.energy > 0 else 0.0
 
     def steps_of_a_run(self, alpha: FloatArray, uncompressed: int) -> FloatArray:
-        """How many steps do the work of `uncompressed` steps and one more, for each alpha."""
+        """Return how many steps do the work of `uncompressed` steps and one more, per alpha."""
         waits = self.stretch * (1.0 / alpha - 1.0)
         useful = np.exp(-self.fading * waits) if math.isfinite(self.fading) else 0.0
         result: FloatArray = uncompressed / (alpha + useful * (1.0 - alpha)) + 1.0 + waits

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The price of an all-reduce on the link at hand, found out by all-reducing."""
+"""Measures the price of an all-reduce on the present link."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BRIEF = 4  # times as many repetitions
 
 
 class Measurable(Protocol):
-    """What is needed of a communicator (`p4reduce.init()` returns one)."""
+    """What `measure_link` needs of a communicator, such as that of `p4reduce.init()`."""
 
     @property
     def size(self) -> int:
@@ -31,7 +31,7 @@ class Measurable(Protocol):
         ...
 
     def allreduce(self, array: Array, *, name: str) -> Array:
-        """The sum over all ranks."""
+        """Return the sum over all ranks."""
         ...
 
 

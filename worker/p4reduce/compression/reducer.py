@@ -13,7 +13,7 @@ from p4reduce.wire.calls import Operation
 
 
 class SumsTensors(Protocol):
-    """What is needed of a communicator (`p4reduce.init()` returns one)."""
+    """What `CompressedAllreduce` needs of a communicator, such as that of `p4reduce.init()`."""
 
     @property
     def size(self) -> int:
@@ -29,7 +29,7 @@ class SumsTensors(Protocol):
         precision: str | None = None,
         seed: int | None = None,
     ) -> Array:
-        """The sum over all ranks, or their mean, in lanes of `precision`."""
+        """Return the sum over all ranks, or their mean, in lanes of `precision`."""
         ...
 
 
@@ -61,11 +61,11 @@ class CompressedAllreduce:
         self.latest: dict[str, Compressed] = {}
 
     def sum(self, gradient: Array, name: str) -> Array:
-        """The sum over the ranks of what each chose to send; shape and dtype of the gradient."""
+        """Return the sum of what each rank chose to send, with the gradient's shape and dtype."""
         return self._reduce(gradient, name, SUM)
 
     def mean(self, gradient: Array, name: str) -> Array:
-        """The mean of the same, even if the sum exceeds the dtype's range."""
+        """Return the mean of what each rank sent, even if the sum exceeds the dtype's range."""
         return self._reduce(gradient, name, MEAN)
 
     def _reduce(self, gradient: Array, name: str, op: Operation) -> Array:
@@ -82,7 +82,7 @@ class CompressedAllreduce:
 
 
 def in_lanes(sent: Compressed, seed: int | None) -> dict[str, Any]:
-    """The arguments of an all-reduce for a contribution: its precision and seed."""
+    """Return the arguments of an all-reduce of a contribution: its precision and seed."""
     if sent.lane_bits == 32:
         return {}
     return {"precision": f"int{sent.lane_bits}", "seed": seed}

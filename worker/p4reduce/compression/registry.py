@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressors by name: this package's own, and those of others' packages.
+"""Compressors by name: those of this package, and of other packages.
 
 A module registers what it has:
 
@@ -37,11 +37,11 @@ class Settings:
 
     Attributes:
         name: the word before the colon.
-        argument: what is behind it; "" without one.
+        argument: the text after it; "" without one.
         world_size: ranks whose contributions are summed.
         lane_bits: 32, 16 or 8.
         seed: of random choices; the same on all ranks.
-        cost: what the link charges.
+        cost: the cost model of the link.
         switch_over: for compressors whose ranks choose by themselves: sends everything where that
             takes no more frames.
     """
@@ -65,14 +65,14 @@ class Settings:
         }
 
     def number(self) -> float:
-        """The argument as a number. Raises ValueError: it is not a number."""
+        """The argument as a number. Raises ValueError if it is not a number."""
         try:
             return float(self.argument)
         except ValueError:
             raise ValueError(f"{self.name}: needs a number, not {self.argument!r}") from None
 
     def takes_no_argument(self) -> None:
-        """Raises ValueError: there is one."""
+        """Raise ValueError if there is an argument."""
         if self.argument:
             raise ValueError(f"{self.name} takes no argument, such as {self.argument!r}")
 
@@ -126,7 +126,7 @@ def known_compressions() -> str:
 def compressor_by_name(
     text: str, world_size: int, cost: CostModel | None = None, *, seed: int = 0
 ) -> Compressor:
-    """A compressor for one rank from a short text, such as a command line's.
+    """Return a compressor for one rank from a short text, such as an option's value.
 
     It is meant for `CompressedAllreduce`: the all-reduce rounds to narrow lanes.
 

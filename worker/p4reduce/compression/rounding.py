@@ -18,7 +18,7 @@ LANE_BITS = (32, 16, 8, 4)
 
 
 def lanes_of(lane_bits: int) -> int:
-    """Elements in a block of 1,024 bytes.
+    """Return the number of elements in a block of 1,024 bytes.
 
     Raises:
         ValueError: not 32, 16, 8 or 4.
@@ -29,10 +29,10 @@ def lanes_of(lane_bits: int) -> int:
 
 
 def grid_spacing(largest: npt.NDArray[Any], lane_bits: int, world_size: int) -> npt.NDArray[Any]:
-    """Distance of neighbouring values of a lane, for blocks whose largest magnitudes are these.
+    """Return the distance between neighbouring values of a lane, per block.
 
-    2^e / (L // n) with the smallest e such that all magnitudes are at most 2^e: n ranks' lanes
-    then cannot overflow. Zero for a block of zeros.
+    2^e / (L // n) with the smallest e such that all magnitudes are at most 2^e: n ranks' lanes then
+    cannot overflow. Zero for a block of zeros.
     """
     mantissa, exponent = np.frexp(largest)
     exponent = np.where(mantissa == 0.5, exponent - 1, exponent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compressors of a fixed level have in common: a share of the units, and its energy."""
+"""What compressors of a fixed level share: the share of units, and its energy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p4reduce.compression.costs import FloatArray, IntArray
 
 
 def selected(wanted: Array, energy: FloatArray, units: IntArray, unit: int) -> Selected:
-    """The units chosen, with the share of the energy that they have as alpha."""
+    """Return the chosen units, with their share of the energy as alpha."""
     total = float(energy.sum())
     alpha = min(1.0, float(energy[units].sum()) / total) if total > 0 else 0.0
     return Selected(keep_units(wanted, units, unit), len(units), alpha)
@@ -32,5 +32,5 @@ class Fraction(Compressor):
             raise ValueError(f"density {self.density} is not within 0 (excluded) to 1")
 
     def level_of(self, units: int) -> int:
-        """How many of so many units are sent: 1 or more."""
+        """Return how many of that many units are sent: 1 or more."""
         return max(1, min(units, round(self.density * units)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the controller, for workers and for the CLI: deadlines, and errors that people read.
+"""A client of the controller, for workers and the CLI, with deadlines and readable errors.
 
 with ControlClient() as controller:
     jobs = controller.call(controller.stub.ListJobs, pb.ListJobsRequest())
@@ -34,15 +34,15 @@ _OPTIONS = [
 
 
 def answered(missing: Iterable[int] = ()) -> tuple[tuple[str, str], ...]:
-    """Return the metadata of a controller's refusal; `missing`: the ranks that it waited for."""
+    """Return the metadata of a controller's refusal. `missing` are the ranks that it waited for."""
     ranks = ",".join(map(str, missing))
     return (*ANSWERED, (_MISSING, ranks)) if ranks else ANSWERED
 
 
 class ControlError(Exception):
-    """The controller refused a call; `code` says what kind of refusal, the message why.
+    """The controller refused a call. `code` is the kind of refusal; the message says why.
 
-    `missing`: the ranks that it waited for in vain.
+    `missing`: the ranks that did not come in time.
     """
 
     def __init__(self, code: grpc.StatusCode, message: str, missing: tuple[int, ...] = ()) -> None:
@@ -54,7 +54,7 @@ class ControlError(Exception):
 class ControllerUnreachableError(ControlError):
     """Nobody answers at the controller's address, or not in time.
 
-    `lasting` says that this will not change by itself.
+    `lasting`: whether waiting cannot help.
     """
 
     def __init__(self, code: grpc.StatusCode, message: str, *, lasting: bool = False) -> None:
@@ -65,8 +65,8 @@ class ControllerUnreachableError(ControlError):
 class ControlClient:
     """A connection to the controller at `address`, by default `default_address()`. Thread-safe.
 
-    By TLS where it goes by TCP and `files` are there, by default those that the environment names.
-    Raises TlsError if they cannot be used.
+    Over TCP it uses TLS if there are `files`; by default they come from the environment. Raises
+    TlsError if they cannot be used.
     """
 
     def __init__(self, address: str | None = None, files: tls.TlsFiles | None = None) -> None:
@@ -95,7 +95,7 @@ class ControlClient:
         self.close()
 
     def share(self) -> ControlClient:
-        """Return this for one more user, who closes it as well. Raises ValueError: it is closed."""
+        """Return this client for one more user, who closes it too. Raises ValueError if closed."""
         with self._lock:
             if not self._users:
                 raise ValueError("the connection to the controller is closed")
@@ -103,7 +103,7 @@ class ControlClient:
         return self
 
     def close(self) -> None:
-        """Hang up when all users have called this; calls under way fail then."""
+        """Disconnect when all users have called this. Calls in flight then fail."""
         with self._lock:
             self._users = max(self._users - 1, 0)
             last = not self._users
@@ -120,8 +120,8 @@ class ControlClient:
     ) -> _Reply:
         """Call a method of `stub` and return the reply, within `timeout` seconds.
 
-        With `wait`, a controller that is not there yet is waited for. Raises ControlError, and
-        ControllerUnreachableError where no answer came.
+        With `wait`, wait for a controller that has not started yet. Raises ControlError, and
+        ControllerUnreachableError if no answer comes.
         """
         try:
             return method(request, timeout=timeout, wait_for_ready=wait)

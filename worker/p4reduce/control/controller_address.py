@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the controller listens: one default for the daemon, its CLI and the workers."""
+"""The controller's address: one default for the daemon, its CLI and the workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOST = re.compile(r"[\w.-]{1,255}")
 
 
 def default_address() -> str:
-    """Return the controller's gRPC address when none is given.
+    """Return the controller's default gRPC address.
 
     `$P4REDUCE_CONTROLLER` if set, else a Unix socket in `$XDG_RUNTIME_DIR/p4reduce`, else one in a
     directory of this user's own under /tmp.
@@ -27,10 +27,10 @@ def default_address() -> str:
 
 
 def parse_address(text: str) -> tuple[str, int] | None:
-    """Read "host:9559", "127.0.0.1:9559", "[::1]:9559", or "unix:PATH", which is None.
+    """Parse "host:9559", "127.0.0.1:9559", "[::1]:9559", or "unix:PATH", for which it returns None.
 
     Raises:
-        ValueError: it is not one of these; names what it reads.
+        ValueError: it is none of these; the message lists them.
     """
     if text.startswith("unix:"):
         if not text.removeprefix("unix:").removeprefix("//"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker has counted, for the controller."""
+"""A worker's counts, for the controller."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ _FIELDS = [field.name for field in pb.WorkerStatistics.DESCRIPTOR.fields]
 
 
 def worker_statistics(counts: Counts) -> pb.WorkerStatistics:
-    """Return counts, or `Statistics`, as the message that goes with heartbeats."""
+    """Return counts, or `Statistics`, as the message that heartbeats carry."""
     everything = asdict(counts)
     return pb.WorkerStatistics(**{name: everything[name] for name in _FIELDS})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs can be called: one rule for ranks and the controller."""
+"""The rule for job names, shared by ranks and the controller."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ JOB_NAME = f"1 to {MAX_NAME} printable characters, no space at either end"
 
 
 def is_job_name(name: str) -> bool:
-    """Whether a job can be called that: `JOB_NAME`."""
+    """Whether it is a valid job name: `JOB_NAME`."""
     return 0 < len(name) <= MAX_NAME and name.isprintable() and name == name.strip()

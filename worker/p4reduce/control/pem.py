@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates and keys that stand in a variable themselves, for hosts that share no files."""
+"""Certificates and keys in environment variables, for hosts without shared files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BEGIN = "-----BEGIN "
 
 
 def in_a_file(value: str | None) -> str | None:
-    """Return a path as it is; for PEM text, that of a file with it.
+    """Return a path as it is, or the path of a file with the given PEM text.
 
-    The file is for this user alone, as is its directory, and goes when the process ends: OpenSSL
-    reads certificates from files only.
+    OpenSSL reads certificates from files only. The file and its directory are private to this user,
+    and are removed when the process ends.
     """
     if value is None or not value.startswith(_BEGIN):
         return value

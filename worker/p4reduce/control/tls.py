@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS with certificates on both sides, and what is wrong when it does not come about.
+"""TLS with certificates on both sides, and the reason if it fails.
 
-gRPC says "Socket closed" for most faults. So files are checked before they are used, and a
-connection that failed is tried again by hand, to find the reason.
+gRPC reports "Socket closed" for most faults. So files are checked before use, and a failed
+connection is tried again without gRPC, to find the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Own certificate (PEM, with its chain), its key, and the CA of the other side's."""
+    """The own certificate (PEM, with its chain), its key, and the CA of the other side."""
 
     cert: Path
     key: Path
@@ -48,7 +48,7 @@ class TlsFiles:
         ca: str | Path | None,
         names: tuple[str, str, str] = OPTIONS,
     ) -> TlsFiles | None:
-        """All three or none. Raises TlsError, which calls them `names`, if only some are there."""
+        """Return the files if all three are given, or None. Raises TlsError if some are missing."""
         paths = (cert, key, ca)
         if not any(paths):
             return None
@@ -59,16 +59,16 @@ class TlsFiles:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> TlsFiles | None:
-        """What P4REDUCE_TLS_CERT, …_KEY and …_CA name, or hold: a path, or the PEM text itself.
+        """Return the files in P4REDUCE_TLS_CERT, …_KEY and …_CA: each is a path or PEM text.
 
-        Raises TlsError as `given`.
+        Raises TlsError as `given` does.
         """
         environ = os.environ if environ is None else environ
         cert, key, ca = (in_a_file(environ.get(name)) for name in variables.TLS)
         return cls.given(cert, key, ca, variables.TLS)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a server that wants a certificate of each client; files that change are read again.
+        """Return a server's credentials, which require client certificates.
 
         Raises TlsError.
         """
@@ -76,7 +76,7 @@ class TlsFiles:
         return fresh_credentials((self.cert, self.key, self.ca), self._read)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """For a client. Raises TlsError."""
+        """Return credentials of a client. Raises TlsError."""
         cert, key, ca = self._read()
         return grpc.ssl_channel_credentials(ca, key, cert)
 
@@ -134,12 +134,12 @@ _CURE = f"give {', '.join(OPTIONS)} or set {', '.join(variables.TLS)}"
 
 
 def diagnose(address: str, files: TlsFiles | None, cure: str = _CURE) -> str:
-    """Say why TLS with the server at `address` fails; nothing if that is not what fails.
+    """Say why TLS with the server at `address` fails; empty if TLS is not the reason.
 
     Args:
-        address: HOST:PORT; of others nothing is said.
-        files: ours; None: there are none.
-        cure: what gives us some.
+        address: HOST:PORT; the answer is empty for others.
+        files: of this side; None if it has none.
+        cure: the options or variables that set them.
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

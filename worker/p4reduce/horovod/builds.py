@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's questions about what it was built with."""
+"""Horovod's queries of build options."""
 
 from __future__ import annotations
 
 
 def gloo_enabled() -> bool:
-    """Return True: what a switch does not do goes by Gloo."""
+    """Return True: collectives that the switch cannot do use Gloo."""
     return True
 
 
@@ -21,5 +21,5 @@ mpi_built = mpi_threads_supported = ddl_built = ccl_built = cuda_built = rocm_bu
 
 
 def nccl_built() -> int:
-    """Return 0: there is no NCCL."""
+    """Return 0: NCCL is not used."""
     return 0

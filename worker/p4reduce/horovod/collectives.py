@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives that wait; gradients flow through those that are not in place."""
+"""The blocking collectives. Gradients flow through those that are not in place."""
 
 from __future__ import annotations
 
@@ -98,16 +98,16 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Combine a tensor with the other ranks', into a new one; `operations.allreduce_async_`.
+    """Combine a tensor with the other ranks' tensors; see `operations.allreduce_async_`.
 
     Args:
         tensor: of the same shape and dtype on all ranks.
-        average: as Horovod has it for older programs.
-        name: that the ranks agree on.
-        compression: `Compression.none`, `Compression.fp16`, or another with its two methods.
+        average: Horovod's argument for older programs.
+        name: the same on all ranks.
+        compression: `Compression.none`, `Compression.fp16`, or a class with the same two methods.
         op: Average (the default), Sum, Min, Max or Product.
-        prescale_factor: that the tensor is multiplied by before.
-        postscale_factor: that the result is multiplied by.
+        prescale_factor: multiplies the tensor before.
+        postscale_factor: multiplies the result.
         process_set: the ranks that take part.
     """
     (result,) = grouped_allreduce(
@@ -126,7 +126,7 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Combine a tensor with the other ranks', in place."""
+    """Combine a tensor with the other ranks' tensors, in place."""
     handle = operations.allreduce_async_(
         tensor, average, name, op, prescale_factor, postscale_factor, process_set
     )
@@ -143,7 +143,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """Combine tensors with those in the same places of the others' lists; as `allreduce`."""
+    """Combine tensors with those at the same places of the other ranks' lists, as `allreduce`."""
     known = operation_of(op, average)
     packed = [compression.compress(tensor) for tensor in tensors]
     precision = getattr(compression, "precision", None)
@@ -166,7 +166,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """Combine tensors with those in the same places of the others' lists, in place."""
+    """Combine tensors with those at the same places of the other ranks' lists, in place."""
     handle = operations.grouped_allreduce_async_(
         tensors, average, name, op, prescale_factor, postscale_factor, process_set
     )
@@ -177,7 +177,7 @@ def grouped_allreduce_(
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """Put all ranks' tensors together along the first dimension, which may differ."""
+    """Join all ranks' tensors along the first dimension, in which they may differ."""
     return _Allgather.apply(tensor, name, process_set)
 
 
@@ -197,7 +197,7 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Give all ranks the tensor of one, as a new one."""
+    """Give all ranks a copy of one rank's tensor."""
     return _Broadcast.apply(tensor, root_rank, name, process_set)
 
 
@@ -207,7 +207,7 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Give all ranks the tensor of one, in place."""
+    """Give all ranks one rank's tensor, in place."""
     handle = operations.broadcast_async_(tensor, root_rank, name, process_set)
     return handle.wait()
 
@@ -218,10 +218,10 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Send each rank its rows, as `operations.alltoall_async`.
+    """Send each rank its rows, as `operations.alltoall_async` does.
 
     Returns:
-        What this rank gets; where `splits` is given, also how many rows of it are from each rank.
+        What this rank gets; with `splits` also how many rows come from each rank.
     """
     output, received = _Alltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received)
@@ -236,9 +236,9 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Combine the ranks' tensors, of which each gets some rows; `operations.reducescatter_async`.
+    """Combine the ranks' tensors, and give each rank some rows.
 
-    `compression` rounds, and the lanes stay those of 32 bits.
+    `compression` only rounds; the lanes keep 32 bits.
     """
     packed, context = compression.compress(tensor)
     settings = name, op, process_set, prescale_factor, postscale_factor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a tensor before it is sent, and is undone afterwards."""
+"""Compression of tensors before they are sent, and its reverse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class NoneCompressor:
-    """Nothing."""
+    """No compression."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -23,9 +23,9 @@ class NoneCompressor:
 
 
 class FP16Compressor:
-    """Floats are rounded to float16 and summed in lanes of 16 bits: half the bytes.
+    """Rounds floats to float16 and sums them in lanes of 16 bits, which halves the bytes.
 
-    They come back in the dtype that they had.
+    Results have the original dtype.
 
     Attributes:
         precision: of the lanes (docs/lanes.md).
@@ -42,12 +42,12 @@ class FP16Compressor:
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return a tensor in the dtype that it had."""
+        """Return a tensor in its original dtype."""
         return tensor.to(ctx)
 
 
 class Compression:
-    """What `DistributedOptimizer` and `allreduce` take as `compression`."""
+    """The values of the argument `compression`."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part: `init`, ranks and sizes, and sets of ranks (Horovod's process sets)."""
+"""`init`, ranks and sizes, and sets of ranks (Horovod's process sets)."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class _Place:
 
 
 class ProcessSet:
-    """Some of the ranks, whose collectives the others take no part in.
+    """Some of the ranks, with collectives of their own.
 
     Args:
-        ranks: of all ranks.
+        ranks: numbers among all ranks.
 
     Attributes:
-        process_set_id: 0 for all ranks; None: `init` or `add_process_set` has not had it yet.
-        ranks: ascending.
+        process_set_id: 0 for all ranks; None before `init` or `add_process_set`.
+        ranks: in ascending order.
 
     Raises:
         NotImplementedError: an MPI communicator is given in place of ranks.
-        ValueError: they are no ranks, or twice the same.
+        ValueError: they are no ranks, or one is repeated.
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
@@ -73,13 +73,13 @@ class ProcessSet:
         return None if self.process_set_id is None else len(self.ranks)
 
     def rank(self) -> int | None:
-        """Return this process's number in it; None before it is initialised, or of others."""
+        """Return this process's number in the set; None before `init`, or if it is not in it."""
         if self.process_set_id is None or not self.included():
             return None
         return self.ranks.index(rank())
 
     def included(self) -> bool:
-        """Return whether this process is one of them."""
+        """Return whether this process is in the set."""
         return rank() in self.ranks
 
     def __repr__(self) -> str:
@@ -87,10 +87,10 @@ class ProcessSet:
 
     @property
     def backend(self) -> Collectives:
-        """What does its collectives.
+        """Return the backend of its collectives.
 
         Raises:
-            ValueError: there is none: `init` was not called, or this rank is not one of it.
+            ValueError: there is none, because `init` was not called or this rank is not in the set.
         """
         _world()
         if self.process_set_id is None:
@@ -118,19 +118,21 @@ _state = _State()
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
-    """Join the other ranks; twice is once.
+    """Join the other ranks. A second call does nothing.
 
     Rank and world size come from the launcher: `p4reduce-lab exec`, torchrun, mpirun or srun. A
-    process alone is rank 0 of 1. A default group of torch.distributed on this backend is used.
+    process alone is rank 0 of 1. An existing default group of torch.distributed on this backend is
+    used.
 
     Args:
         comm: None; MPI communicators and lists of ranks are refused.
-        process_sets: to be initialised; "dynamic": none yet. `add_process_set` is always possible.
+        process_sets: the sets to initialise; "dynamic": none yet. `add_process_set` may be called
+            at any time.
 
     Raises:
         NotImplementedError: `comm` is given.
         ValueError: torch.distributed runs on another backend.
-        HorovodInternalError, RuntimeError: as `torch.distributed.init_process_group`.
+        HorovodInternalError, RuntimeError: as for `torch.distributed.init_process_group`.
     """
     if comm is not None and comm != []:
         raise refused(f"init(comm={comm!r})", "all ranks that the launcher started take part")
@@ -156,7 +158,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
 
 def shutdown() -> None:
-    """Leave; a group that `init` found is left to its maker."""
+    """Leave the job. A group that existed before `init` stays."""
     if not is_initialized():
         return
     for one in [*_state.sets.values(), global_process_set]:
@@ -168,15 +170,15 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Return whether `init` was called, and `shutdown` was not since."""
+    """Return whether `init` was called, and `shutdown` was not called since."""
     return _state.place is not None
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Initialise a set of ranks; all ranks call this, those that are none of it as well.
+    """Initialise a set of ranks. All ranks call this, even those outside of the set.
 
     Raises:
-        ValueError: there is one of these ranks, or a rank is beyond the world.
+        ValueError: a set of these ranks exists, or a rank does not exist.
     """
     _world()
     one = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
@@ -192,7 +194,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Give a set of ranks up; all ranks call this. Return whether it was there."""
+    """Remove a set of ranks. All ranks call this. Return whether it existed."""
     _world()
     if process_set.process_set_id not in _state.sets:
         return False
@@ -226,28 +228,29 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Return this host's number among those that have a rank of this local rank."""
+    """Return this host's number among the hosts with a rank of this local rank."""
     return _world().cross_rank
 
 
 def cross_size() -> int:
-    """Return the number of hosts that have a rank of this local rank."""
+    """Return how many hosts have a rank with this local rank."""
     return _world().cross_size
 
 
 def is_homogeneous() -> bool:
-    """Return whether all hosts have as many ranks."""
+    """Return whether all hosts have equally many ranks."""
     return _world().homogeneous
 
 
 def reform(error: HorovodInternalError) -> None:
-    """Continue with the ranks that are left, which are numbered anew; all of them call this.
+    """Continue with the remaining ranks, renumbered. All of them call this.
 
     Args:
-        error: of the collective that failed.
+        error: that the failed collective raised.
 
     Raises:
-        HorovodInternalError: that error, where no rank is lost; or those left do not all come.
+        HorovodInternalError: no rank is lost, so it is `error` again; or not all remaining ranks
+            came.
     """
     backend = ours(dist.group.WORLD)
     channel = None if backend is None else backend.channel
@@ -318,5 +321,5 @@ def _world() -> _Place:
 
 
 def integers(numbers: Sequence[int]) -> torch.Tensor:
-    """Return numbers as a tensor of 64 bits."""
+    """Return numbers as a tensor of int64."""
     return torch.tensor(list(numbers), dtype=torch.int64)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training that goes on without ranks that are lost: `run`, `TorchState`, `ElasticSampler`.
+"""Training that continues without lost ranks: `run`, `TorchState`, `ElasticSampler`.
 
-Ranks may go, and none comes: no host discovery is asked for new ones. Those that are left are
-numbered anew, without gaps, by the switch's `Communicator.reform` (docs/faults.md).
+Ranks may leave, but none join: there is no host discovery. `Communicator.reform` renumbers the
+remaining ranks without gaps (docs/faults.md).
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from p4reduce.horovod.functions import (
 
 
 class State:
-    """What all ranks have alike, with a copy of when it was last committed."""
+    """State that is equal on all ranks, with a copy of the last commit."""
 
     def __init__(self) -> None:
         self._reset_callbacks: list[Callable[[], None]] = []
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], None]]) -> None:
-        """Have functions called after ranks were lost, such as one that sets another rate."""
+        """Register functions to call after ranks were lost, such as one that adapts the rate."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Do what is to be done after ranks were lost."""
+        """Call the registered functions."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def commit(self) -> None:
-        """Remember the state as it is, for `restore`."""
+        """Keep a copy of the state for `restore`."""
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Nothing: no hosts come or go but those that are lost."""
+        """Do nothing: hosts change only by being lost."""
 
     def save(self) -> None:
-        """Remember the state as it is."""
+        """Keep a copy of the state."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Go back to what was remembered."""
+        """Return to the kept copy."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -61,7 +61,7 @@ class State:
         raise NotImplementedError
 
     def reset(self) -> None:
-        """For subclasses: after ranks were lost, before `sync`."""
+        """Hook for subclasses, called after ranks were lost and before `sync`."""
 
 
 class ObjectState(State):
@@ -78,15 +78,15 @@ class ObjectState(State):
         return {name: copy.deepcopy(getattr(self, name)) for name in self._values}
 
     def save(self) -> None:
-        """Remember the attributes."""
+        """Keep a copy of the attributes."""
         self._saved = self._now()
 
     def restore(self) -> None:
-        """Go back to the attributes that were remembered."""
+        """Return to the kept attributes."""
         self._take(self._saved)
 
     def sync(self) -> None:
-        """Take rank 0's attributes, as it has them now."""
+        """Take rank 0's present attributes."""
         if self._values:
             self._saved = broadcast_object(self._now(), 0, "state")
             self._take(self._saved)
@@ -100,9 +100,9 @@ class TorchState(ObjectState):
     """Models, optimisers, samplers and Python objects as attributes.
 
     Args:
-        model: a module; more of them, or none, may be among `values`.
+        model: a module. Others may be among `values`.
         optimizer: one of torch's, or a `DistributedOptimizer`.
-        values: each is an attribute of its name.
+        values: further attributes by name.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class TorchState(ObjectState):
         self.save()
 
     def save(self) -> None:
-        """Remember all of it, in this host's memory."""
+        """Keep a copy of everything in this host's memory."""
         for name in self._stateful:
             self._states[name] = copy.deepcopy(getattr(self, name).state_dict())
         super().save()
 
     def restore(self) -> None:
-        """Go back to what was remembered."""
+        """Return to the kept copy."""
         for name, state in self._states.items():
             getattr(self, name).load_state_dict(copy.deepcopy(state))
         super().restore()
@@ -147,14 +147,14 @@ class TorchState(ObjectState):
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
-    """Deals a data set out to the ranks, and what is left of an epoch anew when ranks are lost.
+    """Distributes a data set among ranks, and again when ranks are lost.
 
-    It belongs into a `TorchState`. Call `record_batch` after each batch, and `set_epoch` at the
-    end of each epoch.
+    Put it into a `TorchState`. Call `record_batch` after each batch, and `set_epoch` at the end of
+    each epoch.
 
     Args:
-        dataset: of a size that does not change.
-        shuffle: whether each epoch has an order of its own.
+        dataset: its size must not change.
+        shuffle: whether each epoch has another order.
         seed: of the order; the same on all ranks.
     """
 
@@ -167,25 +167,25 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch, of which nothing has been processed."""
+        """Start an epoch."""
         self.epoch, self.processed_num = epoch, 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Say that each rank has processed a batch of so many samples."""
+        """Record that each rank has processed a batch of that many samples."""
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, int]:
-        """Return how far the epoch is."""
+        """Return the progress of the epoch."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Go on from there, with the ranks that there are now."""
+        """Continue from there with the present ranks."""
         self.epoch, self.processed_num = state_dict["epoch"], state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
-        """Deal what has not been processed out to the ranks that there are."""
+        """Redistribute the unprocessed samples among the present ranks."""
         self.num_replicas, self.rank = size(), rank()
         order = list(range(len(self.dataset)))
         if self.shuffle:
@@ -204,13 +204,13 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a training function, so that it begins again from the last commit on a loss.
+    """Decorate a training function so that it restarts from the last commit after a loss.
 
     Args:
-        func: its first argument is a `State`. It begins with rank 0's state on all ranks.
+        func: its first argument is a `State`. It starts with rank 0's state on all ranks.
 
     Raises:
-        HorovodInternalError: a collective failed for another reason than a rank that is lost.
+        HorovodInternalError: a collective failed although no rank is lost.
     """
 
     @functools.wraps(func)

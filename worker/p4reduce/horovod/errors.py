@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's error for collectives that failed, and what is refused."""
+"""Horovod's error for failed collectives, and errors for what is refused."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 
 class HorovodInternalError(RuntimeError):
-    """A collective failed, as where a rank is lost; `elastic.run` goes on after it."""
+    """A collective failed, for example because a rank is lost. `elastic.run` continues after it."""
 
 
 @contextmanager
 def internal() -> Iterator[None]:
-    """Raise what collectives of torch end with as `HorovodInternalError`."""
+    """Raise errors of torch's collectives as `HorovodInternalError`."""
     import torch.distributed as dist
 
     try:
@@ -23,5 +23,5 @@ def internal() -> Iterator[None]:
 
 
 def refused(what: str, why: str) -> NotImplementedError:
-    """Return the error for a part of Horovod's interface that is not here."""
+    """Return the error for an unsupported part of Horovod's interface."""
     return NotImplementedError(f"p4reduce.horovod: {what}: {why}")

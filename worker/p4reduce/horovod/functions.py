@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program does at its start: give all ranks one model, one optimiser, one object."""
+"""What a program does at its start: give all ranks the same model, optimiser and objects."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 
     Args:
         params: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`.
-        root_rank: of the one.
+        root_rank: the rank that sends.
 
     Raises:
-        ValueError: they are nothing of the kind.
+        ValueError: `params` is something else.
     """
     if isinstance(params, Mapping):
         entries = sorted(params.items())
@@ -45,17 +45,17 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
 ) -> None:
-    """Give all ranks the state of one rank's optimiser, with its options such as the rate.
+    """Give all ranks the state of one rank's optimiser, with options such as the learning rate.
 
     The other ranks' optimisers may be new, with no state yet.
 
     Args:
         optimizer: one of torch's, or a `DistributedOptimizer`.
-        root_rank: of the one.
-        model: is not needed, as no state is made here by a step with gradients of zeros.
+        root_rank: the rank that sends.
+        model: ignored; Horovod needs it for a step with zero gradients.
 
     Raises:
-        ValueError: it is LBFGS, whose state Horovod does not share either.
+        ValueError: the optimiser is LBFGS, which Horovod does not support either.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
@@ -77,12 +77,12 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return one rank's object on all ranks; it is pickled, and the root gets its own back.
+    """Return one rank's object on all ranks. It is pickled; the root gets its own back.
 
     Args:
-        obj: on the other ranks anything.
-        root_rank: of the one.
-        name: that the ranks agree on.
+        obj: the root's object; ignored on other ranks.
+        root_rank: the rank that sends.
+        name: the same on all ranks.
         process_set: the ranks that take part.
     """
     name = name or "object"
@@ -99,7 +99,7 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Return all ranks' objects, in the order of the ranks; they are pickled."""
+    """Return all ranks' objects in the order of ranks. They are pickled."""
     name = name or "object"
     packed = _packed(obj)
     lengths = allgather(integers([packed.numel()]), f"{name}.length", process_set)

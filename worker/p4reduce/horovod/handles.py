@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the asynchronous calls return, and the two functions that take it."""
+"""The handles of asynchronous calls, and the two functions that use them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from p4reduce.torch.work import OutcomeWork
 
 
 class Handle:
-    """Collectives under way.
+    """Collectives in flight.
 
     Args:
-        works: all of them.
-        finish: makes the result when they are over; called once.
+        works: of the collectives.
+        finish: makes the result when they are complete; called once.
     """
 
     def __init__(self, works: Sequence[OutcomeWork], finish: Callable[[], Any]) -> None:
@@ -24,7 +24,7 @@ class Handle:
         self._result: Any = None
 
     def is_over(self) -> bool:
-        """Whether `wait` returns at once."""
+        """Whether `wait` would return at once."""
         return all(work.is_completed() for work in self._works)
 
     def wait(self) -> Any:
@@ -38,7 +38,7 @@ class Handle:
 
 
 def poll(handle: Handle) -> bool:
-    """Return whether a collective is over, and `synchronize` would not wait."""
+    """Return whether a collective is complete, so that `synchronize` would not wait."""
     return handle.is_over()
 
 
@@ -46,6 +46,6 @@ def synchronize(handle: Handle) -> Any:
     """Wait for a collective, and return its result.
 
     Raises:
-        HorovodInternalError: it failed; the text names the rank that is lost.
+        HorovodInternalError: it failed; the message names a lost rank.
     """
     return handle.wait()

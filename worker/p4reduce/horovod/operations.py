@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The asynchronous collectives; `collectives` has those that wait.
+"""The asynchronous collectives. `collectives` has the blocking ones.
 
-Sums of floats and of integers up to 32 bits, broadcasts and gathers go through the switch, all else
-by the inner Gloo group (docs/pytorch.md has the table). Ranks have to start collectives in the same
-order; where names are given the ranks agree on them, and another order ends in an error.
+Sums of floats and of integers up to 32 bits, broadcasts and gathers go through the switch, and
+others by the inner Gloo group (docs/pytorch.md has the table). Ranks must start collectives in the
+same order. If names are given they are compared, and another order is an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from p4reduce.torch.work import Outcome, OutcomeWork
 
 
 class ReduceOp(enum.IntEnum):
-    """How tensors are combined, by Horovod's numbers."""
+    """The reductions, with Horovod's numbers."""
 
     Average = 0
     Sum = 1
@@ -49,11 +49,11 @@ _TORCHS = {
 
 
 def operation_of(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
-    """Return the operation that `op`, or the older `average`, asks for.
+    """Return the operation for `op`, or for the older argument `average`.
 
     Raises:
         NotImplementedError: Adasum.
-        ValueError: both are given, or there is no such operation.
+        ValueError: both are given, or the operation does not exist.
     """
     if average is not None:
         if op is not None:
@@ -77,17 +77,17 @@ def allreduce_async_(
     *,
     precision: str | None = None,
 ) -> Handle:
-    """Start to combine a tensor with the other ranks', in place.
+    """Start to combine a tensor with the other ranks' tensors, in place.
 
     Args:
         tensor: of the same shape and dtype on all ranks.
-        average: as Horovod has it for older programs.
-        name: that the ranks agree on; None: they do not look at it.
+        average: Horovod's argument for older programs.
+        name: the same on all ranks; None: not compared.
         op: Average (the default), Sum, Min, Max or Product.
-        prescale_factor: that the tensor is multiplied by before.
-        postscale_factor: that the result is multiplied by.
+        prescale_factor: multiplies the tensor before.
+        postscale_factor: multiplies the result.
         process_set: the ranks that take part.
-        precision: of the switch's lanes; beyond Horovod.
+        precision: of the switch's lanes; Horovod has no such argument.
 
     Raises:
         NotImplementedError: Adasum.
@@ -126,7 +126,7 @@ def allreduce_async(
     *,
     precision: str | None = None,
 ) -> Handle:
-    """Start to combine a tensor with the other ranks', into a new one. As `allreduce_async_`."""
+    """Start to combine a tensor with the other ranks' into a new one, as `allreduce_async_`."""
     return allreduce_async_(
         *(tensor.detach().clone(), average, name, op),
         *(prescale_factor, postscale_factor, process_set),
@@ -145,7 +145,7 @@ def grouped_allreduce_async_(
     *,
     precision: str | None = None,
 ) -> Handle:
-    """Start to combine tensors with those in the same places of the others' lists, in place.
+    """Start to combine tensors with those at the same places of the other ranks' lists, in place.
 
     As `allreduce_async_`; the handle's result is a list.
     """
@@ -185,7 +185,7 @@ def grouped_allreduce_async(
     *,
     precision: str | None = None,
 ) -> Handle:
-    """Start to combine tensors, into new ones. As `grouped_allreduce_async_`."""
+    """Start to combine tensors into new ones, as `grouped_allreduce_async_`."""
     return grouped_allreduce_async_(
         *([tensor.detach().clone() for tensor in tensors], average, name, op),
         *(prescale_factor, postscale_factor, process_set),
@@ -199,19 +199,19 @@ def sparse_allreduce_async(
     op: ReduceOp | int,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to sum or average a sparse tensor of one sparse dimension, into a new one."""
+    """Start to sum or average a sparse tensor with one sparse dimension, into a new one."""
     return allreduce_async(tensor.coalesce(), None, name, op, process_set=process_set)
 
 
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
-    """Start to put all ranks' tensors together along the first dimension.
+    """Start to join all ranks' tensors along the first dimension.
 
     Args:
-        tensor: of one dimension or more; the first one may differ among the ranks. The ranks
-            first tell each other how long theirs is, for which this call waits.
-        name: that the ranks agree on.
+        tensor: of one dimension or more; the first may differ among ranks. The ranks exchange
+            its lengths first, and this call waits for that.
+        name: the same on all ranks.
         process_set: the ranks that take part.
     """
     _has_rows("allgather", tensor)
@@ -250,16 +250,16 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to give all ranks the tensor of one, in place.
+    """Start to give all ranks one rank's tensor, in place.
 
     Args:
         tensor: of the same shape and dtype on all ranks.
-        root_rank: of the one, among all ranks also where `process_set` has only some.
-        name: that the ranks agree on.
+        root_rank: the rank that sends, numbered among all ranks even with a `process_set`.
+        name: the same on all ranks.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: that rank is not one of the set.
+        ValueError: that rank is not in the set.
     """
     backend = process_set.backend
     if root_rank not in process_set.ranks:
@@ -281,7 +281,7 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to give all ranks the tensor of one, as a new one. As `broadcast_async_`."""
+    """Start to give all ranks a copy of one rank's tensor, as `broadcast_async_`."""
     return broadcast_async_(tensor.detach().clone(), root_rank, name, process_set)
 
 
@@ -291,19 +291,19 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to send each rank its rows of this one's tensor.
+    """Start to send each rank its rows of this rank's tensor.
 
     Args:
         tensor: whose first dimension is split.
-        splits: how many rows each rank gets; None: all as many.
-        name: that the ranks agree on.
+        splits: how many rows each rank gets; None: equally many.
+        name: the same on all ranks.
         process_set: the ranks that take part.
 
     Returns:
-        A handle of what this rank gets, and how many rows of it are from each rank.
+        A handle whose result is what this rank gets, and how many rows come from each rank.
 
     Raises:
-        ValueError: the splits do not fit the tensor; on ranks where they do, the timeout.
+        ValueError: the splits do not fit the tensor. The other ranks time out.
     """
     _has_rows("alltoall", tensor)
     backend, count = process_set.backend, len(process_set.ranks)
@@ -337,15 +337,15 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle:
-    """Start to combine the ranks' tensors, of which each gets some rows.
+    """Start to combine the ranks' tensors, and give each rank some rows.
 
     Args:
-        tensor: whose first dimension is split as evenly as it can be, more for the first ranks.
-        name: that the ranks agree on.
+        tensor: its first dimension is split as evenly as possible; the first ranks get more.
+        name: the same on all ranks.
         op: Average or Sum.
         process_set: the ranks that take part.
-        prescale_factor: that the tensor is multiplied by before.
-        postscale_factor: that the result is multiplied by.
+        prescale_factor: multiplies the tensor before.
+        postscale_factor: multiplies the result.
     """
     _has_rows("reducescatter", tensor)
     known = operation_of(op, None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DistributedOptimizer`: any of torch's, with the gradients of all ranks.
+"""`DistributedOptimizer`: any optimiser of torch, with the gradients of all ranks.
 
-Gradients are summed while the backward pass goes on, in buckets in the reverse order of the
-parameters. Buckets start in this order on all ranks, whatever order their gradients come in.
+Gradients are summed during the backward pass, in buckets in the reverse order of the parameters.
+Buckets start in this order on all ranks, whatever order their gradients arrive in.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Gradients:
     """The sums of one optimiser's gradients.
 
     Args:
-        named: each parameter's name; in the order of the model.
-        buckets: those that are summed together, in the order in which they start.
-        compression: as of `hvd.allreduce`.
+        named: each parameter's name, in the order of the model.
+        buckets: parameters that are summed together, in the order in which they start.
+        compression: as for `hvd.allreduce`.
         passes: backward passes before a sum.
         op: Average, Sum, Min, Max or Product.
-        predivide: as of `DistributedOptimizer`.
-        sparse_as_dense: whether sparse gradients travel as dense ones.
+        predivide: as for `DistributedOptimizer`.
+        sparse_as_dense: whether sparse gradients are sent as dense ones.
         process_set: the ranks that take part.
     """
 
@@ -75,7 +75,7 @@ class Gradients:
                 parameter.register_post_accumulate_grad_hook(self._count)
 
     def forget(self) -> None:
-        """Begin a step; what is under way is waited for."""
+        """Start a step. Waits for sums in flight."""
         for _, handle, _ in self._under_way:
             with suppress(HorovodInternalError):  # which whoever called `step` was told
                 handle.wait()
@@ -85,11 +85,11 @@ class Gradients:
 
     @property
     def under_way(self) -> bool:
-        """Whether sums have started that nobody waited for."""
+        """Whether sums have started that were not waited for."""
         return bool(self._under_way)
 
     def synchronize(self) -> None:
-        """Start what has not started, wait for all, and put the results into the gradients."""
+        """Start the remaining sums, wait for all, and store the results in the gradients."""
         while self._started < len(self._buckets):
             self._start()
         for parameters, handle, unpacks in self._under_way:
@@ -231,27 +231,26 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name for it
 ) -> Any:
     """Return an optimiser of the same class that combines all ranks' gradients before each step.
 
-    It has the parameters, the options and the state of the one given, which is not to be used any
-    more.
+    It takes over parameters, options and state of the given one, which must not be used any more.
 
     Args:
         optimizer: one of torch's.
         named_parameters: `model.named_parameters()`; the ranks agree on the names. None: numbers.
         compression: `Compression.none` or `Compression.fp16`.
-        backward_passes_per_step: gradients of so many backward passes are added up on the rank
-            before they travel.
+        backward_passes_per_step: the gradients of this many backward passes are added on the rank
+            before they are sent.
         op: Average, Sum, Min, Max or Product.
         gradient_predivide_factor: of an average: gradients are divided by it before the sum, and
             by the number of ranks over it afterwards.
         num_groups: the older name of `groups`.
-        groups: how many groups of gradients are summed together, or lists of the parameters of
-            each. None: in buckets of 1 MiB.
-        sparse_as_dense: sparse gradients are made dense. Otherwise their rows travel.
+        groups: the number of groups of gradients that are summed together, or the parameters of
+            each group. None: buckets of 1 MiB.
+        sparse_as_dense: whether sparse gradients are made dense. Otherwise their rows are sent.
         process_set: the ranks that take part; others do their steps alone.
 
     Raises:
         NotImplementedError: Adasum.
-        ValueError: what is given does not fit; names it.
+        ValueError: an argument does not fit; the message names it.
     """
     known = operation_of(op, None)
     if gradient_predivide_factor != 1.0 and known != Average:

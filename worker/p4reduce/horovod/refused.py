@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of Horovod's interface that a switch does not do; each says what does."""
+"""Unsupported parts of Horovod's interface. Each error says what to use instead."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from p4reduce.horovod.errors import refused
 
 
 def join(device: int = -1) -> NoReturn:
-    """Refuse."""
+    """Raise NotImplementedError."""
     raise refused("join", "give all ranks as many batches, as DistributedSampler does")
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> NoReturn:
-    """Refuse."""
+    """Raise NotImplementedError."""
     raise refused("start_timeline", "torch.profiler shows the calls as p4reduce::…")
 
 
 def stop_timeline() -> NoReturn:
-    """Refuse."""
+    """Raise NotImplementedError."""
     raise refused("stop_timeline", "torch.profiler shows the calls as p4reduce::…")
 
 
 def run(*args: Any, **kwargs: Any) -> NoReturn:
-    """Refuse."""
+    """Raise NotImplementedError."""
     raise refused("run", "start the script by p4reduce-lab exec -n 4 -- python …, or by torchrun")
 
 
 class SyncBatchNorm:
-    """Refuses."""
+    """Raises NotImplementedError."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise refused("SyncBatchNorm", "torch.nn.SyncBatchNorm is the same, and needs GPUs as well")

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's attendant: the thread that takes part in every sum, with the rank's numbers or without.
+"""A rank's attendant: the thread that takes part in every sum, with or without the rank's numbers.
 
 As the background threads of eager-SGD's partial collectives do (Li et al., PPoPP 2020). A sum is
 two collectives of a communicator of its own, in which all ranks' attendants take part:
 
-1. The roll: each says whether its rank has called. The members follow from it alone (`policies`).
-2. The sum: the members give their numbers, the others give zeros, which are not sent.
+1. The roll: each says whether its rank has called. It alone decides the members (`policies`). 2.
+The sum: the members give their numbers, the others give zeros, which are not sent.
 
-So the switch sees nothing but sums with all ranks. What is lost on the way, a switch that is lost,
-trees, and slots that go on only when all have a result are dealt with as ever. A rank that is late
-finds the sums that it missed in its attendant's queue.
+So the switch only sees sums of all ranks, and losses, trees and slots are handled as usual. A late
+rank finds the sums that it missed in its attendant's queue.
 
-When a rank is lost, the attendants form the job anew without it. They agree on the first sum that
-one of them lacks, hand it on, and continue with the ranks that are left.
+When a rank is lost, the attendants form the job again without it. They agree on the first sum that
+one of them lacks, pass it on, and continue with the remaining ranks.
 """
 
 from __future__ import annotations
@@ -54,27 +53,27 @@ _END_TIMEOUT = 10.0  # seconds for the thread to end, besides the call that it i
 
 
 class Group(Protocol):
-    """What an attendant needs of a communicator, which it has for itself."""
+    """What an attendant needs of its communicator, which nobody else uses."""
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this is."""
+        """The number of this rank."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
 
     def allreduce(self, array: Array, *, name: str, out: Array, precision: str | None) -> Array:
-        """The sum over all ranks."""
+        """Return the sum over all ranks."""
 
     def broadcast(self, array: Array, root: int, name: str) -> Array:
-        """The root's array."""
+        """Return the root's array."""
 
     def reform(self, *, timeout: float | None = None) -> Group:
-        """A communicator of the remaining ranks."""
+        """Return a communicator of the remaining ranks."""
 
     def close(self) -> None:
-        """Leave, when nobody needs this rank."""
+        """Leave when no other rank needs this one."""
 
     def __exit__(
         self,
@@ -93,17 +92,17 @@ class _Deposit:
 
 
 class Attendant:
-    """Takes part in all sums of a communicator on behalf of this rank, from now on.
+    """Takes part in all sums of a communicator for this rank.
 
     Args:
-        comm: for this alone, from now on; closed at the end.
+        comm: used by the attendant alone, which closes it at the end.
         policy: decides the members of a sum.
-        history: how many sums a rank can be behind; the others then wait for it.
-        timeout: seconds to form the job anew after a loss.
+        history: how many sums a rank can be behind before the others wait for it.
+        timeout: seconds to form the job again after a loss.
 
     Attributes:
-        seat: the rank that this one had at first, which it keeps after losses.
-        seats: how many there were at first.
+        seat: the first rank number of this rank, which it keeps after losses.
+        seats: the first number of ranks.
     """
 
     def __init__(self, comm: Group, policy: Policy, history: int, timeout: float) -> None:
@@ -130,16 +129,16 @@ class Attendant:
 
     @property
     def behind(self) -> int:
-        """How many sums are over that this rank has not taken."""
+        """How many complete sums this rank has not taken."""
         return len(self._queue)
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """Ranks that were lost, as they were numbered at first."""
+        """The lost ranks, by their first numbers."""
         return self._duties.lost
 
     def take(self) -> Total | None:
-        """Return the first sum that this rank has missed, if there is one."""
+        """Return the first sum that this rank has missed, or None."""
         with self._changed:
             if not self._queue:
                 return None
@@ -147,15 +146,15 @@ class Attendant:
             return self._queue.popleft()
 
     def call(self, array: Array, row: Row, timeout: float) -> Total:
-        """Return this rank's next sum: with these numbers, unless it was over before.
+        """Return this rank's next sum. It contains the given numbers unless it was over before.
 
         Args:
-            array: the numbers, C-contiguous; not to be written to meanwhile.
-            row: what the others have to agree with.
+            array: the numbers, C-contiguous; do not write to it meanwhile.
+            row: describes the call; must be equal on all ranks.
             timeout: seconds.
 
         Raises:
-            P4ReduceError: as `Communicator.allreduce`; nothing can be summed any more then.
+            P4ReduceError: as for `Communicator.allreduce`; no further sums are possible.
         """
         end = time.monotonic() + timeout
         try:
@@ -188,7 +187,7 @@ class Attendant:
             raise
 
     def close(self) -> None:
-        """Tell the others that this rank calls no more, and leave with them. Idempotent."""
+        """Tell the others that this rank calls no more, and leave together. Idempotent."""
         with self._changed:
             self._leaving = True
             self._changed.notify_all()
@@ -197,7 +196,7 @@ class Attendant:
             self.abandon(ClosedError("closed"))
 
     def abandon(self, error: P4ReduceError) -> None:
-        """Leave at once; each further call raises this error. Idempotent."""
+        """Leave at once. Further calls raise this error. Idempotent."""
         with self._changed:
             over, self._over = self._over, self._over or error
             self._changed.notify_all()
@@ -206,7 +205,7 @@ class Attendant:
 
     @property
     def present(self) -> int:
-        """How many ranks were there in the latest roll; 0 before the first."""
+        """How many ranks took part in the latest roll; 0 before the first."""
         roll = self._duties.last_roll
         return 0 if roll is None else len(roll.present)
 

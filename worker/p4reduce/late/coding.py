@@ -91,7 +91,7 @@ class FractionalRepetition(Sums):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """See the class."""
+        """The parts that this rank computes."""
         return self._group
 
     def sum(
@@ -116,7 +116,7 @@ class FractionalRepetition(Sums):
             name: the same on all ranks.
             out: a C-contiguous array of that shape and dtype for the result. None: a new one.
             timeout: seconds for the sum, from the last part on; None: that of these sums.
-            precision: as of `Communicator.allreduce`.
+            precision: as for `Communicator.allreduce`.
 
         Returns:
             The sum. `members` are the ranks whose parts were added, one of each group; `missing`
@@ -160,7 +160,7 @@ class FractionalRepetition(Sums):
 
 
 def check_groups(groups: Any, size: int) -> tuple[tuple[int, ...], ...]:
-    """Return groups of ranks of which each is in one. Raises TypeError, ValueError."""
+    """Return groups such that each rank is in exactly one. Raises TypeError, ValueError."""
     needed = f"each of the ranks 0 to {size - 1} has to be in one group"
     try:
         checked = tuple(

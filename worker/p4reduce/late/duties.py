@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attendant does, one step after the other: no thread, no communicator and no clock.
+"""What an attendant does, step by step, without a thread, a communicator or a clock.
 
-A generator yields what is to be done and is sent what came of it. Its driver has a thread
-(`attendant`), or visits all orders of events (model/p4reduce_model/late.py).
+A generator yields each action and gets its result. Its driver is a thread (`attendant`), or the
+model, which visits all orders of events (model/p4reduce_model/late.py).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Turn:
-    """Wait until it is time for the roll; the reply is a `Said`, or None: all is over."""
+    """Wait until it is time for the roll. The reply is a `Said`, or None when all is over."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a rank says in a roll, and its numbers if it has called."""
+    """A rank's entry in a roll, and its numbers if it has called."""
 
     row: Row
     array: Array | None = None
@@ -38,7 +38,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Sum:
-    """An all-reduce of all attendants; the reply is `out`."""
+    """An all-reduce of all attendants. The reply is `out`."""
 
     array: Array
     name: str
@@ -48,7 +48,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """The array of one of them, for all; the reply is that array."""
+    """One rank's array for all ranks. The reply is that array."""
 
     array: Array
     root: int
@@ -57,7 +57,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Reform:
-    """Form the job anew, of the remaining ranks; the reply is None."""
+    """Form the job again with the remaining ranks. The reply is None."""
 
 
 Request = Turn | Sum | Broadcast | Reform
@@ -67,11 +67,11 @@ Steps = Generator[Request, Any, None]
 class Duties:
     """The attendant of one rank.
 
-    `WorkerLostError` is thrown in where another rank is lost in what was asked for.
+    The driver throws in `WorkerLostError` if another rank is lost during an action.
 
     Args:
-        seat: the rank that this one had at first.
-        seats: how many there were.
+        seat: the first rank number of this rank.
+        seats: the first number of ranks.
         policy: decides the members of a sum.
         keep: called with each sum.
         plan: called after each roll, with it and whether a sum followed.
@@ -79,10 +79,10 @@ class Duties:
     Attributes:
         seat: see above.
         seats: see above.
-        alive: the seats that are left.
-        completed: how many sums are over.
-        kept: the last one, which another rank may lack after a loss.
-        last_roll: what the ranks said last.
+        alive: the remaining seats.
+        completed: how many sums are complete.
+        kept: the last sum, which another rank may lack after a loss.
+        last_roll: the latest roll.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Duties:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """Ranks that were lost, as they were numbered at first."""
+        """The lost ranks, by their first numbers."""
         return tuple(seat for seat in range(self.seats) if seat not in self.alive)
 
     def steps(self) -> Steps:
-        """Do it until all is over.
+        """Yield actions until all is over.
 
         Raises:
-            P4ReduceError: sums cannot come about any more; the same on all ranks.
+            P4ReduceError: no further sums are possible; the same on all ranks.
         """
         while True:
             said: Said | None = yield Turn()
@@ -138,7 +138,7 @@ class Duties:
         self._plan(roll, members is not None)
 
     def sum_up(self, roll: Roll, members: tuple[int, ...], array: Array | None) -> Steps:
-        """Sum what the members of a roll have given."""
+        """Sum the numbers of a roll's members."""
         call = roll.call()
         if self.seat not in members:
             array = np.zeros(call.shape, call.kind)
@@ -180,9 +180,9 @@ class Duties:
         self.alive = alive
 
     def hand_on(self, root: int, completed: int) -> Steps:
-        """Let a rank that has the last sum give it to those that lack it.
+        """Let a rank that has the last sum give it to the ranks that lack it.
 
-        No rank lacks more than that: all took part in the roll before it.
+        No rank lacks more than one sum, because all took part in the roll before it.
         """
         has = self.completed == completed
         kept = self.kept if has else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of a sum that did not wait for everybody."""
+"""The results of sums that do not wait for all ranks."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class PartialSum:
 
 @dataclass(frozen=True)
 class Total:
-    """What is kept of a sum.
+    """A kept sum.
 
     Attributes:
         number: which sum it is, from 0.
-        total: the numbers; without meaning where it was an error.
-        present: who had called it.
-        members: whose numbers are in it.
-        digest: of the call that it is about.
-        error: what the sum ended with on all ranks, without breaking anything; or None.
+        total: the numbers; meaningless after an error.
+        present: the ranks that had called it.
+        members: the ranks whose numbers are in it.
+        digest: of the call.
+        error: the harmless error that it ended with on all ranks, or None.
     """
 
     number: int
@@ -57,12 +57,12 @@ class Total:
     error: P4ReduceError | None = None
 
     def is_of(self, row: Row) -> bool:
-        """Whether it is what a rank has called."""
+        """Whether it is the sum that a rank has called."""
         numbers = self.total
         return (numbers.shape, numbers.dtype, self.digest) == (row.shape, row.kind, row.digest)
 
     def head(self, seats: int) -> npt.NDArray[np.int64]:
-        """Return all but the numbers, for a rank that lacks them; see `empty_head`."""
+        """Return everything but the numbers, for a rank that lacks them; see `empty_head`."""
         row = empty_head(seats)
         shape = self.total.shape
         failed = self.error is not None
@@ -75,7 +75,7 @@ class Total:
 
     @classmethod
     def of_head(cls, row: npt.NDArray[np.int64]) -> Total:
-        """Return what a head is of, with room for the numbers."""
+        """Return the sum that a head describes, with room for the numbers."""
         number, dtype, digest, failed, dimensions = row[:_FIXED].tolist()
         shape = tuple(row[_FIXED : _FIXED + dimensions].tolist())
         seats = row[_HEAD:]
@@ -95,5 +95,5 @@ def empty_head(seats: int) -> npt.NDArray[np.int64]:
 
 
 def overflow(number: int) -> LaneOverflowError:
-    """Return what a sum ends with that left the lanes' range."""
+    """Return the error of a sum that left the lanes' range."""
     return LaneOverflowError(f"sum {number} left the lanes' range; a wider dtype has room for it")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The members of a sum, which follow from the roll alone: so all ranks come to the same."""
+"""Which ranks are in a sum. The roll alone decides, so all ranks agree."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from p4reduce.wire.rank_sets import describe_ranks
 
 
 class Policy(Protocol):
-    """Decides the members of a sum. Everything here has to be the same on all ranks."""
+    """Decides which ranks are in a sum. Its settings must be equal on all ranks."""
 
     def members(self, roll: Roll) -> tuple[int, ...] | None:
-        """Return the members, of the ranks present; None: the sum waits for others."""
+        """Return the members among the present ranks; None if the sum waits for others."""
 
     def due(self, roll: Roll) -> float:
-        """Return in how many seconds that will be, even if no rank comes; else infinity."""
+        """Return the seconds until a decision without further ranks; infinity if there is none."""
 
     def early(self, roll: Roll) -> int:
-        """Return after how many ticks those were there who are in any case, where some are in.
+        """Return after how many ticks the ranks that are always needed had come, if some are.
 
-        The next roll is called at about that time, if not all ranks call the sum before.
+        The next roll takes place at about that time, unless all ranks call the sum before.
         """
 
     def check(self, lost: Sequence[int], roll: Roll | None) -> None:
-        """Refuse sums that cannot come about any more.
+        """Refuse sums that have become impossible.
 
         Raises:
-            WorkerLostError: too much is lost.
+            WorkerLostError: too many ranks are lost.
         """
 
     def missing(self, roll: Roll) -> str:
@@ -39,7 +39,7 @@ class Policy(Protocol):
 
 
 class AtLeast:
-    """All ranks; after a deadline, so many of them as the callers ask for.
+    """All ranks; after a deadline, at least as many as the callers ask for.
 
     Args:
         size: number of ranks.
@@ -49,7 +49,7 @@ class AtLeast:
         self._size = size
 
     def members(self, roll: Roll) -> tuple[int, ...] | None:
-        """See `Policy`."""
+        """Return the members, as `Policy` says."""
         present = roll.present
         if not present:
             return None
@@ -59,7 +59,7 @@ class AtLeast:
         return present if enough and (everybody or roll.longest_wait >= call.deadline) else None
 
     def due(self, roll: Roll) -> float:
-        """See `Policy`."""
+        """Return the time, as `Policy` says."""
         present = roll.present
         if not present:
             return math.inf
@@ -69,13 +69,13 @@ class AtLeast:
         return max(call.deadline - roll.longest_wait, 0) * TICK
 
     def early(self, roll: Roll) -> int:
-        """See `Policy`."""
+        """Return the ticks, as `Policy` says."""
         present = roll.present
         came = sorted(roll.rows[seat].came for seat in present)
         return came[min(roll.call().at_least, len(came)) - 1]
 
     def check(self, lost: Sequence[int], roll: Roll | None) -> None:
-        """See `Policy`."""
+        """Raise an error, as `Policy` says."""
         if roll is None or not roll.present:
             return
         needed, left = roll.call().at_least, self._size - len(lost) - len(roll.leaving)
@@ -88,7 +88,7 @@ class AtLeast:
             )
 
     def missing(self, roll: Roll) -> str:
-        """See `Policy`."""
+        """Return the ranks, as `Policy` says."""
         needed = roll.call().at_least if roll.present else 1
         return (
             f"{len(roll.present)} ranks are there, at_least={needed} are needed, and "
@@ -97,7 +97,7 @@ class AtLeast:
 
 
 class OneOfEachGroup:
-    """The rank of each group that came first: all in it have the same to give.
+    """The first rank of each group. All ranks of a group have the same numbers.
 
     Args:
         groups: ranks by group; each rank is in one.
@@ -107,7 +107,7 @@ class OneOfEachGroup:
         self._groups = tuple(tuple(group) for group in groups)
 
     def members(self, roll: Roll) -> tuple[int, ...] | None:
-        """See `Policy`."""
+        """Return the members, as `Policy` says."""
         present = set(roll.present)
         if not present:
             return None
@@ -121,16 +121,16 @@ class OneOfEachGroup:
         return tuple(sorted(members))
 
     def due(self, roll: Roll) -> float:
-        """See `Policy`."""
+        """Return the time, as `Policy` says."""
         return math.inf
 
     def early(self, roll: Roll) -> int:
-        """See `Policy`."""
+        """Return the ticks, as `Policy` says."""
         members = self.members(roll) or ()
         return max((roll.rows[seat].came for seat in members), default=0)
 
     def check(self, lost: Sequence[int], roll: Roll | None) -> None:
-        """See `Policy`."""
+        """Raise an error, as `Policy` says."""
         gone = {*lost, *(() if roll is None or not roll.present else roll.leaving)}
         for number, group in enumerate(self._groups):
             if gone.issuperset(group):
@@ -141,7 +141,7 @@ class OneOfEachGroup:
                 )
 
     def missing(self, roll: Roll) -> str:
-        """See `Policy`."""
+        """Return the ranks, as `Policy` says."""
         present = set(roll.present)
         late = [
             f"group {number} ({describe_ranks(group)}, {_parts(group)})"

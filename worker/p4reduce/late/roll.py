@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roll: what the ranks tell each other before a sum, as one row of int32 each.
+"""The roll: what the ranks tell each other before a sum, in one row of int32 each.
 
-All rows are added up by one all-reduce in which each rank fills its own row alone. So all ranks
-read the same table, and whatever follows from it alone is the same on all of them.
+One all-reduce adds up all rows, and each rank fills only its own. So all ranks read the same table,
+and draw the same conclusions.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _LANES: tuple[str | None, ...] = (None, *sorted(PRECISIONS), WRAP)
 
 @dataclass(frozen=True)
 class Row:
-    """What one rank says.
+    """The entry of one rank.
 
     Attributes:
         state: `ABSENT`, `PRESENT`, `LEAVING` or `FULL`.
-        waited: for how long its call has been waiting, in ticks.
+        waited: how long its call has been waiting, in ticks.
         came: how long after the last sum it called, in ticks.
-        deadline: after which wait of the first caller it would go without the others, in ticks.
-        at_least: with how many ranks.
-        dtype, lanes: what it has called it with, as numbers of this module's tables.
-        digest: a fingerprint of what else has to be the same.
+        deadline: its call's deadline, from the first rank's call, in ticks.
+        at_least: the least number of ranks in the sum.
+        dtype, lanes: of its call, as numbers of this module's tables.
+        digest: a fingerprint of everything else that must be equal.
         shape: of the array.
     """
 
@@ -71,7 +71,7 @@ class Row:
 
     @classmethod
     def unpack(cls, words: Sequence[int]) -> Row:
-        """Return the row of some words."""
+        """Return the row in some words."""
         state, waited, came, deadline, at_least, dtype, lanes, digest, dimensions, *shape = words
         return cls(
             *(state, waited, came, deadline, at_least, dtype, lanes, digest),
@@ -85,17 +85,17 @@ class Row:
 
     @property
     def precision(self) -> str | None:
-        """The lanes, as `allreduce` calls them."""
+        """The lanes, as `allreduce` names them."""
         return _LANES[self.lanes]
 
 
 def ticks(seconds: float) -> int:
-    """Return a time as it stands in a row."""
+    """Return seconds as ticks, as a row holds them."""
     return int(min(max(seconds, 0.0) / TICK, _MOST))
 
 
 def dtype_number(dtype: np.dtype[np.generic]) -> int:
-    """Return the number of a dtype that can be reduced."""
+    """Return the number of a reducible dtype."""
     return _DTYPES.index(dtype.name)
 
 
@@ -106,7 +106,7 @@ def dtype_named(number: int) -> np.dtype[np.generic]:
 
 
 def lanes_number(precision: str | None) -> int:
-    """Return the number of a precision that there is."""
+    """Return the number of a precision."""
     return _LANES.index(precision)
 
 
@@ -143,21 +143,21 @@ class Roll:
 
     @property
     def full(self) -> tuple[int, ...]:
-        """The ranks that the others have to wait for."""
+        """The ranks that the others must wait for."""
         return self._in_state(FULL)
 
     @property
     def not_present(self) -> tuple[int, ...]:
-        """The ranks that have not called it."""
+        """The ranks that have not called the sum."""
         return tuple(seat for seat, row in self.rows.items() if row.state != PRESENT)
 
     @property
     def longest_wait(self) -> int:
-        """For how many ticks the first of those present has waited."""
+        """How many ticks the first present rank has waited."""
         return max((self.rows[seat].waited for seat in self.present), default=0)
 
     def call(self) -> Row:
-        """Return what those present have called, of which there is one at least.
+        """Return the call of the present ranks, of which there must be one.
 
         Raises:
             MismatchError: they have called different things; the same on all ranks.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums that do not wait for ranks that are late: `Communicator.allreduce(deadline=)`."""
+"""Sums that do not wait for late ranks: `Communicator.allreduce(deadline=)`."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _TOO_LARGE = 2.0**128
 
 
 class Parent(Protocol):
-    """What is needed of a communicator to have another one for this."""
+    """What is needed of a communicator to duplicate it."""
 
     def dup(self, *, timeout: float | None = None, slots: int | None = None) -> Any:
-        """Return one of the same ranks."""
+        """Return a communicator of the same ranks."""
 
 
 class Sums:
-    """What partial sums and gradient coding share: a communicator's attendant, and calls to it.
+    """What partial sums and gradient coding share: an attendant, and calls to it.
 
     Args:
-        comm: of the ranks that take part. All have to make this at the same place in their order
-            of collectives, as they would call `dup`.
+        comm: the ranks that take part. All create this at the same place in their order
+            of collectives, as for `dup`.
         policy: decides the members; gets the number of ranks.
         history: see `HISTORY`.
-        timeout: seconds for each sum, and for what follows a loss.
+        timeout: seconds for each sum, and to continue after a loss.
         slots: of the switch; None: as many as `comm`.
 
     Attributes:
@@ -69,27 +69,27 @@ class Sums:
 
     @property
     def behind(self) -> int:
-        """How many sums are over that this rank has neither called nor caught up with."""
+        """How many complete sums this rank has neither called nor caught up with."""
         return self._attendant.behind
 
     @property
     def present(self) -> int:
-        """How many ranks had called the sum under way, as far as this rank has heard."""
+        """How many ranks have called the present sum, as far as this rank knows."""
         return self._attendant.present
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """Ranks that were lost, as the communicator numbered them."""
+        """The lost ranks, as the communicator numbered them."""
         return self._attendant.lost
 
     def close(self) -> None:
-        """Leave: all ranks have to call this, or sums that others call end with an error."""
+        """Leave. All ranks must call this, or sums that others call end with an error."""
         if not self._closed:
             self._closed = True
             self._attendant.close()
 
     def abandon(self) -> None:
-        """Leave at once: the others go on without this rank, as after its loss. Idempotent."""
+        """Leave at once. The others continue as after a loss of this rank. Idempotent."""
         self._closed = True
         self._attendant.abandon(ClosedError("these sums are closed"))
 
@@ -198,17 +198,17 @@ class PartialSums(Sums):
         called, if they are enough. Sums of integers are exact, those of floats as in `allreduce`.
 
         Args:
-            array: as of `Communicator.allreduce`, dense; the same shape and dtype on all ranks.
+            array: as for `Communicator.allreduce`, dense; the same shape and dtype on all ranks.
             op: SUM, or MEAN, which divides by the number of ranks in the sum.
             name: the same on all ranks.
-            out: as of `Communicator.allreduce`.
+            out: as for `Communicator.allreduce`.
             timeout: seconds for the whole call; None: that of these sums.
             deadline: seconds from the first rank's call, 0 or more. Infinity: until all have
                 called.
             at_least: the least number of ranks in the sum, 1 to the number of ranks.
             feedback: whether numbers that are left out are added to the next array of the same
                 name, shape and dtype that this rank calls.
-            precision: as of `Communicator.allreduce`.
+            precision: as for `Communicator.allreduce`.
 
         Returns:
             The sum and its members, the same on all ranks.
@@ -244,10 +244,10 @@ class PartialSums(Sums):
         return self._finished(total, out, len(total.members) if mean else 1)
 
     def catch_up(self) -> list[PartialSum]:
-        """Return the sums that are over and that this rank has not called. They count as called.
+        """Return the complete sums that this rank has not called, in order. They count as called.
 
-        In their order, each as a sum whatever `op` was: `result / len(members)` is the
-        mean. A rank that is behind applies them and continues where the others are.
+        Each is a sum, whatever `op` was: `result / len(members)` is the mean. A rank that is behind
+        applies them and continues where the others are.
         """
         caught = []
         while (total := self._attendant.take()) is not None:
@@ -262,7 +262,7 @@ def row_of(
     deadline: float = 0.0,
     at_least: int = 1,
 ) -> Row:
-    """Return what all ranks have to agree on; `alike` is what else."""
+    """Return what all ranks must agree on; `alike` is whatever else must be equal."""
     if array.ndim > MOST_DIMENSIONS:
         raise ValueError(
             f"shape {array.shape}: {MOST_DIMENSIONS} dimensions at most; array.reshape(-1) has one"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a training method begins: all ranks have usable parts, and the same settings."""
+"""How a training method starts: all ranks have usable data and equal settings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from p4reduce.methods.problems import Problem
 
 
 class Part(Protocol):
-    """What begins has a size, and knows what is wrong with it; see `problems.Problem`."""
+    """A rank's data: it has a size, and says what is wrong with it; see `problems.Problem`."""
 
     size: int
 
     def trouble(self) -> str:
-        """What is wrong with this rank's data; empty if nothing is."""
+        """Return what is wrong with this rank's data; empty if nothing is."""
         ...
 
 
@@ -34,17 +34,17 @@ def begin(
     same: Mapping[str, int] | None = None,
     counted: str = "features",
 ) -> dict[str, Facts]:
-    """Meet the other ranks, and refuse bad data and settings on all of them.
+    """Check data and settings of all ranks together, and refuse bad ones on all of them.
 
     Args:
         comm: all ranks call this.
-        method: what is about to begin, for the message.
-        problem: this rank's part; its size has to be the same on all ranks.
-        settings: numbers that have to be the same on all ranks.
-        troubles: what is wrong on this rank besides its data; empty ones do not count.
+        method: the name of the method, for the message.
+        problem: this rank's part; its size must be equal on all ranks.
+        settings: numbers that must be equal on all ranks.
+        troubles: what else is wrong on this rank; empty texts do not count.
         facts: more integers for the other ranks.
-        same: integers that have to be the same on all ranks, such as a `meeting.checksum`.
-        counted: what the part's size is the number of.
+        same: integers that must be equal on all ranks, such as a `meeting.checksum`.
+        counted: what the part's size counts.
 
     Returns:
         The facts of all ranks, by rank: shape (ranks,).
@@ -59,7 +59,7 @@ def begin(
 
 
 def solved(problem: Problem, linear: Array, quadratic: float) -> Array:
-    """A local solve; NaN if it fails, for `finite_sum` to tell all ranks."""
+    """Return a local solution, or NaN if solving fails, so `finite_sum` informs all ranks."""
     try:
         return problem.proximal(linear, quadratic)
     except ValueError:
@@ -67,7 +67,7 @@ def solved(problem: Problem, linear: Array, quadratic: float) -> Array:
 
 
 def solvable(problem: Problem, *quadratics: float) -> str:
-    """The trouble with local solves with these quadratic terms; empty if they work."""
+    """Return why local problems with these quadratic terms cannot be solved; empty if they can."""
     if problem.trouble():
         return ""
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a setting, in words; empty if nothing is."""
+"""Checks of settings: each returns what is wrong in words; empty if nothing is."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy.typing as npt
 
 
 def real(numbers: Any) -> npt.NDArray[np.float64]:
-    """Return numbers as float64. Raises TypeError or ValueError: they are none, or complex."""
+    """Return numbers as float64. Raises TypeError or ValueError for anything else."""
     if np.iscomplexobj(numbers):
         raise TypeError("complex numbers")
     return np.asarray(numbers, np.float64)
 
 
 def positive(name: str, value: float) -> str:
-    """The trouble with a number that has to be finite and positive."""
+    """Return what is wrong with a number that must be finite and positive."""
     if not (math.isfinite(value) and value > 0):
         return f"{name}={value:g}: a positive number is needed"
     return ""
 
 
 def at_least(name: str, value: int, least: int) -> str:
-    """The trouble with a count that has to be at least so much."""
+    """Return what is wrong with a count that has a minimum."""
     return "" if value >= least else f"{name}={value}: at least {least} is needed"
 
 
 def first_of(*troubles: str) -> str:
-    """The first that is not empty."""
+    """Return the first text that is not empty."""
     return next((trouble for trouble in troubles if trouble), "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training method needs of a communicator: over a switch, or in one process."""
+"""What a method needs of a communicator, over a switch or in one process."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ model. A true value ends the method; all ranks have to return the same."""
 
 
 class Comm(Protocol):
-    """The part of `p4reduce.Communicator` that methods use; `in_process` has another one."""
+    """The part of `p4reduce.Communicator` that methods use. `in_process` has another one."""
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this is, from 0."""
+        """The number of this rank, from 0."""
         ...
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         ...
 
     def allreduce(
         self, array: npt.NDArray[Any], *, name: str | None = None, precision: str | None = None
     ) -> npt.NDArray[Any]:
-        """The sum over all ranks, on all of them."""
+        """Return the sum over all ranks."""
         ...
 
     def split(self, color: int | None, key: int = 0, *, slots: int | None = None) -> Comm | None:
-        """A communicator of the ranks with the same colour; None for no colour.
+        """Return a communicator of the ranks with the same colour; None for no colour.
 
-        It has so many of the switch's slots; None: as many as this one.
+        `slots`: its slots of the switch; None: as many as this one has.
         """
         ...
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of numbers that may have run away: all ranks notice it at the same sum.
+"""Sums of numbers that may diverge: all ranks notice it at the same sum.
 
-A rank that stopped by itself would leave the others waiting. A NaN of one rank makes the sum NaN on
-all ranks, so a rank whose numbers do not fit into lanes sends NaN.
+If one rank stopped, the others would wait for it. So a rank whose numbers do not fit into lanes
+sends NaN, which makes the sum NaN on all ranks.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ FAR = 2.0**50  # of a model that is the same on all ranks, so that each can tell
 
 
 def held(mine: Array) -> Array:
-    """Return numbers as they are if lanes can hold them and their sum, else NaN."""
+    """Return numbers unchanged if lanes can hold them and their sum, else NaN."""
     return mine if bool((np.abs(mine) < MOST).all()) else np.full_like(mine, np.nan)
 
 
 def finite_sum(
     comm: Comm, mine: Array, name: str, otherwise: str, *, precision: str | None = None
 ) -> Array:
-    """Return the sum over all ranks of float64 numbers, which has to be finite.
+    """Return the sum over all ranks of float64 numbers, which must be finite.
 
     Args:
         comm: the ranks.
-        mine: of any shape, the same on all ranks.
+        mine: an array of any shape, equal on all ranks.
         name: of the collective.
-        otherwise: what to say if a rank's numbers have run away.
+        otherwise: the message if a rank's numbers diverge.
         precision: of the lanes.
 
     Raises:

@@ -45,7 +45,7 @@ class AdaNetClassifier(Estimator):
     Attributes:
         classes_: the classes, shape (classes,).
         objectives_: F before the first subnetwork and after each; it never rises.
-        owners_: which rank has each subnetwork.
+        owners_: the rank that has each subnetwork.
         widths_: of each subnetwork's hidden layers.
         weights_: w of each.
         parameters_: of all subnetworks together.

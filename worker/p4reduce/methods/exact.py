@@ -27,7 +27,7 @@ def sum_integers(comm: Comm, mine: Integers, name: str) -> Integers:
 
     Args:
         comm: the ranks.
-        mine: int64, of any shape; the sum of the magnitudes over all ranks is below 2^62.
+        mine: int64, of any shape; the sum of the magnitudes over all ranks must be below 2^62.
         name: of the collective.
 
     Returns:
@@ -44,9 +44,9 @@ def sum_integers(comm: Comm, mine: Integers, name: str) -> Integers:
 
 
 def sum_floats(comm: Comm, mine: Floats, name: str) -> Floats:
-    """Return the sum over all ranks of floats, to 2^-60 of the greatest of them and better.
+    """Return the sum over all ranks of floats, with an error of at most 2^-60 of the largest.
 
-    The order in which ranks are heard makes no difference, and so does not the ranks' order.
+    The result depends neither on the order of arrival nor on the order of ranks.
 
     Args:
         comm: the ranks.
@@ -63,9 +63,9 @@ def sum_floats(comm: Comm, mine: Floats, name: str) -> Floats:
 
 
 class Fixed:
-    """Samples' numbers in units that all ranks share: integers, which are added exactly.
+    """Numbers in units that all ranks share: integers, whose sums are exact.
 
-    Sums of them over samples are the same bits, whichever rank has which sample.
+    Their sums have the same bits, whichever rank has which sample.
 
     Attributes:
         integers: this rank's numbers in these units, int64, of the shape given.
@@ -88,7 +88,7 @@ class Fixed:
         self.integers = np.rint(np.ldexp(mine, -self._units)).astype(np.int64)
 
     def floats(self, sums: Integers) -> Floats:
-        """Return what sums of integers are in the units of the numbers."""
+        """Return sums of these integers as numbers."""
         return np.ldexp(sums.astype(np.float64), self._units)
 
 

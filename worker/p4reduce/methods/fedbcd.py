@@ -49,7 +49,7 @@ Rows = slice | npt.NDArray[np.int64]
 
 
 class Party:
-    """What a rank has: some features of all samples, and maybe their labels.
+    """A rank's data: some features of all samples, and maybe their labels.
 
     Args:
         features: X_k, shape (samples, own features).
@@ -72,7 +72,7 @@ class Party:
         self.size = len(self.features) if self.features.ndim else 0
 
     def trouble(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """Return what is wrong with it; empty if nothing is."""
         features, labels = self.features, self.labels
         if self._trouble:
             return self._trouble
@@ -93,7 +93,7 @@ class Party:
         return ""
 
     def slope(self, logits: Array, rows: Rows) -> Array:
-        """D of some samples, shape as the logits H: loss'(H; y)/N for N samples."""
+        """Return d of some samples, with the shape of the logits H: loss'(H; y)/N for N samples."""
         assert self.labels is not None
         labels = self.labels[rows]
         if self.squares:
@@ -103,7 +103,7 @@ class Party:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to go about it; the same on all ranks.
+    """Settings of FedBCD, equal on all ranks.
 
     Attributes:
         rate: of a step; below 1/L for L the smoothness of F.
@@ -113,7 +113,7 @@ class Settings:
         batch: samples per round, drawn by `seed`; 0: all.
         seed: of batches.
         hidden: whether sums are masked.
-        largest: with `hidden`, what no |H_i| of a party exceeds, and for squares no |d_i|.
+        largest: with `hidden`, a bound of every party's |H_i|, and for squares of |d_i|.
     """
 
     rate: float
@@ -126,7 +126,7 @@ class Settings:
     largest: float = LARGEST
 
     def trouble(self, samples: int) -> str:
-        """What is wrong with them; empty if nothing is."""
+        """Return what is wrong with them; empty if nothing is."""
         return first_of(
             positive("rate", self.rate),
             at_least("rounds", self.rounds, 1),
@@ -140,7 +140,7 @@ class Settings:
         )
 
     def batches(self, samples: int) -> Iterator[Rows]:
-        """The samples of each round, the same on all ranks."""
+        """Return the samples of each round, equal on all ranks."""
         random = np.random.default_rng(self.seed)
         for _ in range(self.rounds):
             yield random.choice(samples, self.batch, replace=False) if self.batch else slice(None)
@@ -159,13 +159,13 @@ def fedbcd_p(comm: Comm, party: Party, settings: Settings, *, watch: Watch = nob
         This party's block θ_k, shape (own features,).
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings, or not just one has labels.
+        ValueError: on all ranks, if one has bad data or settings, or if not exactly one has labels.
     """
     return _run(comm, "fedbcd-p", party, _parallel, settings, watch)
 
 
 def fedbcd_s(comm: Comm, party: Party, settings: Settings, *, watch: Watch = nobody) -> Array:
-    """Minimise F, party after party; arguments, result and errors are those of `fedbcd_p`."""
+    """Minimise F, party after party. Arguments, result and errors are those of `fedbcd_p`."""
     return _run(comm, "fedbcd-s", party, _sequential, settings, watch)
 
 

@@ -58,11 +58,11 @@ def gadmm(
         watch: called at each iteration, with this rank's θ.
 
     Returns:
-        This rank's θ, shape (d,); those of all ranks come together as steps go by.
+        This rank's θ, shape (d,). The ranks' models converge to each other.
 
     Raises:
         ValueError: on all ranks, if one has bad data or settings, a matrix that is singular, or a
-            model that runs away.
+            model that diverges.
     """
     return _gadmm("gadmm", comm, problem, rho, steps, 0, 0, by, watch)
 
@@ -78,15 +78,15 @@ def dgadmm(
     by: By = OneJob,
     watch: Watch = nobody,
 ) -> Array:
-    """Minimise Σ f_i(θ) along a chain that is drawn anew.
+    """Minimise Σ f_i(θ) along a chain that is drawn again every τ iterations.
 
     Args:
-        comm: as of `gadmm`.
-        problem: as of `gadmm`.
-        rho: as of `gadmm`.
-        steps: as of `gadmm`.
-        by: as of `gadmm`.
-        watch: as of `gadmm`.
+        comm: as for `gadmm`.
+        problem: as for `gadmm`.
+        rho: as for `gadmm`.
+        steps: as for `gadmm`.
+        by: as for `gadmm`.
+        watch: as for `gadmm`.
         period: τ, iterations with one chain.
         seed: of the chains; the same on all ranks.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank has, on all ranks: a sum in which the others have zeros."""
+"""Gathers each rank's data on all ranks, by a sum in which the others have zeros."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from p4reduce.methods._communicator import Comm
 def gather(
     comm: Comm, mine: npt.NDArray[Any], name: str, counts: Sequence[int] | None = None
 ) -> npt.NDArray[Any]:
-    """Return the rows of all ranks, one rank's after the other's, bit for bit.
+    """Return the rows of all ranks, in the order of ranks, bit for bit.
 
     Bits travel as int32 numbers, whose sums with zeros are exact; blocks of zeros are not sent.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient descent, with and without momentum: what the other methods are compared with.
+"""Gradient descent with and without momentum, the baseline for the other methods.
 
 θ(k+1) = θ(k) − α·Σ ∇f_i(θ(k)) + β·(θ(k) − θ(k−1)), Polyak 1964 ("heavy ball"); β = 0: Cauchy's.
 """
@@ -61,13 +61,13 @@ def gd(
 
 
 def best_momentum(largest: float, smallest: float) -> tuple[float, float]:
-    """Polyak's rate and momentum for a quadratic with eigenvalues between these two.
+    """Return Polyak's rate and momentum for a quadratic with eigenvalues between these two.
 
     α = 4/(√L + √μ)², β = ((√L − √μ)/(√L + √μ))².
 
     Args:
-        largest: L and μ, both positive.
-        smallest: as `largest`.
+        largest: L, positive.
+        smallest: μ, positive.
     """
     high, low = math.sqrt(largest), math.sqrt(smallest)
     return 4 / (high + low) ** 2, ((high - low) / (high + low)) ** 2

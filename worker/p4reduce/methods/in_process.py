@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All ranks in one process, without a switch: to try a method, and to check it.
+"""All ranks in one process without a switch, to try or check a method.
 
-Sums are taken in the order of the ranks, so a run gives the same bits each time. Ranks are threads,
-and one runs at a time, until it waits for the others. So there are no races, and a rank that the
-others wait for in vain is an error at once.
+Sums are taken in the order of the ranks, so a run gives the same bits each time. Ranks are threads
+of which one runs at a time, until it waits for the others. So there are no races, and a deadlock is
+an error at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Adder = Callable[[tuple[int, ...], list[npt.NDArray[Any]], str | None], npt.NDAr
 
 @dataclass
 class Traffic:
-    """What would have gone through a switch, counted by all ranks of `run` together.
+    """The traffic that a switch would have had, counted by all ranks of `run` together.
 
     Attributes:
         calls: all-reduces.
@@ -42,7 +42,7 @@ class Traffic:
 
 
 class LostError(RuntimeError):
-    """Another rank ended, or called something else, and will not take part in this sum."""
+    """Another rank has ended or called something else, and will not take part in this sum."""
 
 
 def run(
@@ -51,17 +51,17 @@ def run(
     traffic: Traffic | None = None,
     adder: Adder | None = None,
 ) -> list[T]:
-    """Run `work` as each of `size` ranks; return what each returned.
+    """Run `work` as each of `size` ranks; return the results of all ranks.
 
     Args:
         size: the number of ranks, 1 or more.
         work: gets its rank's communicator.
-        traffic: where to count; None: nowhere.
+        traffic: counts the traffic; None: not counted.
         adder: adds the arrays; None: numpy.
 
     Raises:
         ValueError: `size` is below 1.
-        Exception: what the first rank raised that did not merely lose the others.
+        Exception: that of the first rank which failed for another reason than the loss of a rank.
     """
     outcomes = outcomes_of(size, work, traffic, adder)
     errors = [one for one in outcomes if isinstance(one, BaseException)]
@@ -76,7 +76,7 @@ def outcomes_of(
     traffic: Traffic | None = None,
     adder: Adder | None = None,
 ) -> list[T | BaseException]:
-    """As `run`, but with each rank's exception in the place of what it would have returned."""
+    """As `run`, but the result of a failed rank is its exception."""
     if size < 1:
         raise ValueError(f"size={size}: at least one rank is needed")
     world = _World(size, traffic if traffic is not None else Traffic(), adder)
@@ -159,7 +159,7 @@ class _World:
 
 
 class InProcess:
-    """A rank's communicator; made by `run`, and by `split`."""
+    """A rank's communicator, made by `run` and by `split`."""
 
     def __init__(
         self, world: _World, members: tuple[int, ...], number: int, name: tuple[int, ...]
@@ -172,12 +172,12 @@ class InProcess:
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this is, from 0."""
+        """The number of this rank, from 0."""
         return self._members.index(self._number)
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return len(self._members)
 
     def _meet(self, kind: Any, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
@@ -188,12 +188,12 @@ class InProcess:
     def allreduce(
         self, array: npt.NDArray[Any], *, name: str | None = None, precision: str | None = None
     ) -> npt.NDArray[Any]:
-        """The exact sum over all ranks, whatever the precision; a new array on each rank.
+        """Return the exact sum over all ranks, whatever the precision, as a new array.
 
-        Only "wrap32" makes a difference: integers are added modulo 2^32 then.
+        Only "wrap32" has an effect: integers are then added modulo 2^32.
 
         Raises:
-            OverflowError: a sum of integers leaves the dtype.
+            OverflowError: a sum of integers leaves the dtype's range.
             LostError: a rank has ended, or sums another shape or dtype.
         """
         array = np.asarray(array)
@@ -235,14 +235,14 @@ class InProcess:
         return narrow
 
     def confer(self, value: T) -> list[T]:
-        """Return what each rank gives here. For what looks at a method: nothing of it travels."""
+        """Return what each rank passes here. It is for observers: nothing counts as traffic."""
         gathered: list[T] = self._meet("confer", value, list)
         return gathered
 
     def split(
         self, color: int | None, key: int = 0, *, slots: int | None = None
     ) -> InProcess | None:
-        """A communicator of the ranks with the same colour, ordered by key; None for no colour.
+        """Return a communicator of the ranks with the same colour, by key; None for no colour.
 
         There are no slots in one process.
         """
@@ -255,4 +255,4 @@ class InProcess:
         return InProcess(self._world, members, self._number, (*self._name, self._calls, color))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""

@@ -6,8 +6,8 @@ x ← x − η·g on samples of their own, and after H steps each takes the mean
 ordinary sum of gradients.
 
 Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv
-2311.08105: what the ranks have moved by on average, Δ, is a gradient for an outer
-optimiser with Nesterov's momentum::
+2311.08105: what the ranks have moved by on average, Δ, is a gradient for an outer optimiser with
+Nesterov's momentum::
 
     v ← outer_momentum·v + Δ,   θ ← θ + outer_rate·(Δ + outer_momentum·v)
 
@@ -32,7 +32,7 @@ DILOCO_RATE, DILOCO_MOMENTUM = 0.7, 0.9  # the authors' outer settings
 
 
 class Sampled(Protocol):
-    """A rank's part of a task of which single samples can be taken: all of `problems`.
+    """A rank's part of a task that can be evaluated on single samples, such as those of `problems`.
 
     Attributes:
         size: the number of parameters, d.
@@ -43,15 +43,15 @@ class Sampled(Protocol):
     samples: int
 
     def gradient(self, model: Array) -> Array:
-        """∇f_i(θ), shape (d,)."""
+        """Return ∇f_i(θ), shape (d,)."""
         ...
 
     def stochastic_gradient(self, model: Array, rows: Rows) -> Array:
-        """An estimate of it from some samples, shape (d,)."""
+        """Return an estimate of the gradient from some samples, shape (d,)."""
         ...
 
     def trouble(self) -> str:
-        """What is wrong with this rank's data; empty if nothing is."""
+        """Return what is wrong with this rank's data; empty if nothing is."""
         ...
 
 

@@ -38,8 +38,8 @@ class LogisticRegression(Estimator):
         classes_: ascending, shape (classes,).
         coef_: shape (classes, features), with two classes (1, features).
         intercept_: shape (classes,), with two classes (1,).
-        n_iter_: Newton steps.
-        objective_: what they came to.
+        n_iter_: the number of Newton steps.
+        objective_: its final value.
     """
 
     classes_: Integers

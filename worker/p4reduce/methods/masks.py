@@ -9,7 +9,7 @@ the masking with one-time pads. Each pair of ranks u < v has a common secret s_u
 so that Σ y_u = Σ x_u. The switch adds modulo 2^32 in lanes that wrap (docs/lanes.md). The secrets
 are agreed by Diffie and Hellman's method in group 14 of RFC 3526; PRG is SHAKE-256 (FIPS 202).
 
-This hides, and does not hide:
+What it hides, and what it does not:
 
 - Every rank receives the sum. Two ranks therefore know each other's numbers, and of n ranks n − 1
   that conspire know the last one's.
@@ -53,10 +53,10 @@ class Masks:
     """A rank's secrets with each other rank, and sums hidden by them.
 
     Args:
-        comm: the ranks, two or more; all make this at the same place.
+        comm: the ranks, two or more; all create this at the same place in their calls.
 
     Raises:
-        ValueError: on all ranks: there is one rank only, or a key that no honest rank would send.
+        ValueError: on all ranks, if there is only one rank, or a key that no honest rank sends.
     """
 
     def __init__(self, comm: Comm) -> None:
@@ -97,9 +97,9 @@ class Masks:
         """Return the sum over all ranks of floats, rounded to a common unit first.
 
         Args:
-            mine: float64 of any shape; magnitudes above `largest` are held at it.
-            largest: the same on all ranks, and known without looking at the data: an exponent that
-                follows them would reveal them.
+            mine: float64 of any shape; larger magnitudes are clipped to `largest`.
+            largest: equal on all ranks and independent of the data: an exponent that follows the
+                data would reveal them.
             name: of the collective.
 
         Returns:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before a method begins, its ranks meet: what is wrong on one of them ends the call on all.
+"""Checks the input of all ranks together, so bad input of one rank ends the call on all.
 
-A rank that raised an error by itself would leave the others waiting for it. So each rank tells the
-others in one collective whether its input can be used, and which numbers all have to agree on.
+If only one rank raised an error, the others would wait for it. So one collective tells all ranks
+whose input is unusable, and compares the numbers that must be equal.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def meet(
     same: tuple[str, ...] = (),
     settings: Mapping[str, float] | None = None,
 ) -> dict[str, Facts]:
-    """Exchange facts about the ranks' input, and refuse it on all ranks if one of them has to.
+    """Exchange facts about the ranks' input, and refuse it on all ranks if one refuses it.
 
     Args:
         comm: the ranks; all call this at the same place.
-        method: what is about to begin, for the messages.
+        method: the name of the method, for the messages.
         problem: why this rank's input cannot be used, or None.
         facts: integers about this rank's input, under the same names on all ranks; those of a rank
             with a problem may be anything.
-        same: the names of those that have to be equal on all ranks.
-        settings: numbers that have to be equal too, under the same names on all ranks. With other
+        same: the names of those that must be equal on all ranks.
+        settings: numbers that must be equal too, under the same names on all ranks. With other
             settings ranks would call other collectives, and wait for each other in vain.
 
     Returns:
@@ -80,7 +80,7 @@ def _same(method: str, name: str, bits: Facts, shown: npt.NDArray[Any]) -> None:
 
 
 def checksum(thing: bytes | str) -> int:
-    """Return an integer for what is none, which differs where that does."""
+    """Return an integer for any object. It differs if the object differs."""
     return zlib.crc32(thing if isinstance(thing, bytes) else thing.encode())
 
 
@@ -110,9 +110,9 @@ def problem_of_targets(
     """Return targets, shape (samples,), and what is wrong with them.
 
     Args:
-        targets: integers where they are classes, else numbers.
-        samples: how many there have to be.
-        classes: whether they are.
+        targets: integers for classes, else numbers.
+        samples: the number that there must be.
+        classes: whether the targets are classes.
     """
     array = np.asarray(targets)
     wanted = "integers" if classes else "numbers"
@@ -128,7 +128,7 @@ def problem_of_targets(
 
 
 def all_classes(comm: Comm, mine: npt.NDArray[np.int64], name: str) -> Facts:
-    """Return the classes that any rank has, ascending."""
+    """Return the classes that any rank has, in ascending order."""
     own = np.unique(mine)
     counts = gather(comm, np.array([len(own)]), f"{name}: numbers of classes").tolist()
     return np.unique(gather(comm, own, f"{name}: classes", counts))

@@ -164,7 +164,7 @@ class GaussianNB(_NaiveBayes):
         self.var_smoothing = var_smoothing
 
     def fit(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> GaussianNB:
-        """Add up on all ranks: first the values, then squared differences to their means.
+        """Add up over all ranks: first the values, then squared differences from their means.
 
         Args:
             samples: this rank's part, shape (samples, features).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks on a chain, and two ways for each to get the sum of its neighbours' models.
+"""Ranks on a chain, and two ways for a rank to get the sum of its neighbours' models.
 
 Every second rank of the chain is a *head*, the others are *tails*. A rank's neighbours are of the
 other kind. What a rank needs of them is one sum, which the switch can compute:
@@ -35,12 +35,12 @@ class Grid:
     """Multiples of a power of two, which are added without rounding.
 
     Args:
-        exponent: of the greatest number that is known beforehand; models may grow to 2^20 times
+        exponent: of the largest number that is known in advance; models may grow to 2^20 times
             as much. The unit is 2^-40 of it.
 
     Attributes:
-        left: whether a model has had a number outside of the range. The rank goes on then, with
-            what the range holds, until all ranks hear of it.
+        left: whether a model had a number outside of the range. The rank then continues with
+            clipped numbers until all ranks know.
     """
 
     def __init__(self, exponent: int) -> None:
@@ -48,7 +48,7 @@ class Grid:
         self.left = False
 
     def round(self, model: Array) -> Array:
-        """The nearest multiples within the range."""
+        """Return the nearest multiples within the range."""
         whole = np.rint(np.ldexp(model, -self._unit))
         most = 2.0 ** (2 * _BITS) - 2.0**_BITS  # its upper digits, twice, fit into a lane
         if not (np.abs(whole) <= most).all():
@@ -57,13 +57,13 @@ class Grid:
         return np.asarray(np.ldexp(whole, self._unit), np.float64)
 
     def pack(self, model: Array) -> npt.NDArray[np.int32]:
-        """Upper and lower digits of multiples of the unit, shape (2, d)."""
+        """Return upper and lower digits of multiples of the unit, shape (2, d)."""
         whole = np.rint(np.ldexp(model, -self._unit)).astype(np.int64)
         upper = whole >> _BITS
         return np.stack([upper, whole - (upper << _BITS)]).astype(np.int32)
 
     def unpack(self, digits: npt.NDArray[np.int32]) -> Array:
-        """The sum that digits stand for, shape (d,)."""
+        """Return the sum that digits represent, shape (d,)."""
         upper, lower = digits.astype(np.int64)
         return np.asarray(np.ldexp(((upper << _BITS) + lower).astype(np.float64), self._unit))
 
@@ -72,18 +72,18 @@ class Neighbours(Protocol):
     """How models travel along a chain."""
 
     def link(self, chain: Sequence[int]) -> None:
-        """Form a chain of the ranks in this order; all ranks call it with the same one."""
+        """Form a chain of the ranks in this order. All ranks call it with the same order."""
         ...
 
     def send(self, kind: int, model: Array) -> Array | None:
-        """Ranks of a kind send their models; all ranks call it.
+        """Send the models of one kind of ranks. All ranks call it.
 
         Args:
-            kind: HEADS or TAILS: who sends.
-            model: shape (d,), on the grid; of ranks of the other kind only the shape counts.
+            kind: the sending kind, HEADS or TAILS.
+            model: shape (d,), on the grid; on ranks of the other kind only the shape counts.
 
         Returns:
-            On ranks of the other kind the sum of their neighbours' models, else None.
+            On ranks of the other kind, the sum of their neighbours' models; else None.
         """
         ...
 
@@ -93,12 +93,12 @@ class Neighbours(Protocol):
 
 
 class Place:
-    """Where a rank is on a chain.
+    """A rank's place on a chain.
 
     Attributes:
-        at: from 0.
+        at: its position, from 0.
         kind: HEADS or TAILS.
-        degree: how many neighbours it has.
+        degree: the number of its neighbours.
     """
 
     def __init__(self, chain: Sequence[int], rank: int) -> None:
@@ -108,7 +108,7 @@ class Place:
 
 
 class OneJob:
-    """All ranks in one sum, with a row for each that receives.
+    """All ranks in one sum, with a row per receiving rank.
 
     Args:
         comm: the ranks.
@@ -124,7 +124,7 @@ class OneJob:
         self._place = Place(chain, self._comm.rank)
 
     def send(self, kind: int, model: Array) -> Array | None:
-        """Add this rank's model to its neighbours' rows, or take its own row."""
+        """Add this rank's model to its neighbours' rows, or return its own row."""
         other = 1 - kind
         rows = np.zeros(((self._comm.size + kind) // 2, 2, len(model)), np.int32)
         if self._place.kind == kind:
@@ -135,14 +135,14 @@ class OneJob:
         return None if self._place.kind == kind else self._grid.unpack(sums[self._place.at // 2])
 
     def close(self) -> None:
-        """There are no groups."""
+        """Do nothing: there are no groups."""
 
 
 class Groups:
-    """A group for each rank and its neighbours.
+    """A group per rank, with its neighbours.
 
     Args:
-        comm: the ranks. On a switch each group takes 8 slots.
+        comm: the ranks. On a switch each group uses 8 slots.
         grid: of the models.
     """
 
@@ -152,7 +152,7 @@ class Groups:
         self._place = Place(range(comm.size), comm.rank)
 
     def link(self, chain: Sequence[int]) -> None:
-        """Form another chain: three calls of `split`, as a rank is in up to three groups."""
+        """Form another chain by three calls of `split`, because a rank is in up to three groups."""
         self.close()
         self._place = Place(chain, self._comm.rank)
         for third in range(3):
@@ -164,7 +164,7 @@ class Groups:
                 self._groups[around] = group
 
     def send(self, kind: int, model: Array) -> Array | None:
-        """Add in the groups around this rank's neighbours, or keep the sum of its own group."""
+        """Add in the groups of this rank's neighbours, or return the sum of its own group."""
         if self._place.kind != kind:
             own = self._groups.get(self._place.at)
             nothing = np.zeros((2, len(model)), np.int32)

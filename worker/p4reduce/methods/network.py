@@ -15,16 +15,16 @@ from p4reduce.methods.subnetworks import cross_entropy, probabilities
 
 
 class NetworkPart:
-    """The mean cross entropy of this rank's samples, of rectified units and logits on top.
+    """The mean cross entropy of this rank's samples, for rectified hidden units and logits.
 
-    A model is flat: weights (features, hidden), biases (hidden,), weights (hidden, classes),
-    biases (classes,).
+    A model is flat: weights (features, hidden), biases (hidden,), weights (hidden, classes), biases
+    (classes,).
 
     Args:
         features: shape (samples, features).
         labels: classes from 0 on, shape (samples,).
-        hidden: units.
-        classes: how many there are on all ranks together.
+        hidden: the number of hidden units.
+        classes: the number of classes on all ranks together.
 
     Attributes:
         size: the number of parameters.
@@ -44,7 +44,7 @@ class NetworkPart:
         self.size: int = self._ends[-1]
 
     def start(self, seed: int) -> Array:
-        """A first model, drawn as He et al., ICCV 2015, equation 10."""
+        """Return a first model, drawn as in He et al., ICCV 2015, equation 10."""
         random = np.random.default_rng(seed)
         parts = [
             random.normal(0, np.sqrt(2 / shape[0]), shape) if len(shape) == 2 else np.zeros(shape)
@@ -53,15 +53,15 @@ class NetworkPart:
         return np.concatenate([part.ravel() for part in parts])
 
     def value(self, model: Array) -> float:
-        """The mean cross entropy."""
+        """Return the mean cross entropy."""
         return cross_entropy(self.logits(model, self.features), self.labels)
 
     def gradient(self, model: Array) -> Array:
-        """Its gradient, shape (size,)."""
+        """Return its gradient, shape (size,)."""
         return self.stochastic_gradient(model, np.arange(self.samples))
 
     def stochastic_gradient(self, model: Array, rows: Rows) -> Array:
-        """The gradient of the mean over some samples."""
+        """Return the gradient of the mean over some samples."""
         above = self._parts(model)[2]
         inputs = self.features[rows]
         units, logits = self._layers(model, inputs)
@@ -73,15 +73,15 @@ class NetworkPart:
         return np.concatenate([gradient.ravel() for gradient in gradients])
 
     def logits(self, model: Array, features: Array) -> Array:
-        """Of other samples, shape (samples, classes)."""
+        """Return the logits of other samples, shape (samples, classes)."""
         return self._layers(model, features)[1]
 
     def score(self, model: Array, features: Array, labels: npt.NDArray[Any]) -> float:
-        """Which part of other samples a model has right."""
+        """Return the share of other samples that a model classifies correctly."""
         return float((self.logits(model, features).argmax(axis=1) == labels).mean())
 
     def trouble(self) -> str:
-        """What is wrong with the data; empty if nothing is."""
+        """Return what is wrong with the data; empty if nothing is."""
         return self._trouble
 
     def _parts(self, model: Array) -> list[Array]:

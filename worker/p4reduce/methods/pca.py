@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Principal components by sums, and a detector of anomalies in what the components leave over.
+"""Principal components by sums, and a detector of anomalies in the residual.
 
 Chu et al., "Map-Reduce for Machine Learning on Multicore", NeurIPS 2006, section 4 (PCA): the mean
 and the covariance are sums over samples; the eigenvectors are then computed by every rank.
@@ -106,7 +106,7 @@ class PCA(Estimator):
 
 
 class SubspaceDetector(PCA):
-    """Tells anomalies by how far they are from the subspace in which normal samples lie.
+    """Detects anomalies by their distance from the subspace of normal samples.
 
     Lakhina, Crovella and Diot, "Diagnosing Network-Wide Traffic Anomalies", SIGCOMM 2004, section
     4. The components of normal traffic span the normal subspace. The squared prediction error is
@@ -134,7 +134,7 @@ class SubspaceDetector(PCA):
         self.false_alarms = false_alarms
 
     def fit(self, samples: npt.ArrayLike, targets: object = None) -> SubspaceDetector:
-        """Learn from normal samples what is normal; see `PCA.fit`."""
+        """Learn the normal subspace from normal samples; see `PCA.fit`."""
         super().fit(samples)
         left = self.all_variances_[len(self.components_) :]
         first, second, third = (float((left**power).sum()) for power in (1, 2, 3))
@@ -157,11 +157,11 @@ class SubspaceDetector(PCA):
         return f"false_alarms={self.false_alarms!r}: above 0 and below 1 is needed"
 
     def score_samples(self, samples: npt.ArrayLike) -> Floats:
-        """Return each sample's squared prediction error: the greater, the less normal."""
+        """Return each sample's squared prediction error. Larger values are less normal."""
         array = self._samples(samples, len(self.mean_))
         left = array - self.inverse_transform(self.transform(array))
         return np.asarray((left**2).sum(axis=1))
 
     def predict(self, samples: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return 1 for what looks normal and -1 for anomalies, as scikit-learn's detectors do."""
+        """Return 1 for normal samples and -1 for anomalies, as scikit-learn's detectors do."""
         return np.where(self.score_samples(samples) > self.threshold_, -1, 1)

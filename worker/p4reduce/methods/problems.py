@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks that methods solve: least squares and logistic regression, a part per rank.
+"""The tasks that methods solve: least squares and logistic regression, one part per rank.
 
-A task is F(θ) = Σ f_i(θ), summed over ranks; rank i knows f_i alone.
+A task is F(θ) = Σ f_i(θ), summed over ranks; rank i knows only f_i.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Problem(Protocol):
     samples: int
 
     def value(self, model: Array) -> float:
-        """f_i(θ), of a model of shape (d,)."""
+        """Return f_i(θ) for a model of shape (d,)."""
         ...
 
     def gradient(self, model: Array) -> Array:
-        """∇f_i(θ), shape (d,)."""
+        """Return ∇f_i(θ), shape (d,)."""
         ...
 
     def hessian_product(self, model: Array, direction: Array) -> Array:
-        """∇²f_i(θ)·V for V of shape (d,) or (d, m); the same shape."""
+        """Return ∇²f_i(θ)·V for V of shape (d,) or (d, m); the same shape."""
         ...
 
     def smoothness(self) -> float:
-        """L_i, the largest eigenvalue that ∇²f_i can have."""
+        """Return L_i, the largest possible eigenvalue of ∇²f_i."""
         ...
 
     def proximal(self, linear: Array, quadratic: float) -> Array:
@@ -55,7 +55,7 @@ class Problem(Protocol):
         ...
 
     def trouble(self) -> str:
-        """What is wrong with this rank's data; empty if nothing is."""
+        """Return what is wrong with this rank's data; empty if nothing is."""
         ...
 
 
@@ -117,7 +117,7 @@ class LeastSquares:
         return _array(self._gram @ model - self._moment)
 
     def stochastic_gradient(self, model: Array, rows: Rows) -> Array:
-        """An estimate of the gradient from some samples, whose mean over all rows it is."""
+        """Return an estimate of the gradient from some samples, unbiased over all rows."""
         h = self.features[rows]
         share = self.samples / len(rows)
         rest = h @ model - self.targets[rows]
@@ -148,7 +148,7 @@ class LeastSquares:
         return _array(self._inverses[quadratic] @ (self._moment + linear))
 
     def trouble(self) -> str:
-        """What is wrong with the data; empty if nothing is."""
+        """Return what is wrong with the data; empty if nothing is."""
         return self._trouble or _data_trouble(self.features, self.targets, self.regularisation)
 
 
@@ -188,7 +188,7 @@ class Logistic:
         return _array(self.regularisation * model - self.weight * (self.features.T @ pulls))
 
     def stochastic_gradient(self, model: Array, rows: Rows) -> Array:
-        """An estimate of the gradient from some samples, whose mean over all rows it is."""
+        """Return an estimate of the gradient from some samples, unbiased over all rows."""
         h, y = self.features[rows], self.targets[rows]
         share = self.weight * self.samples / len(rows)
         pulls = y * _sigmoid(-y * (h @ model))
@@ -207,10 +207,10 @@ class Logistic:
         return 0.25 * self.weight * largest + self.regularisation
 
     def proximal(self, linear: Array, quadratic: float) -> Array:
-        """By Newton's method with halved steps, from where the last call ended.
+        """Solve it by Newton's method with halved steps, from the last call's solution.
 
         Raises:
-            ValueError: it does not get there, as where there is no minimum.
+            ValueError: it does not converge, for example because there is no minimum.
         """
         model = self._start
 
@@ -243,7 +243,7 @@ class Logistic:
         return model
 
     def trouble(self) -> str:
-        """What is wrong with the data; empty if nothing is."""
+        """Return what is wrong with the data; empty if nothing is."""
         if self._trouble:
             return self._trouble
         if trouble := _data_trouble(self.features, self.targets, self.regularisation):
@@ -264,18 +264,18 @@ def _array(array: Any) -> Array:
 
 
 def split_evenly(features: Array, targets: Array, ranks: int) -> list[tuple[Array, Array]]:
-    """Deal samples out in their order: (features, targets) of each rank.
+    """Split samples in order: (features, targets) of each rank.
 
     Args:
-        features: shapes (samples, d) and (samples,).
-        targets: as `features`.
-        ranks: among how many.
+        features: shape (samples, d).
+        targets: shape (samples,).
+        ranks: the number of ranks.
     """
     return list(zip(np.array_split(features, ranks), np.array_split(targets, ranks), strict=True))
 
 
 def gadmm_synthetic(ranks: int, seed: int, growth: float = 1.3) -> list[tuple[Array, Array]]:
-    """The synthetic data of the authors of GADMM (arXiv 1909.00047), which is LAG's.
+    """The synthetic data of the GADMM paper (arXiv 1909.00047), which are also LAG's.
 
     Rank i (from 0) has H_i = growth^i·q_i·q_iᵀ + I, where the q_i are orthonormal: so the
     smoothness constants of ranks differ, by 10⁵ at 24 ranks. All have the same y. The authors take

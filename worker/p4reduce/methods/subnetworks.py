@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small networks for classification, in numpy: what an ensemble is made of."""
+"""Small classification networks in numpy, the members of an ensemble."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Network:
 
     @property
     def variables(self) -> list[Floats]:
-        """What is trained: each layer's weights, then each layer's biases."""
+        """The trained arrays: each layer's weights, then each layer's biases."""
         return self._weights + self._biases
 
     @property
     def parameters(self) -> int:
-        """How many numbers are trained."""
+        """The number of trained numbers."""
         return sum(weights.size + weights.shape[1] for weights in self._weights)
 
     def logits(self, samples: Floats) -> Floats:

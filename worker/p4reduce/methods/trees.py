@@ -24,7 +24,7 @@ _LEAST_CURVATURE = 1e-3  # of a leaf, as scikit-learn's min_hessian_to_split
 
 
 class Bins:
-    """Which bin of each feature a number is in.
+    """The bins of each feature.
 
     Attributes:
         thresholds: for each feature, ascending; a number is in the bin of the first threshold that
@@ -64,7 +64,7 @@ class Tree:
     """A binary tree: node 0 is the root.
 
     Attributes:
-        feature: that a node is split by; -1 for a leaf.
+        feature: the feature that splits a node; -1 for a leaf.
         threshold: samples that do not exceed it go left.
         left, right: the children's numbers.
         value: what a leaf predicts.
@@ -77,7 +77,7 @@ class Tree:
     value: list[float] = field(default_factory=lambda: [0.0])
 
     def split(self, node: int, feature: int, threshold: float) -> tuple[int, int]:
-        """Make a leaf a node with two leaves, and return their numbers."""
+        """Turn a leaf into a node with two leaves, and return their numbers."""
         first = len(self.feature)
         self.feature[node], self.threshold[node] = feature, threshold
         self.left[node], self.right[node] = first, first + 1
@@ -90,7 +90,7 @@ class Tree:
         return first, first + 1
 
     def predict(self, samples: Floats) -> Floats:
-        """Return the value of the leaf that each sample comes to, (samples,)."""
+        """Return the value of the leaf that each sample reaches, (samples,)."""
         feature, threshold = np.array(self.feature), np.array(self.threshold)
         left, right = np.array(self.left), np.array(self.right)
         nodes = np.zeros(len(samples), np.int64)
@@ -105,11 +105,11 @@ class Tree:
 
 @dataclass(frozen=True)
 class Limits:
-    """When a leaf is not split.
+    """Limits of a tree's growth.
 
     Attributes:
-        leaves: of a tree, at most.
-        samples: of a leaf, at least.
+        leaves: the largest number of leaves per tree.
+        samples: the least number of samples per leaf.
         penalty: on the squares of the leaves' values.
     """
 
@@ -127,7 +127,7 @@ class _Split:
 
 
 class Forest:
-    """Trees that are grown at the same time, a level of all of them with one collective."""
+    """Trees that grow together: one collective per level for all of them."""
 
     def __init__(self, comm: Comm, bins: Bins, places: Integers, limits: Limits, name: str) -> None:
         """Keep what all trees share.

@@ -7,8 +7,8 @@
     comm = p4reduce.mpi.wrap(MPI.COMM_WORLD)
     comm.Allreduce(send, receive)
 
-`wrapped` is the communicator, `messages` reads its buffers, `sums` says what the switch adds up.
-`proxy` is the process beside each rank of a program in another language, which talks to
+`wrapped` is the communicator, `messages` reads its buffers, and `sums` decides what the switch
+adds. `proxy` is the process beside each rank of a program in another language, which talks to
 `csrc/pmpi.c`; `building` compiles that.
 """
 

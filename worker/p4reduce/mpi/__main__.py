@@ -12,7 +12,7 @@ from p4reduce.mpi.building import build
 
 
 def main() -> int:
-    """Return the exit code."""
+    """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m p4reduce.mpi", description="All-reduces of MPI programs by the switch."
     )

@@ -21,7 +21,7 @@ def build(directory: Path) -> Path:
     """Compile `libp4reduce_pmpi.so` into a directory, for this Python; return its path.
 
     Raises:
-        LaunchError: there is no mpicc, or it fails; has what it said.
+        LaunchError: mpicc is missing or fails; the message has its output.
     """
     compiler = os.environ.get("MPICC") or "mpicc"
     if shutil.which(compiler) is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mpi4py takes as a buffer, as an array: all its forms, so that all ranks decide alike.
+"""Reads all forms of mpi4py's buffers as arrays, so that all ranks decide alike.
 
-Two ranks of a call may give the same message in different forms. Whether the call goes through the
-switch hangs on type and count alone, which MPI has equal on all ranks.
+Two ranks may give the same message in different forms. Only type and count decide whether the call
+goes through the switch; MPI requires both to be equal on all ranks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CODES = {"f": "float32", "d": "float64", "i": "int32", "float32": "float32", "f
 
 
 def array_of(message: Any) -> npt.NDArray[Any] | None:
-    """Return a message's memory as an array of one dimension; None: of another type.
+    """Return a message's memory as an array of one dimension; None for other types.
 
     Args:
         message: a buffer in host memory, or a list or tuple of a buffer and a datatype, with a

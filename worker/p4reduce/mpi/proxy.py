@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process beside each rank of an MPI program: the other end of `csrc/pmpi.c`.
 
-It reads requests from descriptor 3 and sums numbers where they lie, in the memory of descriptor 4.
-It ends with the rank, however that one ends, and rank 0's takes the network with it.
+It reads requests from descriptor 3, and sums numbers in place in the memory of descriptor 4. It
+ends when the rank ends for any reason, and rank 0's proxy ends the network.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Proxy:
     """Answers one rank's requests.
 
     Args:
-        memory: the descriptor of the memory that the rank writes numbers to.
+        memory: the descriptor of the shared memory.
     """
 
     def __init__(self, memory: int) -> None:
@@ -48,7 +48,7 @@ class Proxy:
         self._network: Network | None = None
 
     def answer(self, kind: int, type_: int, count: int, text: str) -> str:
-        """Do what is asked for, and return the answer's text. Raises whatever goes wrong."""
+        """Answer a request, and return the answer's text. Raises any error of it."""
         if kind == _BEGIN:
             variables, self._network = begin(len(text.split()), text.split("\n")[:-1], ENGINE)
             types = os.environ.get(TYPES_ENVIRONMENT, "")
@@ -77,12 +77,12 @@ class Proxy:
             job.close()
 
     def close(self) -> None:
-        """Leave, and end the network where this is rank 0's."""
+        """Leave the job, and end the network if this is rank 0's proxy."""
         self.close_job()
         self.close_network()
 
     def close_network(self) -> None:
-        """End the network where this is rank 0's."""
+        """End the network if this is rank 0's proxy."""
         network, self._network = self._network, None
         if network is not None:
             network.close()
@@ -96,7 +96,7 @@ class Proxy:
 
 
 def main() -> int:
-    """Answer until the rank has gone, or says that it is over."""
+    """Answer requests until the rank has ended or says so."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for mpirun, which ends the ranks
     proxy = Proxy(_MEMORY)
     kind = 0

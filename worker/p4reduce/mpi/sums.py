@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sums of an MPI program go through the switch, and how they are computed there."""
+"""Which sums of an MPI program go through the switch, and how."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ENGINE = "mpi"
 
 
 def summed_types(given: Sequence[str] | None = None) -> frozenset[str]:
-    """Return numpy's names of what goes through the switch.
+    """Return numpy's names of the types that go through the switch.
 
     Args:
-        given: MPI's words; None: those of `$P4REDUCE_MPI_TYPES`, with commas between, or all.
+        given: MPI's names; None: the comma-separated list in `$P4REDUCE_MPI_TYPES`, or all.
 
     Raises:
-        ConfigurationError: another word.
+        ConfigurationError: another name.
     """
     text = os.environ.get(TYPES_ENVIRONMENT)
     words = list(given) if given is not None else text.split(",") if text else list(TYPES)
@@ -36,6 +36,6 @@ def summed_types(given: Sequence[str] | None = None) -> frozenset[str]:
 
 
 def sum_in_place(comm: Communicator, array: Any) -> None:
-    """Replace an array by its sum over all ranks, as `MPI_SUM`: int32 modulo 2^32."""
+    """Replace an array by its sum over all ranks, as `MPI_SUM` does: int32 modulo 2^32."""
     precision = "wrap32" if array.dtype.name == "int32" else None
     comm.allreduce(array, out=array, precision=precision)

@@ -27,7 +27,7 @@ _open: list[SwitchedComm] = []
 
 
 class SwitchedComm(_Intracomm):  # type: ignore[misc]
-    """An intracommunicator as any, with `Allreduce` of `MPI.SUM` by the switch. See `wrap`.
+    """An intracommunicator whose `Allreduce` with `MPI.SUM` goes through the switch. See `wrap`.
 
     Attributes:
         switched: how many calls went through the switch.
@@ -39,15 +39,15 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
     _types: frozenset[str]
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:  # noqa: N802
-        """Sum arrays over all ranks, as mpi4py's `Allreduce`.
+        """Sum arrays over all ranks, with mpi4py's arguments.
 
-        `MPI.SUM` of `MPI.FLOAT`, `MPI.DOUBLE` and `MPI.INT` goes through the switch; all else is
-        MPI's. Floats are summed as `p4reduce.Communicator.allreduce` says: off by at most
-        n * 2^(e-k) for n ranks. Integers are summed modulo 2^32.
+        `MPI.SUM` of `MPI.FLOAT`, `MPI.DOUBLE` and `MPI.INT` goes through the switch; others use
+        MPI. Floats are summed as `p4reduce.Communicator.allreduce` says: off by at most n * 2^(e-k)
+        for n ranks. Integers are summed modulo 2^32.
 
         Args:
-            sendbuf: what this rank gives, in any form that mpi4py takes, or `MPI.IN_PLACE`.
-            recvbuf: where the sum goes, of the same type and count.
+            sendbuf: this rank's numbers, in any form that mpi4py accepts, or `MPI.IN_PLACE`.
+            recvbuf: receives the sum; of the same type and count.
             op: the operation.
 
         Raises:
@@ -70,7 +70,7 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         self.switched += 1
 
     def Dup(self, info: Any = MPI.INFO_NULL) -> SwitchedComm:  # noqa: N802
-        """Return a duplicate, whose `Allreduce` goes through the switch as well."""
+        """Return a duplicate whose `Allreduce` also goes through the switch."""
         if self._job is None:
             raise ClosedError("this communicator has left the switch")
         made = SwitchedComm(super().Dup(info))
@@ -83,7 +83,7 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         super().Free()
 
     def close(self) -> None:
-        """Leave the switch; all ranks call it. `Allreduce` is MPI's from then on."""
+        """Leave the switch; all ranks call it. From then on `Allreduce` uses MPI."""
         if self._job is None:
             return
         self._leave()
@@ -130,10 +130,10 @@ def wrap(comm: Any, *, types: Sequence[str] | None = None, timeout: float = 60.0
     extra "lab", unless the environment of rank 0 names a network that runs.
 
     Args:
-        comm: of mpi4py, with 2 to 4,096 ranks; of fewer it is MPI's own with another face. Once
+        comm: of mpi4py, with 2 to 4,096 ranks; a single rank uses MPI. Only once
             in a process; `Dup` makes further ones.
-        types: what goes through the switch: some of "float", "double" and "int". None: those of
-            `P4REDUCE_MPI_TYPES`, or all. Rank 0 says it.
+        types: the types for the switch: some of "float", "double" and "int". None: those of
+            `P4REDUCE_MPI_TYPES`, or all. Rank 0's value counts.
         timeout: seconds to wait for ranks, here and in `Allreduce`.
 
     Raises:

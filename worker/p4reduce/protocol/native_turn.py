@@ -22,9 +22,9 @@ _ROUNDS_OF_BACKLOG = 4  # rows that wait for the link, for each slot, beyond whi
 
 
 class LinkLock:
-    """`struct p4r_link_lock`: the driver of a link's engines: the progress thread, or a caller.
+    """`struct p4r_link_lock`: decides who drives a link's engines, the progress thread or a caller.
 
-    The progress thread has it from the beginning, and always while it runs any Python.
+    The progress thread holds it at first, and always while it runs Python.
 
     Attributes:
         address: of the structure.
@@ -39,9 +39,9 @@ class LinkLock:
 
     @classmethod
     def of(cls, transport: Transport) -> LinkLock | None:
-        """Return one for a transport; None: only the thread can use it.
+        """Return a lock for a transport; None if only the progress thread can use the transport.
 
-        Only rings in shared memory may be left alone while nothing is under way.
+        Only rings in shared memory need no attention while nothing is in flight.
         """
         link = transport.link
         return None if link is None or link.kind is not Kind.SHARED else cls(link.fileno())
@@ -67,11 +67,11 @@ class NativeTurn:
 
     Args:
         library: the functions.
-        slots: address of what to run.
-        number: of these slots.
+        slots: the address of the slots to run.
+        number: the number of these slots.
         outgoing: their frames.
         transport: to the switch; stays open as long as this is used.
-        lock: of its link, where callers may drive.
+        lock: of its link, if callers may drive it.
     """
 
     def __init__(
@@ -121,25 +121,25 @@ class NativeTurn:
         return int(self._run(array, len(turns), int(quiet * 1000)))
 
     def run_for_caller(self, stream: int, turns: int, counted: bool) -> int:
-        """Run a collective in the thread that waits for it: `p4r_turn_call`.
+        """Run a collective in the thread that waits for it (`p4r_turn_call`).
 
         Returns:
-            `TURN_DONE`, `TURN_REFUSED`, or why it is back.
+            `TURN_DONE`, `TURN_REFUSED`, or the reason for returning.
         """
         return int(self._call(self._address, stream, turns, counted))
 
     def take_events(self) -> int:
-        """Return why callers have left something to the progress thread, since the last call."""
+        """Return the work that callers have left to the progress thread since the last call."""
         events, self._turn.events = int(self._turn.events), 0
         return events
 
     def raise_problem(self) -> None:
-        """Raise what has broken the way to the switch."""
+        """Raise the error that has broken the transport."""
         self._way.raise_problem()
 
     @property
     def asked_at(self) -> float:
-        """When something was first sent since the switch last answered; infinite: nothing was."""
+        """When the first frame since the switch's last answer was sent; infinite if none was."""
         return float(self._turn.asked_at)
 
     @asked_at.setter
@@ -148,7 +148,7 @@ class NativeTurn:
 
     @property
     def asked(self) -> int:
-        """How often something was sent since then."""
+        """How many frames were sent since the switch's last answer."""
         return int(self._turn.asked)
 
     @asked.setter

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory that the engine in C works on: `struct p4r_slots`, as Python sees it.
 
-C alone writes to it while a job runs; Python reads it for figures and errors, and the model takes
-it back to what it was.
+Only C writes to it while a job runs. Python reads it for statistics and errors, and the model
+restores earlier states.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class SlotState:
         return view
 
     def make_room_for(self, collectives: int) -> None:
-        """Let so many be under way at a time."""
+        """Make room for that many collectives in flight."""
         if collectives <= len(self.over):
             return
         live = np.zeros(2 * collectives, np.uint64)
@@ -164,15 +164,15 @@ class SlotState:
         self.structure.room = len(live)
 
     def make_room_to_visit(self) -> None:
-        """There are blocks that only Python can reach."""
+        """Note that some blocks can only be accessed by Python."""
         if self._numbers is None:
             self._numbers = np.zeros((len(self.expected), 2 * _MOST_NUMBER_BYTES), np.uint8)
             self.structure.numbers = self._numbers.ctypes.data
 
     def relink(self, streams: dict[int, int]) -> None:
-        """Have the addresses of collectives again that are under way, by sequence number.
+        """Set the addresses of collectives in flight again, by sequence number.
 
-        For a caller that has restored all other state.
+        For a caller that has restored the rest of the state.
         """
         self.structure.live_count = len(streams)
         self._live[: len(streams)] = [streams[sequence] for sequence in sorted(streams)]
@@ -180,7 +180,7 @@ class SlotState:
 
     @property
     def bare(self) -> npt.NDArray[np.bool_]:
-        """Whose contributions have no room for a result with lanes."""
+        """The slots whose contributions have no room for a result with lanes."""
         bare: npt.NDArray[np.bool_] = (self.row % SHAPES == 0) & (self.block != OPENING)
         return bare
 

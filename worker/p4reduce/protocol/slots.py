@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker's side of the protocol: docs/protocol.md, "What a worker does".
 
-`SlotMachine` gives the engine in C (`csrc/worker/worker.h`) its memory, the collectives and the
-frames, and makes of what comes out results, errors and figures. What is done with a frame, and
-when one is sent again, is C's alone; `p4reduce.reference` says the same to be read.
+`SlotMachine` gives the engine in C (`csrc/worker/worker.h`) its memory, collectives and frames, and
+turns its output into results, errors and statistics. Only C decides what to do with a frame, and
+when to repeat one. `p4reduce.reference` is the same in readable form.
 """
 
 from __future__ import annotations
@@ -155,24 +155,24 @@ class SlotMachine:
 
     @property
     def counts(self) -> Counts:
-        """Statistics so far."""
+        """The statistics so far."""
         counted = self._shared.counts
         return Counts(**{name: getattr(counted, name) for name in COUNTED})
 
     @property
     def round_trips(self) -> RoundTrips:
-        """What was measured."""
+        """The measured round trips."""
         self.state.trips.count = self._shared.round_trip_count
         return self.state.trips
 
     @property
     def timeout_seconds(self) -> float:
-        """After how long a contribution is sent again, now."""
+        """The present time after which a contribution is repeated."""
         return float(self._shared.timeout.seconds)
 
     @property
     def window_size(self) -> int:
-        """How many slots may have a contribution under way, now."""
+        """The present number of slots that may have a contribution in flight."""
         return int(self._shared.window)
 
     @window_size.setter
@@ -181,22 +181,22 @@ class SlotMachine:
 
     @property
     def heard_switch_at(self) -> float:
-        """When the switch last answered anything; -inf if it never did."""
+        """When the switch last answered; -inf if never."""
         return float(self._shared.heard_switch_at)
 
     @property
     def next_due(self) -> float:
-        """When the first timer or collective's deadline runs out; infinite if there is none."""
+        """When the next timer or deadline runs out; infinite if there is none."""
         return float(self._library.next_due(self._address, self._scratch))
 
     @property
     def next_sequence(self) -> int:
-        """Number of the first collective that has not begun."""
+        """The number of the first collective that has not begun."""
         return int(self._shared.next_sequence)
 
     @property
     def idle(self) -> bool:
-        """Whether all collectives are over."""
+        """Whether all collectives are complete."""
         return not self.collectives
 
     def be_patient(self) -> None:
@@ -206,20 +206,20 @@ class SlotMachine:
             timeout.seconds = max(timeout.seconds, _PATIENCE)
 
     def go_on_counting(self, before: Counts, round_trips: RoundTrips) -> None:
-        """Count on from what an earlier life of the job has counted and measured."""
+        """Continue from the counts and measurements of an earlier life of the job."""
         for name in COUNTED:
             setattr(self._shared.counts, name, getattr(before, name))
         self.state.trips.go_on_from(round_trips)
         self._shared.round_trip_count = self.state.trips.count
 
     def count_collective(self) -> None:
-        """Count one that was reduced in another way."""
+        """Count a collective that was reduced in another way."""
         self._shared.counts.collectives += 1
 
     # -- Frames --------------------------------------------------------------------------------
 
     def take_sendable(self) -> Indices:
-        """Return the rows of `outgoing` that are to be sent now; `sent` has to follow."""
+        """Return the rows of `outgoing` to send now. The caller then calls `sent`."""
         if not self._shared.queued_count and not self._shared.holds_back:
             return self._out[:0]
         count = self._library.let_out(self._address, self._out.ctypes.data)
@@ -227,25 +227,25 @@ class SlotMachine:
         return rows
 
     def sent(self, rows: Indices, now: float) -> None:
-        """Start the timers of rows that the transport took."""
+        """Start the timers of rows that the transport has accepted."""
         rows = np.ascontiguousarray(rows, np.int64)
         self._library.sent(self._address, rows.ctypes.data, len(rows), now)
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
-        """Take frames that came in, the first `count` rows of a buffer."""
+        """Process received frames: the first `count` rows of a buffer."""
         at = buffer.address - _ROW_PAD
         self._library.receive(self._address, at, buffer.lengths.ctypes.data, count, now)
         self.take_news(now)
 
     def expire(self, now: float) -> None:
-        """Repeat the frames whose time is up; end everything if a deadline has passed."""
+        """Repeat the frames whose timers ran out. If a deadline has passed, end everything."""
         self._library.expire(self._address, now)
         self.take_news(now)
 
     # -- Collectives ---------------------------------------------------------------------------
 
     def submit(self, collective: Collective) -> None:
-        """Queue a collective behind those of its class; all ranks do so in the same order."""
+        """Queue a collective behind those of its class. All ranks do so in the same order."""
         if self._left and self.broken is None and not self._in_dispute:
             self.fail(left_error(collective, self._left))
         if self.broken is not None:
@@ -296,7 +296,7 @@ class SlotMachine:
             self._visiting_failed = self._visiting_failed or problem
 
     def fail(self, error: P4ReduceError) -> None:
-        """End everything: nothing can be summed any more."""
+        """End all collectives with an error. No further sums are possible."""
         if self.broken is None:
             self.broken = error
         self._in_dispute = False
@@ -306,10 +306,9 @@ class SlotMachine:
             collective.finish(error)
 
     def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
-        """Ranks have left the job: what they had not contributed to will never be complete.
+        """Note ranks that have left. Sums that lack their contributions cannot complete.
 
-        What they had can still be fetched from the switch, so the switch is asked which ranks are
-        missing.
+        Complete results can still be fetched, so the switch is asked which ranks are missing.
         """
         if ranks != self._left:
             self._left = ranks
@@ -317,11 +316,11 @@ class SlotMachine:
             self._library.hurry(self._address, False, now)
 
     def resume(self, now: float) -> None:
-        """Go on over a new transport: what was under way on the old one counts as lost."""
+        """Continue over a new transport. Frames in flight on the old one count as lost."""
         self._library.hurry(self._address, True, now)
 
     def postpone(self, until: float) -> None:
-        """Let no collective come to its deadline before `until`."""
+        """Let no collective reach its deadline before `until`."""
         for collective in list(self.collectives.values()):
             collective.deadline = max(collective.deadline, until)
             collective.stream.postpone(collective.deadline)
@@ -329,17 +328,17 @@ class SlotMachine:
     # -- The loop ------------------------------------------------------------------------------
 
     def turn(self, transport: Transport, lock: LinkLock | None = None) -> NativeTurn:
-        """Return what runs these slots over a transport."""
+        """Return the loop that runs these slots over a transport."""
         number = len(self._out)
         return NativeTurn(self._library, self._address, number, self.outgoing, transport, lock)
 
     def prepare(self, collective: Collective) -> int | None:
-        """Take in a collective that the thread that waits for it is to run.
+        """Accept a collective that the waiting thread will run itself.
 
-        To be called while nothing is under way.
+        Call it only while nothing is in flight.
 
         Returns:
-            The address of its stream in C. None: it has to be submitted.
+            The address of its stream in C; None if it must be submitted instead.
         """
         if self.broken is not None or self._left or not self.idle:
             return None
@@ -350,14 +349,14 @@ class SlotMachine:
         return None
 
     def is_over(self, collective: Collective) -> None:
-        """A collective is over that was run by its caller, and counted in C."""
+        """Note that a caller has completed its collective. C has counted it."""
         self.collectives.pop(collective.sequence, None)
         collective.finish()
 
     # -- What has happened ---------------------------------------------------------------------
 
     def take_news(self, now: float) -> None:
-        """End what is over, and everything if C has found a reason to."""
+        """End complete collectives; if C has found an error, end all."""
         shared = self._shared
         if shared.over_count:
             over = self.state.over[: shared.over_count].tolist()

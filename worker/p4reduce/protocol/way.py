@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the loop in C reaches the switch: by a link, or by calls of a transport in Python."""
+"""How the loop in C reaches the switch: by a link, or by a Python transport's methods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Way:
     """`struct p4r_way` of one job.
 
     Attributes:
-        structure: for C, as long as this and the transport are there.
+        structure: for C, valid as long as this object and the transport exist.
 
     Args:
         library: the functions.
@@ -47,7 +47,7 @@ class Way:
             self.structure = _by_python(transport, outgoing, self._problems)
 
     def raise_problem(self) -> None:
-        """Raise what has broken it."""
+        """Raise the error that has broken the transport."""
         if self._problems:
             raise self._problems[0]
         self._transport.receive()  # a link that is broken says so at each call

@@ -5,9 +5,9 @@
 
     trainer = ray.train.torch.TorchTrainer(train, torch_config=P4ReduceConfig(), …)
 
-Switch and controller are two actors, which Ray starts again: `actors` is what runs in them,
-`network` places them. `train` has what Ray Train calls, `reporting` a step's figures. `collective`
-is a backend of `ray.util.collective`. Imports `torch`, `launch` and the communicator.
+Switch and controller are two actors, which Ray restarts: `actors` runs in them, `network` places
+them. `train` is called by Ray Train, `reporting` reports a step's figures. `collective` is a
+backend of `ray.util.collective`. Imports `torch`, `launch` and the communicator.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in the two actors of a network: the switch, or its controller."""
+"""The two actors of a network: the switch, and its controller."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Serving:
     """What a part of a network serves.
 
     Attributes:
-        variables: by which workers find it; the controller's have all that they need.
+        variables: the environment by which workers find it; the controller's is complete.
         pids: its processes, and the actor's own as "actor", by their names.
         text: what was started, for people.
-        news: what has happened since, a line each.
+        news: later events, one per line.
     """
 
     variables: Mapping[str, str]
@@ -39,7 +39,7 @@ class Serving:
 
 
 class Part:
-    """One part of a network, as an actor. It ends with its processes, so that Ray starts it again.
+    """One part of a network, as an actor. It ends with its processes, so Ray restarts it.
 
     Args:
         request: the arguments of `p4reduce.launch.start`.

@@ -36,7 +36,7 @@ _SUMMED = {"float16", "float32", "float64", "int8", "int16", "int32"}
 
 
 class P4ReduceGroup(BaseGroup):
-    """A group of actors; `ray.util.collective` makes it where the backend is "P4REDUCE".
+    """A group of actors. `ray.util.collective` makes it for the backend "P4REDUCE".
 
     Tensors are numpy arrays and torch tensors on CPUs. Ray hands each over in a list of one.
 
@@ -70,11 +70,11 @@ class P4ReduceGroup(BaseGroup):
 
     @classmethod
     def check_backend_availability(cls) -> bool:
-        """Whether it can be used here: always, where it was imported."""
+        """Whether it can be used here, which is true once it is imported."""
         return True
 
     def destroy_group(self) -> None:
-        """Leave the job; rank 0 ends the network when all have left."""
+        """Leave the job. Rank 0 ends the network when all have left."""
         member, self._member = self._member, None
         rest, self._rest = self._rest, None
         try:
@@ -85,7 +85,7 @@ class P4ReduceGroup(BaseGroup):
                 member.leave()
 
     def allreduce(self, tensor: list[Any], allreduce_options: Any = AllReduceOptions) -> None:
-        """Sum in place over all ranks. Raises P4ReduceError, as `Communicator.allreduce`."""
+        """Sum in place over all ranks. Raises P4ReduceError as `Communicator.allreduce` does."""
         reason = _sum_reason(tensor, allreduce_options)
         if self._member is None or reason:
             self._by_gloo("allreduce", reason).allreduce(tensor, allreduce_options)
@@ -102,7 +102,7 @@ class P4ReduceGroup(BaseGroup):
         self._comm.barrier()
 
     def reduce(self, tensor: list[Any], reduce_options: Any = ReduceOptions) -> None:
-        """Sum over all ranks, in place on the root alone."""
+        """Sum over all ranks, in place on the root only."""
         reason = _sum_reason(tensor, reduce_options)
         if self._member is None or reason:
             self._by_gloo("reduce", reason).reduce(tensor, reduce_options)
@@ -116,7 +116,7 @@ class P4ReduceGroup(BaseGroup):
     def allgather(
         self, tensor_list: list[Any], tensor: list[Any], allgather_options: Any = AllGatherOptions
     ) -> None:
-        """Give all ranks the tensors of all, in the list given, bit for bit."""
+        """Give all ranks the tensors of all, in the given list, bit for bit."""
         if self._member is None or _reason([*tensor_list[0], *tensor]):
             self._by_gloo("allgather", _reason([*tensor_list[0], *tensor])).allgather(
                 tensor_list, tensor, allgather_options
@@ -144,7 +144,7 @@ class P4ReduceGroup(BaseGroup):
         tensor_list: list[Any],
         reducescatter_options: Any = ReduceScatterOptions,
     ) -> None:
-        """Sum a list of tensors over all ranks, and give each rank that of its number."""
+        """Sum a list of tensors over all ranks, and give each rank the one with its number."""
         reason = _sum_reason([*tensor, *tensor_list[0]], reducescatter_options)
         if self._member is None or reason:
             self._by_gloo("reducescatter", reason).reducescatter(
@@ -188,7 +188,7 @@ def register(timeout: float = 60.0) -> None:
     The driver and each actor call it before groups are made.
 
     Args:
-        timeout: seconds, of groups and of each of their calls.
+        timeout: seconds for groups and for each of their calls.
 
     Raises:
         ConfigurationError: this version of Ray does not accept other backends.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the name of a group of actors to a job on a network that rank 0 has started."""
+"""Connects a group of actors to a job, by its name, on a network that rank 0 starts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _named: set[str] = set()  # variables of the environment that are ours
 
 @dataclass
 class Member:
-    """A rank that has joined.
+    """A rank that has joined a group.
 
     Attributes:
-        name: of the group, with something that no other group of that name has.
-        comm: of the group.
-        network: on rank 0, what it has started.
+        name: of the group, with a unique suffix.
+        comm: the group's communicator.
+        network: the network that rank 0 has started; None on others.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Member:
     network: RayNetwork | None
 
     def leave(self) -> None:
-        """Leave the job, when the others have all results too; rank 0 ends the network then."""
+        """Leave the job when the others have all results too. Rank 0 then ends the network."""
         _members.remove(self)
         try:
             self.comm.close()
@@ -58,7 +58,7 @@ class _ReplacedError(P4ReduceError):
 
 
 def join(group: str, rank: int, size: int, timeout: float) -> Member:
-    """Join the job of a group; on rank 0, start its network first.
+    """Join the job of a group. Rank 0 starts its network first.
 
     If the environment names a network, that one is used.
 

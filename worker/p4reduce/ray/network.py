@@ -29,9 +29,9 @@ _END_TIMEOUT = 15.0  # seconds, for both parts
 
 
 class RayNetwork:
-    """A network that begins to start, on the host of the first worker. See `wait`, and `close` it.
+    """A network that starts on the host of the first worker. See `wait`, and `close` it.
 
-    The actors belong to the process that makes this and end with it.
+    The actors belong to the process that creates this, and end with it.
 
     Args:
         hosts: IP addresses of the hosts of all workers, one for each, the first worker's first.
@@ -83,10 +83,10 @@ class RayNetwork:
             raise
 
     def wait(self, timeout: float = READY_TIMEOUT) -> Mapping[str, str]:
-        """Return the variables by which workers find it, when it serves.
+        """Wait until it serves, and return the variables by which workers find it.
 
         Raises:
-            P4ReduceError: what the launcher says; LaunchError: Ray does not place the actors, or
+            P4ReduceError: an error of the launcher; LaunchError: Ray does not place the actors, or
                 they end.
         """
         try:
@@ -100,7 +100,7 @@ class RayNetwork:
         return dict(zip(_PARTS, ray.get(asked, timeout=timeout), strict=True))
 
     def close(self) -> None:
-        """End both actors and all of their processes. To call it again does nothing."""
+        """End both actors and all their processes. Idempotent."""
         actors, self.actors = self.actors, {}
         if not actors:
             return
@@ -115,7 +115,7 @@ class RayNetwork:
 
 
 def trouble(error: RayError, timeout: float) -> P4ReduceError:
-    """Return what Ray says of a part that was asked what it serves, as an error of ours."""
+    """Return Ray's error about a part as an error of this library."""
     if isinstance(error, GetTimeoutError):
         return LaunchError(
             f"the actors of switch and controller were not ready within {timeout:g} s: `ray "

@@ -15,7 +15,7 @@ _reports = 0
 
 
 def begin() -> None:
-    """Count from here on; Ray Train's backend calls it in each worker."""
+    """Start counting. Ray Train's backend calls it in each worker."""
     global _log, _reports
     _log, _reports = log_statistics(None), 0
     try:

@@ -44,7 +44,7 @@ class P4ReduceConfig(TorchConfig):
 
     @property
     def backend_cls(self) -> type[_Backend]:
-        """What Ray Train makes in its controller."""
+        """The class that Ray Train creates in its controller."""
         return _Backend
 
     def to_dict(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def contribution(
 
 
 def padded(frame: Packet) -> Packet:
-    """Return a frame without lanes with room for those of a result: "Halves and padding"."""
+    """Return a frame without lanes, padded to the size of a result: "Halves and padding"."""
     wider = frame.copy() / Raw(bytes(PAYLOAD_BYTES))
     wider[Aggregation].flags |= int(Flag.PADDED)
     return wider
@@ -79,7 +79,7 @@ def padded(frame: Packet) -> Packet:
 def read_answer(
     frame: bytes, here: Endpoint, switch: Endpoint, *, job: int, rank: int
 ) -> Packet | None:
-    """Take a frame apart. Returns the `Aggregation` layer of an answer to this rank, or None.
+    """Parse a frame. Return the `Aggregation` layer of an answer to this rank, or None.
 
     "What is an answer": a frame from the switch's MAC and IP address and port 0xBEE0 to the own IP
     address and port. It has the own job and rank, and the length that its kind and flags ask for.
@@ -113,19 +113,19 @@ def _length(kind: int, flags: Flag) -> int | None:
 
 
 def lanes_of(frame: bytes) -> bytes:
-    """Return what follows the headers."""
+    """Return the bytes after the headers."""
     return frame[PAYLOAD_OFFSET:]
 
 
 def parts_of(flags: Flag) -> frozenset[str]:
-    """Return which part of a block's sums a RESULT has."""
+    """Return which part of a block's sums a RESULT carries."""
     if flags & Flag.FIRST_HALF:
         return FIRST_HALF
     return SECOND_HALF if flags & Flag.SECOND_HALF else WHOLE
 
 
 def describe(frame: Packet) -> str:
-    """Return what a frame says, in words: "CONTRIBUTE slot 0 round 1 block 0 next 1 PAYLOAD"."""
+    """Return a frame's contents in words: "CONTRIBUTE slot 0 round 1 block 0 next 1 PAYLOAD"."""
     header = frame[Aggregation]
     block, after = (
         "none" if number == NO_BLOCK else number for number in (header.block, header.next_block)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference worker below a communicator, where `protocol.slots.SlotMachine` is otherwise."""
+"""The reference worker below a communicator, in place of `protocol.slots.SlotMachine`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p4reduce.transport.base import Transport
 
 
 class ReferenceMachine(Worker):
-    """What the session asks for besides, as `SlotMachine` has it."""
+    """A reference worker with the other methods of `SlotMachine` that the session calls."""
 
     @property
     def timeout_seconds(self) -> float:
@@ -28,7 +28,7 @@ class ReferenceMachine(Worker):
         self.counts.collectives += 1
 
     def take_news(self, now: float) -> None:
-        """Calls end where their last frame is taken."""
+        """Do nothing: calls end when their last frame is received."""
 
     def turn(self, transport: Transport, _lock: object = None) -> ReferenceTurn:
         return ReferenceTurn(self, transport)

@@ -57,7 +57,7 @@ def rounded_at_random(
 
 
 def bytes_of(lanes: Sequence[int], lane_format: Format) -> bytes:
-    """Return lanes as they are on the wire: one long big-endian number in two's complement."""
+    """Return lanes as on the wire: one long big-endian number in two's complement."""
     bits = lane_format.lane_bits
     number = 0
     for lane in lanes:
@@ -66,7 +66,7 @@ def bytes_of(lanes: Sequence[int], lane_format: Format) -> bytes:
 
 
 def numbers_in(payload: bytes, lane_format: Format) -> list[int]:
-    """Return the lanes in a payload or a half of one."""
+    """Return the lanes in a payload, or in half of one."""
     bits = lane_format.lane_bits
     number, negative = int.from_bytes(payload, "big"), 1 << bits - 1
     lanes = []
@@ -94,7 +94,7 @@ class Numbers:
         self._limit = collective.format.lane_maximum // ranks
 
     def numbers(self, block: int) -> list[float]:
-        """Return a block's numbers; the last block goes on with zeros."""
+        """Return a block's numbers. The last block is filled with zeros."""
         rows = np.empty((1, self._format.lanes), self.collective.dtype)
         self.collective.source.gather(np.array([block]), rows)
         numbers: list[float] = rows[0].tolist()
@@ -126,7 +126,7 @@ class Numbers:
     # -- Sums of lanes to numbers ----------------------------------------------------------------
 
     def write(self, block: int, exponent: int, lanes: bytes, *, second_half: bool) -> None:
-        """Put sums where they belong: those of a block, or of one half of it."""
+        """Store the sums of a block, or of half of it."""
         sums = numbers_in(lanes, self._format)
         count = len(sums)
         first = count if second_half else 0
@@ -151,7 +151,7 @@ class Numbers:
         return [as_float32(lane / divisor) * half for lane in sums]
 
     def fill(self, block: int, value: float) -> None:
-        """Set a whole block to one number: zero, or not a number."""
+        """Set a whole block to one number: zero or NaN."""
         if self._floats or value == 0:
             self.collective.target.fill(np.array([block]), value)
 
@@ -180,5 +180,5 @@ class Call(Numbers):
         return next((one for one in stripe if not self.is_zero[one]), None)
 
     def exponent(self, block: int | None) -> int:
-        """Return what a frame says about the block that it announces; 0 where there is none."""
+        """Return the exponent that a frame announces with its next block; 0 without one."""
         return 0 if block is None else self.exponents[block]

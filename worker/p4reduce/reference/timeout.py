@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When to ask again: docs/protocol.md, "Timer" and "Round trips"."""
+"""When to ask again: docs/protocol.md, "Timers" and "Round trips"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PATIENCE = 0.1  # the floor where frames go by memory or by a Unix socket, whic
 
 
 class Timeout:
-    """RFC 6298: how long to wait for a result before asking again, in seconds."""
+    """RFC 6298: how many seconds to wait for a result before asking again."""
 
     def __init__(self) -> None:
         self.seconds = _FIRST_TIMEOUT
@@ -17,7 +17,7 @@ class Timeout:
         self._variation = 0.0
 
     def measured(self, round_trip: float) -> None:
-        """See its sections 2.2 and 2.3."""
+        """Take a sample: RFC 6298, sections 2.2 and 2.3."""
         if self._smoothed is None:
             self._smoothed, self._variation = round_trip, round_trip / 2
         else:
@@ -26,10 +26,10 @@ class Timeout:
         self.seconds = min(max(self._smoothed + 4 * self._variation, self._floor), _CEILING)
 
     def after(self, tries: int) -> float:
-        """See its section 5.5: twice as long after each time."""
+        """Return the timeout after repetitions: RFC 6298, section 5.5, doubles it each time."""
         return min(self.seconds * 2.0 ** min(tries, 30), _CEILING)
 
     def be_patient(self) -> None:
-        """Nothing is lost on the way: what does not come is late."""
+        """Use the longer timeout of a lossless link: a missing answer is only late."""
         self._floor = _PATIENCE
         self.seconds = max(self.seconds, _PATIENCE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop of reference workers on a port: send, wait, receive, look at the clock."""
+"""The loop of reference workers on a port: send, wait, receive, check timers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or s
 
 
 class ReferenceTurn:
-    """What moves one worker's frames, where `protocol.native_turn.NativeTurn` is otherwise.
+    """Moves one worker's frames, in place of `protocol.native_turn.NativeTurn`.
 
     Attributes:
-        asked_at: when something was first sent since the switch last answered; infinite: nothing.
-        asked: how often something was sent since then.
+        asked_at: when the first frame since the switch's last answer was sent; infinite: none was.
+        asked: how many frames were sent since then.
 
     Args:
         worker: whose frames they are.
@@ -43,7 +43,7 @@ class ReferenceTurn:
         self._outgoing = FrameBuffer(1)
 
     def run(self, others: Sequence[Any], _quiet: float) -> int:
-        """Go once round. Returns `TURN_OVERSLEPT` if the wait took much too long, or 0.
+        """Run one turn. Return `TURN_OVERSLEPT` if the wait took much too long, or 0.
 
         Args:
             others: workers on the same port.
@@ -66,11 +66,11 @@ class ReferenceTurn:
         return 0
 
     def take_events(self) -> int:
-        """Return 0: no caller leaves anything to the progress thread."""
+        """Return 0: callers leave no work to the progress thread."""
         return 0
 
     def raise_problem(self) -> None:
-        """Raise nothing: `run` raises what breaks the transport."""
+        """Do nothing: `run` raises errors of the transport."""
 
     def _send(self) -> bool:
         """Send what the worker wants sent. False: something waits for room."""

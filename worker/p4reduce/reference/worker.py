@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker, frame by frame: docs/protocol.md, "What a worker does".
 
-It has no thread, no socket and no clock. `submit` starts a call, `receive` takes a frame and `tick`
-what time brings; each leaves in `outbox` what is to be sent. The titles in quotation marks are
+It has no thread, no socket and no clock. `submit` starts a call, `receive` takes a frame, and
+`tick` takes the time. Each leaves the frames to send in `outbox`. Titles in quotation marks are
 sections of that page.
 """
 
@@ -57,22 +57,22 @@ class Stripe:
 
 @dataclass
 class Slot:
-    """What a worker knows of one slot.
+    """What a worker knows about one slot.
 
     Attributes:
-        number: in frames.
+        number: as in frames.
         waiting: stripes of later calls.
-        stripe: under way; None: the slot is idle, and waits for no result.
-        round: of the contribution under way; of the next one if the slot is idle.
-        block: that this round sums; None: it only opens the stripe.
+        stripe: in progress; None: the slot is idle and waits for no result.
+        round: of the contribution in flight, or of the next one if the slot is idle.
+        block: summed in this round; None: the round only opens the stripe.
         exponent: agreed for it.
         announced: this rank's next block; None: it has no more.
-        parts: of the result that are there.
+        parts: the received parts of the result.
         frame: the contribution, to be repeated.
-        heard: the level and the bits of the last STATUS that says who is missing.
+        heard: level and bits of the last STATUS that says who is missing.
         sent_at: when the contribution was first sent.
         due: when its timer runs out.
-        tries: how often it was repeated, or the switch has said that it waits for others.
+        tries: how often it was repeated, or the switch reported that it waits for others.
     """
 
     number: int
@@ -99,25 +99,25 @@ class Worker:
     """One rank of a job.
 
     Attributes:
-        outbox: the frame that each slot wants sent, by slot, to be taken out; see `sent`.
+        outbox: the frame to send of each slot; the caller takes it out and calls `sent`.
         counts: statistics.
-        round_trips, timeout: what was measured, and what follows.
-        broken: why nothing can be reduced any more, or None.
-        disputed: called when the ranks do not agree, to find out who called what; nothing runs
-            from then on, until `fail` is called. None: it fails at once.
+        round_trips, timeout: the measurements, and the timeout from them.
+        broken: the error that ends all further calls, or None.
+        disputed: called when the ranks disagree, to find out who called what; nothing runs
+            until `fail` is called. None: the job fails at once.
         heard_switch_at: when the switch last answered anything.
-        next_sequence: number of the first call that it was not given.
+        next_sequence: the number of the next call.
         name: job and rank, which all answers to it carry.
 
     Args:
-        slots: how many the job has.
+        slots: the job's number of slots.
         job: its incarnation id.
         rank: as in MPI.
         world_size: as `rank`.
         here: addresses.
         switch: as `here`.
-        urgent: how many of the slots, the last ones, are for calls of class 1, 2 and so on.
-        levels: the switches above this rank, its own first; None: there is one, for all ranks.
+        urgent: how many of the last slots are for calls of class 1, 2 and so on.
+        levels: the switches above this rank, its own first; None: one switch for all ranks.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Worker:
     # -- Calls ("Collectives in flight", "Classes") ------------------------------------------
 
     def submit(self, collective: Collective) -> None:
-        """Start a call behind those before it, in the slots that follow theirs."""
+        """Start a call behind earlier ones, in the slots that follow theirs."""
         if self._left and self.broken is None and not self._in_dispute:
             self.fail(left_error(collective, self._left))
         if self.broken is not None:
@@ -228,7 +228,7 @@ class Worker:
         self.outbox[slot.number] = slot.frame
 
     def sent(self, number: int, now: float) -> None:
-        """The transport took a slot's frame, which was in `outbox`: its timer starts."""
+        """The transport has accepted a slot's frame from `outbox`: start its timer."""
         slot = self.slots[number]
         if slot.stripe is not None:
             slot.sent_at = now if slot.tries == 0 else slot.sent_at
@@ -237,7 +237,7 @@ class Worker:
     # -- Answers ("What is an answer") -----------------------------------------------------------
 
     def receive(self, frame: bytes, now: float) -> None:
-        """Take a frame that came in, whatever it is."""
+        """Process a received frame of any kind."""
         self.counts.frames_received += 1
         self.counts.bytes_received += len(frame)
         header = read_answer(frame, self._here, self._switch, job=self.name[0], rank=self._rank)
@@ -390,14 +390,14 @@ class Worker:
 
     @property
     def next_due(self) -> float:
-        """When the first timer or deadline runs out; infinite if there is none."""
+        """Return when the next timer or deadline runs out; infinite if there is none."""
         if self._in_dispute:
             return math.inf
         deadlines = [call.collective.deadline for call in self._calls.values()]
         return min([slot.due for slot in self.slots] + deadlines)
 
     def tick(self, now: float) -> None:
-        """Repeat the frames whose time is up; end everything if a deadline has passed."""
+        """Repeat the frames whose timers ran out. If a deadline has passed, end everything."""
         for slot in self.slots:
             if slot.due <= now:
                 self.repeat(slot)

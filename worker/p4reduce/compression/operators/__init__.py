@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compressors that have names, a module for each; `registry` imports all that lie here.
+"""The named compressors, one module each. `registry` imports all modules of this folder.
 
-To add one: docs/contributing/compressors.md. Of the other folders only `compression` imports it.
+docs/contributing/compressors.md says how to add one. Of the other folders only `compression`
+imports it.
 """

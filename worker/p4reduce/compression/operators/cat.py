@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CAT by its names: "cat" with memory, "cat:paper" by the paper's rule, and their kinds."""
+"""CAT by its names: "cat" with memory, "cat:paper" by the paper's rule, and their variants."""
 
 from __future__ import annotations
 

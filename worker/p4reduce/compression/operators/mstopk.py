@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""About the units of most energy, found without sorting: "mstopk:0.01"."""
+"""Approximate top-k, found without sorting: "mstopk:0.01"."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from p4reduce.compression.shares import Fraction, selected
 
 @dataclass
 class ApproximateTopK(Fraction):
-    """As TopK, found by counting instead of sorting (MSTopK, Shi et al., MLSys 2021).
+    """Like TopK, found by counting instead of sorting (MSTopK, Shi et al., MLSys 2021).
 
     Attributes:
-        passes: of the search for a threshold.
+        passes: the number of passes in the search for a threshold.
     """
 
     passes: int = 30

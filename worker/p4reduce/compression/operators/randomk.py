@@ -20,7 +20,7 @@ from p4reduce.compression.shares import Fraction
 
 @dataclass
 class RandomK(Fraction):
-    """Random units, a fixed share of them, the same on all ranks if they share the seed.
+    """A fixed share of random units. All ranks choose the same ones if they share the seed.
 
     With feedback they are sent as they are; without it they are scaled by 1/density, so that the
     mean is right (Stich et al., NeurIPS 2018).

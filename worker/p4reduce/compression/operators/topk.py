@@ -15,7 +15,7 @@ from p4reduce.compression.shares import Fraction, selected
 
 @dataclass
 class TopK(Fraction):
-    """The units of most energy, a fixed share of them (Aji and Heafield, EMNLP 2017)."""
+    """A fixed share of the units: those of most energy (Aji and Heafield, EMNLP 2017)."""
 
     def select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything: "none", and "int16", "int8" and "int4", which send it in narrow lanes."""
+"""The whole gradient: "none", and "int16", "int8" and "int4" in narrow lanes."""
 
 from __future__ import annotations
 
