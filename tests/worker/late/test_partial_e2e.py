@@ -94,6 +94,41 @@ def test_a_communicator_does_so_by_itself(system: System) -> None:
 
 
 @EMBEDDED
+@pytest.mark.parametrize(
+    ("dtype", "precision", "number", "error"),
+    [
+        (np.int8, None, 64, "element 0 is 64, and 128 with the 64 that earlier sums left out"),
+        (np.int32, None, -(2**31), "int32 holds -2147483648 to 2147483647"),
+        (np.int8, "int4", -4, "precision='int4' holds numbers from -7 to 7"),
+        (np.int32, "wrap32", 2**30, None),
+    ],
+)
+def test_what_was_left_out_never_wraps_silently(
+    system: System, dtype: type, precision: str | None, number: int, error: str | None
+) -> None:
+    """The rank that was late is told before it begins, and goes on without feedback."""
+    options: Any = {"deadline": SOON, "at_least": 1, "precision": precision}
+
+    def work(comm: p4reduce.Communicator) -> PartialSum:
+        own = np.full(5, number if comm.rank else 0, dtype)
+        with sums_of(comm) as sums:
+            if comm.rank:
+                wait_until_behind(sums)
+            sums.allreduce(own, feedback=True, **options)
+            comm.barrier()
+            options["deadline"] = DEADLINE
+            if comm.rank and error is not None:
+                with pytest.raises(p4reduce.ValueRangeError, match=error):
+                    sums.allreduce(own, feedback=True, **options)
+            return sums.allreduce(own, feedback=comm.rank > 0 and error is None, **options)
+
+    total = alike(system.run(2, work))
+    wrapped = 2 * number - 2**32 if error is None and 2 * number > 2**31 - 1 else 2 * number
+    assert total.members == (0, 1)
+    assert (total.result == (wrapped if error is None else number)).all()
+
+
+@EMBEDDED
 def test_fewer_than_at_least_are_not_enough(system: System) -> None:
     """Two of four wait though the deadline is over; with the third they are enough."""
 

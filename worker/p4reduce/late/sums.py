@@ -19,7 +19,9 @@ from p4reduce.late.policies import AtLeast, Policy
 from p4reduce.late.roll import MOST_DIMENSIONS, Row, dtype_number, lanes_number, ticks
 from p4reduce.tensors import plans
 from p4reduce.tensors.arguments import SupportsArray, reducible_array
+from p4reduce.tensors.precision import VOTES, WRAP
 from p4reduce.wire.calls import Operation
+from p4reduce.wire.format import Format
 
 Array = npt.NDArray[Any]
 
@@ -207,7 +209,8 @@ class PartialSums(Sums):
                 called.
             at_least: the least number of ranks in the sum, 1 to the number of ranks.
             feedback: whether numbers that are left out are added to the next array of the same
-                name, shape and dtype that this rank calls.
+                name, shape and dtype that this rank calls. Integers have to stay in the range of
+                the dtype, or of "int4", with what is added.
             precision: as for `Communicator.allreduce`.
 
         Returns:
@@ -230,7 +233,7 @@ class PartialSums(Sums):
         source = np.require(source, requirements="C")
         key = (name, source.shape, source.dtype)
         if feedback and key in self._left_out:
-            source = source + self._left_out[key]
+            source = _added(source, self._left_out[key], precision)
         row = row_of(
             source, precision, (int(operation), name or "", deadline, at_least), deadline, at_least
         )
@@ -275,6 +278,27 @@ def row_of(
         digest=zlib.crc32(repr((precision, *alike)).encode()) >> 1,
         shape=array.shape,
     )
+
+
+def _added(array: Array, left_out: Array, precision: str | None) -> Array:
+    """Return an array with what earlier sums have left out. Integers do not wrap silently."""
+    total: Array = np.add(array, left_out, out=np.empty_like(array))
+    if array.dtype.kind != "i" or precision == WRAP:
+        return total
+    wrong = (array ^ total) & (left_out ^ total) < 0
+    if precision == VOTES:
+        wrong |= np.abs(total) > Format.INT4.lane_maximum
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        new, old = int(array.reshape(-1)[first]), int(left_out.reshape(-1)[first])
+        holds = f"{array.dtype} holds {np.iinfo(array.dtype).min} to {np.iinfo(array.dtype).max}"
+        if precision == VOTES:
+            holds = f"precision={VOTES!r} holds numbers from -7 to 7"
+        raise ValueRangeError(
+            f"element {first:,} is {new}, and {new + old} with the {old} that earlier sums left "
+            f"out (feedback=True), but {holds}; a wider dtype has room"
+        )
+    return total
 
 
 def _check_range(array: Array) -> None:
