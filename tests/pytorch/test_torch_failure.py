@@ -131,6 +131,18 @@ def test_a_rank_lost_while_a_group_is_made_is_named(
 
 
 @pytest.mark.timeout(300)
+def test_ranks_that_do_not_reach_each_other_in_time_try_again(
+    system: TorchSystem, tmp_path: Path
+) -> None:
+    """All of them, also those that had reached the others."""
+    ended, told = trouble("connecting slowly", 3, system, tmp_path)
+    for one, record in zip(ended, told, strict=True):
+        assert record["text"] == "no error"
+        assert one.records[1]["attempts"] == 2
+        assert one.lines[-1] == "destroyed"
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", ["size", "dtype", "operation", "kind"])
 def test_different_calls_are_an_error_on_all_ranks(
     what: str, system: TorchSystem, tmp_path: Path

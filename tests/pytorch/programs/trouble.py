@@ -44,6 +44,22 @@ def lose_one_at(module: Any, name: str) -> None:
     told(dist.new_group)
 
 
+def fail_once(module: Any, name: str) -> None:
+    """Make a group; what a function of a module makes for rank 1 comes to nothing at first."""
+    real, calls = getattr(module, name), []
+
+    def failing(*place: Any, **ways: Any) -> Any:
+        calls.append(1)
+        if RANK == 1 and len(calls) == 1:
+            raise dist.DistNetworkError("timed out")
+        return real(*place, **ways)
+
+    setattr(module, name, failing)
+    total = torch.ones(3)
+    told(lambda: dist.all_reduce(total, ReduceOp.MAX, group=dist.new_group()))
+    print(json.dumps({"attempts": len(calls)}), flush=True)
+
+
 def main() -> None:
     if WRONG == "missing":
         if RANK != 1:
@@ -84,6 +100,9 @@ def main() -> None:
     elif WRONG == "connecting":  # when all have joined the job
         routes.CONNECT_TIMEOUT = 5.0
         lose_one_at(routes, "Gloo")
+    elif WRONG == "connecting slowly":
+        routes.CONNECT_TIMEOUT = 2.0
+        fail_once(routes, "Gloo")
     elif WRONG == "exit":  # without destroy_process_group, with works that nobody waits for
         dist.all_reduce(tensor, async_op=True).get_future()
         if RANK == 0:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch.distributed as dist
 
 from p4reduce.errors import P4ReduceError
@@ -27,8 +28,10 @@ from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.threads import current_level
 
 # Seconds for the inner Gloo group to connect; the ranks have just met on the switch. Gloo waits for
-# a rank that was killed since then, and cannot be told to stop.
+# a rank that was killed since then, and cannot be told to stop. A busy machine may need longer: so
+# the ranks try again, if all of them are still on the switch.
 CONNECT_TIMEOUT = 20.0
+CONNECT_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -143,16 +146,43 @@ class Routes:
             raise as_torch_error(error) from error
         channel = Channel(lease.comm, self._global_ranks, seconds)
         try:
-            left = max(deadline - time.monotonic(), 1.0)
-            try:
-                gloo = self._connect(store, min(left, CONNECT_TIMEOUT))
-            except dist.DistNetworkError:
-                channel.raise_if_broken(LEASE)  # which says whom Gloo has waited for
-                raise
+            gloo = self._connect_all(store, channel, deadline)
         except BaseException:
             lease.end(orderly=False)
             raise
         return Route(lease, channel, gloo)
+
+    def _connect_all(self, store: Any, channel: Channel, deadline: float) -> Gloo:
+        """Connect the inner group. All ranks take the same attempts, and agree by the switch.
+
+        Raises:
+            DistNetworkError: it is not connected after the last attempt, or a rank is lost.
+        """
+        for attempt in range(CONNECT_ATTEMPTS):
+            gloo, problem = None, None
+            left = max(deadline - time.monotonic(), 1.0)
+            try:
+                gloo = self._connect(
+                    dist.PrefixStore(f"attempt{attempt}/", store), min(left, CONNECT_TIMEOUT)
+                )
+            except dist.DistNetworkError as error:
+                problem = error
+            try:
+                failures = channel.comm.allreduce(
+                    np.array([problem is not None], np.int32),
+                    name="ranks without the inner Gloo group",
+                    timeout=left + LEASE,
+                )
+            except P4ReduceError as error:  # which says whom Gloo has waited for
+                raise as_torch_error(error, self._global_ranks) from (problem or error)
+            if gloo is not None and not failures[0]:
+                return gloo
+            if gloo is not None:
+                gloo.end(orderly=False)
+        raise problem or dist.DistNetworkError(
+            f"p4reduce: {failures[0]} of {self._size} ranks did not reach the others by TCP, which "
+            "the inner Gloo group needs; GLOO_SOCKET_IFNAME names a host's interface for it"
+        )
 
     def _connect(self, store: Any, seconds: float) -> Gloo:
         within = timedelta(seconds=seconds)
