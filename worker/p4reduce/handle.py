@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from p4reduce.checks import check_seconds
+from p4reduce.errors import ClosedError
 
 T = TypeVar("T")
 
@@ -26,6 +28,7 @@ class Handle(Generic[T]):
     """A collective that one of the communicator's `_async` methods started."""
 
     def __init__(self, streams: Sequence[Ending], result: Callable[[], T]) -> None:
+        self._process = os.getpid()
         self._streams = streams
         self._result = result
 
@@ -42,8 +45,14 @@ class Handle(Generic[T]):
 
         Raises:
             P4ReduceTimeoutError: not over in time.
+            ClosedError: not over when this process was forked, which has no thread to end it.
             P4ReduceError: what `Communicator.allreduce` raises.
         """
+        if self._process != os.getpid() and not self.done():
+            raise ClosedError(
+                f"this handle belongs to process {self._process}, from which this one was forked; "
+                "wait for it there"
+            )
         if timeout is None:
             for stream in self._streams:
                 stream.wait(None)

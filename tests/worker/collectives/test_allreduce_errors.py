@@ -444,3 +444,29 @@ def test_a_forked_child_is_told(alone: p4reduce.Communicator) -> None:
         os._exit(isinstance(error, p4reduce.ClosedError) and "forked" in str(error))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     assert np.array_equal(alone.allreduce(ONES), ONES)
+
+
+def test_a_forked_child_does_not_wait_for_what_its_parent_started(system: System) -> None:
+    """Nothing in the child could end it; what was over before the fork is there."""
+
+    def work(comm: p4reduce.Communicator) -> int:
+        if comm.rank:
+            comm.allreduce(np.empty(0, np.float32))
+            wait_for(lambda: forked, "rank 0 has forked")
+            comm.allreduce(ONES)
+            return 0
+        over = comm.allreduce_async(np.empty(0, np.float32), timeout=DEADLINE)
+        over.wait()
+        under_way = comm.allreduce_async(ONES, timeout=DEADLINE)
+        child = os.fork()
+        if child == 0:
+            error = outcome(under_way.wait)
+            told = isinstance(error, p4reduce.ClosedError) and "was forked" in str(error)
+            os._exit(told and over.wait().size == 0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        forked.append(child)
+        assert np.array_equal(under_way.wait(), 2 * ONES)
+        return code
+
+    forked: list[int] = []
+    assert system.run(2, work) == [1, 0]

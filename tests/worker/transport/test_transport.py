@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -154,6 +155,18 @@ def test_reasons_for_no_connection(tmp_path: Path) -> None:
             LinkTransport(tmp_path / "port3.sock")
     with pytest.raises(SwitchUnreachableError, match="107 bytes"):
         LinkTransport("/tmp/" + 120 * "x")
+
+
+@pytest.mark.parametrize("interface", ["unix:/nowhere/port1.sock", "udp:127.0.0.1:7001", "lo"])
+def test_too_many_open_files_are_no_way_to_the_switch(interface: str) -> None:
+    """An error that recovery takes for one that passes, and not one of Python's own."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(SwitchUnreachableError, match="Too many open files"):
+            open_port(interface, 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 # -- Which transport -----------------------------------------------------------------------------

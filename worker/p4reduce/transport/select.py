@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
 from p4reduce_native.errors import NativeUnavailableError
 
 from p4reduce import variables
-from p4reduce.errors import ConfigurationError
+from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.transport.base import Transport, without_machine_code
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
 from p4reduce.transport.registry import PORT_TYPES, port_type
 
 FIRST_PORT_ENVIRONMENT = "P4REDUCE_FIRST_PORT"
+_SCARCE = frozenset({errno.EMFILE, errno.ENFILE})  # files of this process, or of all
 
 
 def port_name(interface: str | None, rank: int, local_rank: int) -> str:
@@ -106,6 +108,12 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
         transport = kind.open(where, udp_port)
     except NativeUnavailableError as error:
         raise without_machine_code(error) from None
+    except OSError as error:
+        if error.errno not in _SCARCE:
+            raise
+        raise SwitchUnreachableError(
+            f"{name}: {error.strerror}: `ulimit -n` has this process's limit"
+        ) from None
     if faults := os.environ.get(FAULTS_ENVIRONMENT):
         transport = FaultyTransport(transport, FaultPlan.parse(faults, stream=rank))
     return transport
