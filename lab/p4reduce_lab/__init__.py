@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts all the rest on one machine: the demo, commands of the user's own, networks, switches.
+"""Starts everything on one machine: the demo, the user's commands, networks, switches.
 
 `commands` has the commands, `choice` decides which switch and which network a run takes; `system`
 starts a switch and its controller, `side_by_side` and `tree` several, out of `switches`, `networks`

@@ -31,7 +31,7 @@ LAUNCHERS: Mapping[str, type[EmbeddedSwitch | Bmv2Switch]] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """What was picked.
+    """The chosen switch and network.
 
     Attributes:
         switch: "embedded" or "bmv2".
@@ -53,12 +53,12 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """The switch's, for people."""
+        """The switch's name for people."""
         return NAMES[self.switch]
 
     @property
     def text(self) -> str:
-        """In one line."""
+        """The choice in one line."""
         place = PLACES[self.switch, self.network]
         if self.bandwidth is not None:
             place += f", links of {rate_in_words(self.bandwidth * 1e6)}"
@@ -67,7 +67,7 @@ class Choice:
         return f"{self.name}, {place} ({self.why})"
 
     def with_cores(self, cores: int) -> Choice:
-        """Returns the same with so many cores.
+        """Return the same choice with this many cores.
 
         Raises:
             ArgumentsError: the switch or the network has one core only.
@@ -84,7 +84,7 @@ class Choice:
         return replace(self, cores=cores)
 
     def launcher(self, directory: Path, ports: int | Mapping[int, str]) -> SwitchLauncher:
-        """Makes the switch: see :class:`~p4reduce_lab.switches.launch.SwitchLauncher`."""
+        """Return the launcher class: see :class:`~p4reduce_lab.switches.launch.SwitchLauncher`."""
         if self.network == "udp":
             assert isinstance(ports, int)
             ports = udp_ports(ports)
@@ -101,7 +101,7 @@ def choose(
     nearest_to_real: bool = False,
     only_mininet: bool = False,
 ) -> Choice:
-    """Picks what "auto" stands for, and makes sure that the rest can run here.
+    """Resolve "auto", and check that the choice can run here.
 
     Args:
         switch: "auto", "embedded" or "bmv2".

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``p4reduce-lab``: the demo, own scripts over a switch of their own, and a switch to leave up."""
+"""``p4reduce-lab``: the demo, the user's scripts with a switch, and a switch that stays up."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ for _name, _command in find():
 
 
 def main() -> None:
-    """Runs the command line and ends the process with an exit code: 0, 1 (it failed; the message
-    says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it.
-    `p4reduce_common.output` has the codes for output that cannot be written."""
+    """Run the command line and end the process with an exit code.
+
+    It is 0, 1 (failed; the message says why), 2 (wrong or impossible arguments), or 128 + the
+    signal that ended it. `p4reduce_common.output` has the codes for output that cannot be written.
+    """
     raise_on_signals()
     with command("p4reduce-lab"):
         sys.exit(_run())

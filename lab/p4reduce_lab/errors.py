@@ -7,25 +7,25 @@ import signal
 
 
 class LabError(Exception):
-    """Something the user can act on; the command prints it and exits with ``exit_code``."""
+    """An error that the user can act on. The command prints it and exits with ``exit_code``."""
 
     exit_code = 1
 
 
 class UnavailableError(LabError):
-    """What was asked for is not there on this machine; the message says what to install."""
+    """Something needed is missing on this machine. The message says what to install."""
 
     exit_code = 2
 
 
 class ArgumentsError(LabError):
-    """Arguments contradict each other; the message says which."""
+    """Arguments contradict each other. The message says which."""
 
     exit_code = 2
 
 
 class Interrupted(BaseException):
-    """A signal asks the command to end. Not an Exception, so that no handler swallows it."""
+    """A signal ends the command. It is not an Exception, so no handler swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``p4reduce-lab exec``: a command once for each rank, its output prefixed, all ended together."""
+"""``p4reduce-lab exec``: a command once per rank, with prefixed output, ended together."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLOURS = (36, 33, 35, 32, 34, 31)  # of the prefixes: ANSI's cyan, yellow, mage
 
 
 def running_system() -> Mapping[str, str] | None:
-    """The variables of a controller that the environment names; None where it names none.
+    """Return the variables of the controller that the environment names; None if it names none.
 
     Raises:
         LabError: it names a controller but not where the switch's ports are.
@@ -63,8 +63,8 @@ def execute(
     switches: Switches = 1,
     first_port: int | None = None,
 ) -> int:
-    """Runs ``command`` for each rank and returns the exit code for the shell: 0, or that of the
-    first process that failed.
+    """Run ``command`` for each rank and return the exit code: 0, or that of the first failed
+    process.
 
     Args:
         command: The program with its arguments.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In a checkout: the compiled P4 program is made anew where its sources have changed."""
+"""Compiles the P4 program of a checkout again if its sources have changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from p4reduce_lab.progress import waiting
 
 @functools.cache
 def refresh_program() -> None:
-    """Compile p4src/ if it is not what p4src/compiled/ was made from.
+    """Compile p4src/ if p4src/compiled/ was made from other sources.
 
     Without p4c the old program runs, and standard error says so.
 

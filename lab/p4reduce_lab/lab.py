@@ -21,7 +21,7 @@ STOP_TIMEOUT = 20.0  # seconds
 
 
 def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
-    """Makes the network, says what can be done in it, and stays at its prompt.
+    """Start the network, explain it, and stay at Mininet's prompt.
 
     Raises:
         LabError: something did not start.
@@ -63,7 +63,7 @@ def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
 
 
 def stop_lab(output: Path) -> None:
-    """Asks the lab that writes to ``output`` to end, and waits until it has.
+    """End the lab that writes to ``output``, and wait until it has ended.
 
     Raises:
         LabError: there is none, or it did not end in time.

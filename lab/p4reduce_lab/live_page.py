@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live page of a system that this package starts: its port, and how people get to see it."""
+"""The live page of a started system: its port, and its address for people."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def free_address(number: int = 0, preferred: range = PREFERRED) -> str:
 
 
 def show(addresses: list[str]) -> list[str]:
-    """Open the pages in a browser where there is a screen; return a line about each for people."""
+    """Open the pages in a browser if there is a screen; return a line about each."""
     screen = sys.platform == "darwin" or any(os.environ.get(name) for name in _DISPLAYS)
     lines = []
     for address in addresses:

@@ -31,7 +31,7 @@ class LocalNetwork:
 
     @property
     def ranks(self) -> int:
-        """How many ranks there is room for."""
+        """The largest number of ranks."""
         return self.network.ranks
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands of `p4reduce-lab` have, and kinds of values, named once."""
+"""Options that several commands of `p4reduce-lab` share, and types of values."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ RANKS = click.IntRange(1, MAX_RANKS)
 
 
 def ranks_option(what: str = "How many ranks, each a process of its own.") -> Callable[[_F], _F]:
-    """--ranks, which says how many ranks there are, in every command."""
+    """Return --ranks, the number of ranks, for every command."""
     return click.option("--ranks", "-n", type=RANKS, default=4, show_default=True, help=what)
 
 
 def ranks_of(context: click.Context, option: str, given: int, tree: Shape | None) -> int:
-    """How many ranks there are: those of the tree, if it is one."""
+    """Return the number of ranks, which a tree determines if there is one."""
     if tree is None:
         return given
     if context.get_parameter_source(option) is not ParameterSource.DEFAULT and given != tree.ranks:
@@ -65,7 +65,7 @@ def ranks_of(context: click.Context, option: str, given: int, tree: Shape | None
 
 
 def output_option(default: str, what: str) -> Callable[[_F], _F]:
-    """--output, a directory."""
+    """Return --output, a directory."""
     return click.option(
         "--output",
         "-o",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ports of a running switch the ranks of one more job get.
+"""Chooses the ports of a running switch for the ranks of one more job.
 
 Two things say that a port is taken: the controller, which knows the port of every rank that it has
 heard of, and a name in the kernel. The process that assigns the port holds the name until its ranks
@@ -21,7 +21,7 @@ from p4reduce_lab.errors import ArgumentsError
 
 @contextmanager
 def ports_for(controller: str, ranks: int, first: int | None = None) -> Iterator[list[int]]:
-    """Hand out a port for each rank, and hold them while the block runs.
+    """Reserve a port per rank while the block runs.
 
     Args:
         controller: the address of the switch's controller; several, with commas between them, of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a long command is: a bar on a terminal, lines elsewhere, and a last word on Ctrl-C.
+"""The progress of a long command: a bar on a terminal, lines elsewhere, and a last line on Ctrl-C.
 
 All of it goes to standard error, so a command's results can be piped on. While a bar is shown,
 whatever is printed appears above it.
@@ -29,7 +29,7 @@ PLAIN_LINES = 10  # about; without a terminal
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words as short as its accuracy allows: "8 s", "3 min", "2 h 10 min"."""
+    """Return a time in short words: "8 s", "3 min", "2 h 10 min"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -47,7 +47,7 @@ def rate_text(steps: float, seconds: float, unit: str) -> str:
 
 
 class LongWork:
-    """Shows how far something is that takes long. A context manager.
+    """Shows the progress of long work. A context manager.
 
     What ends it early is not held up: this only says how much was done, and what is kept.
 
@@ -97,12 +97,12 @@ class LongWork:
             self._task = self._bar.add_task("", total=self._work)
 
     def now(self, text: str) -> None:
-        """Say what is being done, beside the bar; without a terminal nothing is printed."""
+        """Show the present work beside the bar. Without a terminal nothing is printed."""
         if self._bar is not None:
             self._bar.update(self._task, description=text)
 
     def to(self, done: int, work: float | None = None) -> None:
-        """So many are done; `work`: of all of these, where they are not alike."""
+        """Set how many are done. `work` is their amount, if units differ."""
         self._done = done
         self._work_done = float(done) if work is None else work
         if self._bar is not None:
@@ -114,11 +114,11 @@ class LongWork:
             self._print(self.pace())
 
     def advance(self, work: float = 1.0) -> None:
-        """One more is done."""
+        """Count one more as done."""
         self.to(self._done + 1, self._work_done + work)
 
     def pace(self) -> str:
-        """Return how far it is: "3/12 cells, 2.5 cells/min, 4 min left"."""
+        """Return the progress: "3/12 cells, 2.5 cells/min, 4 min left"."""
         seconds = self._clock() - self._began
         text = f"{self._done}/{self._total} {self._unit}"
         if self._work_done <= 0:
@@ -152,7 +152,7 @@ class LongWork:
 
 @contextmanager
 def waiting(what: str, console: Console | None = None) -> Iterator[None]:
-    """Show for how long something has been going on of which no more is known: a compiler's run.
+    """Show the time of work whose progress is unknown, such as a compiler's run.
 
     Args:
         what: in words: "p4c compiles p4reduce.p4".

@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def p4reduce_networks() -> Iterator[Callable[[int], LocalNetwork]]:
-    """Start networks by their number of ranks, each once; all end with the session."""
+    """Start networks by number of ranks, each once. All end with the session."""
     # Imported here: who installs p4reduce has this plugin in each run of pytest.
     from p4reduce.launch import start
 

@@ -16,7 +16,8 @@ Switches = int | Shape
 
 
 def switches_of(switches: int, tree: Shape | None, cores: int = 1) -> Switches:
-    """The switches that these options describe. Raises ArgumentsError: some exclude each other."""
+    """Return the switches that options describe. Raises ArgumentsError if some exclude each
+    other."""
     if tree is None:
         return switches
     if cores > 1:
@@ -27,7 +28,7 @@ def switches_of(switches: int, tree: Shape | None, cores: int = 1) -> Switches:
 
 
 def switches_text(switches: Switches) -> str:
-    """For people, to be put behind what switch it is; empty where there is one."""
+    """Return a text for people about the switches; empty for one switch."""
     if isinstance(switches, Shape):
         return f", {switches.text}"
     return f", {switches} of them side by side" if switches > 1 else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several systems as one: switches with a controller each, which one job spreads its work over."""
+"""Several switches, each with a controller, as one system for one job."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class SideBySide(System):
 
     @property
     def parts(self) -> Sequence[System]:
-        """See `System`."""
+        """Return the systems, as `System` does."""
         return [self, *self._beside]
 
     def counters(self) -> list[dict[str, int]]:
-        """See `System`."""
+        """Return the counters, as `System` does."""
         return super().counters() + [one for each in self._beside for one in each.counters()]
 
     def start(self) -> None:
-        """See `System`."""
+        """Start all, as `System` does."""
         super().start()
         for system in self._beside:
             system.network = self.network
@@ -56,7 +56,7 @@ class SideBySide(System):
     def wait_ready(
         self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[Child] = ()
     ) -> pb.Switch:
-        """See `System`; returns what is said of the first switch."""
+        """Wait until all serve, as `System` does; return the report on the first switch."""
         for system in self._beside:
             system.wait_ready(timeout, may_finish=may_finish)
         return super().wait_ready(timeout, may_finish=may_finish)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What logs say of slow ways that were taken because a fast one could not be had.
+"""Prints warnings of logs about slow ways that were used because a fast one is missing.
 
 The user who started switch and ranks sees it on the console: logs of a run that went well are not
 read, and some are removed with it. Each such message says "slower"; it is a warning.
@@ -16,7 +16,7 @@ _reported: set[str] = set()
 
 
 def tell(logs: Iterable[Path]) -> None:
-    """Print each such line of these logs to standard error, and never one that was there before."""
+    """Print each such line of these logs to standard error, unless it was there before."""
     for log in logs:
         try:
             lines = log.read_text(errors="replace").splitlines()

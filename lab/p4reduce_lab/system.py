@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch and its controller, running: what the demo, ``exec`` and ``up`` have in common."""
+"""A running switch with its controller, for the demo, ``exec`` and ``up``."""
 
 from __future__ import annotations
 
@@ -101,15 +101,15 @@ class System:
 
     @property
     def parts(self) -> Sequence[System]:
-        """The systems with a controller of their own that this one is made of."""
+        """The systems with their own controller that this one consists of."""
         return [self]
 
     def show_pages(self) -> list[str]:
-        """Open the live pages, if there are any; returns a line about each for people."""
+        """Open the live pages, if there are any; return a line about each."""
         return live_page.show([part.page_address for part in self.parts if part.page_address])
 
     def counters(self) -> list[dict[str, int]]:
-        """Return what became of the frames at each switch, by label, where not 0."""
+        """Return how many frames of each switch had each outcome, without zeros."""
         control = self.control
         switches = control.call(control.stub.ListSwitches, pb.ListSwitchesRequest()).switches
         answers = (
@@ -150,7 +150,7 @@ class System:
         self.start_controller(f"controller{self._mark}.log")
 
     def restart_switch(self, killed: Callable[[], None]) -> None:
-        """Kills the switch, as a crash would, calls `killed`, and returns when the next one serves
+        """Kill the switch as a crash would, call `killed`, and return when the next one serves
         P4Runtime."""
         switch = self._running_switch
         switch.kill()
@@ -195,7 +195,7 @@ class System:
     def wait_ready(
         self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[Child] = ()
     ) -> pb.Switch:
-        """Waits until the controller serves, and returns what it says of its (first) switch.
+        """Wait until the controller serves, and return its report on the first switch.
 
         Args:
             timeout: Seconds.
@@ -235,7 +235,7 @@ class System:
         return self._running_switch.pid
 
     def rank_command(self, rank: int, command: list[str]) -> list[str]:
-        """``command`` such that it runs where the worker of this rank belongs."""
+        """Return ``command`` so that it runs where this rank's worker belongs."""
         return command if self.network is None else [*self.network.prefix(rank), *command]
 
     @property

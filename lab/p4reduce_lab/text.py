@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences for a terminal: wrapped between words, where the terminal itself would break them."""
+"""Sentences for a terminal, wrapped between words."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import textwrap
 
 
 def wrapped(text: str, indent: int = 2) -> str:
-    """``text`` in lines of the terminal's width, those after the first indented by so many spaces;
-    where standard output is no terminal, as it is: lines are for grep there."""
+    """Return ``text`` in lines of the terminal's width, with later lines indented.
+
+    If standard output is no terminal, the text stays one line, for grep.
+    """
     if not sys.stdout.isatty():
         return text
     return textwrap.fill(

@@ -44,7 +44,7 @@ class Shown:
 
 @dataclass
 class RankShown:
-    """All of a rank: its collectives, when timers sent again, and for whom it was waited."""
+    """A rank's collectives, its repeated frames, and the ranks that were waited for."""
 
     rank: int
     host: str
@@ -101,7 +101,7 @@ def _arrange(collectives: Sequence[Shown]) -> None:
 
 
 def last_ranks(ranks: Sequence[RankShown]) -> dict[str, int]:
-    """Return for each collective, by name, which rank called it last: the others waited for it."""
+    """Return, per collective, the rank that called it last, which the others waited for."""
     latest: dict[str, tuple[float, int]] = {}
     for shown in ranks:
         for one in shown.collectives:
@@ -111,7 +111,7 @@ def last_ranks(ranks: Sequence[RankShown]) -> dict[str, int]:
 
 
 def align(ranks: Sequence[RankShown]) -> float:
-    """Bring the clocks of several hosts together, and let the first event be at 0.
+    """Align the clocks of several hosts, with the first event at 0.
 
     On one host all processes have the same clock. Those of several are compared by their wall
     clocks, which is only as good as those are.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches that are linked to a tree, one controller that owns them, and ranks below the leaves."""
+"""A tree of switches, one controller that owns them, and ranks below the leaves."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _UPLINK = 500  # a port above those of all children
 
 @dataclass(frozen=True)
 class Shape:
-    """How many children the switches of each level have, from the root down; the last are ranks."""
+    """The number of children per switch on each level, from the root down; the last are ranks."""
 
     children: tuple[int, ...]
 
     @classmethod
     def parse(cls, text: str) -> Shape:
-        """Read "2x4": two leaves of four ranks; "2x2x4" has a level of switches between.
+        """Parse "2x4": two leaves of four ranks; "2x2x4" has a level of switches between.
 
         Raises ArgumentsError.
         """
@@ -55,12 +55,12 @@ class Shape:
 
     @property
     def ranks(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return math.prod(self.children)
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The shape for people."""
         leaves, ranks = math.prod(self.children[:-1]), self.children[-1]
         below = "leaf" if leaves == 1 else "leaves"
         between = f", {self.children[0]} spines" if len(self.children) == 3 else ""
@@ -126,7 +126,7 @@ class Tree(System):
         self._interface = ""
 
     def start(self) -> None:
-        """See `System`."""
+        """Start all, as `System` does."""
         ports, links = self._make_ports(), self._make_links()
         for node in reversed(self._nodes):
             own = {rank % len(node.ranks) + 1: ports[rank] for rank in node.ranks}
@@ -204,14 +204,14 @@ class Tree(System):
 
     @property
     def launchers(self) -> Mapping[str, SwitchLauncher]:
-        """See `System`; the root comes first."""
+        """Return the launchers, as `System` does. The root comes first."""
         return {"root": self._running_switch, **self._below}
 
     def _serve_options(self) -> list[str]:
         return ["--topology", str(self._directory / NET_FILE)]
 
     def variables(self) -> dict[str, str]:
-        """See `System`."""
+        """Return the variables, as `System` does."""
         return super().variables() | (
             {} if self.network is not None else {INTERFACE_VARIABLE: self._interface}
         )

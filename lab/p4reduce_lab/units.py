@@ -13,7 +13,7 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60
 
 
 def bits_per_second(text: str) -> float:
-    """ "1Gbit", "100 Mbit/s": bits per second. The unit has to be there."""
+    """Parse bits per second: "1Gbit", "100 Mbit/s". The unit is required."""
     number, unit = _split(text, _RATE)
     unit = unit.lower().removesuffix("/s")
     if not unit.endswith("bit"):
@@ -22,7 +22,7 @@ def bits_per_second(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """ "120ms", "10us", "1.5s": seconds. The unit has to be there."""
+    """Parse seconds: "120ms", "10us", "1.5s". The unit is required."""
     number, unit = _split(text, "a time such as 120ms or 10us")
     if unit.lower() not in _SECONDS:
         raise ValueError(f"{text!r} is not a time such as 120ms or 10us")
@@ -30,13 +30,13 @@ def seconds(text: str) -> float:
 
 
 def octets(text: str) -> float:
-    """ "25MB", "4 kB", "1e6": bytes; prefixes are powers of 1,000."""
+    """Parse bytes: "25MB", "4 kB", "1e6". Prefixes are powers of 1,000."""
     number, unit = _split(text, "a size such as 25MB")
     return _scaled(number, unit.lower().removesuffix("b"), text, "a size such as 25MB")
 
 
 def count(text: str) -> int:
-    """ "25e6", "25M", "1000": a whole number."""
+    """Parse a whole number: "25e6", "25M", "1000"."""
     number, unit = _split(text, "a number such as 25e6 or 25M")
     value = _scaled(number, unit.lower(), text, "a number such as 25e6 or 25M")
     if value != round(value):
@@ -45,7 +45,7 @@ def count(text: str) -> int:
 
 
 def in_words(value: float) -> str:
-    """Seconds, with three digits and a fitting unit."""
+    """Return seconds with three digits and a fitting unit."""
     if math.isinf(value):
         return "never"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
@@ -55,7 +55,7 @@ def in_words(value: float) -> str:
 
 
 def size_in_words(value: float) -> str:
-    """Bytes, with three digits and a fitting unit."""
+    """Return bytes with three digits and a fitting unit."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size * 0.9995:
             return f"{value / size:,.3g} {unit}" if value < 1e12 else f"{value / size:,.0f} {unit}"
@@ -63,7 +63,7 @@ def size_in_words(value: float) -> str:
 
 
 def rate_in_words(value: float) -> str:
-    """Bits per second, as `bits_per_second` reads them."""
+    """Return bits per second in a form that `bits_per_second` reads."""
     for unit, size in (("Gbit", 1e9), ("Mbit", 1e6), ("kbit", 1e3)):
         if value >= size:
             return f"{value / size:.4g} {unit}/s"
@@ -71,7 +71,7 @@ def rate_in_words(value: float) -> str:
 
 
 def rate_as_typed(value: float) -> str:
-    """Bits per second, as a command line has them: "100Mbit"."""
+    """Return bits per second as on a command line: "100Mbit"."""
     for unit, size in (("Gbit", 1e9), ("Mbit", 1e6), ("kbit", 1e3)):
         if abs(value) >= size:
             return f"{value / size:.4g}{unit}"

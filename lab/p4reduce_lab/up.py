@@ -19,7 +19,7 @@ from p4reduce_lab.text import wrapped
 
 
 def stay_up(choice: Choice, ports: int, output: Path, switches: Switches = 1) -> None:
-    """Starts both, says how to join, and stays until a signal or until one of them ends.
+    """Start both, say how to join, and stay until a signal or until one of them ends.
 
     Args:
         choice: Which switch.

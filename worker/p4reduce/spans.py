@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's collectives as spans of OpenTelemetry: one trace per collective, with a span per rank.
+"""A rank's collectives as OpenTelemetry spans: one trace per collective, with a span per rank.
 
-All ranks compute the trace's id from what they have in common anyway: the secret of the job's
-incarnation, the number of the collective and the tag that its frames carry. So nothing is sent.
+All ranks compute the trace's id from data that they share: the secret of the job's incarnation, the
+number of the collective, and the tag of its frames. So nothing is sent.
 
 A span is made when its collective is over, in a thread of its own. Neither the caller nor the
 progress thread waits for a span processor. opentelemetry-api is needed, the extra `otel`.
@@ -37,7 +37,7 @@ _TRACE_BYTES, _SPAN_BYTES = 16, 8
 
 
 def check_opentelemetry(what: str) -> None:
-    """Raise ConfigurationError where opentelemetry-api is not installed. `what` needs it."""
+    """Raise ConfigurationError if opentelemetry-api is not installed. `what` needs it."""
     try:
         import opentelemetry.trace  # noqa: F401
     except ImportError:
@@ -57,18 +57,18 @@ class _Recorded:
 
 
 class Spans:
-    """Spans that are being recorded, until this is closed or its communicator is.
+    """The recording of spans, until this or its communicator is closed.
 
     Made by `Communicator.spans`.
 
     Args:
         provider: of tracers; None: the process's own, `opentelemetry.trace.get_tracer_provider()`.
-        origin: bytes that all ranks of the job have, and no other job.
-        rank: own.
+        origin: bytes that identify the job on all its ranks.
+        rank: of this process.
         size: of the job.
 
     Attributes:
-        left_out: how many collectives have no span, because too many others waited for theirs.
+        left_out: how many collectives have no span, because too many waited for theirs.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Spans:
         return self._open
 
     def add(self, collective: Collective, called: float, job: str) -> None:
-        """Make a span of a collective when it is over.
+        """Make a span of a collective when it is complete.
 
         Args:
-            collective: that has not been started yet.
+            collective: not started yet.
             called: when its call began, in seconds on the monotonic clock.
-            job: its job's name, on the switch that it goes by.
+            job: the job's name on its switch.
         """
         if not self._open:
             return
@@ -131,7 +131,7 @@ class Spans:
         collective.trace = record
 
     def close(self) -> None:
-        """Make the spans of what is over, within 5 s, and no more. To close twice is no error."""
+        """Make the spans of complete collectives within 5 s, and stop. Idempotent."""
         if self._open:
             self._open = False
             self._over.put(None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job on a network that one of its own ranks starts: what all engines have in common.
+"""A job on a network that one of its own ranks starts, which all engines share.
 
-Rank 0 calls `begin`; the engine brings the variables to the others; all call `join`. `as_text` and
-`from_text` are for engines that carry text.
+Rank 0 calls `begin`, the engine sends the variables to the others, and all call `join`. `as_text`
+and `from_text` are for engines that send text.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ JOB = "P4REDUCE_JOB"
 
 
 def begin(ranks: int, hosts: Sequence[str], engine: str) -> tuple[dict[str, str], Network | None]:
-    """On rank 0: start a network, unless the environment names one; return what ranks need.
+    """On rank 0: start a network unless the environment names one; return what ranks need.
 
     Args:
-        ranks: how many there are.
-        hosts: of all ranks, by name, this one's first.
-        engine: begins the job's name.
+        ranks: their number.
+        hosts: names of all ranks' hosts, this one's first.
+        engine: the beginning of the job's name.
 
     Raises:
-        ConfigurationError: no address for the others to reach.
+        ConfigurationError: the others can reach no address of this host.
         LaunchError: it does not start.
     """
     job = {JOB: f"{engine}-{secrets.token_hex(6)}"}
@@ -44,7 +44,7 @@ def begin(ranks: int, hosts: Sequence[str], engine: str) -> tuple[dict[str, str]
 
 
 def join(rank: int, size: int, variables: Mapping[str, str], timeout: float) -> Communicator:
-    """Join the job that rank 0 has begun; the environment names the network from then on.
+    """Join the job that rank 0 has started. The environment then names the network.
 
     Raises:
         P4ReduceError: as `p4reduce.init`.
@@ -54,17 +54,17 @@ def join(rank: int, size: int, variables: Mapping[str, str], timeout: float) -> 
 
 
 def as_text(said: Mapping[str, str] | P4ReduceError) -> str:
-    """Variables or an error, for an engine that carries text."""
+    """Return variables or an error as text, for an engine that sends text."""
     if isinstance(said, P4ReduceError):
         return json.dumps({"error": type(said).__name__, "text": str(said)})
     return json.dumps({"variables": dict(said)})
 
 
 def from_text(text: str) -> dict[str, str]:
-    """Return the variables.
+    """Return the variables in a text.
 
     Raises:
-        P4ReduceError: of the type that `as_text` was given, with its text.
+        P4ReduceError: the error that `as_text` was given.
     """
     said = json.loads(text)
     if "error" in said:

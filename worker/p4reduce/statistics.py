@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a communicator has done so far."""
+"""A communicator's statistics."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SAMPLES = 4096
 
 
 class RoundTrips:
-    """The latest 4,096 times from a contribution to its result, retransmitted ones left out.
+    """The latest 4,096 times from a contribution to its result, without retransmitted ones.
 
     Attributes:
-        seconds: the n-th one is at n modulo 4,096.
-        count: how many there were so far.
+        seconds: the n-th sample is at n modulo 4,096.
+        count: the number of samples so far.
     """
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class RoundTrips:
         self.count += len(seconds)
 
     def go_on_from(self, other: RoundTrips) -> None:
-        """Begin with what was measured before."""
+        """Start with earlier measurements."""
         self.seconds[:] = other.seconds
         self.count = other.count
 
     def typical(self, number: int) -> float:
-        """Return the median of so many of the latest samples, in seconds; 0 if there are none.
+        """Return the median of that many of the latest samples, in seconds; 0 if there are none.
 
-        Of an even number the greater one in the middle.
+        For an even number it is the larger of the two in the middle.
         """
         number = min(number, self.count, _SAMPLES)
         if not number:
@@ -52,12 +52,12 @@ class RoundTrips:
         return float(np.partition(latest, number // 2)[number // 2])  # a tenth of np.median's time
 
     def shortest(self) -> float:
-        """Return the least sample kept, in seconds; 0 if there are none."""
+        """Return the smallest kept sample in seconds; 0 if there are none."""
         kept = self.seconds[: min(self.count, _SAMPLES)]
         return float(kept.min()) if len(kept) else 0.0
 
     def percentiles(self, *which: float) -> tuple[float, ...]:
-        """Return percentiles in seconds; NaN where there are no samples yet."""
+        """Return percentiles in seconds; NaN without samples."""
         kept = self.seconds[: min(self.count, _SAMPLES)].copy()
         if not len(kept):
             return (float("nan"),) * len(which)
@@ -66,11 +66,11 @@ class RoundTrips:
 
 @dataclass(slots=True)
 class Counts:
-    """Counted by the engine.
+    """Counts of the engine.
 
-    For each block that some rank has, a round is about it, in which each rank contributes its
-    block or an empty frame; one more empty contribution opens each stripe. So, while nothing is
-    under way, blocks_sent + empty_sent = blocks_announced + stripes opened.
+    For each block that some rank has, a round is about it, in which each rank contributes its block
+    or an empty frame; one more empty contribution opens each stripe. So, while nothing is under
+    way, blocks_sent + empty_sent = blocks_announced + stripes opened.
 
     Attributes:
         frames_sent, bytes_sent: contributions, with retransmissions: what goes up. Bytes are those
@@ -119,12 +119,12 @@ class Counts:
 
     @property
     def blocks_skipped(self) -> int:
-        """Blocks that were zero on all ranks; too many while collectives are under way."""
+        """The blocks that were zero on all ranks; too high while collectives are in flight."""
         return self.blocks - self.blocks_announced
 
     @property
     def union_density(self) -> float:
-        """The share of blocks that were not skipped; NaN where there were no blocks."""
+        """The share of blocks that were not skipped; NaN without blocks."""
         return self.blocks_announced / self.blocks if self.blocks else float("nan")
 
 
@@ -158,10 +158,10 @@ class Statistics(Counts):
 
 @dataclass(frozen=True, slots=True)
 class SwitchShare:
-    """One switch's part in a communicator's work.
+    """One switch's share of a communicator's work.
 
     Attributes:
-        share: of the blocks of each further call that is cut; 1 in all.
+        share: of the blocks of each further call that is cut; all shares add up to 1.
         statistics: so far. `collectives` counts a call that was cut at the first switch only.
     """
 

@@ -29,7 +29,7 @@ _TIMERS = 1  # the row of what timers send again
 
 @dataclass(frozen=True)
 class Traced:
-    """What is kept of a collective: not itself, which holds its tensors.
+    """What is kept of a collective, without its tensors.
 
     Attributes:
         number: in the trace.
@@ -45,7 +45,7 @@ class Traced:
 
 
 class Trace:
-    """A trace that is being recorded, until it is closed or its communicator is.
+    """A trace, recorded until it or its communicator is closed.
 
     Made by `Communicator.trace`.
 
@@ -70,17 +70,17 @@ class Trace:
 
     @property
     def open(self) -> bool:
-        """Whether it is being recorded."""
+        """Whether it is still recording."""
         return self._open
 
     @property
     def collectives(self) -> tuple[Traced, ...]:
-        """Those that have been called so far; empty once the trace is closed."""
+        """The collectives so far; empty once the trace is closed."""
         with self._lock:
             return tuple(self._collectives)
 
     def add(self, collective: Collective, called: float, job: str) -> None:
-        """Write down from now on what happens to a collective.
+        """Record a collective from now on.
 
         Args:
             collective: that has not been started yet.
@@ -107,7 +107,7 @@ class Trace:
             )
 
     def close(self) -> None:
-        """Write the file. To close twice is no error. Raises OSError."""
+        """Write the file. Idempotent. Raises OSError."""
         with self._lock:
             if not self._open:
                 return
@@ -216,7 +216,7 @@ class Trace:
 
 
 def waits(record: CollectiveTrace, size: int, end: float) -> list[tuple[int, float, float]]:
-    """Return for whom the switch said that it waited: rank, from when, until when, in seconds.
+    """Return for whom the switch waited: rank, start and end in seconds.
 
     It is asked only when a timer has run out. What it says first stands from when the collective
     had its slots; a rank has come when it is among those heard, or when rounds were complete.

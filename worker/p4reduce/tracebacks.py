@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors without the library's own frames in their traceback: the message says it all."""
+"""Errors without the library's own frames in their traceback, because the message is enough."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def can_be_short(error: BaseException) -> bool:
-    """Whether this library has raised an error on purpose, so that its message says all.
+    """Whether this library raised an error on purpose, so its message is enough.
 
     Where it was raised is then logged at level DEBUG.
     """
@@ -29,7 +29,7 @@ def can_be_short(error: BaseException) -> bool:
 
 
 def short(method: Call) -> Call:
-    """Let errors leave a function without what is inside of it."""
+    """Remove a function's inner frames from errors that leave it."""
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of `p4reduce-lab`, one module each.
 
-A module's `command` is a click command; it is called like the module, with hyphens. A new module is
-a new command: nothing else has to name it. What a command needs is taken in its function, as
-`p4reduce-lab worker` starts many times in a run and needs little. Imports all other folders.
+Each module's `command` is a click command with the module's name, with hyphens. To add one, add a
+module. A command imports what it needs in its function, because `p4reduce-lab worker` starts many
+times in a run and needs little. Imports all other folders.
 """
 
 from __future__ import annotations

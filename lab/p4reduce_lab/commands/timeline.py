@@ -23,7 +23,7 @@ import click
 @click.option("--begin", type=click.FloatRange(0), default=0.0, help="From which second on.")
 @click.option("--end", type=click.FloatRange(0), help="Up to which second.")
 def command(traces: tuple[Path, ...], output: Path, begin: float, end: float | None) -> None:
-    """Draw what `Communicator.trace` has written, one of TRACES for each rank, as a row for each.
+    """Draw the traces of `Communicator.trace`, one of TRACES per rank, each in a row.
 
     \b
     Example:

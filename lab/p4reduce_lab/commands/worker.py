@@ -15,7 +15,7 @@ from p4reduce_lab.errors import LabError
 @click.option("--rank", type=click.IntRange(0), help="Which rank.  [default: $RANK]")
 @click.option("--controller", metavar="ADDRESS", help="[default: $P4REDUCE_CONTROLLER]")
 def command(directory: Path, rank: int | None, controller: str | None) -> None:
-    """Be one rank of the demo whose launcher has prepared DIRECTORY.
+    """Run one rank of the demo whose launcher has prepared DIRECTORY.
 
     \b
     Example:

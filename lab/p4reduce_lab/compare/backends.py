@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a rank reduces, by each contender: what `rank` times."""
+"""How a rank reduces with each contender; `rank` measures the time."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Backend(ABC):
 
     @abstractmethod
     def prepare(self, case: Case, tensor: Floats) -> None:
-        """Take what is to be reduced; what `reduce` does not have to do any more."""
+        """Take the tensor, and do all work that `reduce` need not do."""
 
     @abstractmethod
     def reduce(self) -> None:
-        """Reduce it, and return when the sum is there."""
+        """Reduce the tensor, and return when the sum is there."""
 
     @abstractmethod
     def result(self) -> Floats:
         """Return the sum."""
 
     def repeated(self) -> int:
-        """Return how many frames were sent again so far, where that is known."""
+        """Return how many frames were repeated so far, if known."""
         return 0
 
     @abstractmethod
@@ -49,7 +49,7 @@ class Backend(ABC):
 
 
 class P4Reduce(Backend):
-    """By the switch."""
+    """Reduces by the switch."""
 
     def __init__(self) -> None:
         import p4reduce
@@ -79,7 +79,7 @@ class P4Reduce(Backend):
 
 
 class Gloo(Backend):
-    """By PyTorch's `all_reduce` over Gloo, which chooses its algorithm itself."""
+    """Reduces by PyTorch's `all_reduce` over Gloo, which chooses its algorithm."""
 
     def __init__(self, rank: int, ranks: int) -> None:
         from datetime import timedelta
@@ -122,7 +122,7 @@ class Gloo(Backend):
 
 
 class Mpi(Backend):
-    """By `MPI_Allreduce`, through mpi4py."""
+    """Reduces by `MPI_Allreduce`, through mpi4py."""
 
     def __init__(self) -> None:
         from mpi4py import MPI
@@ -144,11 +144,11 @@ class Mpi(Backend):
         return self._out
 
     def close(self) -> None:
-        """Nothing: mpi4py leaves at the interpreter's end."""
+        """Do nothing: mpi4py leaves at the interpreter's end."""
 
 
 def backend_of(contender: str, rank: int, ranks: int) -> Backend:
-    """Join a contender's group; MPI and p4reduce know who this is by their environment."""
+    """Join a contender's group. MPI and p4reduce find their rank in the environment."""
     if contender == P4REDUCE:
         return P4Reduce()
     if contender == GLOO:

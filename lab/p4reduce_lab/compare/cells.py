@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: tensors, links and ways to reduce, and the least time that each can take.
+"""The cells of a comparison: tensors, links and ways to reduce, and lower bounds of the time.
 
 A *cell* is a number of ranks, a rate and a size; a *case* is one way to reduce a tensor of that
 size. All cases of a cell are measured in turns on the same links.
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For people: "p4reduce int8", "p4reduce 1 % aligned"."""
+        """The name for people: "p4reduce int8", "p4reduce 1 % aligned"."""
         parts = [self.contender]
         if self.wire not in ("int32", "float32"):
             parts.append(self.wire)
@@ -53,7 +53,7 @@ class Case:
         return " ".join(parts)
 
     def bound(self, ranks: int, size: int, rate: float, links: str = ETHERNET) -> float:
-        """Return the least seconds that links of so many Mbit/s allow, each with its own framing.
+        """Return the least seconds that links of this many Mbit/s allow, each with its own framing.
 
         p4reduce: every rank's link carries each block of the union once each way, S/B. TCP: the
         lower bound of any all-reduce among hosts, 2 (n - 1) / n S/B (Patarasuk and Yuan, JPDC
@@ -72,13 +72,13 @@ class Case:
 
 
 def union_density(density: float, overlap: str, ranks: int) -> float:
-    """Return the expected share of the blocks that any rank has."""
+    """Return the expected share of blocks that any rank has."""
     return 1 - (1 - density) ** ranks if overlap == "independent" else density
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is measured in turns on the same links.
+    """A combination that is measured in turns on the same links.
 
     Attributes:
         ranks: how many.
@@ -99,7 +99,7 @@ class Cell:
 
     @property
     def linked(self) -> bool:
-        """Whether ranks are in namespaces of their own."""
+        """Whether each rank has a namespace of its own."""
         return self.rate is not None or self.links == UDP
 
     def bound(self, case: Case, otherwise: float = 0.0) -> float:
@@ -108,18 +108,18 @@ class Cell:
 
 
 def dense_cases(contenders: Sequence[str]) -> list[Case]:
-    """The tensor as it is, by each contender."""
+    """Return the whole tensor, by each contender."""
     return [Case(one, "int32" if one == P4REDUCE else "float32") for one in contenders]
 
 
 def narrow_cases(contenders: Sequence[str], precisions: Sequence[str]) -> list[Case]:
-    """Fewer bits per number: p4reduce's lanes, and what torch's fp16 hook does."""
+    """Return fewer bits per number: p4reduce's lanes, and torch's fp16 hook."""
     cases = [Case(P4REDUCE, precision) for precision in precisions if precision != "int32"]
     return [*cases, Case(GLOO, "float16")] if GLOO in contenders and cases else cases
 
 
 def sparse_cases(densities: Sequence[float], overlaps: Sequence[str] = OVERLAPS) -> list[Case]:
-    """Blocks of zeros: only p4reduce leaves them out."""
+    """Return tensors with blocks of zeros, which only p4reduce skips."""
     return [
         Case(P4REDUCE, "int32", density, overlap)
         for density in densities
@@ -129,7 +129,7 @@ def sparse_cases(densities: Sequence[float], overlaps: Sequence[str] = OVERLAPS)
 
 
 def check_block(size: int) -> None:
-    """Refuse sizes that are no whole blocks. Raises ValueError."""
+    """Refuse sizes that are not whole blocks. Raises ValueError."""
     if size < PAYLOAD_BYTES or size % PAYLOAD_BYTES:
         raise ValueError(f"a size of {size} bytes; it must be a multiple of {PAYLOAD_BYTES}")
 
@@ -149,7 +149,7 @@ class CellOptions:
 
 
 def cells_of(wish: CellOptions) -> list[Cell]:
-    """Everything with everything."""
+    """Return all combinations."""
     cases = dense_cases(wish.contenders)
     if P4REDUCE in wish.contenders:
         cases += narrow_cases(wish.contenders, wish.precisions) + sparse_cases(wish.densities)
@@ -215,7 +215,7 @@ STANDARD_SECONDS = 600.0
 
 
 def expected_seconds(cells: Sequence[Cell], *, started: bool = False) -> float:
-    """Return about how long they take, from what such runs took.
+    """Return about how many seconds cells take, from earlier runs.
 
     Args:
         cells: all.

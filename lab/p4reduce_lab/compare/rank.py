@@ -21,7 +21,7 @@ from p4reduce_lab.compare.tensors import is_sum, tensor
 
 
 def thread_seconds(pid: int | str = "self") -> dict[str, float]:
-    """What each thread of a process has computed so far, by its id; {} if it is gone."""
+    """Return the processor seconds of each thread of a process, by id; {} if it has ended."""
     seconds = {}
     try:
         for task in Path("/proc", str(pid), "task").iterdir():
@@ -32,12 +32,12 @@ def thread_seconds(pid: int | str = "self") -> dict[str, float]:
 
 
 def busiest(before: dict[str, float], after: dict[str, float]) -> float:
-    """Seconds of the thread that computed most between two looks."""
+    """Return the processor seconds of the busiest thread between two samples."""
     return max((spent - before.get(name, 0.0) for name, spent in after.items()), default=0.0)
 
 
 def interface_bytes(interface: str | None) -> tuple[int, int]:
-    """Bytes that an interface of this namespace has sent and received; (0, 0): there is none."""
+    """Return the bytes that an interface has sent and received; (0, 0) if it does not exist."""
     for line in Path("/proc/self/net/dev").read_text().splitlines():
         name, _, figures = line.partition(":")
         if name.strip() == interface:
@@ -68,7 +68,7 @@ class Rank:
         return {}
 
     def run(self, at: float) -> dict[str, Any]:
-        """Reduce, beginning at `at`. Returns seconds from then on, and what it took."""
+        """Reduce, starting at `at`. Return the seconds from then on, and the costs."""
         backend = self._backend
         repeated, moved = backend.repeated(), interface_bytes(self._interface)
         threads = thread_seconds()
@@ -91,7 +91,7 @@ class Rank:
         }
 
     def check(self) -> dict[str, Any]:
-        """Tell whether what came out is the sum."""
+        """Return whether the result is the sum."""
         case, size, turn = self._case, self._size, self._turn
         return {"right": is_sum(self._backend.result(), case, self._backend.ranks, size, turn)}
 

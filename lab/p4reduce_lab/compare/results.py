@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a comparison: rows for a file, tables for people, and what was aimed at."""
+"""The results of a comparison: rows for a file, tables for people, and aims."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def is_large(self) -> bool:
-        """Whether the link takes so long for the tensor that round trips do not matter."""
+        """Whether the tensor is so large for the link that round trips do not matter."""
         return self.rate_mbit > 0 and self.bytes * 8 / self.rate_mbit / 1e6 >= _LARGE
 
 
@@ -126,7 +126,7 @@ def _row(cell: Cell, case: Case, turns: Sequence[Turn], gloo: Sequence[Turn] | N
 
 
 def limit_of(share: float, busiest: float, machine: float) -> str:
-    """Say what kept a reduction from being faster."""
+    """Return what limited a reduction."""
     if share >= _AT_THE_LINK:
         return LINK
     return PROCESSOR if max(busiest, machine) >= _BUSY else WAITING
@@ -139,7 +139,7 @@ HEAD = (
 
 
 def cells_of_table(rows: Sequence[Row], *, bold: bool = True) -> list[list[str]]:
-    """Return rows for `HEAD`; what the processor limits is not bold, and no claim."""
+    """Return rows for `HEAD`. Rows that the processor limits are not bold, and claim nothing."""
     return [
         [
             links_text(row),
@@ -159,7 +159,7 @@ def cells_of_table(rows: Sequence[Row], *, bold: bool = True) -> list[list[str]]
 
 
 def links_text(row: Row) -> str:
-    """ "10 Mbit/s", "no limit" (UDP), "none" (Ethernet: all on one machine)."""
+    """Return "10 Mbit/s", "no limit" (UDP) or "none" (Ethernet: all on one machine)."""
     if row.rate_mbit:
         return f"{row.rate_mbit:g} Mbit/s"
     return "none" if row.links == ETHERNET else "no limit"
@@ -173,7 +173,7 @@ def _times_text(row: Row) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """ "1.86 s", "12.3 ms", "450 µs"."""
+    """Return a time such as "1.86 s", "12.3 ms" or "450 µs"."""
     for unit, scale in (("s", 1.0), ("ms", 1e3)):
         if seconds * scale >= 1:
             return f"{seconds * scale:.3g} {unit}"
@@ -181,7 +181,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def bytes_text(number: int) -> str:
-    """ "4 KiB", "2 MiB"."""
+    """Return a size such as "4 KiB" or "2 MiB"."""
     for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
         if number >= scale:
             return f"{number / scale:.4g} {unit}"
@@ -267,7 +267,7 @@ _TOLD = (
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """Return what a README may say: only where the processor is no limit, or an empty text.
+    """Return a sentence for the README, from rows that the processor does not limit; else "".
 
     It is of the cell with most ranks, and among these of the one with the most claims.
     """

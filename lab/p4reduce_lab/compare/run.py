@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``p4reduce-lab compare``: measures cell after cell, and writes what came out."""
+"""``p4reduce-lab compare``: measures cell after cell, and writes the results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PATIENCE = (60.0, 20.0)  # seconds that a turn may take: so many, and times the
 
 @dataclass(frozen=True)
 class Report:
-    """All of a comparison; what compare.json has.
+    """A whole comparison, as compare.json has it.
 
     Attributes:
         begun: `measured.machine.provenance`, from before the first process was started.
@@ -53,7 +53,7 @@ class Report:
     seconds: float
 
     def json(self) -> dict[str, Any]:
-        """As in compare.json."""
+        """Return the contents of compare.json."""
         return {
             **self.begun,
             "settings": self.settings,
@@ -161,7 +161,7 @@ def _in_order(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def foot(report: Report) -> str:
-    """For a picture: the switch, the machine and the day."""
+    """Return a picture's footer: the switch, the machine and the day."""
     machine = report.begun["machine"]
     return (
         f"{report.settings['switch']} switch, {machine['cpu']}, {machine['cores']} cores, "
@@ -264,7 +264,7 @@ def _show(rows: list[Row], say: Callable[[str], None]) -> list[Row]:
 
 
 def introduction(report: Report) -> str:
-    """Return what stands above a comparison's table on a page."""
+    """Return the text above a comparison's table."""
     used = report.settings
     links = ""
     if congestion := used.get("congestion_control"):

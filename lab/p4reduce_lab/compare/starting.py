@@ -34,7 +34,7 @@ _NEEDS = {
 
 
 def missing(contender: str) -> str | None:
-    """Say what a contender lacks on this machine, and how to get it; None: nothing."""
+    """Return what a contender lacks on this machine, and how to get it; None if nothing."""
     if contender not in _NEEDS:
         return None
     module, what = _NEEDS[contender]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors that all contenders reduce, and whether a sum is right."""
+"""The tensors that all contenders reduce, and checks of their sums."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _factors(case: Case, ranks: int, blocks: int, turn: int) -> Floats:
 
 
 def tensor(case: Case, rank: int, ranks: int, size: int, turn: int) -> Floats:
-    """Return what a rank gives in a turn: `size` bytes of float32."""
+    """Return a rank's tensor in a turn: `size` bytes of float32."""
     pattern = _pattern(size)
     factors = _factors(case, ranks, len(pattern), turn)[rank]
     return np.ascontiguousarray(pattern * factors[:, None]).reshape(-1)
 
 
 def is_sum(result: Floats, case: Case, ranks: int, size: int, turn: int) -> bool:
-    """Tell whether a result is the sum of all ranks' tensors, as far as what travels allows."""
+    """Return whether a result is the sum of all tensors, within the precision on the wire."""
     pattern = _pattern(size)
     factors = _factors(case, ranks, len(pattern), turn)
     expected = pattern * factors.sum(axis=0)[:, None]

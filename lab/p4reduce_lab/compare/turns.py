@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's end of the ranks: gives orders to all ranks of a contender, and gets their
+"""The launcher's side of the ranks: gives orders to all ranks of a contender, and collects
 times."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SLICE = 0.5  # seconds between two looks at whether the processes are there
 
 @dataclass(frozen=True)
 class Turn:
-    """What one reduction took.
+    """The costs of one reduction.
 
     Attributes:
         seconds: from the agreed start until the last rank had the sum.
@@ -74,7 +74,7 @@ class Ranks:
         self._streams: list[_Stream] = []
 
     def gather(self, timeout: float) -> None:
-        """Wait until all are there.
+        """Wait until all ranks have connected.
 
         Raises:
             LabError: a process ended, or the time is up.
@@ -144,7 +144,7 @@ class Ranks:
         return [stream.read(deadline) for stream in self._streams]
 
     def close(self) -> None:
-        """Let the ranks end."""
+        """End the ranks."""
         for stream in self._streams:
             stream.close()
         self._listener.close()
@@ -199,7 +199,7 @@ class _Stream:
 
 
 def machine_seconds() -> tuple[float, float]:
-    """What all cores have spent on anything, and in all, in ticks."""
+    """Return all cores' busy and total time, in ticks."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     idle = ticks[3] + ticks[4]
     return float(sum(ticks) - idle), float(sum(ticks))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration of a training run; the same for the workers and for the reference."""
+"""The configuration of a training run, equal for workers and reference."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ class TrainingConfig:
 
     @property
     def compresses(self) -> bool:
-        """Whether anything but the whole gradient is sent."""
+        """Whether the gradient is compressed."""
         return self.compression != UNCOMPRESSED
 
     def compressed(self) -> TrainingConfig:
-        """The same with the optimiser that the compressed training takes.
+        """Return the configuration with the optimiser of the compressed training.
 
-        With error feedback and a fixed level that is SGD without momentum, of the same step in
-        the long run, learning_rate / (1 - momentum). What is not sent arrives 1/share steps late
-        on average; momentum makes each such arrival count for 1 / (1 - momentum) steps more, and
-        the two together overshoot (docs/experiments.md, "Momentum"). CAT with feedback is left as
-        it is: it sends more as soon as what waits loses its worth.
+        With error feedback and a fixed level that is SGD without momentum, of the same step in the
+        long run, learning_rate / (1 - momentum). What is not sent arrives 1/share steps late on
+        average; momentum makes each such arrival count for 1 / (1 - momentum) steps more, and the
+        two together overshoot (docs/experiments.md, "Momentum"). CAT with feedback is left as it
+        is: it sends more as soon as what waits loses its worth.
         """
         compressor = compressor_by_name(self.compression, self.workers)
         if not compressor.feedback or compressor.prices:
@@ -78,22 +78,22 @@ class TrainingConfig:
 
     @property
     def faulty(self) -> bool:
-        """Whether something is killed meanwhile."""
+        """Whether a process is killed during the training."""
         return self.fault != NO_FAULT
 
     @property
     def compares(self) -> bool:
-        """Whether there is a training before, to compare with."""
+        """Whether another training runs before, for comparison."""
         return self.compresses or self.faulty
 
     @property
     def fault_step(self) -> int:
-        """How many steps are done when the fault happens, or a few more."""
+        """The number of steps at about which the fault happens."""
         return max(1, self.steps // 3)
 
     @property
     def last_step_before_fault(self) -> int:
-        """After how many steps rank 0 waits for the fault if it has not happened by then."""
+        """After how many steps rank 0 waits for the fault."""
         return max(self.fault_step, 2 * self.steps // 3)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress of a training on the terminal, or as plain lines where there is none.
+"""The progress of a training on the terminal, or as plain lines elsewhere.
 
-Both have the rate and the time left, and say on Ctrl-C how far it was.
+Both show the rate and the time left, and the progress on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from p4reduce_lab.progress import PLAIN_LINES, duration
 
 @dataclass(frozen=True)
 class Status:
-    """What is shown: rank 0's view of the training, and the rate of all ranks together."""
+    """The displayed state: rank 0's view of the training, and the rate of all ranks together."""
 
     step: int
     loss: float
@@ -27,7 +27,7 @@ class Status:
     contributions_per_second: float
 
     def text(self) -> str:
-        """In one line, without the step."""
+        """The state in one line, without the step."""
         accuracy = "   -  " if self.accuracy is None else f"{self.accuracy:6.2%}"
         return (
             f"loss {self.loss:6.4f}  accuracy {accuracy}  "
@@ -36,7 +36,7 @@ class Status:
 
 
 class Display(Protocol):
-    """Something that shows a status; a context manager, as a live display has an end."""
+    """Shows a state. A context manager, because a live display must be ended."""
 
     def __enter__(self) -> Display: ...
 

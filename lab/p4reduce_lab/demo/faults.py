@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults made on purpose: something is killed while the workers train."""
+"""Deliberate faults: a process is killed while the workers train."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VICTIM = 1  # a rank: not 0, whose curve is shown, nor the last of more, so that
 
 @dataclass(frozen=True)
 class Incident:
-    """A fault that has happened. Times are on the monotonic clock, which all processes share.
+    """A fault that has happened. Times are of the monotonic clock, which all processes share.
 
     Attributes:
         what: "the switch", "the root switch", "the controller", "the worker of rank 1", …
@@ -34,13 +34,13 @@ class Incident:
     victim: int | None = None
 
     def text(self) -> str:
-        """For people."""
+        """The incident for people."""
         again = "" if self.back is None else f", up again {self.back - self.killed:.1f} s later"
         return f"{self.what} was killed after {self.step} steps{again}"
 
 
 class Faults:
-    """Makes the fault that the configuration asks for, once.
+    """Makes the configured fault, once.
 
     Args:
         config: Of the run.
@@ -59,11 +59,12 @@ class Faults:
         self.incident: Incident | None = None
 
     def due(self, step: int) -> bool:
-        """Whether it is time, when rank 0 has done so many steps of the disturbed training."""
+        """Whether it is time for the fault, after this many steps of rank 0 in the disturbed
+        training."""
         return self.incident is None and self._config.faulty and step >= self._config.fault_step
 
     def make(self, step: int) -> Incident:
-        """Kill what is to be killed, and return when what comes back is back."""
+        """Kill the process, and return when a restarted one serves."""
         killed = time.monotonic()
         if self._config.fault == KILL_WORKER:
             victim = min(VICTIM, self._config.workers - 1)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A network for workers on any hosts: switch, controller, key, token and certificates, watched.
 
-`arrangement` chooses one switch, several side by side or a tree. `credentials` makes what keeps
-strangers out, `plan` draws that and the ports. `services` starts the processes and starts them
-again. `supervisor` is the process that `p4reduce.launch` starts, `command_line` is `p4reduce-lab
-deploy`; `serving` is for both.
-Imports `planning`, `processes`, and `switches`.
+`arrangement` chooses one switch, several side by side or a tree. `credentials` makes tokens, keys
+and certificates, and `plan` chooses them and the ports. `services` starts and restarts the
+processes. `supervisor` is the process that `p4reduce.launch` starts, `command_line` is
+`p4reduce-lab deploy`; `serving` is for both. Imports `planning`, `processes`, and `switches`.
 """
 
 from p4reduce.errors import LaunchError

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One switch, several side by side, or a tree: what a number of ranks on one interface needs."""
+"""The switches for a number of ranks on one interface: one, several side by side, or a tree."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Arrangement:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The arrangement for people."""
         if self.root:
             return f"a root switch and {len(self.names)} leaves"
         return "one switch" if len(self.names) == 1 else f"{len(self.names)} switches side by side"
 
 
 def arrange(settings: Settings, cores: int | None = None) -> Arrangement:
-    """Choose, by the planner's rules, unless the settings say.
+    """Choose switches by the planner's rules, unless the settings do.
 
     A switch has 64 ranks at most, so more make a tree. Up to 64 ranks there are as many switches
     side by side as it takes for their cores to keep up with the host's interface. There are no more
@@ -58,7 +58,7 @@ def arrange(settings: Settings, cores: int | None = None) -> Arrangement:
     there is one switch.
 
     Args:
-        settings: what is asked for.
+        settings: of the network.
         cores: of this host; None: those that this process may use.
 
     Raises:

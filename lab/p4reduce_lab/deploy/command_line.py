@@ -20,7 +20,7 @@ def stay_up(settings: Settings, file: Path | None) -> None:
     """Start a network, and keep it up until a signal ends this process.
 
     Args:
-        settings: what is asked for.
+        settings: of the network.
         file: where the variables go; None: to standard output.
 
     Raises:

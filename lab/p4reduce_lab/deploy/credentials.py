@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps strangers out of a network: a token, a key, and where hosts differ certificates."""
+"""The credentials of a network: a token, a key, and certificates if hosts differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files of the controller, and what a worker has of its own.
+    """Certificate files of the controller, and a worker's certificate.
 
     Attributes:
         controller: certificate, key and CA, as `p4reduce-controller serve` takes them.

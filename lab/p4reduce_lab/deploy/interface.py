@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This host's interface: its rate, and UDP ports that are free there."""
+"""This host's interface: its rate, and its free UDP ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IP_TIMEOUT = 10.0  # seconds
 
 
 def link_rate(host: str, devices: Path = Path("/sys/class/net")) -> float:
-    """Return the rate, in bit/s, of the interface with an address; 1 Gbit/s if it is not known."""
+    """Return the rate in bit/s of the interface with an address; 1 Gbit/s if unknown."""
     try:
         said = subprocess.run(
             ["ip", "-json", "address"], capture_output=True, timeout=_IP_TIMEOUT, check=True
@@ -37,12 +37,12 @@ def link_rate(host: str, devices: Path = Path("/sys/class/net")) -> float:
 
 
 def bracketed(host: str) -> str:
-    """As an address stands before a port: IPv6 in brackets."""
+    """Return an address as it stands before a port: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def free_udp_ports(host: str, count: int, first: int = 0) -> int:
-    """Return the first of so many free UDP ports in a row.
+    """Return the first of a number of consecutive free UDP ports.
 
     Args:
         host: an IP address of this host.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn once for a network: its secrets, and where its ports are.
+"""The secrets and ports of a network, chosen once.
 
 Where switches and controller are in the care of different processes, the first of them draws it,
 and the others read it in the directory that they share. So does one that is started again.
@@ -25,7 +25,7 @@ from p4reduce_lab.switches.embedded import UdpPorts, udp_ports
 
 @dataclass(frozen=True)
 class Plan:
-    """See the module.
+    """The secrets and ports.
 
     Attributes:
         variables: the secrets, by the variables in which workers have them.
@@ -43,12 +43,12 @@ class Plan:
 
 
 def draw(settings: Settings, ports: int, directory: Path) -> Plan:
-    """Draw secrets and ports; writes key and certificates to files.
+    """Choose secrets and ports; write key and certificates to files.
 
     Args:
-        settings: what is asked for.
-        ports: how many there are, of all switches.
-        directory: a private one with a short path.
+        settings: of the network.
+        ports: the number of ports of all switches.
+        directory: a private directory with a short path.
 
     Raises:
         LabError: ports are not free, or there is no openssl.
@@ -73,7 +73,7 @@ def draw(settings: Settings, ports: int, directory: Path) -> Plan:
 
 
 def shared(settings: Settings, ports: int, directory: Path) -> Plan:
-    """Return the plan of a directory, drawn now if there is none; hold `locked` meanwhile.
+    """Return the plan of a directory, or make one. Hold `locked` meanwhile.
 
     Raises LabError: as `draw`.
     """
@@ -90,7 +90,7 @@ def shared(settings: Settings, ports: int, directory: Path) -> Plan:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Keep the others who share a directory from drawing a plan; it takes them a moment."""
+    """Keep other processes that share a directory from making a plan meanwhile."""
     lock = os.open(directory / "plan.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

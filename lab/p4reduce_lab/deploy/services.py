@@ -25,10 +25,10 @@ _UPLINK = 500  # a port above those of all ranks
 
 
 class Services:
-    """Starts switches and controller, and starts again what ends.
+    """Starts switches and controller, and restarts those that end.
 
     Args:
-        settings: what is asked for.
+        settings: of the network.
         directory: a private one with a short path, for sockets, keys and state.
         logs: where the logs go.
 
@@ -53,7 +53,7 @@ class Services:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The network for people."""
         where = "Unix ports" if self.settings.unix else "UDP ports"
         at = f" at {self.settings.host} (TLS)" if self.settings.is_remote else " on this host"
         return f"{self.arrangement.text} with {where} for {self.settings.ranks} ranks{at}"
@@ -67,7 +67,7 @@ class Services:
         return pids
 
     def start(self) -> None:
-        """Start all, or the part that is asked for, and return when it serves.
+        """Start all processes, or the requested part, and return when they serve.
 
         Raises:
             ChildFailedError: a process ended; has the end of its log.
@@ -96,7 +96,7 @@ class Services:
         self._options[self._options.index("--listen") + 1] = address  # also of the next one
 
     def mend(self) -> Iterator[str]:
-        """Start again what has ended; yields a sentence for each.
+        """Restart ended processes; yields a sentence for each.
 
         Workers continue: the controller configures a new switch, and a new controller takes over
         its switches and jobs as they are.
@@ -121,7 +121,7 @@ class Services:
         self.processes.end()
 
     def abandon(self) -> None:
-        """Kill the controller: it leaves its jobs to the next one, which has the same state."""
+        """Kill the controller, which leaves its jobs to the next one with the same state."""
         if self._controller is not None:
             self.processes.kill(self._controller)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network from its start to its end: what `p4reduce.launch` and the command line have in common.
+"""A network from start to end, for `p4reduce.launch` and the command line.
 
 Runs in the main thread of a process: the kernel ends the children of the thread that made them.
 """
@@ -26,10 +26,10 @@ def serve(
     news: Callable[[Services, str], None],
     wait: Callable[[Services], bool],
 ) -> None:
-    """Start a network, and keep it up until it is to end.
+    """Start a network, and keep it up until `wait` ends it.
 
     Args:
-        settings: what is asked for.
+        settings: of the network.
         ready: called when workers can join.
         news: called with what has happened.
         wait: waits a moment; returns whether the network is to end.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a network: the arguments of `p4reduce.launch.start`."""
+"""The settings of a network: the arguments of `p4reduce.launch.start`."""
 
 from __future__ import annotations
 

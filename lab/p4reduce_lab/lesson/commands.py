@@ -39,11 +39,11 @@ HELP = """\
 
 
 class CommandError(LabError):
-    """A command that there is not, or with arguments that it does not take."""
+    """The command does not exist, or its arguments are wrong."""
 
 
 class Commands:
-    """Does commands in a world.
+    """Executes commands in a world.
 
     Attributes:
         last: the effect of the last released frame.
@@ -80,7 +80,7 @@ class Commands:
         }
 
     def do(self, text: str) -> list[str]:
-        """Do a command; returns what to say.
+        """Execute a command; return the answer.
 
         Raises:
             CommandError: there is no such command, or it has other arguments.

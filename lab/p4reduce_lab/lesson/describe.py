@@ -47,7 +47,7 @@ _REGISTERS = {
 
 
 def line(held: HeldFrame) -> str:
-    """A frame in one line."""
+    """Return a frame as one line."""
     found = header(held.data)
     way = f"rank {held.rank} -> switch" if held.up else f"switch -> rank {held.rank}"
     words = [
@@ -65,7 +65,7 @@ def line(held: HeldFrame) -> str:
 
 
 def details(held: HeldFrame) -> list[str]:
-    """A frame's header, field by field, in words and in bytes."""
+    """Return a frame's header, field by field, in words and bytes."""
     found = header(held.data)
     data = held.data[wire.AGG_OFFSET : wire.PAYLOAD_OFFSET]
     at = 0
@@ -86,7 +86,7 @@ def details(held: HeldFrame) -> list[str]:
 
 
 def came_of(step: Step) -> list[str]:
-    """The effects of a frame."""
+    """Return the effects of a frame."""
     rows = [line(step.frame)]
     if step.stop is not None:
         rows.append(f"  the switch holds it {stopped(step.stop, step.lines)}")
@@ -103,7 +103,7 @@ def came_of(step: Step) -> list[str]:
 
 
 def stopped(stop: Stop, lines: Sequence[Line]) -> str:
-    """Where and why a frame is held."""
+    """Return where and why a frame is held."""
     point = stop.point
     place = f"{point.kind} {point.name}"
     if point.kind == "line" and lines:
@@ -114,7 +114,7 @@ def stopped(stop: Stop, lines: Sequence[Line]) -> str:
 
 
 def values(stop: Stop, text: str) -> list[str]:
-    """The values of a frame that is held, of those whose names contain a text."""
+    """Return the values of a held frame whose names contain a text."""
     return [
         f"  {name} = {_short(value)}" for name, value in sorted(stop.values.items()) if text in name
     ]
@@ -131,7 +131,7 @@ def _short(value: int | bool) -> str:
 
 
 def acting(lines: Iterable[Line]) -> list[Line]:
-    """Of the lines a frame ran through: what writes a register shown here, and what it comes to.
+    """Return the executed lines that write a shown register, and their outcome.
 
     p4c names a constant by the line that defines it. So the outcome is its line in the enum, with
     the comment there; the last one that was assigned counts.
@@ -147,7 +147,7 @@ def acting(lines: Iterable[Line]) -> list[Line]:
 
 
 def changes(before: list[dict[str, int]], after: list[dict[str, int]]) -> list[str]:
-    """Both copies of a slot: what the registers hold, and held."""
+    """Return what the registers of both copies of a slot hold now, and held before."""
     rows = []
     for copy, (was, now) in enumerate(zip(before, after, strict=True)):
         parts = []
@@ -160,13 +160,13 @@ def changes(before: list[dict[str, int]], after: list[dict[str, int]]) -> list[s
 
 
 def legend() -> list[str]:
-    """A slot's registers, and the purpose of each."""
+    """Return a slot's registers with their purpose."""
     rows = [f"{name:<12} {meaning}" for name, meaning in _REGISTERS.items()]
     return [*rows, "A star marks the copy that the frame has changed; before => after."]
 
 
 def register(name: str, cells: Mapping[str, int]) -> str:
-    """What a register holds for a copy of a slot."""
+    """Return a register's value for a copy of a slot."""
     value = cells[name]
     if name == "heard_ranks":
         return ranks(value)
@@ -182,18 +182,18 @@ def register(name: str, cells: Mapping[str, int]) -> str:
 
 
 def ranks(bits: int) -> str:
-    """A set of ranks."""
+    """Return a set of ranks as text."""
     found = [bit for bit in range(bits.bit_length()) if bits >> bit & 1]
     return describe_ranks(found) if found else "nobody"
 
 
 def block(number: int) -> str:
-    """A block's number."""
+    """Return a block's number as text."""
     return "none" if number == wire.NO_BLOCK else str(number)
 
 
 def flags_text(flags: int, *, up: bool) -> str:
-    """The flags' names; two of them mean something else on the way up."""
+    """Return the flags' names. Two of them mean something else on the way up."""
     names = []
     for bit in range(8):
         flag = flags & 1 << bit

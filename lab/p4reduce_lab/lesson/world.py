@@ -39,16 +39,16 @@ REGISTERS = (
 
 
 class NoSuchFrameError(LabError):
-    """There is no such frame, or rank."""
+    """The frame or rank does not exist."""
 
 
 class HeldError(LabError):
-    """A frame is held in the switch, or none is and one has to be."""
+    """A frame is held in the switch, or none is and one must be."""
 
 
 @dataclass(frozen=True)
 class HeldFrame:
-    """A frame on its way.
+    """A frame in flight.
 
     Attributes:
         number: by which people name it.
@@ -67,7 +67,7 @@ class HeldFrame:
 
 @dataclass(frozen=True)
 class Step:
-    """What came of a frame.
+    """The effects of a frame.
 
     Attributes:
         frame: which.
@@ -132,7 +132,7 @@ class World:
     # -- What people do --------------------------------------------------------------------------
 
     def let(self, number: int) -> Step:
-        """Let a frame go to where it goes. Raises NoSuchFrameError, HeldError."""
+        """Deliver a frame. Raises NoSuchFrameError, HeldError."""
         held = self._find(number)
         if self._inside is not None:
             raise HeldError(
@@ -149,7 +149,7 @@ class World:
         return self._came(self.switch.process(held.rank + 1, held.data))
 
     def go_on(self, *, steps: bool) -> Step:
-        """Let the frame that the switch holds go on: one point, or to the next breakpoint.
+        """Let the held frame continue by one point, or to the next breakpoint.
 
         Raises HeldError: it holds none.
         """
@@ -178,24 +178,24 @@ class World:
         return held
 
     def duplicate(self, number: int) -> HeldFrame:
-        """Have the network deliver a frame twice; returns the copy."""
+        """Deliver a frame twice; return the copy."""
         held = self._find(number)
         return self._send(held.rank, held.up, held.data, "again")
 
     def delay(self, number: int) -> HeldFrame:
-        """Put a frame behind all others."""
+        """Move a frame behind all others."""
         held = self._find(number)
         self.flying.remove(held)
         self.flying.append(held)
         return held
 
     def repeat(self, rank: int) -> list[HeldFrame]:
-        """Let a rank's timers run out: it sends again what it has no answer to."""
+        """Let a rank's timers run out, so it repeats unanswered frames."""
         self._rank(rank).repeat()
         return self._take(self.ranks[rank])
 
     def forge(self, number: int, **fields: int) -> HeldFrame:
-        """Make a frame like another one, with other fields in its header; it is sent as well.
+        """Send a copy of a frame with other fields in its header.
 
         Raises:
             NoSuchFrameError: no frame, or no field, is called so.
@@ -213,18 +213,18 @@ class World:
         return killed
 
     def call(self, rank: int, array: Array) -> list[HeldFrame]:
-        """Have a rank call another all-reduce."""
+        """Let a rank call another all-reduce."""
         self._rank(rank).allreduce(array)
         return self._take(self.ranks[rank])
 
     def close(self) -> None:
-        """Let go of a frame that the switch holds: nobody comes back to it."""
+        """Release the held frame, because nobody continues it."""
         self.switch.close()
 
     # -- What there is to see ----------------------------------------------------------------------
 
     def registers(self, slot: int) -> list[dict[str, int]]:
-        """What the registers hold for both copies of a slot."""
+        """Return the registers of both copies of a slot."""
         found = self.switch.pipeline.registers
         return [
             {name: found[name].cells[slot * VERSIONS + copy] for name in REGISTERS}
@@ -233,7 +233,7 @@ class World:
 
     @property
     def position(self) -> tuple[object, ...]:
-        """What changes if anything has happened: the frames on their way, and who is alive."""
+        """Return a value that changes with every event: frames in flight, and live ranks."""
         return (*(held.number for held in self.flying), *(rank.alive for rank in self.ranks))
 
     # -- Within ------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ for _field in wire.HEADER_FIELDS:
 
 
 def header(data: bytes) -> dict[str, int]:
-    """The aggregation header's fields of a frame."""
+    """Return the fields of a frame's aggregation header."""
     whole = int.from_bytes(data[wire.AGG_OFFSET : wire.PAYLOAD_OFFSET], "big")
     total = 8 * wire.AGG_BYTES
     return {

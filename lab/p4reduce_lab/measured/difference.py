@@ -85,12 +85,12 @@ class Difference:
 
     @property
     def slower(self) -> list[Change]:
-        """What got worse beyond noise."""
+        """The figures that got worse beyond noise."""
         return [one for one in self.changes if one.beyond and one.worse > 0]
 
     @property
     def faster(self) -> list[Change]:
-        """What got better beyond noise, the best first."""
+        """The figures that got better beyond noise, the best first."""
         return [one for one in reversed(self.changes) if one.beyond and one.worse < 0]
 
 
@@ -106,7 +106,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def find_results(name: str, directories: Sequence[Path]) -> Path:
-    """Return a result file by its path, or by the commit that it was measured at.
+    """Return a result file by path, or by the commit it was measured at.
 
     Args:
         name: a path; or the beginning of a commit's name, at least four letters, for which one of
@@ -204,7 +204,7 @@ def _changes(
 
 
 def direction(name: str) -> int | None:
-    """Return whether more of a figure is better (1) or worse (-1); None: it is no such figure."""
+    """Return 1 if larger values are better, -1 if worse, and None if it is no figure."""
     if name.startswith(_EDGES):
         return None
     return next((better for pattern, better in DIRECTIONS if pattern.search(name)), None)

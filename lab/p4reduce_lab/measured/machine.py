@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a measurement was made on, and when, to be kept beside it."""
+"""The machine and time of a measurement, which are stored with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GIT = 10.0  # seconds
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores that this process may use, memory in GB, kernel, Python, numpy."""
+    """Return processor, usable cores, memory in GB, kernel, Python and numpy."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -35,7 +35,7 @@ def machine() -> dict[str, Any]:
 
 
 def describe(figures: dict[str, Any]) -> str:
-    """One line for the top of a report."""
+    """Return one line for the top of a report."""
     return (
         f"{figures['cpu']}, {figures['cores']} cores, {figures['memory_gb']} GB; "
         f"Linux {figures['kernel']}, Python {figures['python']}, numpy {figures['numpy']}"
@@ -43,7 +43,7 @@ def describe(figures: dict[str, Any]) -> str:
 
 
 def provenance(*packages: str) -> dict[str, Any]:
-    """Return all that a result file begins with.
+    """Return the beginning of a result file.
 
     Args:
         packages: whose versions matter besides p4reduce's; None where one is not installed.

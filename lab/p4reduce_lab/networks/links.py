@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the networks of a comparison have in common: links of a limited rate, and TCP's settings."""
+"""What the networks of a comparison share: links of a limited rate, and TCP settings."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _LEAST_BURST = 2 * 1514
 
 
 def unavailable() -> str | None:
-    """Say why there can be no such network here, and what to do about it; None: there can."""
+    """Return why such a network is impossible here, and what to do; None if it is possible."""
     return namespaces.unavailable(_TOOLS)
 
 
 def check_rate(rate: float) -> None:
-    """Refuse what no link can be limited to. Raises LabError."""
+    """Refuse a rate that no link can have. Raises LabError."""
     if not RATES[0] <= rate <= RATES[1]:
         least, most = (rate_as_typed(end * 1e6) for end in RATES)
         raise LabError(f"a rate of {rate_as_typed(rate * 1e6)}; it must be {least} to {most}")
 
 
 def set_rate(ends: Iterable[tuple[Sequence[str], str]], rate: float | None) -> None:
-    """Limit what leaves the ends of links.
+    """Limit the rate of what leaves the ends of links.
 
     Args:
         ends: of each, a command that runs another one in its network namespace, and the interface.

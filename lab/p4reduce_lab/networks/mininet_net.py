@@ -48,12 +48,12 @@ def switch_ip(switch: int = 0) -> str:
 
 
 def host_interface(switch: int = 0) -> str:
-    """Return what a host calls its link to a switch."""
+    """Return the name of a host's link to a switch."""
     return f"eth{switch}"
 
 
 def check_bandwidth(bandwidth: float | None) -> None:
-    """Refuse what no link can be limited to. Raises LabError."""
+    """Refuse a rate that no link can have. Raises LabError."""
     if bandwidth is not None and not 0 < bandwidth <= MAX_BANDWIDTH:
         raise LabError(
             f"a bandwidth of {rate_as_typed(bandwidth * 1e6)}; it must be above 0 and at most "
@@ -62,7 +62,7 @@ def check_bandwidth(bandwidth: float | None) -> None:
 
 
 def unavailable() -> str | None:
-    """Why there can be no Mininet network here, with what to do about it; None if there can."""
+    """Return why Mininet cannot run here, and what to do; None if it can."""
     if os.geteuid() != 0:
         return "Mininet needs root: run it with sudo"
     missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
@@ -197,7 +197,7 @@ class MininetNetwork(StartedNetwork):
         self.ports_of(which)[number] = near_end
 
     def prefix(self, rank: int) -> list[str]:
-        """What to put before a command so that it runs on the host of this rank, h(rank+1)."""
+        """Return the prefix that runs a command on the host of this rank, h(rank+1)."""
         return self._prefix_of(self._net.get(f"h{rank + 1}"))
 
     def address(self, rank: int) -> IPv4Interface:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces that are gone with this process, however it ends.
+"""Network namespaces that end with this process, however it ends.
 
 Each belongs to a process that does nothing but hold it, and dies with this one; with the namespace
 go its interfaces.
@@ -23,7 +23,7 @@ _COMMAND = 20.0  # seconds
 
 
 def unavailable(tools: Mapping[str, str] = TOOLS) -> str | None:
-    """Say why there can be no namespaces here, and what to do about it; None: there can.
+    """Return why namespaces are impossible here, and what to do; None if they are possible.
 
     Args:
         tools: which are needed, and the package of each.
@@ -60,12 +60,12 @@ class Namespace:
 
     @property
     def pid(self) -> int:
-        """Of the process that holds it: what `ip link … netns` takes."""
+        """The process that holds it, for `ip link … netns`."""
         return self._holder.process.pid
 
     @property
     def prefix(self) -> list[str]:
-        """What to put before a command so that it runs inside."""
+        """Return the prefix that runs a command inside."""
         return ["nsenter", "--target", str(self.pid), "--net", "--uts", "--"]
 
     def run(self, *command: str) -> str:

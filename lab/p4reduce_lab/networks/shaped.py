@@ -91,11 +91,11 @@ class ShapedNetwork(StartedNetwork):
             raise
 
     def set_rate(self, rate: float | None) -> None:
-        """Limit all links, in each direction, to so many Mbit/s of whole Ethernet frames."""
+        """Limit all links in each direction to this rate, in Mbit/s of whole Ethernet frames."""
         set_rate(self._ends(), rate)
 
     def prefix(self, rank: int) -> list[str]:
-        """What to put before a command so that it runs in this rank's namespace."""
+        """Return the prefix that runs a command in this rank's namespace."""
         return self._holders[rank].prefix
 
     def address(self, rank: int) -> IPv4Interface:

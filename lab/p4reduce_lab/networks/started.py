@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What networks have in common: a `with` statement starts them, and takes them down at its end."""
+"""What networks share: a `with` statement starts them and removes them at its end."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _free_letters = deque("ghijklmnopqrstuvwxyz")  # not hexadecimal digits
 
 
 class VethError(Exception):
-    """A pair could not be made; the message says what the tool said."""
+    """Return why this process cannot make pairs; None if it can."""
 
 
 def unavailable() -> str | None:
@@ -104,7 +104,7 @@ def _make_pair(ours: str, theirs: str) -> None:
 
 
 def prepare(interface: str, *, prefix: Sequence[str] = (), arp: bool = True) -> None:
-    """Switch off what would get in a switch's way on one end of a pair, and bring it up.
+    """Configure one end of a pair so that it does not disturb the switch, and bring it up.
 
     Args:
         interface: its name.
@@ -136,7 +136,7 @@ def _run(*command: str) -> None:
 
 
 def open_interface(name: str) -> socket.socket:
-    """Open a packet socket on an interface: whole frames, both ways, only of others' making.
+    """Open a packet socket on an interface for whole frames of other senders, both ways.
 
     Raises:
         OSError: there is no such interface, or no right to it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planner: what each way to sum brings to a training, and what to run."""
+"""The planner: the speed-up of each way to sum, and the commands to run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RING = "ring over TCP"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked.
+    """The planner's input.
 
     Attributes:
         cluster: links, switches and ranks.
@@ -66,7 +66,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice:
-    """The answer.
+    """The planner's answer.
 
     Attributes:
         question: what was asked.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to type for what the planner proposes."""
+"""The commands for the planner's proposal."""
 
 from __future__ import annotations
 

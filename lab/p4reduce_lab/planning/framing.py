@@ -21,7 +21,7 @@ NUMBER_BYTES = 4  # of float32, in which gradients are
 
 @dataclass(frozen=True)
 class Load:
-    """One all-reduce by the switch, as each rank's link has it.
+    """One all-reduce by the switch, as each rank's link sees it.
 
     Attributes:
         blocks: rounds about a block.
@@ -40,7 +40,7 @@ class Load:
         return Load(math.ceil(self.blocks / count), self.up, self.down, self.opening)
 
     def octets_up(self, slots: int) -> float:
-        """Bytes that a rank sends, repetitions apart."""
+        """The bytes that a rank sends, without repetitions."""
         return self.blocks * self.up + min(slots, max(self.blocks, 1)) * self.opening
 
 

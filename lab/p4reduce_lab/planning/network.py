@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What links, switches and hosts are like, and how switches are joined."""
+"""The properties of links, switches and hosts, and how switches are joined."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Link:
             raise ValueError(f"{self}: delay, overhead and burst cannot be below 0")
 
     def seconds(self, octets: float) -> float:
-        """How long a frame of so many bytes keeps the link busy."""
+        """Return how many seconds a frame of this many bytes keeps the link busy."""
         return 8 * (octets + self.overhead) / self.rate
 
 
 @dataclass(frozen=True)
 class SwitchCost:
-    """What a switch's one core takes; zero for hardware at line rate.
+    """The time that a switch's core takes per frame; zero for hardware at line rate.
 
     Attributes:
         name: for people.
@@ -111,7 +111,7 @@ class Network:
 
     @property
     def places(self) -> int:
-        """For ranks."""
+        """The number of ports for ranks."""
         return math.prod(self.fanouts)
 
     @property
@@ -129,7 +129,7 @@ class Network:
 
     @property
     def switches(self) -> int:
-        """In all of it."""
+        """The number of switches in all."""
         below, count = self.world_size, 0
         for fanout in self.fanouts:
             below = math.ceil(below / fanout)
@@ -146,7 +146,7 @@ class Network:
 
 
 def tree_fanouts(ranks: int, fanout: int = LARGEST_FANOUT) -> tuple[int, ...]:
-    """Return the flattest tree of equal switches for so many ranks, as even as it can be.
+    """Return the flattest, most even tree of equal switches for this many ranks.
 
     Raises:
         ValueError: a fanout below 2 or above 64, or no rank.
@@ -175,7 +175,7 @@ def tree(
     uplink: Link | None = None,
     fanout: int = LARGEST_FANOUT,
 ) -> Network:
-    """Return the flattest tree for so many ranks; links between switches are `uplink`s."""
+    """Return the flattest tree for this many ranks. Links between switches are `uplink`s."""
     fanouts = tree_fanouts(ranks, fanout)
     links = (link, *[uplink or link] * (len(fanouts) - 1))
     return replace(Network(fanouts, links, switch, host), ranks=ranks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planner's picture: what a step is made of, and from which batch on sums hide."""
+"""The planner's picture: the parts of a step, and the batch from which on sums hide."""
 
 from __future__ import annotations
 

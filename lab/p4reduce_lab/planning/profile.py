@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user's training script does in a step: measured by running a few steps of it.
+"""Measures the steps of a user's training script by running a few of them.
 
-As a module this is what runs the script, in a process of its own:
-``python -m p4reduce_lab.planning.profile REPORT STEPS SCRIPT [ARGUMENT…]``. It watches PyTorch's
-optimisers and the moments at which gradients are there, by hooks that PyTorch has for that, and
-ends the script after the given number of steps. The script sees a job of one rank.
+As a module this is what runs the script, in a process of its own: ``python -m
+p4reduce_lab.planning.profile REPORT STEPS SCRIPT [ARGUMENT…]``. It watches PyTorch's optimisers and
+the moments at which gradients are there, by hooks that PyTorch has for that, and ends the script
+after the given number of steps. The script sees a job of one rank.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CANNOT = 3  # exit code: no PyTorch
 
 
 class Profile:
-    """What was measured.
+    """The measurements of a script.
 
     Attributes:
         compute: seconds of a step, the median.
@@ -56,7 +56,7 @@ class Profile:
         self.density = float(report["density"])
 
     def step(self, bucket: int, batch: int = 0) -> Step:
-        """Return the step with parameters put together in buckets of so many elements at most.
+        """Return the step with parameters in buckets of at most this many elements.
 
         As DistributedDataParallel does it: a bucket is there when the last of its gradients is.
         """

@@ -14,7 +14,7 @@ HEAD = ("sums by", "sums", "of the step", "step", "overlapped", "faster", "sent 
 
 
 def title(advice: Advice) -> str:
-    """What was asked, in a line."""
+    """Return the question in one line."""
     question = advice.question
     cluster, step = question.cluster, question.step
     return (
@@ -25,7 +25,7 @@ def title(advice: Advice) -> str:
 
 
 def rows(advice: Advice) -> list[tuple[str, ...]]:
-    """The table's, without its head."""
+    """Return the rows of the table, without its head."""
     return [
         (
             option.name,
@@ -41,7 +41,7 @@ def rows(advice: Advice) -> list[tuple[str, ...]]:
 
 
 def text(advice: Advice) -> str:
-    """All of it, for a terminal."""
+    """Return the whole answer for a terminal."""
     lines = [HEAD, *rows(advice)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
     table = "\n".join(
@@ -57,7 +57,7 @@ def text(advice: Advice) -> str:
 
 
 def as_json(advice: Advice) -> dict[str, Any]:
-    """All figures; times in seconds, and None for a batch at which nothing hides."""
+    """Return all figures; times in seconds, and None for a batch at which nothing hides."""
     return {
         "question": title(advice),
         "options": [

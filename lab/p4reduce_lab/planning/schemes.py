@@ -35,7 +35,7 @@ RING_STEP_SECONDS = 50e-6
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a user has: model, links and switch.
+    """The user's model, links and switch.
 
     Attributes:
         ranks: of the job.
@@ -69,7 +69,8 @@ class Cluster:
             raise ValueError(f"{self.ranks} ranks; a job has at least one")
 
     def star(self, planes: int = 1) -> Network:
-        """One switch, or several side by side. Raises ValueError: more ranks than it has bits."""
+        """Return one switch, or several side by side. Raises ValueError if there are too many
+        ranks."""
         return Network(
             (self.ranks,),
             (self.link,),
@@ -95,7 +96,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is summed.
+    """The tensor that is summed.
 
     Attributes:
         elements: floats.
@@ -139,7 +140,7 @@ def by_ring(cluster: Cluster, tensor: Tensor) -> Estimate:
 
 
 def by_switches(cluster: Cluster, tensor: Tensor, network: Network) -> Estimate:
-    """By switches that sum."""
+    """Return the estimate for switches that sum."""
     load = load_of(
         tensor.elements,
         ranks=cluster.ranks,

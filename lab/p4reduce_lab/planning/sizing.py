@@ -44,7 +44,7 @@ class Pool:
 
 
 def frame_rate(network: Network) -> tuple[float, str]:
-    """Return the contributions per second of each rank at most, and what limits them.
+    """Return the largest number of contributions per second of each rank, and what limits it.
 
     Of one tree of the network: side by side there are so many more.
     """
@@ -78,7 +78,7 @@ def pool(network: Network) -> Pool:
 
 
 def switches_for_line_rate(cluster: Cluster) -> int:
-    """Return how many switches side by side it takes until they limit nothing any more.
+    """Return how many switches side by side are enough to limit nothing.
 
     Each takes an equal share of the blocks. Zou et al. (2017) have the same rule for parameter
     servers: as many as it takes for their bandwidth together to be that of all workers.
@@ -103,7 +103,7 @@ def switches_for_an_interface(link: Link, switch: SwitchCost) -> int:
 
 
 def fanout_for_line_rate(cluster: Cluster) -> int:
-    """Return how many children a switch may have without being the limit; 2 at least, 64 at most.
+    """Return how many children a switch can have without being the limit, 2 to 64.
 
     A switch in the middle of a tree takes its children's frames, sends one up, takes its result and
     sends a copy to each child.

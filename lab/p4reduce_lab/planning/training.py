@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a step of synchronous data-parallel training takes, and what faster sums can gain."""
+"""The time of a step of synchronous data-parallel training, and what faster sums gain."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Step:
         return sum(self.buckets)
 
     def with_compute(self, factor: float) -> Step:
-        """The same with a batch that is so many times as large; computing grows in proportion."""
+        """Return the same with a batch this many times as large. Computing grows in proportion."""
         return replace(self, compute=self.compute * factor)
 
 
 def even_step(
     compute: float, parameters: int, bucket: int, batch: int = 0, forward: float = FORWARD_SHARE
 ) -> Step:
-    """Return a step whose gradients come at an even pace while backward runs.
+    """Return a step whose gradients become ready at an even pace during backward.
 
     Args:
         compute: seconds.
@@ -92,12 +92,12 @@ class StepTime:
 
     @property
     def share(self) -> float:
-        """Of the step without overlap that is communication."""
+        """The share of communication in a step without overlap."""
         return self.communication / self.after if self.after else 0.0
 
     @property
     def exposed(self) -> float:
-        """Seconds that the overlapped step waits for sums."""
+        """The seconds that the overlapped step waits for sums."""
         return self.overlapped - self.compute
 
 
@@ -121,7 +121,7 @@ def step_time(step: Step, seconds: Callable[[int], float]) -> StepTime:
 
 
 def amdahl(share: float, faster: float) -> float:
-    """Return how much faster the whole gets if a share of it gets `faster` times as fast.
+    """Return the speed-up of the whole if a share of it becomes `faster` times as fast.
 
     Amdahl, "Validity of the single processor approach to achieving large scale computing
     capabilities", 1967. `faster` may be infinite.
@@ -135,7 +135,7 @@ def amdahl(share: float, faster: float) -> float:
 
 
 def efficiency(ranks: int, overhead: float) -> float:
-    """Return how much of `ranks` times one rank's speed a training has.
+    """Return the efficiency of a training: its speed-up divided by `ranks`.
 
     Zou et al., "Distributed Training Large-Scale Deep Architectures" (2017), on the number of GPUs.
     G ranks take T_C / G + T_O instead of T_C + T_O. With R_O = T_O / T_C that makes the efficiency
@@ -153,7 +153,7 @@ def efficiency(ranks: int, overhead: float) -> float:
 
 
 def hiding_factor(step: Step, each: Sequence[float], *, waits: float = 0.05) -> float:
-    """Return by how much the batch has to grow, or may shrink, for the sums to hide.
+    """Return the factor by which the batch must grow, or may shrink, for the sums to hide.
 
     They hide if an overlapped step waits for them for no more than `waits` of its computing. The
     last bucket's sum always comes after the last gradient, so a share of 0 is never reached. This

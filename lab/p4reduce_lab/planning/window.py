@@ -59,23 +59,23 @@ class Window:
 
     @property
     def limits(self) -> bool:
-        """Whether fewer slots than there are may be used."""
+        """Whether it uses fewer slots than there are."""
         return self.size < self._slots
 
     def heard(self, now: float) -> None:
-        """Take notice that the switch has sent something."""
+        """Note that the switch has sent something."""
         self._silence = max(self._silence, now - self._latest)
         self._latest = now
 
     def completed(self, results: int, troubled: int) -> None:
-        """Take notice of rounds that are over, and how many of them were troubled."""
+        """Note complete rounds, and how many of them had losses."""
         self._results += results
         self._troubled += troubled
         if self._results >= self.size and self._results >= _LEAST_RESULTS:
             self._end_period()
 
     def idle(self) -> None:
-        """Nothing is under way: that nothing comes from now on means nothing."""
+        """Note that nothing is in flight, so silence means nothing."""
         self._latest = math.inf
 
     def _end_period(self) -> None:

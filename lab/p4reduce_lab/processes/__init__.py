@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes, and what makes sure that nothing of a run stays behind.
+"""Child processes, and the clean-up of everything that a run made.
 
 Imports none of the other folders.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes: started with a log each, watched together, ended in reverse order.
+"""Child processes, each with a log: started, watched together, ended in reverse order.
 
-A child never outlives this process (see `tether`), and runs in a session of its
-own, so that Ctrl-C in a terminal reaches this process alone, which then ends them in order.
+A child never outlives this process (see `tether`), and runs in a session of its own, so that Ctrl-C
+in a terminal reaches this process alone, which then ends them in order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def tethered(command: Sequence[str]) -> list[str]:
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """The last lines of a log; says so when there are none."""
+    """Return the last lines of a log, or that there are none."""
     try:
         text = log.read_text(errors="replace").rstrip().splitlines()
     except OSError as error:
@@ -40,7 +40,7 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str:
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words, from its ``returncode``."""
+    """Return in words how a process ended, from its ``returncode``."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -83,7 +83,7 @@ class Child:
         self.process.wait()
 
     def failure(self) -> str:
-        """How it ended, and the end of its log."""
+        """Return how it ended, and the end of its log."""
         code = self.returncode
         how = "still running" if code is None else ending(code)
         text = f"{self.name}: {how}"
@@ -94,7 +94,7 @@ class Child:
 
 
 class ChildFailedError(LabError):
-    """A child process ended that should not have, or not like that."""
+    """A child process ended unexpectedly, or with an error."""
 
     def __init__(self, children: Sequence[Child]) -> None:
         super().__init__("\n".join(child.failure() for child in children))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that this one waits for, and that ends with it: in order on Ctrl-C, within a time."""
+"""A command that this one waits for, and that ends with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GRACE = 20.0  # seconds in which the command cleans up
 
 
 class EndedError(Exception):
-    """The command was not through in time, and was ended."""
+    """The command did not end in time, and was ended."""
 
 
 def raise_on_signals() -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes what a run has left when the run ends, however it ends.
+"""Removes the remains of a run when it ends, however it ends.
 
 Used as a script: ``python -I -S janitor.py DIRECTORY…`` with standard input a pipe whose other end
-only the run holds. When the run closes the pipe, or the kernel does so because the run was
-killed, the directories are removed. So there is one way of cleaning up, and SIGKILL takes it too.
+only the run holds. When the run closes the pipe, or the kernel does so because the run was killed,
+the directories are removed. So there is one way of cleaning up, and SIGKILL takes it too.
 
 ``python -I -S janitor.py --shared DIRECTORY`` makes the directory, writes a line, and removes it
 only where no other janitor is there for it: several runs share it, and the last one's removes it.
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def hold(directory: Path) -> int:
-    """Make a private directory unless it is there, and hold it; returns what holds it.
+    """Make a private directory if it is missing, and hold it; return the lock.
 
     Raises PermissionError: the directory is another user's.
     """
@@ -61,7 +61,7 @@ def hold(directory: Path) -> int:
 
 
 def is_last(lock: int) -> bool:
-    """Let go of a directory; return whether nobody else holds it."""
+    """Release a directory; return whether nobody else holds it."""
     # A shared lock that becomes exclusive in one step would keep two that end at once from it.
     fcntl.flock(lock, fcntl.LOCK_UN)
     try:
@@ -72,7 +72,7 @@ def is_last(lock: int) -> bool:
 
 
 def remove(directory: Path) -> None:
-    """Remove a directory, again and again for a while."""
+    """Remove a directory, with repeated attempts for a while."""
     # Tethered processes are dying at the same moment and may still be writing.
     for _ in range(ATTEMPTS):
         shutil.rmtree(directory, ignore_errors=True)

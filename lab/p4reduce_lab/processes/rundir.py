@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a run keeps its sockets (a short-lived directory) and its results (one that stays)."""
+"""The places of a run: a temporary directory for sockets, and a permanent one for results."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _PORT_FAILED = "Add port operation failed"
 
 
 def unavailable() -> str | None:
-    """Say why BMv2 cannot run here, and what to do; None: it can."""
+    """Return why BMv2 cannot run here, and what to do; None if it can."""
     if shutil.which(PROGRAM) is None:
         return f"{PROGRAM} is not on PATH: install p4lang-bmv2 (docs/bmv2.md)"
     return veth.unavailable()
@@ -36,10 +36,10 @@ def unavailable() -> str | None:
 def bmv2_command(
     options: Sequence[str], address: str, target_options: Sequence[str] = ()
 ) -> list[str]:
-    """BMv2's command line, as everything here starts it, such that any number run at once.
+    """Return BMv2's command line. Any number of such switches can run at once.
 
-    p4lang's package is built with Thrift, by which the controller reads slots. Two BMv2
-    cannot share its default port: the kernel chooses a free one.
+    p4lang's package is built with Thrift, by which the controller reads slots. Two BMv2 cannot
+    share its default port: the kernel chooses a free one.
 
     Args:
         options: of all of BMv2's targets: interfaces, log, the program or --no-p4.

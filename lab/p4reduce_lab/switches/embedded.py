@@ -31,7 +31,7 @@ class UdpPorts(dict[int, str]):
 
 
 def udp_ports(count: int) -> UdpPorts:
-    """Return UDP ports at an address of loopback that are probably free."""
+    """Return UDP ports of a loopback address that are probably free."""
     host = ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
     return UdpPorts(f"127.{host}", count)
 

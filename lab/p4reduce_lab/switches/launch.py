@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the launchers of the two switches have in common.
+"""What the launchers of both switches share.
 
     with EmbeddedSwitch(directory, ports=4) as switch:
         ...  # switch.grpc_address for a controller, switch.interface for workers
@@ -62,13 +62,15 @@ class SwitchLauncher(ABC):
     @property
     @abstractmethod
     def ports(self) -> Mapping[int, str]:
-        """The port numbers, and what each is on the switch's side: an interface, or unix:PATH."""
+        """The port numbers with their places at the switch: an interface, or unix:PATH."""
 
     @property
     @abstractmethod
     def interface(self) -> str:
-        """What P4REDUCE_INTERFACE has to be for workers on this machine, with {port} in it;
-        empty where the caller made the ports."""
+        """The value of P4REDUCE_INTERFACE for workers on this machine, with {port} in it.
+
+        Empty if the caller made the ports.
+        """
 
     @property
     def grpc_address(self) -> str:
@@ -83,12 +85,12 @@ class SwitchLauncher(ABC):
 
     @property
     def pid(self) -> int | None:
-        """The switch's process, where it was started."""
+        """The switch's process id, once it was started."""
         return None if self._child is None else self._child.process.pid
 
     @property
     def child(self) -> Child | None:
-        """The process with its log, where it was started."""
+        """The process with its log, once it was started."""
         return self._child
 
     def start(self, processes: Processes, log: Path | None = None) -> None:
@@ -136,7 +138,7 @@ class SwitchLauncher(ABC):
             raise ChildFailedError([self._child])
 
     def stop(self) -> None:
-        """End the process, by SIGTERM and if that does not do by SIGKILL, and no other one."""
+        """End the process by SIGTERM, or by SIGKILL if necessary, and no other one."""
         if self._child is None or self._processes is None:
             return
         self._child.end(GRACE)
@@ -146,7 +148,7 @@ class SwitchLauncher(ABC):
         self._socket.unlink(missing_ok=True)
 
     def kill(self) -> None:
-        """End the process by SIGKILL, as a crash would; its ports stay for the next `start`."""
+        """Kill the process as a crash would. Its ports stay for the next `start`."""
         self.check()
         assert self._child is not None
         assert self._processes is not None

@@ -26,7 +26,7 @@ TOLERANCE = 0.005  # of accuracy, between switch and Gloo
 
 @dataclass(frozen=True)
 class TorchRun:
-    """The outcome of one training.
+    """The result of one training.
 
     Attributes:
         backend: "p4reduce" or "gloo".
@@ -57,7 +57,7 @@ def run_torch_demo(
     output: Path,
     switches: Switches = 1,
 ) -> list[TorchRun]:
-    """Trains twice with the same seeds, over switches as `execute` takes them.
+    """Train twice with the same seeds, over switches as `execute` takes them.
 
     Raises:
         LabError: torch is missing, a rank failed, the accuracies differ by
@@ -100,7 +100,7 @@ def _train(
 
 
 def lines(runs: list[TorchRun]) -> list[str]:
-    """The comparison, for people."""
+    """Return the comparison as lines for people."""
     rows = [
         ("", *(run.backend for run in runs)),
         ("accuracy", *(f"{run.accuracy:.2%}" for run in runs)),
@@ -113,7 +113,7 @@ def lines(runs: list[TorchRun]) -> list[str]:
 
 
 def problems(runs: list[TorchRun], compression: str) -> list[str]:
-    """What is not as it has to be."""
+    """Return what is wrong."""
     found = [
         f"the ranks' weights differ with {run.backend}" for run in runs if not run.same_weights
     ]

@@ -48,7 +48,7 @@ def network() -> nn.Module:
 
 
 def tcp_bytes() -> int:
-    """What this process's TCP connections have sent so far, in bytes of payload."""
+    """Return the payload bytes that this process's TCP connections have sent so far."""
     total = 0
     for link in Path("/proc/self/fd").iterdir():
         try:
@@ -66,13 +66,13 @@ def tcp_bytes() -> int:
 
 
 def switch_bytes() -> int:
-    """What this rank has sent to the switch so far, in bytes of whole frames; 0 without one."""
+    """Return the bytes of whole frames that this rank has sent to the switch; 0 without one."""
     channel = getattr(dist.group.WORLD, "channel", None)
     return 0 if channel is None else int(channel.comm.stats.bytes_sent)
 
 
 class Progress:
-    """Rank 0's lines about how far the training is."""
+    """Rank 0's lines about the progress of the training."""
 
     def __init__(self, rank: int, steps: int) -> None:
         self._shown = rank == 0
@@ -88,7 +88,7 @@ class Progress:
 
 
 def one_step(model: nn.Module, optimiser: torch.optim.Optimizer, images: Any, labels: Any) -> float:
-    """Does a step of SGD and returns how long it took, in seconds."""
+    """Do a step of SGD and return its time in seconds."""
     began = time.perf_counter()
     optimiser.zero_grad()
     nn.functional.cross_entropy(model(images), labels).backward()

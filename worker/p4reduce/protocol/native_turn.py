@@ -106,15 +106,15 @@ class NativeTurn:
         self._address = ctypes.addressof(self._turn)
 
     def run(self, others: Sequence[Any], quiet: float) -> int:
-        """Go on until there is something for Python; on a link without the interpreter's lock.
+        """Run until there is work for Python. On a link the interpreter's lock is released.
 
         Args:
-            others: those of jobs on the same link, which are run with this one.
-            quiet: seconds without a caller's drive, while nothing is under way, after which the
-                thread listens at the link itself.
+            others: turns of jobs on the same link, which run with this one.
+            quiet: seconds without a driving caller, while nothing is in flight, after which the
+                thread listens on the link itself.
 
         Returns:
-            Why it is back, for all of them: `TURN_WOKEN` and so on, together.
+            The reasons for returning, of all jobs together: `TURN_WOKEN` and so on.
         """
         turns = (self._address, *(other._address for other in others))
         array = (ctypes.c_void_p * len(turns))(*turns)

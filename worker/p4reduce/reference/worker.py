@@ -424,36 +424,36 @@ class Worker:
         slot.frame[Aggregation].flags |= int(Flag.RETRANSMISSION)
 
     def resume(self, now: float) -> None:
-        """Go on over a new transport: what was under way on the old one counts as lost."""
+        """Continue over a new transport. Frames in flight on the old one count as lost."""
         for slot in self.slots:
             if slot.stripe is not None:
                 slot.due = now
 
     def postpone(self, until: float) -> None:
-        """Let no call come to its deadline before `until`."""
+        """Let no call reach its deadline before `until`."""
         for call in self._calls.values():
             call.collective.deadline = max(call.collective.deadline, until)
 
     def be_patient(self) -> None:
-        """Nothing is lost on the way: what does not come is late."""
+        """Use the longer timers of a lossless link: a missing answer is only late."""
         self.timeout.be_patient()
 
     # -- When it goes wrong ("What goes wrong, and what then") -----------------------------------
 
     @property
     def idle(self) -> bool:
-        """Whether all calls are over."""
+        """Whether all calls are complete."""
         return not self._calls
 
     def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
-        """Ranks have left. What they had contributed can still be fetched: the switch is asked."""
+        """Note ranks that have left. The switch still has results with their contributions."""
         if ranks != self._left:
             self._left = ranks
             for slot in self.slots:
                 slot.due = now if slot.due < math.inf else slot.due
 
     def fail(self, error: P4ReduceError) -> None:
-        """End everything: nothing can be summed any more."""
+        """End all calls with an error. No further sums are possible."""
         self.broken = self.broken or error
         self._in_dispute = False
         self._halt()

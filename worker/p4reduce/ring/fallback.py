@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the loss of the switch until all ranks are back on one: collectives by the ring.
+"""Collectives by the ring, from the loss of the switch until all ranks are back on one.
 
 All ranks take the same steps in the same order, so each step needs no more agreement than that
 all are in it:
@@ -67,9 +67,9 @@ class RingSettings:
     address: str | None
 
     def for_another(self) -> RingSettings:
-        """Return those of a further job of this process: at the same host, by any free port.
+        """Return the settings for a further job of this process: the same host, any free port.
 
-        The environment's address is taken here as well, as its port is in use.
+        An address from the environment is used without its port, which is in use.
         """
         given = self.address or os.environ.get(RING_ENVIRONMENT)
         if not given:
@@ -80,10 +80,10 @@ class RingSettings:
 
 @dataclass(frozen=True)
 class Fallback:
-    """What has become of that on this rank.
+    """The fall-back to a ring on this rank.
 
     Attributes:
-        listener: where the rank before this one connects.
+        listener: accepts the connection of the previous rank.
         after: seconds without a switch until the ring takes over.
     """
 
@@ -92,11 +92,11 @@ class Fallback:
 
 
 def try_ring(who: Neighbourhood, listener: Listener, timeout: float) -> None:
-    """Form the ring once and hang up again: what hinders it had better show when a job begins.
+    """Form the ring once and close it, so that obstacles show when the job starts.
 
     Raises:
-        ConfigurationError: a rank has none.
-        P4ReduceTimeoutError: it does not come about within so many seconds.
+        ConfigurationError: a rank has no ring.
+        P4ReduceTimeoutError: it was not formed within that many seconds.
     """
     without = tuple(rank for rank, address in enumerate(who.addresses) if not address)
     if without:
@@ -159,10 +159,10 @@ class RingRun:
         self._changed: asyncio.Event | None = None
 
     def run(self) -> int:
-        """Reduce until all ranks can go back; return the first collective for the switch.
+        """Reduce until all ranks can return to a switch; return its first collective.
 
         Raises:
-            P4ReduceError: what `left` raised, or what another rank gave up with.
+            P4ReduceError: raised by `left`, or by another rank.
         """
         return asyncio.run(self._run())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How two neighbours in a ring know each other: by the secret of their job's incarnation.
+"""Authenticates two neighbours in a ring by the secret of their job's incarnation.
 
     accepting rank                                     connecting rank
         a challenge, 32 random bytes  ------------->
@@ -9,8 +9,8 @@
         the proof: a MAC of both      ------------->
 
 A MAC is HMAC-SHA-256 under the secret, with a word that tells the two directions apart. So neither
-side accepts a process without the secret, and a recording cannot be used again. What
-is sent afterwards is neither encrypted nor authenticated: see docs/security.md.
+side accepts a process without the secret, and a recording cannot be used again. What is sent
+afterwards is neither encrypted nor authenticated: see docs/security.md.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class HandshakeError(Exception):
 
 @dataclass(frozen=True)
 class Introduction:
-    """Which connection of which ring this is.
+    """The identity of a connection in a ring.
 
     Attributes:
-        incarnation: of the job whose ranks the ring has.
+        incarnation: of the job.
         source: the rank that connects.
         target: the rank that accepts.
         purpose: tells rings of one incarnation apart.
@@ -90,7 +90,7 @@ async def connect(
 def proof_of(
     secret: bytes, direction: bytes, introduction: bytes, one: bytes, other: bytes
 ) -> bytes:
-    """Return the MAC by which one side knows the other; `direction` is b"connect" or b"accept"."""
+    """Return the MAC that authenticates one side. `direction` is b"connect" or b"accept"."""
     return hmac.digest(secret, direction + introduction + one + other, "sha256")
 
 

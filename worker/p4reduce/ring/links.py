@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's two connections in a ring: from the rank before it, to the rank after it."""
+"""A rank's two connections in a ring: from the previous rank, and to the next one."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Neighbourhood:
 
     Attributes:
         incarnation: of the job.
-        rank: own.
+        rank: of this process.
         addresses: of all ranks, in order.
-        secret: what only they know.
+        secret: known to these ranks only.
     """
 
     incarnation: int
@@ -51,23 +51,23 @@ class Neighbourhood:
 
     @property
     def before(self) -> int:
-        """The rank that sends to this one."""
+        """The previous rank, which sends to this one."""
         return (self.rank - 1) % len(self.addresses)
 
     @property
     def after(self) -> int:
-        """The rank that this one sends to."""
+        """The next rank, to which this one sends."""
         return (self.rank + 1) % len(self.addresses)
 
 
 class Links:
-    """Made by `form`. Messages are whole or not at all; all calls are for one task.
+    """The two connections, made by `form`. One task makes all calls. Messages are sent whole.
 
     Attributes:
-        before: the connection from the rank before this one.
-        after: that to the next rank.
-        awaited: whose message is waited for just now, as far as known; for error messages.
-        news: why nothing more will come, once that is known; also without `exchange`.
+        before: the connection from the previous rank.
+        after: the connection to the next rank.
+        awaited: the rank whose message is awaited, if known; for error messages.
+        news: why no message will come, once known, even without `exchange`.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Links:
         self._reading = asyncio.ensure_future(self._read())
 
     async def exchange(self, out: bytes | memoryview) -> bytes:
-        """Send a message on, and return the one that comes meanwhile.
+        """Send a message to the next rank, and return the one that arrives meanwhile.
 
         Raises:
-            WorkerLostError: a neighbour hung up; or, as for all that a rank raises while it is in
-                a ring, what another rank passed on.
+            WorkerLostError: a neighbour hung up, or another rank's error was passed on. That is
+                so for all errors in a ring.
         """
         receiving = asyncio.ensure_future(self._next())
         try:
@@ -106,12 +106,12 @@ class Links:
             receiving.cancel()
 
     async def abort(self, error: P4ReduceError) -> None:
-        """Tell the next rank, which tells the next one, why this one is gone."""
+        """Tell the next rank why this one leaves. It tells its next one."""
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._send(_ABORT, _pack(error, self.who.rank)), _LAST_WORDS)
 
     async def close(self) -> None:
-        """Hang up, when what was sent last is on its way."""
+        """Close the connections when the last message has been sent."""
         self._reading.cancel()
         for _, writer in (self.before, self.after):
             writer.close()
@@ -157,9 +157,9 @@ class Links:
 
 
 async def form(who: Neighbourhood, listener: Listener, purpose: int) -> Links:
-    """Connect to the next rank and let the one before connect, however long that takes.
+    """Connect to the next rank, and accept the previous one, however long it takes.
 
-    To be cancelled at a deadline. Connections of others are refused.
+    Cancel it at a deadline. Other connections are refused.
     """
     accepted: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
     accepted = asyncio.get_running_loop().create_future()

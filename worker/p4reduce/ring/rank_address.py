@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a rank listens for the one before it."""
+"""The address at which a rank listens for the previous one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Split "host:port", "host" or "[IPv6 address]:port"; without a port it is 0.
 
     Raises:
-        ValueError: it reads as none of these.
+        ValueError: it is none of these.
     """
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
@@ -31,12 +31,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def format_address(host: str, port: int) -> str:
-    """Return what `parse_address` reads."""
+    """Return an address in the form that `parse_address` reads."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Listener:
-    """A socket at which the rank before this one can knock, from now on.
+    """A socket for the previous rank.
 
     Attributes:
         address: "host:port", for the other ranks.
@@ -46,7 +46,7 @@ class Listener:
         default: the host if that is not set either.
 
     Raises:
-        ConfigurationError: it is no address, or none of this machine's, or the port is taken.
+        ConfigurationError: the address is malformed or not of this machine, or the port is taken.
     """
 
     def __init__(self, given: str | None, default: str) -> None:
@@ -67,9 +67,9 @@ class Listener:
         self.address = format_address(host, self._socket.getsockname()[1])
 
     def socket(self) -> socket.socket:
-        """Return the socket once more, to be closed by the caller."""
+        """Return a duplicate of the socket, which the caller closes."""
         return self._socket.dup()
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         self._socket.close()

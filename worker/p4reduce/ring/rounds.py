@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all ranks of a ring do together: gather, and reduce in n - 1 steps twice.
+"""Operations of a whole ring: gather, and reduce in two passes of n - 1 steps.
 
-The reduction is the usual one. An array is cut into as many parts as there are ranks. Each part
-goes once round the ring and is added to, and then the sums go round once more. Each rank sends 2 (n
+The reduction is the usual one. An array is cut into one part per rank. Each part goes round the
+ring once to be summed, and once more to distribute the sum. Each rank sends 2 (n
 - 1) / n of the array (Patarasuk and Yuan, JPDC 2009).
 """
 
@@ -20,12 +20,12 @@ Bytes = npt.NDArray[np.uint8]
 
 
 async def gather(links: Links, mine: bytes) -> list[bytes]:
-    """Return what each rank has, in order; all have as many bytes.
+    """Return all ranks' parts in order. All have equally many bytes.
 
-    `links.awaited` is the rank whose part is missing.
+    `links.awaited` is the rank whose part is awaited.
 
     Raises:
-        P4ReduceError: as `Links.exchange`; or a part came with another length.
+        P4ReduceError: as for `Links.exchange`, or a part has another length.
     """
     rank, size = links.who.rank, len(links.who.addresses)
     parts = {rank: mine}
@@ -51,11 +51,11 @@ async def reduce(
 
     Args:
         links: to the neighbours.
-        parts: one for each rank, contiguous; each of the same length on all ranks.
-        combine: changes the first of two parts into both together.
+        parts: one per rank, contiguous, each of equal length on all ranks.
+        combine: adds the second of two parts to the first.
 
     Raises:
-        P4ReduceError: as `Links.exchange`; or a part came with another length.
+        P4ReduceError: as for `Links.exchange`, or a part has another length.
     """
     rank, size = links.who.rank, len(links.who.addresses)
     for step in range(2 * (size - 1)):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One collective by the ring: the switch's part, done by the ranks.
+"""One collective by the ring: the ranks do the switch's work.
 
-First the ranks agree on each block's exponent, all at once instead of one a round; then the lanes
-of the blocks that some rank has are added up. The lanes are those that a rank would have sent to
-the switch, so the sums are the same, bit for bit. Overflow is found as the switch finds it, at
-each addition; but they are added in the ring's order instead of that of arrival.
+First the ranks agree on the exponents of all blocks at once. Then they add the lanes of all blocks
+that any rank has. The lanes are those for the switch, so the sums are equal, bit for bit. Overflow
+is detected at each addition, as by the switch, but in the ring's order instead of that of arrival.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Adder:
         self._frames = FrameBuffer(_BLOCKS_AT_A_TIME)
 
     async def reduce(self, links: Links, collective: Collective) -> None:
-        """Run a collective to its end. Raises what `rounds.reduce` does."""
+        """Run a collective to its end. Raises as `rounds.reduce` does."""
         numbers = np.arange(collective.count)
         mine = collective.next_nonzero[: collective.count] == numbers
         marks = np.where(mine, collective.exponents[:-1].astype(_MARK) + 1, _ABSENT).astype(_MARK)

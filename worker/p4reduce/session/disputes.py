@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disputes: the ranks report their calls to the controller, and get those of all ranks."""
+"""Disputes: ranks report their calls to the controller, and get those of all ranks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SHAPE = re.compile(r", shape \([0-9, ]*\)")
 def settle(
     dispute: Dispute, membership: Membership, seat: Seat, ended: Callable[[MismatchError], object]
 ) -> None:
-    """Find out which rank called what, in a thread of its own, and call `ended` with the error.
+    """Find out in a thread which rank called what, and call `ended` with the error.
 
     Args:
         dispute: of this rank with others.
-        membership: to ask the controller as.
-        seat: as `membership`.
-        ended: called by that thread.
+        membership: for the call to the controller.
+        seat: of this rank.
+        ended: called in that thread.
     """
 
     def ask() -> None:
@@ -49,7 +49,7 @@ def settle(
 
 
 def reported(collectives: Sequence[Collective]) -> list[pb.Called]:
-    """Return the report of collectives for the controller. They are in order."""
+    """Return the report of collectives for the controller, in order."""
     left = _MOST_CHARACTERS
     calls = []
     for one in collectives[-_MOST_CALLS:]:
@@ -69,7 +69,7 @@ def reported(collectives: Sequence[Collective]) -> list[pb.Called]:
 def explained(
     error: MismatchError, calls: Sequence[pb.Called], membership: Membership, seat: Seat
 ) -> MismatchError:
-    """Return an error that says which ranks called what, or the one given if nobody knows."""
+    """Return an error that says which ranks called what, or the given one if that is unknown."""
     try:
         reply = membership.compare(seat, calls, _TIMEOUT)
     except (ControlError, ValueError):  # it is away, or older than this; or the client is closed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between a `SlotMachine` and who drives it: its port's thread, or the caller of a collective."""
+"""Connects a `SlotMachine` with its driver: the port's thread, or the caller of a collective."""
 
 from __future__ import annotations
 
@@ -78,26 +78,26 @@ class Engine:
 
     @property
     def cpu_seconds(self) -> float:
-        """That the port's thread has computed for."""
+        """The processor time of the port's thread, in seconds."""
         return self._port.cpu_seconds
 
     @property
     def udp_port(self) -> int:
-        """The transport's own; 0 where it has no addresses."""
+        """The transport's UDP port; 0 if it has no addresses."""
         endpoint = self._transport.endpoint
         return 0 if endpoint is None else endpoint.udp_port
 
     @property
     def broken(self) -> P4ReduceError | None:
-        """Why nothing can be reduced any more, or None."""
+        """The error that ends all further calls, or None."""
         return self.machine.broken
 
     def submit(self, collective: Collective, *, here: bool = False) -> None:
-        """Start a collective. Raises what broke the engine before.
+        """Start a collective. Raises the error that broke the engine before.
 
         Args:
-            collective: that has not been started yet.
-            here: whether this thread will wait for it at once. It may run it then.
+            collective: not started yet.
+            here: whether this thread will wait for it at once, and may run it itself.
         """
         if not (here and self._leave_to_caller(collective)):
             self._request(lambda: self.machine.submit(collective))
@@ -162,7 +162,7 @@ class Engine:
                 self._transport.wake()
 
     def ranks_left(self, ranks: tuple[int, ...]) -> None:
-        """Tell that ranks left the job."""
+        """Note that ranks left the job."""
         with contextlib.suppress(P4ReduceError):
             self._request(lambda: self.machine.ranks_left(ranks, time.monotonic()))
 
@@ -174,7 +174,7 @@ class Engine:
     def abort(self, error: P4ReduceError, timeout: float) -> None:
         """As `fail`, and return when no input is read and no output written any more.
 
-        For the thread whose call an exception has left, wherever that was: also in here.
+        For a thread whose call was interrupted by an exception, even within this class.
         """
         over = Latch()
 
@@ -193,7 +193,7 @@ class Engine:
         lost: Callable[[SwitchUnreachableError], None],
         disputed: Callable[[Dispute], object],
     ) -> bool:
-        """See both of the class; from now on. Returns False if the transport broke already."""
+        """Set both callbacks of the class. Return False if the transport broke already."""
         with self.lock:
             if self._stopped:
                 return False
@@ -202,15 +202,15 @@ class Engine:
             return True
 
     def count(self, collective: Collective) -> None:
-        """Count one that was reduced without this engine, which has been halted."""
+        """Count a collective that was reduced without this halted engine."""
         if collective.counted:
             self.machine.count_collective()
 
     def silence(self) -> tuple[float, float]:
-        """Return for how long the switch has owed an answer, and how long ago it last gave one.
+        """Return how long the switch has owed an answer, and how long ago it last answered.
 
-        Both in seconds, and 0 if it owes none, or never gave one. A repeated contribution is always
-        answered, even if other ranks are missing, and repeated several times per second.
+        Both are in seconds; 0 if it owes none, or never answered. A repeated contribution is always
+        answered, even if ranks are missing, and is repeated several times per second.
         """
         now, asking = time.monotonic(), self.turn
         asked_at, heard = asking.asked_at, self.machine.heard_switch_at
@@ -220,7 +220,7 @@ class Engine:
         )
 
     def statistics(self) -> Statistics:
-        """Return the figures so far."""
+        """Return the statistics so far."""
         machine = self.machine
         p50, p90, p99 = machine.round_trips.percentiles(50, 90, 99)
         return Statistics(
@@ -238,7 +238,7 @@ class Engine:
             return self._finally_dropped if self._stopped else self._transport.dropped
 
     def stop(self, timeout: float) -> None:
-        """End this; what is under way ends with `ClosedError`."""
+        """End the engine. Collectives in flight end with `ClosedError`."""
         with self.lock:
             self._stopping = True
             if not self._stopped:
@@ -249,13 +249,13 @@ class Engine:
                 self._port.join(timeout)
 
     def halt(self, timeout: float) -> Machine:
-        """End this and leave what is under way as it is, for another engine to run.
+        """End the engine and leave collectives in flight as they are, for another engine.
 
         Returns:
-            The machine, which no thread runs any more.
+            The machine, which no thread uses any more.
 
         Raises:
-            P4ReduceTimeoutError: the thread did not end in time. This may be called again.
+            P4ReduceTimeoutError: the thread did not end in time; call it again.
         """
         with self.lock:
             self._kept = True
@@ -281,16 +281,16 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether nothing is in flight."""
         return self.machine.idle
 
     def take_events(self) -> None:
-        """Take notice of what callers have left to the port's thread."""
+        """Handle what callers have left to the port's thread."""
         if why := self.turn.take_events():
             self.take_turn(why)
 
     def take_turn(self, why: int) -> None:
-        """Take notice of what its turn has done, and why it is back: see `NativeTurn.run`."""
+        """Handle what a turn has done, and why it returned: see `NativeTurn.run`."""
         machine, turn = self.machine, self.turn
         machine.take_news(time.monotonic())
         if why & TURN_BROKEN:
@@ -303,13 +303,13 @@ class Engine:
             turn.asked_at, turn.asked = math.inf, 0
 
     def begin_turn(self) -> bool:
-        """Do what was asked for. False: this is to end."""
+        """Handle requests. Return False if the engine must end."""
         while self._requests:
             self._requests.popleft()()
         return not self._stopping
 
     def end(self, error: P4ReduceError) -> Callable[[], None] | None:
-        """The thread does nothing more for this. Returns what is to be called after that."""
+        """The thread is done with the engine. Return what to call afterwards."""
         lost = error if isinstance(error, SwitchUnreachableError) and not self._stopping else None
         with contextlib.suppress(Exception):
             self.take_events()  # what a caller has begun is to be ended, or kept, as the others

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a session goes whose switch stays away: to another one of the job's switches.
+"""Moves a session whose switch stays away to another of the job's switches.
 
-At each switch of a communicator the ranks are a job of its own (`p4reduce.switches`). If a switch
-stays away for too long, its ranks form their job anew at a switch that is left, beside the one that
-they have there. They repeat there what was not finished. So nothing is cut anew, and the
-collectives of the other switches are not affected.
+At each switch of a communicator the ranks form a job of its own (`p4reduce.switches`). If a switch
+stays away too long, its job is formed again at another switch, beside the job there. Unfinished
+collectives are repeated there. So no tensor is cut differently, and the collectives of other
+switches are not affected.
 
-**All go, or none.** The new job has a name that says whose it is and where, so ranks that come at
-different times meet in it, and it runs when all of them are there. In its first collective they
+**All ranks move, or none.** The new job's name contains the old job and the place, so ranks that
+come at different times meet in it. It runs when all are there. In its first collective they
 agree on the first collective whose result a rank lacks. From that step on the new job
 counts. A rank that has its result continues, and a rank that lacks it can still get it from that
 switch. If that switch is lost just then, both look for the next place by the seat that they have
@@ -54,8 +54,8 @@ class Place:
 
     Attributes:
         client: of its controller.
-        connect: opens the way there.
-        switch: its name at the controller; "": the only one there.
+        connect: opens a transport to it.
+        switch: its name at the controller; "" for the only one.
     """
 
     client: ControlClient
@@ -85,11 +85,11 @@ class FallbackSwitches:
     after: float
 
     def candidates(self, home: int, *, homeless: bool) -> list[int]:
-        """Return where a session could go, best first.
+        """Return the places that a session could move to, best first.
 
         Args:
-            home: number of the switch that it was on last.
-            homeless: it has no seat there any more, so that it may as well take a new one.
+            home: the number of its last switch.
+            homeless: whether it has no seat there any more, so it can take a new one.
         """
         number = len(self.places)
         others = [(home + step) % number for step in range(1, number + homeless)]
@@ -100,10 +100,10 @@ class FallbackSwitches:
 
 @dataclass(frozen=True)
 class Taken:
-    """A seat in the job at another switch, with all ranks there.
+    """A seat in the job at another switch, with all ranks present.
 
     Attributes:
-        at: number of the switch.
+        at: the number of the switch.
         membership: of the new job.
     """
 
@@ -166,16 +166,16 @@ def move(
 
 
 class Agreement:
-    """The first collective of a job that goes on at another switch: from where on it goes on.
+    """The first collective of a moved job: the ranks agree on where to continue.
 
     Attributes:
-        deserted: whether a rank has given up its seat there before it had contributed, so that
-            this rank has to give up its own.
+        deserted: whether a rank gave up its seat there before it contributed, so
+            this rank must give up its own.
 
     Args:
         taken: the place.
-        machine: fresh.
-        completed: number of the first collective of which this rank lacks the result.
+        machine: a fresh machine.
+        completed: the number of the first collective whose result this rank lacks.
     """
 
     def __init__(self, taken: Taken, machine: Machine, completed: int, slots: int) -> None:
@@ -205,10 +205,10 @@ class Agreement:
         """Return the number of the first collective that a rank lacks.
 
         Args:
-            check: raises what makes it vain.
+            check: raises an error that makes it useless.
 
         Raises:
-            P4ReduceError: it is not reached here.
+            P4ReduceError: no agreement was reached.
         """
         self.engine.submit(self._collective)
         next_look = time.monotonic() + _LOOK
@@ -235,12 +235,12 @@ class Agreement:
         return "" if reply.state == pb.RUNNING else reply.reason
 
     def give_up(self) -> None:
-        """It is not wanted any more."""
+        """Stop: the agreement is not needed any more."""
         self.engine.stop(_HALT_TIMEOUT)
 
 
 def leave_behind(membership: Membership, seat: Seat, *, close: bool) -> None:
-    """Give up a place at a switch that was lost; its controller may be gone as well."""
+    """Give up a place at a lost switch. Its controller may be gone too."""
 
     def leave() -> None:
         membership.leave(seat)

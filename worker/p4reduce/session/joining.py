@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a session comes about: by joining a job, or by forming one anew that has failed."""
+"""How a session starts: by joining a job, or by forming a failed one again."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def join(
     urgent_slots: Sequence[int],
     waiting: Waiting,
 ) -> Session:
-    """Join a job and return when all of its ranks are there.
+    """Join a job, and return when all of its ranks are there.
 
     Args:
         membership: closed if this fails.
         settings: of the session.
-        ring: whether and how to fall back to one.
-        slots: to ask for; 0: the controller's default.
+        ring: the settings of the ring, or None.
+        slots: the number to ask for; 0: the controller's default.
         urgent_slots: how many of them are for class 1, 2 and so on.
-        waiting: until when, for all that; whatever is missing is waited for.
+        waiting: the deadline for all of it. Missing parts are waited for.
 
     Raises:
-        P4ReduceError: as `p4reduce.init`.
+        P4ReduceError: as for `p4reduce.init`.
     """
     newcomer = Newcomer(membership, settings, ring, waiting)
     try:
@@ -64,13 +64,13 @@ def join(
 
 
 class PlaceLostError(ControllerUnreachableError):
-    """The connection to the controller broke while a rank waited, and its place went with it."""
+    """The connection to the controller broke while a rank waited, so it lost its place."""
 
     lasting = False  # as of SwitchUnreachableError
 
 
 class Newcomer:
-    """A rank on its way into a job, in two steps.
+    """A rank that joins a job, in two steps.
 
     Args:
         membership: as of `join`.
@@ -102,7 +102,7 @@ class Newcomer:
     ) -> Session | SwitchUnreachableError | PlaceLostError:
         """Join; return the error if the switch or the controller goes away meanwhile.
 
-        The place is given up then.
+        The place is then given up.
         """
         try:
             self.take_seat(slots, urgent_slots)
@@ -112,7 +112,7 @@ class Newcomer:
             return error
 
     def take_seat(self, slots: int, urgent_slots: Sequence[int]) -> None:
-        """Reach the switch, and take a place in the job. Raises what `join` does."""
+        """Reach the switch, and take a place in the job. Raises as `join` does."""
         membership = self._membership
         self._urgent_slots = urgent_slots
         self._transport = transport = _connect(self._settings, self._waiting)
@@ -129,7 +129,7 @@ class Newcomer:
         self._undo.callback(membership.leave, seat)
 
     def begin(self) -> Session:
-        """Wait until all others are there; this rank is in the job then."""
+        """Wait until all others are there, and start the session."""
         membership, seat, transport = self._membership, self._seat, self._transport
         assert seat is not None
         assert transport is not None
@@ -155,7 +155,7 @@ class Newcomer:
         return Session(membership, attached, self._settings, self._fallback)
 
     def give_up(self) -> None:
-        """Give back all that it has. To do so twice is no error, nor after `begin`."""
+        """Give everything back. Idempotent, and harmless after `begin`."""
         self._undo.close()
         if not self._joined:
             self._joined = True
@@ -163,16 +163,16 @@ class Newcomer:
 
 
 def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latch) -> Session:
-    """Form a failed job anew with the ranks that are there.
+    """Form a failed job again with the remaining ranks.
 
     Args:
-        session: broken. It computes no more, but may be given to this again if this fails.
-        world_size: of the new job; 0: as many as are there.
+        session: a broken one. If this fails, it may be tried again with it.
+        world_size: of the new job; 0: the number of remaining ranks.
         timeout: seconds.
-        cancelled: nobody wants it any more.
+        cancelled: set when the result is not needed any more.
 
     Raises:
-        P4ReduceError: as `Communicator.reform`.
+        P4ReduceError: as for `Communicator.reform`.
     """
     waiting = Waiting(session.membership.who, time.monotonic() + timeout, cancelled)
     seat = session.stop()

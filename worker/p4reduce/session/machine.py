@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine runs: a job's slots, as `protocol.slots` has them or `p4reduce.reference`."""
+"""The machine of an engine: a job's slots, by `protocol.slots` or `p4reduce.reference`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Machine: TypeAlias = "SlotMachine | ReferenceMachine"
 
 
 def machine_for(attached: Attached, engine: str) -> Machine:
-    """Return a fresh machine for a life of the job, one of `ENGINES`."""
+    """Return a fresh machine for a life of the job, of one of `ENGINES`."""
     seat, ready = attached.seat, attached.ready
     kind: type[SlotMachine | ReferenceMachine] = SlotMachine
     if engine == REFERENCE:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's calls to the controller: joining a job, staying in it, forming it anew, leaving."""
+"""A rank's calls to the controller: join a job, stay in it, form it again, leave."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _ADMISSION_CODES = frozenset(
 
 
 def translated(error: ControlError, what: str) -> P4ReduceError:
-    """Return a refusal by the controller as one of this library's errors."""
+    """Return the controller's refusal as an error of this library."""
     text = f"{what}: {error}"
     if isinstance(error, NoAnswerError):
         return ControllerUnreachableError(
@@ -75,12 +75,12 @@ def translated(error: ControlError, what: str) -> P4ReduceError:
 
 @dataclass(frozen=True)
 class Seat:
-    """A rank's place in one life of a job, and what it proves itself by.
+    """A rank's place in one life of a job, with its proof.
 
     Attributes:
-        here: addresses for a transport that has none of its own.
-        switch: where HELLO goes: the switch's, or those that all switches of a tree have.
-        cores: the names of the switch's further cores, in their order.
+        here: addresses for a transport without its own.
+        switch: addresses for HELLO: the switch's, or those that all switches of a tree share.
+        cores: the names of the switch's further cores, in order.
     """
 
     incarnation: int
@@ -94,11 +94,11 @@ class Seat:
 
 @dataclass(frozen=True)
 class Attached:
-    """A rank that all the others know of, and the switch.
+    """A rank that the switch and all other ranks know.
 
     Attributes:
         transport: to the switch.
-        ready: what the controller said of the job.
+        ready: the controller's message about the job.
     """
 
     seat: Seat
@@ -107,7 +107,7 @@ class Attached:
 
     @property
     def switch(self) -> Endpoint:
-        """Where contributions go: in a tree, not where the HELLO was sent to."""
+        """The addresses for contributions. In a tree they differ from those of the HELLO."""
         ready = self.ready
         if not ready.switch_ip:
             return self.seat.switch
@@ -115,7 +115,7 @@ class Attached:
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """Who the bits of the switches above this rank are; empty where the controller is older."""
+        """The children of the switches above this rank; empty with an older controller."""
         levels = self.ready.levels
         alone = len(levels) == 1
         return tuple(
@@ -128,24 +128,24 @@ class Attached:
 
     @property
     def leaf(self) -> tuple[int, ...]:
-        """The ranks at this rank's own switch, ascending; all where the controller is older."""
+        """The ranks at this rank's own switch, in order; all ranks with an older controller."""
         levels = self.levels
         return tuple(sorted(levels[0].own_ranks if levels else range(self.ready.world_size)))
 
 
 class Attendance:
-    """A call that stays open as long as a rank has its seat."""
+    """A call that stays open while a rank has its seat."""
 
     def __init__(self, seat: Seat, call: grpc.CallIterator[pb.Attending]) -> None:
         self._seat = seat
         self._call = call
 
     def stands(self, seat: Seat) -> bool:
-        """Whether it still does, and for that seat."""
+        """Whether it is open, and for that seat."""
         return self._seat is seat and self._call.is_active()
 
     def end(self) -> None:
-        """Hang up."""
+        """Close the call."""
         self._call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
 
 
@@ -216,19 +216,19 @@ class Membership:
 
     @property
     def who(self) -> str:
-        """For messages."""
+        """The rank's name for messages."""
         return f"rank {self.place.rank} of job {self.job!r}"
 
     def join(
         self, slots: int, urgent_slots: Sequence[int], waiting: Waiting, *, own_address: bool
     ) -> Seat:
-        """Register, as soon as a controller is there. Raises what `p4reduce.init` does.
+        """Register when a controller is there. Raises as `p4reduce.init` does.
 
         Args:
-            slots: to ask for if this makes the job; 0: the controller's default.
+            slots: the number to ask for if this creates the job; 0: the controller's default.
             urgent_slots: how many of them are for class 1, 2 and so on; the same on all ranks.
-            waiting: until when.
-            own_address: its transport has addresses of its own.
+            waiting: the deadline.
+            own_address: whether the transport has its own addresses.
         """
         request = pb.JoinRequest(
             job=self.job,
@@ -327,13 +327,13 @@ class Membership:
         timeout: float,
         check: Callable[[], None] = lambda: None,
     ) -> tuple[Seat, int]:
-        """Go on after a job that failed.
+        """Continue after a failed job.
 
         Args:
-            seat: in that job.
-            world_size: of the new one; 0: as many as are alive.
-            completed: number of the first collective of which this rank lacks the result.
-            intact: only with all ranks.
+            seat: in the failed job.
+            world_size: of the new job; 0: the number of live ranks.
+            completed: the number of the first collective whose result this rank lacks.
+            intact: whether to continue only with all ranks.
             timeout: seconds.
             check: as for `attach`.
 
@@ -341,7 +341,7 @@ class Membership:
             The seat in the new job, and the number of the first collective that a rank lacks.
 
         Raises:
-            ControlError: as the controller's.
+            ControlError: the controller refuses.
         """
         request = pb.ReformRequest(
             incarnation=seat.incarnation,
@@ -388,10 +388,10 @@ class Membership:
         return self.client.call(self.client.stub.Heartbeat, request, timeout=timeout)
 
     def compare(self, seat: Seat, calls: Sequence[pb.Called], timeout: float) -> pb.CompareReply:
-        """Tell what this rank called, and hear what each rank did.
+        """Report what this rank called, and return what each rank called.
 
         Raises:
-            ControlError: the controller does not say it.
+            ControlError: the controller refuses.
             ValueError: the client is closed.
         """
         request = pb.CompareRequest(
@@ -400,19 +400,19 @@ class Membership:
         return self.client.call(self.client.stub.Compare, request, timeout=timeout)
 
     def attend(self, seat: Seat) -> Attendance:
-        """Hold a call open that ends with this process. Raises ValueError: the client is closed."""
+        """Open a call that ends with this process. Raises ValueError if the client is closed."""
         request = pb.AttendRequest(incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce)
         return Attendance(seat, self.client.stub.Attend(request))
 
     def moved(self, seat: Seat) -> Membership:
-        """Return the same for another seat; the client is then that one's."""
+        """Return the same for another seat, which then has the client."""
         place = Placement(seat.rank, seat.world_size, self.place.local_rank)
         return Membership(self.client, place, self.job, self.ring_address, self.switch)
 
     def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
-        """Say that nothing more is needed, for a moment also to a controller that is restarted.
+        """Leave the job. A controller that is restarting is waited for briefly.
 
-        If nobody hears it, the lease runs out.
+        If no controller answers, the lease runs out.
         """
         request = pb.LeaveRequest(
             incarnation=seat.incarnation,
@@ -434,7 +434,7 @@ class Membership:
             time.sleep(_LEAVE_PAUSE)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.client.close()
 
     def _call_patiently(
@@ -478,7 +478,7 @@ def _may_pass(error: ControlError) -> bool:
 
 
 def here(seat: Seat, transport: PortShare) -> Endpoint:
-    """Return the addresses that a rank's frames come from."""
+    """Return the source addresses of a rank's frames."""
     return transport.endpoint or seat.here
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that makes progress over one way to the switch, for all jobs that go by it.
+"""The thread that runs all jobs of this process on one transport to the switch.
 
-A rank of each of several jobs may go by the same port: a communicator and its children, or those
-of several calls of `init`. Each job has an engine of its own; the port has the one transport and
-the one thread that runs all of them. Frames are dealt out by job and rank, which each answer
-carries.
+Several jobs may share a port: a communicator and its children, or several calls of `init`. Each job
+has an engine. The port has one transport, and one thread that runs all engines. Each answer carries
+job and rank, by which it finds its engine.
 """
 
 from __future__ import annotations
@@ -47,45 +46,45 @@ Turn: TypeAlias = "NativeTurn | ReferenceTurn"
 
 
 class PortClient(Protocol):
-    """A job's engine, as the port's thread sees it. All calls are made by that thread."""
+    """A job's engine as the port's thread sees it. Only that thread calls it."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether nothing is in flight."""
 
     @property
     def turn(self) -> Turn:
         """What moves its frames."""
 
     def take_events(self) -> None:
-        """Take notice of what callers have left to this thread."""
+        """Handle what callers have left to this thread."""
 
     def begin_turn(self) -> bool:
-        """Do what was asked for. False: it is to end."""
+        """Handle requests. Return False if the client must end."""
 
     def take_turn(self, why: int) -> None:
-        """Take notice of what its turn has done, and why it is back: see `NativeTurn.run`."""
+        """Handle what a turn has done, and why it returned: see `NativeTurn.run`."""
 
     def end(self, error: P4ReduceError) -> Callable[[], None] | None:
-        """The thread does nothing more for it. Returns what to call after all have ended."""
+        """The thread is done with the client. Return what to call after all have ended."""
 
 
 class Port:
-    """A transport, and the thread that alone uses it.
+    """A transport, and the only thread that uses it.
 
-    It lasts as long as a share of it is in use, or until the transport breaks.
+    It lasts until its last share is released, or until the transport breaks.
 
     Attributes:
         transport: to the switch.
-        error: what broke it, or None.
-        cpu_seconds: that the thread has computed for.
-        lock: of the link, where callers may run collectives themselves.
-        engine: what runs the slots of all its jobs.
+        error: the error that broke it, or None.
+        cpu_seconds: the thread's processor time.
+        lock: of the link, if callers may run collectives themselves.
+        engine: the kind of engine of all its jobs.
 
     Args:
-        transport: from now on for the thread alone.
+        transport: used by the thread alone from now on.
         name: of the thread.
-        engine: as of `init`.
+        engine: as for `init`.
     """
 
     def __init__(self, transport: Transport, name: str, engine: str) -> None:
@@ -103,13 +102,13 @@ class Port:
 
     @classmethod
     def alone(cls, transport: Transport, rank: int, engine: str = "native") -> PortShare:
-        """Return the first share of a new one; the rank is for the thread's name."""
+        """Return the first share of a new port. The rank is for the thread's name."""
         share = cls(transport, f"p4reduce-{rank}", engine).share()
         assert share is not None
         return share
 
     def share(self) -> PortShare | None:
-        """Return a share; None: it is at its end, so open another one."""
+        """Return a share; None if the port has ended, so the caller opens another one."""
         with self._lock:
             if self._over or self.error is not None:
                 return None
@@ -119,7 +118,7 @@ class Port:
             return PortShare(self)
 
     def release(self) -> None:
-        """A share is gone; with the last one the transport is closed."""
+        """Release a share. With the last one the transport is closed."""
         with self._lock:
             self._shares -= 1
             last = self._shares == 0 and not self._over
@@ -131,12 +130,12 @@ class Port:
 
     @property
     def in_thread(self) -> bool:
-        """Whether it is the port's thread that asks."""
+        """Whether the caller is the port's thread."""
         return threading.current_thread() is self._thread
 
     @property
     def asked(self) -> bool:
-        """Whether the thread has been asked for something that it has not done."""
+        """Whether requests wait for the thread."""
         return bool(self._requests)
 
     @property
@@ -145,12 +144,12 @@ class Port:
         return self._over
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread's end."""
+        """Wait until the thread ends."""
         if not self.in_thread:
             self._thread.join(timeout)
 
     def add_client(self, client: PortClient) -> None:
-        """Run an engine from now on; its share keeps the port open."""
+        """Run an engine from now on. Its share keeps the port open."""
         with self._lock:
             if not self._over:
                 self._requests.append(lambda: self._clients.append(client))
@@ -160,7 +159,7 @@ class Port:
         threading.Thread(target=_end_all, args=([client], error), daemon=True).start()
 
     def post(self, work: Callable[[], None]) -> None:
-        """Let the thread do something soon."""
+        """Let the thread call a function soon."""
         with self._lock:
             if not self._over:
                 self._requests.append(work)
@@ -234,7 +233,7 @@ class PortShare:
     """One job's part of a port: for joining, and for an engine.
 
     Attributes:
-        port: whose share it is.
+        port: that it is a share of.
     """
 
     def __init__(self, port: Port) -> None:
@@ -243,7 +242,7 @@ class PortShare:
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Own addresses, as of `Transport`."""
+        """The own addresses, as in `Transport`."""
         return self.port.transport.endpoint
 
     def check(self) -> None:
@@ -252,9 +251,9 @@ class PortShare:
             raise SwitchUnreachableError(str(self.port.error))
 
     def send(self, frame: FrameBuffer) -> None:
-        """Let the port's thread send one; the buffer must stay as it is.
+        """Let the port's thread send a frame. Do not change the buffer.
 
-        What finds no room is as if it had been lost.
+        A frame without room counts as lost.
         """
         transport = self.port.transport
         self.port.post(lambda: _send(transport, frame))
@@ -266,18 +265,18 @@ class PortShare:
 
 
 class Ports:
-    """The ports that jobs of this process have in common, by name.
+    """The ports that jobs of this process share, by name.
 
-    A port of the embedded switch that is a Unix socket, or of UDP, takes one connection. Of an
-    interface there may be any number of packet sockets, each with a filter for its own UDP port in
-    the kernel, so each job has one.
+    A Unix or UDP port of the embedded switch accepts one connection, so jobs share it. An interface
+    can have many packet sockets, each with a kernel filter for its own UDP port, so each job has
+    one.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all ports."""
         self._lock = threading.Lock()
         self._opening: dict[str, threading.Lock] = {}
         self._ports: dict[str, Port] = {}
@@ -285,17 +284,17 @@ class Ports:
     def connect(
         self, name: str, rank: int, engine: str, open_it: Callable[[], Transport]
     ) -> PortShare:
-        """Return a way to the switch.
+        """Return a share of a port, or a new transport.
 
         Args:
             name: of the port or interface.
-            rank: whose it is at first, for the thread's name.
-            engine: what will run the slots, as of `init`.
-            open_it: opens a transport where there is none to share.
+            rank: of the first job, for the thread's name.
+            engine: the kind of engine, as for `init`.
+            open_it: opens a transport if there is none to share.
 
         Raises:
-            ConfigurationError: a job with another engine has this port; or as `open_it`.
-            SwitchUnreachableError: as `open_it`.
+            ConfigurationError: a job with another engine has this port; or as for `open_it`.
+            SwitchUnreachableError: as for `open_it`.
         """
         if not port_type(name)[0].one_connection:
             return Port.alone(open_it(), rank, engine)
@@ -318,7 +317,7 @@ class Ports:
             return share
 
     def named(self, name: str) -> Port | None:
-        """Return the port with that name, which jobs share or have shared; None: there is none."""
+        """Return the port with that name, which jobs share or have shared, or None."""
         return self._ports.get(name)
 
 

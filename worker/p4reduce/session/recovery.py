@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the loss of a switch to the next one: who waits for what, and until when."""
+"""Recovery from the loss of a switch: what is waited for, and until when."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _RING_PAUSE = 0.2  # seconds between two looks at whether all have lost the swit
 
 
 class Host(Protocol):
-    """Whose switch it is. Calls may come from any thread."""
+    """The owner of the switch's job. Calls may come from any thread."""
 
     membership: Membership
     ledger: Ledger
@@ -65,14 +65,14 @@ class Host(Protocol):
 
     @property
     def connect(self) -> Connect:
-        """Opens the way to the switch that the job was on last."""
+        """Opens a transport to the job's last switch."""
 
     @property
     def broken(self) -> P4ReduceError | None:
-        """Why nothing can be reduced any more, or None."""
+        """The error that ends all further calls, or None."""
 
     def over(self) -> bool:
-        """Whether no switch is wanted any more."""
+        """Whether no switch is needed any more."""
 
     def halted(self) -> None:
         """The old engine has ended."""
@@ -84,22 +84,22 @@ class Host(Protocol):
         """This rank has a seat at another switch."""
 
     def unsettled(self) -> None:
-        """The job there has come to nothing."""
+        """The job at the other switch has failed."""
 
     def machine(self, attached: Attached) -> Machine:
         """Return a fresh machine for a life of the job."""
 
     def without_switch(self, ring: bool) -> None:
-        """Whether the ranks reduce by themselves for now."""
+        """Whether the ranks reduce without a switch for now."""
 
     def reduced_by_ring(self, collective: Collective) -> None:
         """Count one that is over."""
 
     def resume(self, found: Found, before: Machine) -> None:
-        """Go on; this recovery is over. Raises P4ReduceError."""
+        """Continue, because this recovery is over. Raises P4ReduceError."""
 
     def give_up(self, error: P4ReduceError) -> None:
-        """There is no going on."""
+        """End with an error, because recovery is impossible."""
 
 
 class _OverError(P4ReduceError):
@@ -107,20 +107,20 @@ class _OverError(P4ReduceError):
 
 
 class Recovery:
-    """Runs in a thread of its own, once for each loss.
+    """Runs in a thread, once for each loss.
 
-    It ends when there is a switch, when a collective comes to its deadline (all then end with an
-    error that says what was waited for), or when it is stopped. Its states and what moves it from
-    one to the next are in `recovery_states`.
+    It ends when there is a switch, when a collective reaches its deadline (all then end with an
+    error that says what was waited for), or when it is stopped. `recovery_states` has its states
+    and transitions.
 
     Attributes:
-        state: where it is.
+        state: the present one.
 
     Args:
-        host: see there.
-        engine: the one whose switch was lost.
-        seat: of that life of the job.
-        why: it was lost, for people.
+        host: the owner of the job.
+        engine: that has lost its switch.
+        seat: in that life of the job.
+        why: the reason of the loss, for people.
     """
 
     def __init__(self, host: Host, engine: Engine, seat: Seat, why: str) -> None:
@@ -148,13 +148,13 @@ class Recovery:
         self._thread.start()
 
     def wake(self) -> None:
-        """Tell that the host is over, or that there are further collectives."""
+        """Note that the host is over, or that there are further collectives."""
         self._changed.set()
         if (ring := self._ring) is not None:
             ring.wake()
 
     def stop(self, timeout: float) -> None:
-        """Return when it has ended; the host has to be over."""
+        """Return when it has ended. The host must be over."""
         self.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout)

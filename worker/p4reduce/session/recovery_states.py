@@ -13,7 +13,7 @@ from p4reduce.errors import P4ReduceError
 
 
 class State(Enum):
-    """Where a recovery is; the value says what the rank does there."""
+    """The state of a recovery. The value says what the rank does in it."""
 
     HALTING = "waits for its own progress thread to end"
     SEEKING = "looks for the switch that was lost"
@@ -27,7 +27,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """An event of a recovery; the value is for the drawing."""
+    """An event of a recovery. The value is the label in the drawing."""
 
     HALTED = "the thread has ended"
     FOUND = "the switch is back"
@@ -69,10 +69,10 @@ for _state, _moves in TRANSITIONS.items():
 
 
 def after(state: State, event: Event) -> State:
-    """Return the state that follows.
+    """Return the next state.
 
     Raises:
-        P4ReduceError: the table has no such transition, which is an error of this library.
+        P4ReduceError: the table has no such transition: a bug.
     """
     try:
         return TRANSITIONS[state][event]

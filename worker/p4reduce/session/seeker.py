@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks for a switch after one was lost: asks the controller, forms the job anew, attaches."""
+"""Looks for a switch after a loss: asks the controller, forms the job again, attaches."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _PASSING = frozenset(
 
 @dataclass(frozen=True)
 class Found:
-    """A way to a switch.
+    """A transport to a switch that was found.
 
     Attributes:
-        transport: to be closed by the one that takes this.
-        attached: this rank's place in the next life of the job; None: it is the same life, and
+        transport: the taker closes it.
+        attached: this rank's place in the next life of the job; None: the same life, and
             only the transport had broken.
-        resume_from: number of the first collective that a rank lacks.
-        engine: that has the transport already; None: one is to be made.
+        resume_from: the number of the first collective that any rank lacks.
+        engine: that has the transport already; None: one must be made.
     """
 
     transport: PortShare
@@ -70,16 +70,16 @@ class Found:
 
 @dataclass
 class JobLives:
-    """Which lives of its job a rank without a switch has to do with.
+    """The lives of its job that matter to a rank without a switch.
 
-    It outlasts a `Seeker`: the next one goes on with it.
+    It outlasts a `Seeker`: the next one continues with it.
 
     Attributes:
-        life: the seat in the life that the slots at hand belong to. Only in that one they can go
-            on over another transport; in a later one all begin with fresh slots. None: in none.
-        seat: in the latest life.
-        before: in the life before that, by which the rank gets a place in the latest one again.
-        resume_from: number of the first collective that a rank lacked when that one was formed.
+        life: the seat in the life that the present slots belong to. Only in that life can they
+            continue over another transport; a later one has fresh slots. None: no life.
+        seat: the one in the latest life.
+        before: the one in the life before, which gets the rank a place in the latest again.
+        resume_from: the first collective that any rank lacked when the latest was formed.
     """
 
     life: Seat | None
@@ -89,12 +89,12 @@ class JobLives:
 
     @classmethod
     def of_engine(cls, seat: Seat, completed: int) -> JobLives:
-        """Return that of a rank whose engine has lost its transport."""
+        """Return the lives of a rank whose engine has lost its transport."""
         return cls(seat, seat, seat, completed)
 
     @classmethod
     def of_newcomer(cls, seat: Seat, completed: int) -> JobLives:
-        """Return that of a rank that has run nothing yet in the life of that seat."""
+        """Return the lives of a rank that has run nothing in the life of that seat."""
         return cls(None, seat, seat, completed)
 
 
@@ -103,22 +103,22 @@ class _CancelledError(Exception):
 
 
 class Seeker:
-    """Seeks in a thread of its own, until found, cancelled, or sure that it is in vain.
+    """Seeks in a thread, until it finds a switch, is cancelled, or cannot succeed.
 
     Attributes:
-        awaited: what it waits for just now, for people.
-        switch_there: whether what it waits for is something else than the switch.
-        all_lost: whether the job has lost the switch, and not this rank alone its way there.
+        awaited: what it waits for now, for people.
+        switch_there: whether it waits for something else than the switch.
+        all_lost: whether the whole job has lost the switch, not only this rank.
         unheard: whether the controller does not answer.
         found: the result.
-        failed: why there will never be one.
+        failed: why it cannot succeed, or None.
 
     Args:
         membership: for the calls.
-        lives: in the job that lost its switch; changed as seats are.
-        udp_port: of the transport before; 0 if it had none.
-        connect: to open a transport.
-        completed: number of the first collective of which this rank lacks the result.
+        lives: of the job that lost its switch; updated with seats.
+        udp_port: of the former transport; 0 if it had none.
+        connect: opens a transport.
+        completed: the number of the first collective whose result this rank lacks.
         moved: called with each new seat.
         over: called when `found` or `failed` is set.
     """
@@ -158,7 +158,7 @@ class Seeker:
         self._thread.start()
 
     def cancel(self, timeout: float) -> None:
-        """Stop seeking; a result that was not taken is closed."""
+        """Stop seeking. A result that was not taken is closed."""
         self._cancelled.set()
         self._thread.join(timeout)
         if (found := self.take()) is not None:
@@ -166,13 +166,13 @@ class Seeker:
 
     @property
     def incarnation(self) -> int:
-        """By which the switch can be used; 0: none yet, or the one that it was lost by."""
+        """The incarnation for which the switch can be used; 0: none yet, or the lost one."""
         found = self.found
         attached = None if found is None else found.attached
         return 0 if attached is None else attached.seat.incarnation
 
     def take(self) -> Found | None:
-        """Return the result, which is then the caller's."""
+        """Return the result, which the caller then owns."""
         found, self.found = self.found, None
         return found
 
@@ -315,9 +315,9 @@ class Seeker:
 
 
 def why_over(job: str, seat: Seat, reply: pb.HeartbeatReply) -> P4ReduceError | None:
-    """Return the error that a job has ended with for its ranks, unless it can be mended.
+    """Return the error of an ended job for its ranks, unless it can be recovered.
 
-    None: it is not over, or nothing but its switch was lost.
+    None: it has not ended, or only its switch was lost.
     """
     lost = tuple(reply.lost)
     if seat.rank in lost:

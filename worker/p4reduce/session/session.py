@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's part in a job, from joining to leaving, through the loss of switch and controller.
+"""A rank's part in a job, from joining to leaving, through losses of switch and controller.
 
-What runs the collectives is an `Engine`, one for each life of the job. When its switch is lost, a
-`Recovery` finds the next one, and what the `Ledger` kept is run again on it.
+An `Engine` runs the collectives, one per life of the job. When its switch is lost, a `Recovery`
+finds the next one, and the collectives in the `Ledger` are repeated on it.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ _FAREWELL_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each 
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for all lives of a job.
+    """Settings for all lives of a job.
 
     Attributes:
         connect: opens a transport to the switch.
-        timeout: seconds that recovering may take when nothing is under way that has a deadline.
-        recover: go on after the loss of the switch.
-        elsewhere_after: seconds after which that is at another switch, where the communicator has
+        timeout: seconds that recovering may take if no collective with a deadline is in flight.
+        recover: whether to continue after the loss of the switch.
+        elsewhere_after: seconds after which it continues at another switch, if the communicator has
             several; None: never.
-        engine: what runs the slots: see `session.machine`.
+        engine: the kind of engine; see `session.machine`.
     """
 
     connect: Connect
@@ -166,18 +166,18 @@ class Session:
 
     @property
     def spare(self) -> Spare | None:
-        """Memory for copies of inputs; None: they are not kept for a recovery."""
+        """Memory for copies of inputs; None if none are kept."""
         return self.ledger.spare if self.settings.recover else None
 
     @property
     def broken(self) -> P4ReduceError | None:
-        """Why nothing can be reduced any more, or None."""
+        """The error that ends all further calls, or None."""
         return self._error or self._engine.broken
 
     # -- Collectives -----------------------------------------------------------------------------
 
     def submit(self, collective: Collective, *, here: bool = False) -> None:
-        """Start a collective. Raises what broke the session before. `here`: see `Engine`."""
+        """Start a collective. Raises the error that broke the session. `here`: see `Engine`."""
         with self._lock:
             if self._closing.is_set():
                 raise ClosedError("the communicator is closed")
@@ -191,7 +191,7 @@ class Session:
                 self._recovery.wake()
 
     def fail(self, error: P4ReduceError) -> None:
-        """End all collectives, now and from now on, with an error; the first one counts."""
+        """End all present and future collectives with an error. The first call counts."""
         with self._lock:
             if self.broken is not None:
                 return
@@ -204,11 +204,10 @@ class Session:
                 self._recovery.wake()
 
     def interrupted(self, error: InterruptedCallError) -> None:
-        """Break, as an exception has left a call of this thread, and leave the job.
+        """Break the session and leave the job, because an exception left a call of this thread.
 
-        The other ranks may count on what this one called last, or on the next: they must not
-        wait for it, nor take anything else for it. Returns when nothing reads the call's input
-        any more, as it is the caller's again.
+        The other ranks may rely on this rank's last call or on its next, so they must not wait for
+        it or mistake another call for it. Returns when nothing reads the call's input any more.
         """
         self.unlock()
         engine, recovery = self._engine, self._recovery
@@ -223,12 +222,12 @@ class Session:
         self._stirred.set()
 
     def unlock(self) -> None:
-        """Let go of what an exception in this thread has left taken."""
+        """Release locks that an exception in this thread has left taken."""
         unlock(self._lock)
         unlock(self._engine.lock)
 
     def statistics(self) -> Statistics:
-        """Return the figures so far, of all lives of the job."""
+        """Return the statistics of all lives of the job."""
         with self._lock:
             figures = self._engine.statistics()
             return replace(
@@ -277,7 +276,7 @@ class Session:
             self._lost_frames += self._engine.statistics().dropped
 
     def over(self) -> bool:
-        """Whether the switch is not wanted any more."""
+        """Whether the switch is not needed any more."""
         return self._closing.is_set() or self._error is not None
 
     def moved(self, seat: Seat) -> None:
@@ -296,17 +295,17 @@ class Session:
         leave_behind(*before, close=True)
 
     def unsettled(self) -> None:
-        """The job at the other switch has come to nothing."""
+        """The job at the other switch has failed."""
         self.arriving = False
 
     @property
     def connect(self) -> Connect:
-        """Opens the way to the switch."""
+        """Opens a transport to the switch."""
         return self.settings.connect
 
     @property
     def lost(self) -> bool:
-        """Whether it has no switch just now."""
+        """Whether it has no switch now."""
         return self._recovery is not None
 
     def machine(self, attached: Attached) -> Machine:
@@ -314,21 +313,21 @@ class Session:
         return machine_for(attached, self.settings.engine)
 
     def without_switch(self, ring: bool) -> None:
-        """Whether the ranks reduce by themselves for now."""
+        """Whether the ranks reduce without a switch for now."""
         with self._lock:
             self._on_ring = ring
 
     def reduced_by_ring(self, collective: Collective) -> None:
-        """Count one that is over."""
+        """Count a collective that the ring has completed."""
         with self._lock:
             self._by_ring += 1
             if collective.error is None:
                 self._engine.count(collective)
 
     def resume(self, found: Found, before: Machine) -> None:
-        """Go on with a switch. Raises P4ReduceError if an input that is needed was released.
+        """Continue with a switch. Raises P4ReduceError if a needed input was released.
 
-        All in one: what is called meanwhile is either among what runs again, or comes after it.
+        It is atomic: a collective that is called meanwhile runs again or comes afterwards.
         """
         with self._lock, contextlib.ExitStack() as undo:
             if found.engine is None:
@@ -367,7 +366,7 @@ class Session:
             undo.pop_all()
 
     def give_up(self, error: P4ReduceError) -> None:
-        """There will be no switch."""
+        """Note that there will be no switch."""
         if isinstance(error, MismatchError):  # found in the ring
             calls = reported(self.ledger.under_way)
             error = explained(error, calls, self.membership, self._seat)
@@ -472,11 +471,11 @@ class Session:
     # -- Leaving ---------------------------------------------------------------------------------
 
     def stay_for_others(self) -> None:
-        """Wait until all ranks have the results that this one has, or for a bounded time.
+        """Wait until all ranks have the results that this one has, for a bounded time.
 
-        If the switch were lost before that, they could not be had again without this rank. So
-        that takes as long as recovering may, should the switch be lost just now, and two seconds
-        otherwise: after that a rank only lacks a result if it hangs.
+        If the switch were lost before that, the others would need this rank to get them again. It
+        waits for two seconds at most, because a rank that lacks a result then hangs. During a
+        recovery it waits as long as that may take.
         """
         if not self.settings.recover:
             return
@@ -498,11 +497,11 @@ class Session:
             interval = min(2 * interval, longest)
 
     def close(self, *, farewell: bool = False) -> None:
-        """Stop, and leave the job. What is under way ends with `ClosedError`. Idempotent.
+        """Stop, and leave the job. Collectives in flight end with `ClosedError`. Idempotent.
 
         Args:
-            farewell: see to it first that the others do not need this rank any more. An exception
-                that leaves this meanwhile cuts that short; leaving goes on.
+            farewell: first wait until the others do not need this rank. An exception
+                meanwhile ends that wait; leaving continues.
         """
         if held(self._lock):
             # By a signal handler, within a call of this thread, which cannot go on before.
@@ -517,12 +516,12 @@ class Session:
         ThreadedCall(leave, cancel=self.hurry)()
 
     def abandon(self) -> None:
-        """As `close`, in this thread: at the interpreter's end there can be no other."""
+        """As `close`, but in this thread: at the interpreter's end there can be no other."""
         if not self._closing.is_set():
             self._leave()
 
     def hurry(self) -> None:
-        """Let `stay_for_others` return."""
+        """Make `stay_for_others` return."""
         self._hurried = True
 
     def _leave(self) -> None:
@@ -545,9 +544,9 @@ class Session:
             self._closed.set()
 
     def stop(self) -> Seat:
-        """Compute no more, and return the seat, whose lease goes on being renewed.
+        """Stop computing, and return the seat. Its lease is still renewed.
 
-        What is under way ends with what broke the session, or with `ClosedError`.
+        Collectives in flight end with the session's error, or with `ClosedError`.
         """
         with self._lock:
             if self._closing.is_set():
@@ -557,7 +556,7 @@ class Session:
         return self._seat
 
     def hand_over(self) -> None:
-        """Another session goes on with the membership and the listener: forget about them."""
+        """Release membership and listener to another session."""
         self._closing.set()
         self._stirred.set()
         self._end_heartbeat()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session of one rank: without a switch, a controller, or a thread.
+"""A session of one rank, without a switch, a controller or a thread.
 
-What a switch would send back to the only rank of a job is what that rank has sent. So its lanes
-are made and taken apart again, at once and where the call is: the result is the same, bit for bit.
+A switch would send back to a single rank what it has sent. So the caller's thread converts numbers
+to lanes and back at once, and the result has the same bits.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _BLOCKS_AT_A_TIME = 64
 
 
 class Solo:
-    """What a `Session` is to a communicator, for one rank alone.
+    """A `Session` for a single rank.
 
     Args:
-        job: a name, for messages.
+        job: the name for messages.
     """
 
     rank = 0
@@ -46,7 +46,7 @@ class Solo:
         self._lock = threading.Lock()
 
     def submit(self, collective: Collective, *, here: bool = False) -> None:
-        """Run a collective from beginning to end. Raises what broke this before."""
+        """Run a collective completely. Raises the error that broke this before."""
         if self.broken is not None:
             raise copy.copy(self.broken)
         blocks = np.flatnonzero(
@@ -72,14 +72,14 @@ class Solo:
         collective.finish()
 
     def interrupted(self, error: InterruptedCallError) -> None:
-        """Break, as an exception has left a call."""
+        """Break, because an exception left a call."""
         self.broken = self.broken or error
 
     def unlock(self) -> None:
-        """There is nothing that could be left taken for longer than a count takes."""
+        """Do nothing: no lock is held for long."""
 
     def statistics(self) -> Statistics:
-        """Return the figures so far: nothing is sent."""
+        """Return the statistics so far: nothing is sent."""
         return Statistics(**asdict(self._counts))
 
     def close(self, *, farewell: bool = False) -> None:

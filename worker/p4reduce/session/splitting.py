@@ -31,13 +31,13 @@ _TROUBLE_BYTES = 512
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """The request of one rank.
+    """The request of one rank for a split.
 
     Attributes:
-        kind: whether its arguments were wrong, it is in a group, or in none.
+        kind: whether its arguments are wrong, or it is in a group, or in none.
         color, key: see `Communicator.split`.
-        options: a fingerprint of what has to be the same in a group.
-        token: random; that of rank 0 is in the groups' names.
+        options: a fingerprint of what must be equal in a group.
+        token: random; the groups' names contain rank 0's.
     """
 
     kind: int
@@ -61,7 +61,7 @@ class SplitRequest:
 
     @classmethod
     def wrong(cls) -> SplitRequest:
-        """That of a rank whose arguments are wrong: the others must not wait for it."""
+        """Return the request of a rank with wrong arguments, so the others need not wait for it."""
         return cls(_WRONG, token=_token())
 
     def row(self) -> npt.NDArray[np.int64]:
@@ -71,11 +71,11 @@ class SplitRequest:
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that are to have a communicator of their own.
+    """Ranks that get a communicator of their own.
 
     Attributes:
         name: of its job.
-        ranks: their numbers in the parent, in the order that they have in the group.
+        ranks: their numbers in the parent, in the order of the group.
     """
 
     name: str
@@ -83,14 +83,14 @@ class Group:
 
 
 def agree(job: str, table: npt.NDArray[np.int64]) -> list[Group]:
-    """Return the groups, which are the same on all ranks.
+    """Return the groups, which are equal on all ranks.
 
     Args:
         job: the parent's name.
-        table: the wishes of all ranks in order; shape (ranks, 5).
+        table: the requests of all ranks in order; shape (ranks, 5).
 
     Raises:
-        ConfigurationError: a rank's arguments were wrong, or options differ within a group.
+        ConfigurationError: a rank's arguments are wrong, or options differ within a group.
     """
     wishes = [SplitRequest(*row) for row in table.tolist()]
     wrong = tuple(rank for rank, wish in enumerate(wishes) if wish.kind == _WRONG)
@@ -122,13 +122,13 @@ def agree(job: str, table: npt.NDArray[np.int64]) -> list[Group]:
 
 
 def group_name(job: str, token: str, leader: int) -> str:
-    """Return a job's name that no other has: the token is of one call, the leader of one group."""
+    """Return a unique name of a job, from a call's token and a group's leader."""
     mine = f"{_MARK}{token}-{leader}"
     return f"{job.partition(_MARK)[0][: MAX_NAME - ROOM_FOR_PARTS - len(mine)]}{mine}"
 
 
 def trouble_row(text: str) -> npt.NDArray[np.uint8]:
-    """Return why a group cannot be, for all ranks; "" if it can."""
+    """Return why a group cannot be made, as a row for all ranks; "" if it can."""
     row = np.zeros((1, _TROUBLE_BYTES), np.uint8)
     cut = text.encode()[:_TROUBLE_BYTES]
     row[0, : len(cut)] = np.frombuffer(cut, np.uint8)
@@ -136,7 +136,7 @@ def trouble_row(text: str) -> npt.NDArray[np.uint8]:
 
 
 def first_trouble(rows: npt.NDArray[np.uint8], groups: Sequence[Group]) -> str:
-    """Return why a group cannot be, and which one; "" if all can."""
+    """Return why a group cannot be made, and which one; "" if all can."""
     for group in groups:
         row = rows[group.ranks[0]]
         if row.any():

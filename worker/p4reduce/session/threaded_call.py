@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work that an exception of a signal handler cannot leave half done.
 
-Signal handlers run in the main thread, between any two of its instructions, and what they raise
-ends there whatever that thread does. So what takes several steps and holds things (joining,
-forming anew, leaving) is done by a thread of its own, which the caller waits for.
+Signal handlers run in the main thread between any two instructions, and their exceptions end
+whatever it does. So work with several steps and resources (joining, forming again, leaving) has a
+thread of its own, and the caller waits for it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _LAST_WAIT = 15.0  # seconds, at the interpreter's end
 class ThreadedCall(Generic[T]):
     """Calls a function in a thread of its own.
 
-    `threading.Thread` is not used, as an exception in the middle of its `start` can leave the new
-    thread waiting for ever.
+    `threading.Thread` is not used, because an exception within its `start` can leave the new thread
+    waiting for ever.
 
     Args:
-        work: what to do; must end by itself in bounded time.
-        cancel: called when the caller is gone; `work` had better end soon then.
-        undo: called with the result if the caller is gone; more than once perhaps.
+        work: the function; must end by itself in bounded time.
+        cancel: called when the caller is gone; `work` should then end soon.
+        undo: called with the result if the caller is gone, perhaps more than once.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ThreadedCall(Generic[T]):
             self._error = None  # its traceback has this frame
 
     def abandon(self) -> None:
-        """The caller is gone: what has been done is undone, now or when it has ended."""
+        """The caller is gone: undo the result, now or when the work has ended."""
         self._unwanted = True
         self._cancel()
         if self._over.is_set():

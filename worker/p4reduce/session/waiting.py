@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for what a job needs before it begins: until when, and what is said meanwhile."""
+"""Waiting until a job can start: the deadline, and the log messages meanwhile."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _EVERY = 5.0  # seconds
 
 
 class Waiting:
-    """How long `init` or `reform` may take, and what keeps them waiting.
+    """How long `init` or `reform` may take, and what they wait for.
 
     Args:
         who: for the log.
         deadline: on the monotonic clock.
-        cancelled: nobody wants it any more.
-        check: raises what makes it vain; called again and again.
+        cancelled: set when the result is not needed any more.
+        check: called repeatedly; raises an error that makes waiting useless.
     """
 
     def __init__(
@@ -42,27 +42,27 @@ class Waiting:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline; never quite none, so that each call may fail by itself."""
+        """The seconds until the deadline; never 0, so each call fails by itself."""
         return max(self.deadline - time.monotonic(), 0.1)
 
     def check(self) -> None:
-        """Raise ClosedError if nobody waits any more, or what makes it vain to wait."""
+        """Raise ClosedError if the result is not needed, or an error that makes waiting useless."""
         if self._cancelled.is_set():
             raise ClosedError("nobody waits for this any more")
         self._check()
 
     def may_wait(self, seconds: float) -> bool:
-        """Whether so long a pause leaves time for a further attempt."""
+        """Whether a pause of that length leaves time for another attempt."""
         return time.monotonic() + seconds < self.deadline
 
     def pause(self, seconds: float, what: object) -> None:
-        """Wait a little for what is missing; say so every few seconds."""
+        """Pause briefly, and log every few seconds what is missing."""
         self.say(what)
         self._cancelled.wait(seconds)
         self.check()
 
     def say(self, what: object) -> None:
-        """Log what is waited for, if it is time for a word."""
+        """Log what is missing, if it is time for a message."""
         now = time.monotonic()
         if now >= self._next_word:
             self._next_word = now + _EVERY

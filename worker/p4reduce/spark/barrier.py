@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`barrier_run`: a function on each partition of an RDD, with a communicator among them."""
+"""`barrier_run`: calls a function on each partition of an RDD, with a communicator."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ENGINE = "spark"
 def barrier_run(
     rdd: Any, fn: Callable[[Communicator, Iterator[Any]], T], *, timeout: float = 60.0
 ) -> list[T]:
-    """Call a function on each partition, all at the same time, and return what it returned.
+    """Call a function on each partition at the same time, and return the results.
 
-    The partitions are the tasks of one barrier stage: the rank is the partition's number. The
-    first task's host starts switch and controller, for which it needs the extra "lab", unless the
+    The partitions are the tasks of one barrier stage: the rank is the partition's number. The first
+    task's host starts switch and controller, for which it needs the extra "lab", unless the
     environment of that task names a network that runs. They end with the stage. If a task fails,
     Spark ends the others and runs the stage again, with a new network.
 
@@ -61,7 +61,7 @@ def barrier_run(
 def run_task(
     fn: Callable[[Communicator, Iterator[Any]], T], rows: Iterator[Any], timeout: float
 ) -> tuple[int, T]:
-    """What each task does; returns its rank and `fn`'s result. See `barrier_run`."""
+    """Run one task; return its rank and `fn`'s result. See `barrier_run`."""
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()

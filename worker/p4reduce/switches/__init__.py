@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several switches side by side: a session for each, and what of each call goes through which.
+"""Several switches side by side: a session for each, and the division of calls among them.
 
-Imports all folders but `compression`, `protocol` and `torch`; `communicator` is made of it.
+Imports all folders but `compression`, `protocol` and `torch`; `communicator` imports it.
 """

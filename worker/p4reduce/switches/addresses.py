@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From `interface=` and `controller=` to the ways to one or several switches."""
+"""From `interface=` and `controller=` to the addresses of one or several switches."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Texts = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class SwitchAddress:
-    """To a switch, and to the controller that owns it.
+    """The address of a switch and of its controller.
 
     Attributes:
-        port: of the switch, or interface.
+        port: of the switch, or an interface.
         controller: the address.
-        switch: its name there; "": the only one that the controller has.
-        core: of the switch, from 0, where it has several.
+        switch: its name there; "" for the controller's only one.
+        core: of the switch, from 0, if it has several.
     """
 
     port: str
@@ -40,11 +40,11 @@ class SwitchAddress:
     core: int = 0
 
     def to_cores(self, names: Sequence[str]) -> list[SwitchAddress]:
-        """Return the addresses of the switch's further cores, at the same port, by their names."""
+        """Return the addresses of the switch's further cores at the same port, by name."""
         return [replace(self, switch=name, core=core) for core, name in enumerate(names, 1)]
 
     def connect(self, rank: int, engine: str) -> Connect:
-        """Return what opens a port for a rank, whose slots an engine of `ENGINES` runs."""
+        """Return a function that opens a port for a rank, for an engine of `ENGINES`."""
 
         def connect(udp_port: int) -> PortShare:
             port = port_at_core(self.port, self.core)
@@ -56,16 +56,16 @@ class SwitchAddress:
 def switch_addresses(
     controller: Texts, interface: Texts, place: Placement, job: str
 ) -> list[SwitchAddress]:
-    """Return the way to each switch, in the order given, which is the same on all ranks.
+    """Return the address of each switch in the given order, which is equal on all ranks.
 
     Args:
-        controller: as of `p4reduce.init`.
-        interface: as of `p4reduce.init`.
-        place: fills in what an interface's name leaves open.
+        controller: as for `p4reduce.init`.
+        interface: as for `p4reduce.init`.
+        place: fills in an interface's placeholders.
         job: the name of the whole.
 
     Raises:
-        ConfigurationError: something is missing, named twice, or does not read as it has to.
+        ConfigurationError: something is missing, named twice, or malformed.
     """
     given = _listed(interface, variables.INTERFACE)
     named = [_NAMED.fullmatch(one) for one in given]
@@ -102,7 +102,7 @@ def switch_addresses(
 
 
 def check_several(switches: int, job: str) -> None:
-    """Refuse more switches, or a longer name of a job, than is possible.
+    """Refuse too many switches, or too long a name of a job.
 
     Raises:
         ConfigurationError: says which.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deals what a communicator's calls ask for among the switches that it has.
+"""Divides a communicator's calls among its switches.
 
-All ranks deal alike, by the order of their calls alone: which switch a collective goes through,
-and where it is cut. So the first call that is not the same on all ranks meets another one in at
-least one switch, where their tags disagree.
+Only the order of calls decides which switch a collective uses and where it is cut, so all ranks
+divide alike. The first call that differs between ranks meets another one at some switch, where
+their tags disagree.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _LONG = 3600.0  # seconds; the collective that is waited for has a deadline of i
 
 @dataclass(frozen=True)
 class Part:
-    """What goes through one switch.
+    """The part of a call that goes through one switch.
 
     Attributes:
-        session: that has it.
-        sequence: its number there.
+        session: that runs it.
+        sequence: its number in the session.
         number: of the call within the communicator.
         wanted: whether the call's result depends on it.
-        on_end: to be called when it is over.
+        on_end: called when it is complete.
     """
 
     plan: Plan[Any]
@@ -66,11 +66,11 @@ class Deal:
 
 
 class Dealer:
-    """Knows how many collectives each switch had, and what share of the next ones it gets.
+    """Knows how many collectives each switch had, and its share of the next ones.
 
     Args:
         sessions: one per switch, in the same order on all ranks.
-        failed: called when a part has ended with an error; must not wait.
+        failed: called when a part has ended with an error; must not block.
     """
 
     def __init__(
@@ -88,17 +88,17 @@ class Dealer:
 
     @property
     def calls(self) -> int:
-        """How many there were so far."""
+        """The number of calls so far."""
         return self._number
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The share of each switch in what is called next; 1 in all."""
+        """The share of each switch in the next calls; they add up to 1."""
         weights = self._shares.weights
         return tuple(weight / sum(weights) for weight in weights)
 
     def deal(self, calls: Sequence[Plan[Any]]) -> Deal:
-        """Return where each of some calls goes; it counts when the deal is kept.
+        """Return the parts of some calls. They count when the deal is kept.
 
         Raises:
             P4ReduceError: the ranks could not agree on shares; the communicator is broken.

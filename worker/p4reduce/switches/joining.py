@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joining on several switches at once: `session.joining` for each of them, and all or none."""
+"""Joins on several switches at once: all of them, or none."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def join_all(
     urgent_slots: Sequence[int],
     waiting: Callable[[str], Waiting],
 ) -> Session | SideBySide:
-    """Join a job on each switch, one after the other, and return when all ranks are there.
+    """Join a job on each switch in turn, and return when all ranks are there.
 
     A switch with several cores is as many switches: the controller names them.
 
     Args:
         addresses: of the switches.
-        place: this rank's.
+        place: of this rank.
         job: the name of the whole.
-        settings: as for the first switch.
-        ring: as of `session.joining.join`, of each switch.
-        slots: as of `session.joining.join`, of each switch.
-        urgent_slots: as of `session.joining.join`, of each switch.
-        waiting: until when, for all that, for whom it is given.
+        settings: those of the first switch.
+        ring: as for `session.joining.join`, for each switch.
+        slots: as for `session.joining.join`, for each switch.
+        urgent_slots: as for `session.joining.join`, for each switch.
+        waiting: returns the deadline for the rank that it is given.
 
     Raises:
         P4ReduceError: as `p4reduce.init`.
@@ -75,12 +75,12 @@ def join_all(
 
 
 class Newcomers:
-    """A rank on its way into a job on each of some switches, in two steps.
+    """A rank that joins a job on each of several switches, in two steps.
 
     Args:
         job: the name of the whole.
         each: one per switch.
-        like: what they go by.
+        like: the session whose ports they use.
     """
 
     def __init__(self, job: str, each: Sequence[Newcomer], like: SideBySide | None) -> None:
@@ -98,15 +98,15 @@ class Newcomers:
         ring: RingSettings | None,
         waiting: Callable[[str], Waiting],
     ) -> Newcomers:
-        """Return those that go by a parent's ports and connections.
+        """Return newcomers that use a parent's ports and connections.
 
         Args:
-            parent: of some of whose ranks there is to be a group.
+            parent: the group has some of its ranks.
             job: of the group.
             place: in the group.
             timeout: of the group's collectives.
-            ring: as of the parent.
-            waiting: until when, for whom it is given.
+            ring: of the parent.
+            waiting: returns the deadline for the rank that it is given.
 
         Raises:
             ClosedError: the parent is closed.
@@ -131,12 +131,12 @@ class Newcomers:
         return cls(job, each, like)
 
     def take_seat(self, slots: int, urgent_slots: Sequence[int]) -> None:
-        """See `session.joining.Newcomer`."""
+        """Take a seat on each switch, as `session.joining.Newcomer`."""
         for newcomer in self._each:
             newcomer.take_seat(slots, urgent_slots)
 
     def begin(self) -> Session | SideBySide:
-        """See `session.joining.Newcomer`."""
+        """Start a session on each switch, as `session.joining.Newcomer`."""
         with contextlib.ExitStack() as undo:
             sessions = []
             for newcomer in self._each:
@@ -146,7 +146,7 @@ class Newcomers:
         return _together(self._job, sessions, self._like)
 
     def give_up(self) -> None:
-        """See `session.joining.Newcomer`."""
+        """Give up all seats, as `session.joining.Newcomer`."""
         for newcomer in self._each:
             newcomer.give_up()
 
@@ -154,9 +154,9 @@ class Newcomers:
 def form_all_anew(
     session: Session | SideBySide, world_size: int, timeout: float, cancelled: Latch
 ) -> Session | SideBySide:
-    """Go on after a job that failed, on each of its switches; see `session.joining.form_anew`.
+    """Continue after a failed job on each of its switches; see `session.joining.form_anew`.
 
-    If that fails on one of them, it may be called again, and goes on from there.
+    If it fails on one of them, call it again; it continues from there.
     """
     if isinstance(session, Session):
         return form_anew(session, world_size, timeout, cancelled)

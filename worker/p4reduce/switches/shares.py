@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each collective goes through which of several switches.
+"""Each switch's share of the collectives.
 
 A collective is cut into one range of blocks per switch, and it is over when the last range is. So
 each switch should get as many blocks as it sums in the same time as the others. Every rank measures
@@ -8,9 +8,9 @@ collective that is cut, the ranks add up their rates by a collective of a few by
 from the 16th one after that on. No rank decides alone, because ranges that differ would not fit
 each other. (If ranks still cut in different places, their tags differ, which is an error.)
 
-A share in proportion to the rate is right whatever else takes time. Let n_i of the blocks take
-w + n_i / c_i seconds, where c_i is the rate of the switch and w the wait for the slowest rank. Then
-all take equally long if n_i is in proportion to n_i / (w + n_i / c_i).
+A share in proportion to the rate is right whatever else takes time. Let n_i of the blocks take w +
+n_i / c_i seconds, where c_i is the rate of the switch and w the wait for the slowest rank. Then all
+take equally long if n_i is in proportion to n_i / (w + n_i / c_i).
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ PERIOD = 16  # collectives that are cut between two agreements
 
 
 class Rate:
-    """Blocks a second of one switch, as one rank sees them.
+    """The blocks per second of one switch, as one rank sees them.
 
-    Only time in which something is under way counts, and what is under way at the same time
-    counts once.
+    Only time with blocks in flight counts, and parallel collectives count once.
     """
 
     def __init__(self) -> None:
@@ -41,27 +40,27 @@ class Rate:
         self._over_at = 0.0
 
     def add(self, blocks: int, started: float, over: float) -> None:
-        """Count a part of a collective; times are on the monotonic clock."""
+        """Count a part of a collective. Times are of the monotonic clock."""
         self._busy += max(over - max(started, self._over_at), 0.0)
         self._over_at = max(self._over_at, over)
         self._blocks += blocks
 
     def take(self) -> float:
-        """Return the rate since the last call; 0: nothing was measured."""
+        """Return the rate since the last call; 0 without measurements."""
         rate = self._blocks / self._busy if self._busy > 0 else 0.0
         self._blocks, self._busy = 0, 0.0
         return rate
 
 
 class Shares:
-    """The shares that the ranks have agreed on; the same at the same place in their calls.
+    """The agreed shares, equal on all ranks at the same place in their calls.
 
     Attributes:
         weights: of each switch.
 
     Args:
-        switches: how many.
-        world_size: ranks.
+        switches: their number.
+        world_size: the number of ranks.
     """
 
     def __init__(self, switches: int, world_size: int) -> None:
@@ -71,22 +70,22 @@ class Shares:
         self._until_agreed = PERIOD
 
     def copy(self) -> Shares:
-        """Return another one that begins as this one is."""
+        """Return a copy."""
         other = copy.copy(self)
         other.weights, other._single = list(self.weights), list(self._single)
         return other
 
     def cuts(self, blocks: int) -> bool:
-        """Whether a collective of so many blocks goes through all switches."""
+        """Whether a collective with that many blocks uses all switches."""
         return blocks >= LEAST_BLOCKS * len(self.weights)
 
     def ranges(self, blocks: int) -> list[tuple[int, int]]:
-        """Return each switch's range of blocks, from and to."""
+        """Return each switch's range of blocks, as from and to."""
         ends = [blocks * int(end) // sum(self.weights) for end in np.cumsum(self.weights)]
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
     def single(self, blocks: int) -> int:
-        """Return which switch a collective goes through that is not cut."""
+        """Return the switch of a collective that is not cut."""
         blocks = max(blocks, 1)  # what has none makes the ranks meet all the same
         turn = min(
             range(len(self.weights)),
@@ -96,7 +95,7 @@ class Shares:
         return turn
 
     def due(self) -> bool:
-        """Count a collective that is cut; return whether the ranks agree at this one."""
+        """Count a collective that is cut; return whether the ranks agree on shares with it."""
         self._until_agreed -= 1
         if self._until_agreed:
             return False
@@ -110,9 +109,9 @@ class Shares:
         return np.array([min(max(int(rate), 1), self._most) for rate in rates], np.int32)
 
     def agree(self, rates: npt.NDArray[np.int32]) -> bool:
-        """Go halfway to what the ranks' rows add up to; return whether anything changed by it.
+        """Move halfway to the sum of the ranks' rows; return whether anything changed.
 
-        Halfway, as what was measured has something of chance in it.
+        Halfway, because measurements vary.
         """
         total = sum(rates.tolist())
         if not all(rates.tolist()):

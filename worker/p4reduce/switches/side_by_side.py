@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's part in a job that is spread over several switches: a session for each of them.
+"""A rank's part in a job on several switches, with a session for each.
 
-To each switch the ranks are a job of its own, with its own slots, lease and recovery. What one of
-these jobs ends with is what all end with: a communicator is broken as a whole.
+To each switch the ranks are a job of its own, with its own slots, lease and recovery. An error that
+ends one of these jobs ends all, because a communicator breaks as a whole.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LARGEST = ("round_trip_p50", "round_trip_p90", "round_trip_p99", "retransmissio
 
 
 def job_on(job: str, number: int, at: int | None = None) -> str:
-    """Return the name of what is a job of its own to a switch.
+    """Return the name of the job of one part at a switch.
 
     Args:
-        job: the whole's.
-        number: of the part, from 0: that of the switch that it begins at.
-        at: the switch that it is at.
+        job: the name of the whole.
+        number: of the part, from 0, which is the number of its first switch.
+        at: the number of its present switch.
     """
     if at is not None and at != number:
         return f"{job}{_SIDE}{number}-at-{at}"
@@ -53,16 +53,16 @@ def _left(sessions: Sequence[Session]) -> tuple[int, ...]:
 
 
 class SideBySide:
-    """What a `Session` is to a communicator, on several switches.
+    """A `Session` on several switches.
 
     Args:
         job: the name of the whole.
         sessions: one per switch, in the same order on all ranks.
-        like: another one, by whose places these sessions go: one may be at another switch than
-            it was at first. None: each is at its own.
+        like: another one, whose places these sessions use: one may be at another switch than
+            at first. None: each is at its own.
 
     Attributes:
-        formed: sessions that go on instead of some of these, by number, while all are formed anew.
+        formed: sessions that replace some of these, by number, while all are formed again.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class SideBySide:
         self._watch.start()
 
     def home(self, number: int) -> int:
-        """Return which switch a session is at, by number."""
+        """Return the number of the switch that a session is at."""
         session = self.sessions[number]
         return number if session.fallback_switches is None else session.home
 
@@ -121,26 +121,26 @@ class SideBySide:
 
     @property
     def slots(self) -> int:
-        """Of all switches together."""
+        """The slots of all switches together."""
         return sum(session.slots for session in self.sessions)
 
     @property
     def urgent_slots(self) -> tuple[int, ...]:
-        """Of all switches together."""
+        """The urgent slots of all switches together."""
         return tuple(map(sum, zip(*(one.urgent_slots for one in self.sessions), strict=True)))
 
     @property
     def spare(self) -> Spare | None:
-        """Memory for copies of inputs; None: they are not kept for a recovery."""
+        """Memory for copies of inputs; None if none are kept."""
         return self.sessions[0].spare
 
     @property
     def broken(self) -> P4ReduceError | None:
-        """Why nothing can be reduced any more, or None."""
+        """The error that ends all further calls, or None."""
         return next((one.broken for one in self.sessions if one.broken is not None), None)
 
     def stir(self) -> None:
-        """Something may have broken. From any thread; waits for nothing."""
+        """Check soon whether something has broken. Any thread may call it."""
         self._stirred.set()
 
     def _spread_errors(self) -> None:
@@ -153,21 +153,21 @@ class SideBySide:
                     session.fail(error)
 
     def interrupted(self, error: InterruptedCallError) -> None:
-        """See `Session`."""
+        """Break and leave the jobs, as `Session` does."""
         for session in self.sessions:
             session.interrupted(error)
 
     def unlock(self) -> None:
-        """See `Session`."""
+        """Release locks, as `Session` does."""
         for session in self.sessions:
             session.unlock()
 
     def statistics(self) -> Statistics:
-        """Return the figures of all switches together: sums; of times, the longest."""
+        """Return the statistics of all switches together: sums, and for times the longest."""
         return combined([session.statistics() for session in self.sessions])
 
     def close(self, *, farewell: bool = False) -> None:
-        """See `Session`."""
+        """Stop, and leave the jobs, as `Session` does."""
         if farewell:
 
             def stay() -> None:
@@ -180,7 +180,7 @@ class SideBySide:
         self._each(Session.close)
 
     def abandon(self) -> None:
-        """See `Session`."""
+        """As `close`, in this thread."""
         self._each(Session.abandon)
 
     def _each(self, leave: Callable[[Session], None]) -> None:
@@ -194,7 +194,7 @@ class SideBySide:
             session.hurry()
 
     def end_watch(self) -> None:
-        """Spread no more errors, and release what a loss would have needed."""
+        """Stop passing on errors, and release what a recovery would need."""
         for session in self.sessions:
             session.fallback_switches = None  # they know each other by it
         places, self._places = self._places, []
@@ -207,7 +207,7 @@ class SideBySide:
 
 
 def combined(each: Sequence[Statistics]) -> Statistics:
-    """Return the figures of several switches as one."""
+    """Return the statistics of several switches as one."""
     whole = Statistics()
     for field in fields(Statistics):
         values = [getattr(one, field.name) for one in each]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what callers hand to collectives. Errors name the value and what would be right."""
+"""Checks of the arguments of collectives. Errors name the value and what would be right."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class SupportsArray(Protocol):
 
 
 def operation_of(op: Operation | str, dtype: np.dtype[Any] | None = None) -> Operation:
-    """Return an operation given as such or by its name, in whatever case.
+    """Return an operation, given as such or by name in any case.
 
     Raises:
-        TypeError: it is neither, or none for arrays of this dtype.
+        TypeError: it is neither, or not possible for this dtype.
         ValueError: no operation has that name.
     """
     if isinstance(op, str):
@@ -56,7 +56,7 @@ def operation_of(op: Operation | str, dtype: np.dtype[Any] | None = None) -> Ope
 
 
 def class_of(priority: int | str) -> int:
-    """Return the class of a priority, given as its number or by a name in whatever case.
+    """Return the class of a priority, given by number or by name in any case.
 
     Raises:
         TypeError: it is neither.
@@ -74,7 +74,7 @@ def class_of(priority: int | str) -> int:
 
 
 def any_array(array: SupportsArray) -> Array:
-    """Return an argument as an array, of any dtype whose bytes are all there is to it."""
+    """Return an argument as an array of any dtype without Python objects."""
     if not hasattr(array, "__array__"):
         raise TypeError(
             f"array={short(array)}: a numpy array is needed, or something with __array__, not "
@@ -90,7 +90,7 @@ def any_array(array: SupportsArray) -> Array:
 
 
 def check_unmasked(argument: str, array: object) -> None:
-    """Refuse masked arrays: what is masked would be sent like the rest."""
+    """Refuse masked arrays, because masked elements would be sent like the others."""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(
             f"{argument} is a masked array, and the mask would be lost; {argument}.filled(0) has "
@@ -99,19 +99,19 @@ def check_unmasked(argument: str, array: object) -> None:
 
 
 def short(value: object) -> str:
-    """Return a value as it is written, cut where that is long."""
+    """Return a value as text, cut if it is long."""
     return reprlib.repr(value)
 
 
 def reducible_array(array: SupportsArray, op: Operation | str) -> tuple[Array, Operation]:
-    """Return an argument as an array that can be reduced by `op`, and that operation."""
+    """Return an argument as an array that `op` can reduce, and that operation."""
     source = any_array(array)
     check_dtype(source.dtype)
     return source, operation_of(op, source.dtype)
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:
-    """Refuse what the switch cannot sum."""
+    """Refuse dtypes that the switch cannot sum."""
     if dtype in _REDUCIBLE:
         return
     hint = _INSTEAD.get(f"{dtype.kind}{dtype.itemsize}")
@@ -139,7 +139,7 @@ def output_like(source: Array, out: Array | None) -> Array:
 
 
 def output_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None) -> Array:
-    """Return `out` if it has that shape and dtype and can be written to, or a new array."""
+    """Return `out` if it has that shape and dtype and is writable, or a new array."""
     if out is None:
         return np.empty(shape, dtype)
     if not isinstance(out, np.ndarray):
@@ -158,12 +158,12 @@ def output_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None) -
 
 
 def same_memory(one: Array, other: Array) -> bool:
-    """Return whether two arrays of one shape and dtype are the same."""
+    """Return whether two arrays of one shape and dtype share their memory exactly."""
     return one.ctypes.data == other.ctypes.data and one.strides == other.strides
 
 
 def check_root(root: int, world_size: int) -> int:
-    """Return a rank given as an argument."""
+    """Return the root's rank from an argument."""
     number = whole_number("root", root, "the number of a rank is needed")
     if not 0 <= number < world_size:
         raise ValueError(f"root={root!r}: there are the ranks 0 to {world_size - 1}")
@@ -171,7 +171,7 @@ def check_root(root: int, world_size: int) -> int:
 
 
 def check_counts(counts: Sequence[int], world_size: int) -> tuple[int, ...]:
-    """Return how many rows each rank has, given as an argument."""
+    """Return the number of rows per rank from an argument."""
     try:
         numbers = tuple(whole_number("counts", count) for count in counts)
     except TypeError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays as the protocol sees them: rows of one block each. What is in them is for measure.py."""
+"""Arrays as the protocol sees them: rows of one block each. measure.py looks at their contents."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ALL = slice(None)
 
 
 class Piece(NamedTuple):
-    """Blocks that lie in memory one after the other.
+    """Blocks that are adjacent in memory.
 
     Attributes:
-        blocks: how many.
-        full: those of them that are whole; there is one more at most.
-        tail_bytes: of that one.
-        address: of the first; 0: they are zeros, and what is written to them is dropped.
+        blocks: their number.
+        full: the number of whole blocks; at most one more is partial.
+        tail_bytes: the bytes of the partial one.
+        address: of the first; 0: they read as zeros, and writes are dropped.
     """
 
     blocks: int
@@ -35,14 +35,14 @@ class Piece(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Where blocks lie.
+    """The place of blocks in memory.
 
-    A source or target that has them in memory as they are says so by a method `memory`; machine
-    code then reads and writes them there.
+    A source or target whose blocks are in memory unchanged has a method `memory`; machine code then
+    accesses them directly.
 
     Attributes:
         pieces: in order.
-        places: of each block among the pieces' blocks; None: its number is its place.
+        places: of each block among the pieces' blocks; None: equal to its number.
     """
 
     pieces: Sequence[Piece]
@@ -54,40 +54,40 @@ class BlockRows(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the lanes before they are quantised."""
+        """The dtype of the elements before they are quantised."""
 
     @property
     def private(self) -> bool:
-        """Whether nobody can write to its memory, so that it need not be copied to be kept."""
+        """Whether nobody else can write to its memory, so that it need not be copied."""
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         """Copy blocks into rows, shape (blocks, lanes), of the source's dtype."""
 
 
 class Source(BlockRows, Protocol):
-    """What a rank puts into a collective: blocks, of which it may have some and lack others."""
+    """The blocks that a rank contributes to a collective. It may lack some."""
 
     def __len__(self) -> int:
         """Return the number of blocks, the same on all ranks."""
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """Return each block's exponent and whether it is not all zeros."""
+        """Return each block's exponent, and whether it is not all zeros."""
 
     def section(self, first: int, stop: int) -> Source:
-        """Return some blocks in a row as a source of their own."""
+        """Return consecutive blocks as a source of their own."""
 
 
 class Target(Protocol):
-    """Where a rank wants the sums."""
+    """The place where a rank stores the sums."""
 
     def section(self, first: int, stop: int) -> Target:
-        """Return some blocks in a row as a target of their own.
+        """Return consecutive blocks as a target of their own.
 
-        Disjoint sections may be written to by several threads at once.
+        Several threads may write to disjoint sections at once.
         """
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """Take rows, which hold some columns of blocks. Blocks may come again, with equal rows."""
+        """Store rows with some columns of blocks. A block may come twice, with equal rows."""
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
         """Set whole blocks, given by numbers or by a mask of all, to one value."""
@@ -126,7 +126,7 @@ class Blocks:
     def measure(
         self, copy: Array | None = None
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """Return each block's exponent and whether it is not all zeros.
+        """Return each block's exponent, and whether it is not all zeros.
 
         Args:
             copy: takes a copy of all blocks, as rows.
@@ -161,7 +161,7 @@ class Blocks:
                 rows[at, : len(self._tail)] = self._tail
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """Copy rows, which hold some columns of blocks, into the blocks, each at most once."""
+        """Store rows, which hold some columns of blocks, each block at most once."""
         if len(self._tail):
             last = blocks == self._full
             if np.count_nonzero(last):
@@ -194,10 +194,10 @@ def _numbers(blocks: Indices | npt.NDArray[np.bool_]) -> Indices:
 
 
 class RawBlocks:
-    """The bytes of a C-contiguous array of any dtype, 4 to a lane.
+    """The bytes of a C-contiguous array of any dtype, 4 per lane.
 
-    As long as only one rank has something in a lane, the sum is those bytes again: NaN, infinity
-    and negative zero pass like anything else. A negative zero is not all zero bits, so it is sent.
+    If only one rank has a lane, the sum is its bytes, whatever they mean. A negative zero is not
+    all zero bits, so it is sent.
     """
 
     dtype = np.dtype(np.int32)
@@ -219,7 +219,7 @@ class RawBlocks:
         return self._bytes.memory()
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """See `Source`. All exponents are 0, as integers have none."""
+        """Return exponents of 0, as for integers, and which blocks are not all zeros."""
         return self._bytes.measure()
 
     def gather(self, blocks: Indices, rows: Array) -> None:
@@ -233,12 +233,12 @@ class RawBlocks:
         self._bytes.scatter(blocks, rows.view(np.uint8), columns)
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
-        """See `Target`; the value is that of each byte."""
+        """Set each byte of blocks to a value, as for `Target`."""
         self._bytes.fill(blocks, value)
 
 
 class Absent:
-    """Blocks that this rank does not have: all zeros as a source, and as a target not kept."""
+    """Blocks that this rank lacks: zeros as a source, and dropped as a target."""
 
     private = True
 
@@ -262,24 +262,24 @@ class Absent:
         rows[:] = 0
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """See `Target`."""
+        """Store rows, as for `Target`."""
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
-        """See `Target`."""
+        """Drop the value."""
 
 
 class Part(Source, Target, Protocol):
-    """What can be read and written."""
+    """A source that is also a target."""
 
     def section(self, first: int, stop: int) -> Part:
-        """See `Source` and `Target`."""
+        """Return a section, as for `Source` and `Target`."""
 
     def memory(self) -> Memory:
-        """See `Memory`."""
+        """Return the memory, as for `Memory`."""
 
 
 class Pieces:
-    """Several sources or targets one after the other, each beginning with a block of its own."""
+    """Several sources or targets in a row. Each starts with a block of its own."""
 
     def __init__(self, pieces: Sequence[Part]) -> None:
         self.dtype = pieces[0].dtype

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That ranks have called different things, as one of them finds it out."""
+"""A dispute: ranks have called different things, as one of them sees it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Dispute:
     """A rank's dispute with others.
 
     Attributes:
-        error: what this rank knows by itself.
-        found: the collective in which it showed.
-        under_way: this and the others, in order; it may be an earlier one that ranks differ in.
+        error: what this rank knows without the others.
+        found: the collective in which it was noticed.
+        under_way: all collectives in flight, in order; ranks may differ in an earlier one.
     """
 
     error: MismatchError
@@ -26,7 +26,7 @@ class Dispute:
 
     @classmethod
     def of(cls, found: Collective, under_way: Iterable[Collective]) -> Dispute:
-        """Return one about a collective."""
+        """Return a dispute about a collective."""
         error = MismatchError(
             f"{found.description}: the ranks do not agree on what they reduce. This is what this "
             "rank called; another one called something else, or in another order (operation, "

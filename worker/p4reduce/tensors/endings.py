@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a collective ends with if it cannot be completed; both engines say the same."""
+"""The errors of collectives that cannot be completed, for both engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRIES_TO_TELL = 3  # repetitions without any answer, after which the switch is 
 
 
 def overflow_error(collective: Collective, block: int) -> LaneOverflowError:
-    """Return what it ends with on all ranks if a sum in that block overflowed."""
+    """Return the error of all ranks if a sum in that block overflowed."""
     where = collective.call.locate(block, collective.format.lanes)
     lanes = collective.format.name.lower()
     return LaneOverflowError(
@@ -29,7 +29,7 @@ def overflow_error(collective: Collective, block: int) -> LaneOverflowError:
 
 
 def left_error(collective: Collective, ranks: tuple[int, ...]) -> WorkerLostError:
-    """Return what it ends with if ranks have left that the switch has not heard."""
+    """Return the error if ranks have left that the switch has not heard."""
     return WorkerLostError(
         f"{collective.description} cannot be completed: {describe_ranks(ranks)} left the job "
         "without taking part in it",
@@ -47,15 +47,15 @@ def late_error(
     answered: bool,
     behind: bool,
 ) -> P4ReduceError:
-    """Return what it ends with at its deadline.
+    """Return the error of a collective at its deadline.
 
     Args:
-        collective: which.
-        now: the time.
+        collective: the one that is late.
+        now: the present time.
         heard: of its slots that the switch has spoken of, the number, the switch's level, and whom
             that has heard, as bits.
         slot: its first slot, or the first busy one if it has none yet.
-        tries: how often that was repeated, or another of them.
+        tries: how often its frame was repeated, or another's.
         answered: whether the switch has answered anything since the call.
         behind: whether it still waits for a slot.
     """

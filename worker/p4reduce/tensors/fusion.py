@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many small arrays in few streams.
 
-A stream of its own costs each array a round to open its stripes and some fixed work on every rank
-(docs/collectives.md has figures). So arrays of one dtype are copied into a buffer together, as
-Horovod does it, and only large ones go by themselves, uncopied.
+Each stream costs a round to open its stripes, and some fixed work on every rank
+(docs/collectives.md has figures). So arrays of one dtype are copied into a common buffer, as in
+Horovod. Only large ones have a stream of their own, without a copy.
 
 Each array begins with a block of its own. Without gaps, a block would have the exponent of the
 largest number in any of its arrays. A bias's gradient of 1e-6 next to weights' of 1 would be exact
@@ -46,7 +46,7 @@ class _Member:
 
 @dataclass(frozen=True)
 class Group:
-    """How arrays are reduced together."""
+    """How a group of arrays is reduced together."""
 
     op: Operation
     threshold: int
@@ -60,7 +60,7 @@ class Group:
         names: Sequence[str] | None,
         outs: Sequence[Array | None] | None,
     ) -> tuple[list[Plan[None]], Callable[[], list[Array]]]:
-        """Return what to run, in order, and the results for when all of it has been."""
+        """Return the plans to run in order, and a function that returns the results."""
         wanted = "bytes, or 0 for none, are needed"
         if whole_number("fusion_threshold", self.threshold, wanted) < 0:
             raise ValueError(f"fusion_threshold={self.threshold}: {wanted}")

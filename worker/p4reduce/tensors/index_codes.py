@@ -45,7 +45,7 @@ def encode(indices: Indices, size: int) -> Code:
 
 
 def decode(code: Code, size: int, count: int) -> Indices:
-    """Return the indices again.
+    """Return the indices of a code.
 
     Args:
         code: what `encode` returned.

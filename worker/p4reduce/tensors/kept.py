@@ -40,10 +40,10 @@ class Kept:
 
 
 class Spare:
-    """What copies have left. Any thread may ask, and give back: nothing here waits for a lock.
+    """Memory that copies have released. Any thread may use it; nothing here waits for a lock.
 
     Args:
-        let_go: called before fresh memory is taken for a large copy: lets go of copies that
+        let_go: called before fresh memory is used for a large copy; it releases copies that
             nobody needs any more. None: nothing is called.
     """
 
@@ -53,11 +53,11 @@ class Spare:
 
     @property
     def nbytes(self) -> int:
-        """How much memory waits."""
+        """The unused memory in bytes."""
         return sum(memory.nbytes for memory, _ in list(self._waiting))
 
     def take(self, blocks: int, lanes: int, dtype: np.dtype[Any]) -> Kept:
-        """Return memory for a copy, from what waits or fresh."""
+        """Return memory for a copy, unused or fresh."""
         need = blocks * lanes * dtype.itemsize
         memory = self._fitting(need)
         if memory is None and need >= _SMALL and self._let_go is not None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may have to be reduced once more: the inputs of collectives that some rank may still need.
+"""The ledger: inputs of collectives that may have to be repeated because a rank may need them.
 
-A switch that is lost takes the sums in it along. The ranks then repeat, on the switch that comes
-back, every collective whose result one of them lacks. Ranks that have the result take part for the
-others. So each input is copied when its collective starts, because the caller may write to the
-array once the call is over, and in place the result overwrites it. The copy is kept until all ranks
-have the result.
+The sums in a lost switch are lost. The ranks then repeat, on the switch that comes back, every
+collective whose result one of them lacks. Ranks that have the result take part for the others. So
+each input is copied when its collective starts, because the caller may write to the array once the
+call is over, and in place the result overwrites it. The copy is kept until all ranks have the
+result.
 
 **When all ranks have it.** A stripe of collective C ended in slot s with round r. A rank sends for
 round r+1 in s only when it has the result of r (docs/protocol.md, "Why two versions are enough").
@@ -37,10 +37,10 @@ _PRUNE_BEYOND = 8  # entries; looking for those to release is not worth it for f
 
 
 class Snapshot:
-    """A copy of the blocks of an input that are not all zeros; no others are ever sent.
+    """A copy of the blocks of an input that are not all zeros. Others are never sent.
 
     Args:
-        collective: whose input.
+        collective: whose input is copied.
     """
 
     private = True
@@ -70,16 +70,16 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """How much memory the copy takes."""
+        """The copy's memory in bytes."""
         return self._rows.nbytes + (0 if self._places is None else self._places.nbytes)
 
     def memory(self) -> Memory:
-        """See `blocks.Memory`."""
+        """Return the memory, as `blocks.Memory` describes."""
         rows = self._rows
         return Memory([Piece(len(rows), len(rows), 0, rows.ctypes.data)], self._places)
 
     def gather(self, blocks: Indices, rows: Array) -> None:
-        """Copy blocks, of which none is all zeros, into rows of the same dtype."""
+        """Copy blocks, none of which is all zeros, into rows of the same dtype."""
         places = blocks if self._places is None else self._places[blocks]
         self._rows.take(places, axis=0, out=rows, mode="clip")
 
@@ -115,14 +115,14 @@ class Ledger:
 
     @property
     def nbytes(self) -> int:
-        """How much memory all copies take together."""
+        """The memory of all copies, in bytes."""
         snapshots = (entry.snapshot for entry in self._entries)
         return sum(one.nbytes for one in snapshots if isinstance(one, Snapshot))
 
     def add(self, collective: Collective) -> None:
-        """Keep a copy of a collective's input; before it runs, and in order.
+        """Keep a copy of a collective's input. Call it before the collective runs, and in order.
 
-        A large one may release as much as it takes, so what can be released is looked for then.
+        For a large input, unneeded copies are released first.
         """
         large = collective.stripes == collective.slots
         with self._lock:
@@ -134,7 +134,7 @@ class Ledger:
             self._next = collective.sequence + 1
 
     def keep(self, collective: Collective) -> BlockRows:
-        """Return what a collective can be repeated from, whatever its caller does to the array."""
+        """Return a collective's input in a form that its caller cannot change."""
         return collective.source if collective.source.private else Snapshot(collective)
 
     def release(self) -> None:
@@ -156,46 +156,46 @@ class Ledger:
 
     @property
     def under_way(self) -> list[Collective]:
-        """What callers wait for, in order."""
+        """The collectives that callers wait for, in order."""
         with self._lock:
             return [entry.original for entry in self._entries if not entry.original.done()]
 
     @property
     def completed(self) -> int:
-        """The number of the first collective of which this rank lacks the result.
+        """The number of the first collective whose result this rank lacks.
 
-        It has the results of all before, and perhaps of later ones.
+        It has all earlier results, and perhaps later ones.
         """
         with self._lock:
             return min((one.sequence for one in self.under_way), default=self._next)
 
     def running(self, number: int) -> Collective | None:
-        """Return what stands for a collective in the present life; None: it was not called yet.
+        """Return the present form of a collective; None if it was not called yet.
 
-        Those that are not kept any more are not asked for.
+        Released ones are never asked for.
         """
         with self._lock:
             entries = (one for one in self._entries if one.original.sequence == number)
             return next((one.running for one in entries), None)
 
     def since(self, number: int) -> list[Collective]:
-        """Return what stands for a collective and those after it in the present life."""
+        """Return the present forms of a collective and of all later ones."""
         with self._lock:
             return [one.running for one in self._entries if one.original.sequence >= number]
 
     def forget(self, before: int) -> None:
-        """Let go of the collectives before that one: all ranks have their results."""
+        """Release all earlier collectives, because all ranks have their results."""
         with self._lock:
             self._entries = [one for one in self._entries if one.original.sequence >= before]
 
     def replay(self, first: int) -> list[Collective]:
-        """Return what is to be run again on a fresh switch, in order, and forget what is not.
+        """Return the collectives to run again on a fresh switch, in order, and release the others.
 
         Args:
-            first: number of the first one that a rank lacks.
+            first: the number of the first one that any rank lacks.
 
         Raises:
-            P4ReduceError: an input was released. Another rank's count is wrong then.
+            P4ReduceError: an input was released, so another rank's count is wrong.
         """
         with self._lock:
             self.forget(first)
@@ -214,7 +214,7 @@ class Ledger:
             return [entry.running for entry in self._entries]
 
     def fail(self, error: P4ReduceError) -> None:
-        """End all, and release everything."""
+        """End all collectives, and release everything."""
         with self._lock:
             for entry in self._entries:
                 entry.original.finish(error)

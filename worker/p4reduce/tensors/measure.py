@@ -30,7 +30,7 @@ _LARGE = 1 << 18  # bytes, from which on other threads may run meanwhile
 
 
 def numbers_of(dtype: np.dtype[Any]) -> int:
-    """Return a dtype's `enum p4r_numbers`."""
+    """Return the `enum p4r_numbers` of a dtype."""
     return {"e": FLOAT16, "f": FLOAT32, "d": FLOAT64}.get(dtype.char, INTEGERS)
 
 
@@ -94,7 +94,7 @@ def block_exponents(
 
 
 def look_ahead(nonzero: npt.NDArray[np.bool_], stripes: int) -> npt.NDArray[np.int64]:
-    """Return for each block the first one from it on in its stripe that is not all zeros.
+    """Return for each block the first one from it on, in its stripe, that is not all zeros.
 
     Args:
         nonzero: for each block, whether it is not.

@@ -41,7 +41,7 @@ class NativeBlocks:
 
     @classmethod
     def of(cls, blocks: BlockRows | Target) -> NativeBlocks | None:
-        """Return those of a source or target; None: they do not lie in memory as C needs them."""
+        """Return the structure of a source or target; None if C cannot access its blocks."""
         memory = getattr(blocks, "memory", None)
         found: Memory | None = memory() if memory is not None else None
         return None if found is None else cls(found)
@@ -51,7 +51,7 @@ class Stream:
     """`struct p4r_stream` of a collective, and what it points to.
 
     Attributes:
-        source, target: None where C cannot reach the blocks.
+        source, target: None if C cannot access the blocks.
         codec: `struct p4r_codec`.
         address: of the structure.
     """
@@ -90,7 +90,7 @@ class Stream:
         self.address = ctypes.addressof(self._structure)
 
     def postpone(self, deadline: float) -> None:
-        """The collective has another deadline."""
+        """Set another deadline."""
         self._structure.deadline = deadline
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers for stochastic rounding: for one block always the same ones, in any order.
+"""Random numbers for stochastic rounding: each block always gets the same ones.
 
 Blocks are rounded when their turn comes, which is never twice in the same order, and once more
 where a collective has to be run again. A generator that goes on step by step would give each of
 them other numbers in each run. So the numbers are a hash of a key and a place, as in Salmon et al.,
-"Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The hash is that of SplitMix64 (Steele,
-Lea and Flood, OOPSLA 2014), whose n-th output is mix(key + n * gamma).
+"Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The hash is that of SplitMix64 (Steele, Lea
+and Flood, OOPSLA 2014), whose n-th output is mix(key + n * gamma).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Noise:
 
 
 def check_seed(seed: int | None) -> int | None:
-    """Return a seed given as an argument.
+    """Return a seed from an argument.
 
     Raises:
         TypeError, ValueError: it is not an integer, or negative.

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan(Generic[T]):
-    """One stream of blocks to be run, and what the caller gets then.
+    """A stream of blocks to run, and its result.
 
     Attributes:
         lane_format: of the blocks of source and target.
@@ -57,17 +57,17 @@ class Plan(Generic[T]):
     counted: bool = True
 
     def with_priority(self, priority: int) -> Plan[T]:
-        """Return the same for the slots of a class."""
+        """Return the same plan for the slots of another class."""
         if priority == self.call.priority:
             return self
         return replace(self, call=replace(self.call, priority=priority))
 
     def uncounted(self) -> Plan[T]:
-        """Return the same as something that callers know nothing of."""
+        """Return the same plan as an internal one, which statistics do not count."""
         return replace(self, counted=False)
 
     def part(self, number: int, of: int, first: int, stop: int) -> Plan[T]:
-        """Return what is to be done with some blocks in a row, as a collective of its own.
+        """Return the plan for consecutive blocks, as a collective of its own.
 
         All parts together give the same bits as the whole.
 
@@ -86,7 +86,7 @@ class Plan(Generic[T]):
         )
 
     def noise(self, rank: int, number: int) -> Noise | None:
-        """Return what to round at random with, where that is how lanes are made.
+        """Return the random numbers for rounding; None if lanes are not rounded at random.
 
         Args:
             rank: own.
@@ -109,7 +109,7 @@ def allreduce(
     *,
     world_size: int,
 ) -> Plan[Any]:
-    """Everybody has all blocks, and keeps all."""
+    """All ranks contribute all blocks, and keep all sums."""
     if is_sparse(array):
         dense = out is not None
         return allreduce_sparse(
@@ -144,7 +144,7 @@ def allreduce_sparse(
     out: Array | None = None,
     world_size: int,
 ) -> Plan[Any]:
-    """An all-reduce with other ideas of how an array is stored; other ranks may have it dense."""
+    """As `allreduce`, for another storage of an array. Other ranks may have it dense."""
     check_flag("dense", dense)
     runs, shape, give_back = to_runs(array)
     dtype = runs.values.dtype
@@ -203,7 +203,7 @@ def reduce(
     rank: int,
     world_size: int,
 ) -> Plan[Array | None]:
-    """Everybody has all blocks, and the root keeps them."""
+    """All ranks contribute all blocks, and the root keeps the sums."""
     root = check_root(root, world_size)
     mine, op = reducible_array(array, op)
     call = Call(
@@ -233,7 +233,7 @@ def reduce_scatter(
     rank: int,
     world_size: int,
 ) -> Plan[Array]:
-    """Everybody has all blocks, and keeps those of a part of its own."""
+    """All ranks contribute all blocks, and each keeps the sums of its own part."""
     mine, op = reducible_array(array, op)
     if mine.ndim == 0:
         raise ValueError("a number without dimensions cannot be scattered")
@@ -268,7 +268,7 @@ def reduce_scatter(
 def allgather_counts(
     array: SupportsArray, name: str | None, *, rank: int, world_size: int
 ) -> Plan[tuple[int, ...]]:
-    """Each rank gives its number of rows: 8 bytes in a block that all of them share."""
+    """Each rank contributes its number of rows: 8 bytes in a shared block."""
     mine = np.atleast_1d(any_array(array))
     mine_of_all = np.zeros(world_size, np.int64)
     mine_of_all[rank] = len(mine)
@@ -292,7 +292,7 @@ def allgather(
     rank: int,
     world_size: int,
 ) -> Plan[Array]:
-    """Everybody has the blocks of its own part, and keeps the others'."""
+    """Each rank contributes the blocks of its own part, and keeps the others'."""
     mine = np.atleast_1d(any_array(array))
     rows = check_counts(counts, world_size)
     if rows[rank] != len(mine):
@@ -316,14 +316,14 @@ def allgather(
 
 
 def barrier() -> Plan[None]:
-    """Nobody has anything: the round that opens the stream is all there is."""
+    """No rank contributes a block. The opening round is all there is."""
     nothing = Absent(np.dtype(np.int32), 0)
     return Plan(Call("barrier", "nothing", 0), nothing, nothing, lambda: None)
 
 
 @functools.cache
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return what numpy calls a dtype, which it makes anew each time, in Python."""
+    """Return numpy's name of a dtype. numpy itself computes it anew each time, in Python."""
     return str(dtype.name)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which lanes carry which numbers, and how far a sum of floats can be off then (docs/lanes.md)."""
+"""Which lanes carry which numbers, and the error bound of sums of floats (docs/lanes.md)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _float_format(precision: str | None, world_size: int) -> Format:
 
 
 def check_votes(numbers: npt.NDArray[Any], lanes: Format) -> None:
-    """Refuse integers that lanes of 4 bits do not hold; any numbers for other lanes.
+    """Refuse integers that do not fit into lanes of 4 bits. Other lanes hold any.
 
     Raises:
         ValueRangeError: names the first that is not within -7 to 7.
@@ -109,7 +109,7 @@ def error_bound(
     precision: str | None = None,
     op: Operation | str = Operation.SUM,
 ) -> Any:
-    """Tell how far an element of a reduced array of floats can be from the exact sum or mean.
+    """Return the largest distance between an element of a reduced float array and the exact result.
 
     With n ranks and `largest` below 2^e, the next power of two, that is
 

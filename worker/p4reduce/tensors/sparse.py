@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse arrays as users have them, to and from runs: rows, blocks, SciPy's matrices."""
+"""Sparse arrays of users, to and from runs: rows, blocks, SciPy's matrices."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ _KINDS = (SparseRows, SparseBlocks, SparseElements)
 
 
 def is_sparse(array: object) -> bool:
-    """Return whether `to_runs` takes something in."""
+    """Return whether `to_runs` accepts an object."""
     return isinstance(array, _KINDS) or _is_scipys(array)
 
 
 def is_vector(array: object) -> bool:
-    """Return whether something is `SparseElements`, or SciPy's with one row or one column."""
+    """Return whether an object is `SparseElements`, or SciPy's with one row or one column."""
     if isinstance(array, SparseElements):
         return True
     return _is_scipys(array) and (len(array.shape) == 1 or 1 in array.shape)  # type: ignore[attr-defined]
@@ -137,7 +137,7 @@ def _is_scipys(array: object) -> bool:
 
 
 def to_runs(array: SparseArray) -> tuple[Runs, tuple[int, ...], Callable[[SparseSums], Any]]:
-    """Take in a sparse array: as runs, its dense shape, and how to give back sums of its kind.
+    """Convert a sparse array to runs. Return also its dense shape, and how to return such sums.
 
     Raises:
         TypeError: no sparse array, or a dtype that cannot be reduced.
@@ -159,7 +159,7 @@ def to_runs(array: SparseArray) -> tuple[Runs, tuple[int, ...], Callable[[Sparse
 def parts_of(
     array: SparseArray,
 ) -> tuple[Runs, tuple[int, ...], Callable[[Indices, Array], Any]]:
-    """Take in a sparse array as `to_runs` does.
+    """Convert a sparse array as `to_runs` does.
 
     Returns:
         Runs, the dense shape, and what makes sums of the array's kind. That takes the numbers of
@@ -198,7 +198,7 @@ def parts_of(
 
 
 def elements_to_runs(array: SparseElements) -> Runs:
-    """See `to_runs`."""
+    """Convert elements, as `to_runs` does."""
     shape = _dimensions(array.shape)
     indices, values = _checked(array.indices, array.values, "indices", "values")
     if values.ndim != 1:
@@ -210,7 +210,7 @@ def elements_to_runs(array: SparseElements) -> Runs:
 
 
 def rows_to_runs(array: SparseRows) -> Runs:
-    """See `to_runs`."""
+    """Convert rows, as `to_runs` does."""
     shape = _dimensions(array.shape)
     indices, values = _checked(array.indices, array.values, "indices", "values")
     if values.shape[1:] != shape[1:]:
@@ -225,7 +225,7 @@ def rows_to_runs(array: SparseRows) -> Runs:
 
 
 def blocks_to_runs(array: SparseBlocks) -> Runs:
-    """See `to_runs`."""
+    """Convert blocks, as `to_runs` does."""
     numbers, blocks = _checked(array.numbers, array.blocks, "numbers", "blocks")
     if blocks.ndim != 2 or not blocks.shape[1]:
         raise ValueError(f"blocks have shape {blocks.shape}; (k, elements of a block) is needed")

@@ -39,7 +39,7 @@ class Runs:
     size: int
 
     def source(self, lanes: int) -> Source:
-        """Return the array as blocks, in the form that takes less memory."""
+        """Return the array as blocks, in the form that needs less memory."""
         count = -(-self.size // lanes)
         width = self.values.shape[1]
         first = self.starts // lanes
@@ -184,7 +184,7 @@ class SparseSums:
                 self._halves.add(numbers, halves)
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
-        """See `blocks.Target`. What is zero is zero by not being here."""
+        """Set blocks to a value, as for `blocks.Target`. Zeros are not stored."""
         if value == 0:
             return
         places = _ranges(blocks * self._lanes, np.full(len(blocks), self._lanes))
@@ -193,7 +193,7 @@ class SparseSums:
             self._elements.add(places, np.full((len(places), 1), value, self.dtype))
 
     def elements(self) -> tuple[Indices, Array]:
-        """Return places, ascending and distinct, and values of all that is not zero."""
+        """Return places, ascending and distinct, and values of everything that is not zero."""
         parts = [(starts, values[:, 0]) for starts, values in self._parts(1)]
         places, values = (np.concatenate(some) for some in zip(*parts, strict=True))
         distinct, last = np.unique(places[::-1], return_index=True)

@@ -32,7 +32,7 @@ _SMALLEST_LIMIT = 2  # of a lane: with less there is no bit left besides the sig
 
 
 def largest_world_size(lane_format: Format) -> int:
-    """Return for how many ranks lanes of a format have room, at most.
+    """Return the largest number of ranks that lanes of a format have room for.
 
     Lanes of 4 bits may be left with -1, 0 and 1 for each rank, as in TernGrad (Wen et al., NIPS
     2017). Wider lanes are chosen for more precision than that.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One collective: what it reads and writes, cut into blocks and stripes, and how it ends."""
+"""One collective: its input and output as blocks and stripes, and its end."""
 
 from __future__ import annotations
 
@@ -150,12 +150,12 @@ class Collective:
 
     @property
     def remaining(self) -> int:
-        """How many stripes are not over."""
+        """The number of stripes that are not complete."""
         return int(self.left[0])
 
     @property
     def overflowed(self) -> int | None:
-        """The first block that is known to have a sum that overflowed; None: none is."""
+        """The first block whose sum is known to overflow; None if there is none."""
         block = int(self.left[1])
         return None if block == _NO_OVERFLOW else block
 
@@ -174,10 +174,10 @@ class Collective:
         return self.call.priority
 
     def restart(self, source: BlockRows) -> None:
-        """Make it run from its beginning once more, with the same input.
+        """Prepare it to run again from its start, with the same input.
 
-        Sums that have been written already are written again as they are: the same lanes add up
-        to the same.
+        Sums that have been written already are written again as they are: the same lanes add up to
+        the same.
 
         Args:
             source: a copy of the input; what was given before may be overwritten.
@@ -188,9 +188,9 @@ class Collective:
         self.stream = None
 
     def repetition(self, source: BlockRows) -> Collective:
-        """Return one with the same input whose result is thrown away, for the other ranks' sake.
+        """Return a collective with the same input and no result, for the other ranks' sake.
 
-        Nobody waits for it, so it has no deadline; those behind it have.
+        Nobody waits for it, so it has no deadline.
         """
         again = copy.copy(self)
         again.target = Absent(self.dtype, self.count)
@@ -204,7 +204,7 @@ class Collective:
         return again
 
     def finish(self, error: P4ReduceError | None = None) -> None:
-        """End it; the first call counts."""
+        """End it. The first call counts."""
         if not self._over.is_set():
             self.error = error
             self.over_at = time.monotonic()
@@ -215,11 +215,11 @@ class Collective:
                 self.on_end(self)
 
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, with or without an error."""
         return self._over.is_set()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; return whether it has. None: as long as it may take."""
+        """Wait until it has ended; return whether it has. None: without a limit."""
         runner, self.runner = self.runner, None
         if runner is not None:
             runner()
@@ -231,7 +231,7 @@ class Collective:
         return self._over.is_set()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait for the end, `timeout` seconds at most. Raises what ended the collective."""
+        """Wait for the end, at most `timeout` seconds. Raises the error that ended it."""
         if not self.join(timeout):
             limit = self.timeout + _GRACE if timeout is None else timeout
             raise P4ReduceTimeoutError(

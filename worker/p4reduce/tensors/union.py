@@ -50,14 +50,14 @@ _LARGEST = 2.0**128  # float64 magnitudes stay below it
 
 @dataclass(frozen=True)
 class Elements:
-    """One rank's part: distinct units of a flat array, each of one element or a whole row.
+    """One rank's part: distinct units of a flat array, each one element or a whole row.
 
     Attributes:
-        units: which, ascending; shape (k,).
+        units: their numbers, ascending; shape (k,).
         values: shape (k, elements of a unit).
         count: units of the whole array.
         shape: of the whole array.
-        lanes: what the values travel as.
+        lanes: the format of the values on the wire.
         operation: sum or mean.
         give_back: makes the sum of the caller's kind, of units and values without zeros.
     """
@@ -71,7 +71,7 @@ class Elements:
     give_back: Callable[[Indices, Array], Any]
 
     def facts(self) -> tuple[int, int]:
-        """Return what others have to know: how many units, and how many blocks they touch."""
+        """Return the numbers that other ranks need: units, and blocks that they touch."""
         width = self.values.shape[1]
         first = self.units * width // self.lanes.lanes
         last = ((self.units + 1) * width - 1) // self.lanes.lanes
@@ -82,7 +82,7 @@ class Elements:
 
 
 def agrees(array: SparseArray, agree: bool | None) -> bool:
-    """Whether ranks agree on the union first: as asked for, else for elements and vectors."""
+    """Whether ranks agree on the union first: as requested, else for elements and vectors."""
     if agree is None:
         return is_vector(array)
     check_flag("agree", agree)
@@ -98,7 +98,7 @@ def elements_of(
     dense: bool,
     world_size: int,
 ) -> Elements:
-    """Take in what a caller gave, all of it checked.
+    """Check and convert a caller's array.
 
     Raises:
         TypeError, ValueError, ValueRangeError: an argument is wrong, or a number is not finite.
@@ -141,7 +141,7 @@ def _check_finite(units: Indices, values: Array) -> None:
 def telling(
     elements: Elements | None, name: str | None, *, rank: int, world_size: int
 ) -> Plan[Counts]:
-    """Each rank gives its facts; None: this rank's arguments are wrong.
+    """Return the plan by which each rank tells its facts; None if its arguments are wrong.
 
     Returns:
         A plan whose result has shape (ranks, 2): units and blocks, or -1 in both.
@@ -152,14 +152,14 @@ def telling(
 
 
 def wrong_ranks(facts: Counts) -> tuple[int, ...]:
-    """Return the ranks whose arguments are wrong."""
+    """Return the ranks with wrong arguments."""
     return tuple(np.flatnonzero(facts[:, 0] == _WRONG).tolist())
 
 
 def complaint(
     trouble: str, name: str | None, *, rank: int, world_size: int
 ) -> Plan[npt.NDArray[np.uint8]]:
-    """Everybody whose arguments are wrong says how; "" of the others."""
+    """Return the plan by which ranks with wrong arguments say how; others send ""."""
     mine = np.zeros((world_size, _TEXT), np.uint8)
     cut = trouble.encode()[:_TEXT]
     mine[rank, : len(cut)] = np.frombuffer(cut, np.uint8)
@@ -167,17 +167,17 @@ def complaint(
 
 
 def refusal(ranks: tuple[int, ...], texts: npt.NDArray[np.uint8]) -> ConfigurationError:
-    """Return the error of the ranks whose own arguments are right."""
+    """Return the error of ranks whose own arguments are right."""
     first = bytes(texts[ranks[0]]).rstrip(b"\0").decode(errors="ignore")
     more = f" (and {len(ranks) - 1} more have wrong arguments)" if len(ranks) > 1 else ""
     return ConfigurationError(f"nothing was summed: rank {ranks[0]} gave {first}{more}")
 
 
 def is_dense(elements: Elements, facts: Counts) -> bool:
-    """Whether the sum by blocks takes fewer bytes, up and down, of the rank that has most.
+    """Whether the sum by blocks needs fewer bytes, up and down, on the rank with most.
 
-    Indices are taken to be independent of other ranks' ones, which overestimates the union if
-    they are not.
+    Indices are taken to be independent of other ranks' ones, which overestimates the union if they
+    are not.
     """
     lanes, width = elements.lanes.lanes, elements.values.shape[1]
     counts, blocks = facts[:, 0].tolist(), facts[:, 1].tolist()
@@ -192,7 +192,7 @@ def is_dense(elements: Elements, facts: Counts) -> bool:
 
 
 def expected_union(size: int, counts: Sequence[int]) -> float:
-    """Return how many of `size` places some rank has, N(1 - ∏(1 - k/N)), drawn independently."""
+    """Return the expected size of the union, N(1 - ∏(1 - k/N)), for independent choices."""
     return size * (1 - math.prod(1 - count / size for count in counts)) if size else 0.0
 
 
@@ -215,7 +215,7 @@ def _cost(blocks: int, own: Sequence[int]) -> float:
 
 
 def agreeing(elements: Elements, facts: Counts, name: str | None, *, rank: int) -> Plan[Indices]:
-    """Everybody gives its indices, and gets the union, ascending."""
+    """Return the plan by which all ranks give their indices and get the union, ascending."""
     size, counts = elements.count, facts[:, 0].tolist()
     ends = np.cumsum([index_codes.code_bytes(size, count) for count in counts])
     starts = ends - [index_codes.code_bytes(size, count) for count in counts]
@@ -247,7 +247,7 @@ def summing(
     dense: bool,
     world_size: int,
 ) -> Plan[Any]:
-    """Everybody has the values of the union, and keeps their sums."""
+    """Return the plan that sums the values of the union."""
     values = elements.values
     packed = np.zeros((len(union), values.shape[1]), values.dtype)
     packed[np.searchsorted(union, elements.units)] = values
@@ -277,7 +277,7 @@ def by_blocks(
     dense: bool,
     world_size: int,
 ) -> Plan[Any]:
-    """Return the sum by blocks, which all ranks have found to be cheaper."""
+    """Return the sum by blocks, which all ranks found to be cheaper."""
     plan = plans.allreduce_sparse(
         array, elements.operation, name, precision, seed, dense=dense, world_size=world_size
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes process groups for `init_process_group` and `new_group`; their calls are in group.py."""
+"""Makes process groups for `init_process_group` and `new_group`. group.py has their calls."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from p4reduce.torch.routes import Routes
 
 
 def create(options: Any, backend_options: Any) -> Collectives:
-    """Make a group; all of its ranks call this, as torch sees to.
+    """Make a group. torch lets all of its ranks call this.
 
     Args:
         options: torch's `_DistributedBackendOptions`: store, rank, size, timeout, name, ranks.
-        backend_options: what the user gave as `pg_options`; there are none to give.
+        backend_options: the user's `pg_options`; there are none.
 
     Raises:
         DistNetworkError: ranks are missing, or no switch or controller answers; says which.

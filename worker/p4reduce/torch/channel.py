@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group's way through the switch: collectives are started by it, and end as `Work`."""
+"""A group's path through the switch: starts collectives, which end as `Work`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOTHING = np.empty(0, np.int8)
 
 
 class Channel:
-    """A communicator, with the errors and the deadlines of torch.
+    """A communicator with torch's errors and deadlines.
 
     Args:
         comm: of the group's ranks, in the group's order.
@@ -34,7 +34,7 @@ class Channel:
         timeout: seconds, of collectives that have none of their own; None: the communicator's.
 
     Attributes:
-        turns: the order of the communicator's calls, which all have to take theirs.
+        turns: the order of the communicator's calls.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Channel:
         self._global_ranks = global_ranks
 
     def named(self, name: str | None, shapes: Iterable[Sequence[int]]) -> str | None:
-        """Return the name of a call in which ranks agree on more than the communicator compares.
+        """Return the name of a call in which ranks compare more than the communicator does.
 
         Args:
-            name: what they agree on besides.
+            name: what else they compare.
             shapes: of this rank's tensors, which the communicator sees as rows of numbers.
         """
         if not self._agree_on_shapes:
@@ -99,8 +99,8 @@ class Channel:
     def meeting(self, what: str, timeout: float | None) -> Handle[Any] | QueuedHandle:
         """Start a round in which all ranks say that they call the same thing.
 
-        It sends a frame of 78 bytes. Ranks that call something else end it with an error that
-        says so on all of them, and a rank that is lost with one that names it.
+        It sends a frame of 78 bytes. Ranks that call something else end it with an error that says
+        so on all of them, and a rank that is lost with one that names it.
         """
         try:
             return self.turns.take(lambda: self.meet(what, timeout))
@@ -108,7 +108,7 @@ class Channel:
             raise as_torch_error(error, self._global_ranks) from error
 
     def meet(self, what: str, timeout: float | None) -> Handle[Any]:
-        """As `meeting`, for a caller that has the turn already. Raises P4ReduceError."""
+        """As `meeting`, for a caller whose turn it is. Raises P4ReduceError."""
         return self.comm.allreduce_async(_NOTHING, name=what, timeout=timeout)
 
     def waiter(
@@ -132,13 +132,13 @@ class Channel:
 
     @property
     def lost(self) -> frozenset[int]:
-        """The global ranks that are known to be lost."""
+        """The lost global ranks, as far as known."""
         error = self.comm.broken
         ranks = error.ranks if isinstance(error, WorkerLostError) else ()
         return frozenset(self._global_ranks[rank] if self._global_ranks else rank for rank in ranks)
 
     def raise_if_broken(self, within: float) -> None:
-        """Wait so many seconds for news that a rank is lost; raise what says so."""
+        """Wait that many seconds for news of a lost rank, and raise its error."""
         end = time.monotonic() + within
         while (error := self.comm.broken) is None and time.monotonic() < end:
             time.sleep(_POLL)
@@ -152,6 +152,6 @@ class Channel:
         return error
 
     def seconds(self, options: Any) -> float | None:
-        """Return how long a collective may take: torch's "unset" is negative."""
+        """Return a collective's timeout in seconds. torch's "unset" is negative."""
         given: float = -1.0 if options is None else options.timeout.total_seconds()
         return given if given > 0 else self.timeout

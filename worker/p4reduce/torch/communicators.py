@@ -38,7 +38,7 @@ class Lease:
         self.comm = comm
 
     def end(self, *, orderly: bool) -> None:
-        """Leave the job: when the others have all results too, or at once."""
+        """Leave the job when the others have all results too, or at once."""
         if orderly:
             self.comm.close()
         else:
@@ -54,16 +54,16 @@ def open_communicator(
     timeout: float,
     check: Callable[[], None] | None = None,
 ) -> Lease:
-    """Meet the other ranks of a group and join a job with them.
+    """Meet the other ranks of a group, and join a job with them.
 
     Args:
         store: of torch, for this alone.
-        label: which ranks these are, for the job's name.
+        label: the group's ranks, for the job's name.
         rank: of this process in the group.
         size: of the group.
         global_rank: of this process; says which port of the switch is its own.
-        timeout: seconds for all that.
-        check: called time and again meanwhile; raises where it is known that some will not come.
+        timeout: seconds for all of it.
+        check: called repeatedly meanwhile; raises if some ranks will not come.
 
     Raises:
         DistNetworkError: ranks are missing; names them.
@@ -81,7 +81,7 @@ def open_communicator(
 
 
 def label_of(global_ranks: Sequence[int]) -> str:
-    """Return how a job's name says which ranks are in it: "ranks 0-3,6".
+    """Return the ranks of a job for its name: "ranks 0-3,6".
 
     Args:
         global_ranks: of the group, ascending or not; empty: all ranks.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switch copies, bit for bit and of any dtype: broadcast and all_gather; and barrier."""
+"""Copies through the switch, bit for bit and of any dtype: broadcast, all_gather; and barrier."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from p4reduce.torch.work import OutcomeWork
 
 
 def copy_reason(tensors: Sequence[torch.Tensor]) -> str | None:
-    """Return why tensors are nothing for the switch, or None if they are."""
+    """Return why the switch cannot copy tensors, or None if it can."""
     for tensor in tensors:
         if tensor.layout != torch.strided or tensor.is_quantized:
             return "sparse or quantized"
@@ -25,7 +25,7 @@ def copy_reason(tensors: Sequence[torch.Tensor]) -> str | None:
 def list_reason(
     outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], size: int
 ) -> str | None:
-    """`copy_reason` of an all_gather of lists. What does not fit is Gloo's to complain of."""
+    """Return `copy_reason` of an all_gather of lists. Gloo reports lists that do not fit."""
     if len(outputs) != 1 or len(inputs) != 1 or len(outputs[0]) != size:
         return "lists that do not fit"
     tensor = inputs[0]
@@ -35,7 +35,7 @@ def list_reason(
 
 
 def whole_reason(output: torch.Tensor, tensor: torch.Tensor, size: int) -> str | None:
-    """`copy_reason` of an all_gather into one. What does not fit is Gloo's to complain of."""
+    """Return `copy_reason` of an all_gather into one tensor. Gloo reports one that does not fit."""
     if output.numel() != tensor.numel() * size or output.dtype != tensor.dtype:
         return "shapes that do not fit"
     return copy_reason([tensor, output])
@@ -44,7 +44,7 @@ def whole_reason(output: torch.Tensor, tensor: torch.Tensor, size: int) -> str |
 def broadcast(
     channel: Channel, tensor: torch.Tensor, options: Any, name: str | None = None
 ) -> OutcomeWork:
-    """Give all ranks the root's tensor, in place; they have to agree on the name as well."""
+    """Give all ranks the root's tensor, in place. The names must agree as well."""
     root = options.rootRank
     lent = bytes_array_of(tensor)
     array = lent.shaped(tensor)

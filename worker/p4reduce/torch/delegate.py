@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is no sum goes to an inner Gloo group, each collective by its own explicit call.
+"""Collectives that are no sums, for an inner Gloo group, each by an explicit call.
 
 With those that are collectives, the ranks also meet on the switch: in one frame each says what it
 calls. So a rank that is lost, or that calls something else, ends them with an error that says so,
@@ -66,7 +66,7 @@ class Gloo:
             ) from error
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Change the timeout of collectives that have none of their own."""
+        """Change the default timeout of collectives."""
         self.group.set_timeout(timeout)
 
     def call(
@@ -107,19 +107,19 @@ class Gloo:
         tensors: Sequence[torch.Tensor],
         run: Callable[[Any], Any],
     ) -> OutcomeWork:
-        """Run a send or receive, of which ranks but the two know nothing."""
+        """Run a send or receive, which only two ranks know of."""
         count_gloo(name.partition(" ")[0], "point to point", bytes_of(tensors))
         return _PointToPoint(name, run(self.group), tensors)
 
     def end(self, *, orderly: bool) -> None:
-        """Let go of the connections; what is under way ends with an error unless `orderly`."""
+        """Close the connections. Unless `orderly`, calls in flight end with an error."""
         if self.group is not None and not orderly:
             self.group.abort()
         self.group = None
 
 
 def own_address() -> str | None:
-    """Return the address by which this host reaches torch's store; None: let Gloo find one.
+    """Return the address by which this host reaches torch's store; None: let Gloo choose.
 
     Gloo alone takes what the host's name resolves to, which on many hosts is loopback.
     """

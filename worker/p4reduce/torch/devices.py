@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other devices' backends: in "cpu:p4reduce,cuda:nccl" CUDA tensors go to NCCL.
 
-torch makes no further backend once one of them is a process group of Python. So the group looks
-up what it was made for, and makes that backend when a tensor of the device first comes.
+torch makes no further backend if one of them is a process group in Python. So the group looks up
+its other backends, and makes one when the first tensor of its device comes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from p4reduce.torch.names import NAME
 
 
 class OtherDevices:
-    """The backends of one group's other devices.
+    """The backends of a group's other devices.
 
     Args:
         store: of torch, for this alone.
@@ -33,7 +33,7 @@ class OtherDevices:
         self._made: dict[str, Any] = {}
 
     def backend(self, group: Any, device: str) -> Any:
-        """Return the backend of a device; None: it is this one, which copies to and from the host.
+        """Return a device's backend; None: this one, which copies to and from the host.
 
         Args:
             group: as torch knows it.

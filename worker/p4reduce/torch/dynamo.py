@@ -24,14 +24,14 @@ _SKIP = eval_frame._FrameExecStrategy(
 
 
 def eagerly(function: F) -> F:
-    """Have a function, and all that it calls, run as without torch.compile."""
+    """Make a function, and all that it calls, run as without torch.compile."""
     eval_frame.set_code_exec_strategy(function.__code__, _SKIP)
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function
 
 
 def methods_eagerly(kind: T) -> T:
-    """Have the methods that a class defines run so."""
+    """Make the methods of a class run as without torch.compile."""
     for member in vars(kind).values():
         if isfunction(member):
             eagerly(member)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This library's errors as those that users of torch.distributed expect."""
+"""Converts this library's errors to those that users of torch.distributed expect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NETWORK = (ControllerUnreachableError, SwitchUnreachableError)
 
 
 def as_torch_error(error: P4ReduceError, global_ranks: Sequence[int] = ()) -> RuntimeError:
-    """Return `DistNetworkError` where switch or controller are away, else `DistBackendError`.
+    """Return `DistNetworkError` if switch or controller are unreachable, else `DistBackendError`.
 
     Both derive from RuntimeError. The message is the library's own, which names ranks by their
     number in the group.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The futures of collectives: how one says that it failed, and where its callbacks run.
+"""The futures of collectives: how one fails, and which thread runs its callbacks.
 
 torch runs a callback of `Future.then` in the thread that completes the future, but where that is
 complete already, in the one that calls `then`. So with the collectives that callbacks call, the
@@ -54,7 +54,7 @@ _add_done_callback = torch._C.Future.add_done_callback
 
 
 def in_order(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
-    """Have a future's callbacks, and those of what its `then` gives, run in order; return it.
+    """Make a future's callbacks, and those of its `then`, run in order; return it.
 
     A future that `then` made is an object of C++, and can be no subclass that has another `then`.
     (One made in Python cannot be, as only a callback that raises ends a future with an error.) So

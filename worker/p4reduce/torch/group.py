@@ -99,7 +99,7 @@ class Collectives:
     def allreduce(
         self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
     ) -> Any:
-        """Sum, or reduce otherwise, in place."""
+        """Reduce in place, by a sum or another operation."""
         tensors = listed(tensors)
         opts, op = _split(opts, op, AllreduceOptions)
         opts = options_of(AllreduceOptions, opts, timeout, reduceOp=op)
@@ -115,7 +115,7 @@ class Collectives:
         )
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """Sum, or reduce otherwise, many tensors in place."""
+        """Reduce many tensors in place."""
         tensors = listed(tensors)
         opts = options_of(AllreduceCoalescedOptions, opts, None)
         if other := self._elsewhere(tensors):
@@ -139,7 +139,7 @@ class Collectives:
         *,
         root: int | None = None,
     ) -> Any:
-        """Sum, or reduce otherwise, for one rank."""
+        """Reduce for one rank."""
         tensors = listed(tensors)
         opts, root = _split(opts, root, ReduceOptions)
         opts = options_of(ReduceOptions, opts, timeout, reduceOp=op, rootRank=root)
@@ -161,7 +161,7 @@ class Collectives:
         *,
         op: Any = None,
     ) -> Any:
-        """Sum, or reduce otherwise, a list of tensors, of which each rank gets one."""
+        """Reduce a list of tensors, and give each rank one of them."""
         outputs, inputs = listed(output_tensors), nested(input_tensors)
         opts, op = _split(opts, op, ReduceScatterOptions)
         opts = options_of(ReduceScatterOptions, opts, timeout, reduceOp=op)
@@ -182,7 +182,7 @@ class Collectives:
     def reduce_scatter_single(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
     ) -> Any:
-        """Sum, or reduce otherwise, a tensor, of which each rank gets a part."""
+        """Reduce a tensor, and give each rank a part of it."""
         opts = options_of(ReduceScatterOptions, opts, None)
         if other := self._elsewhere([input]):
             return other._reduce_scatter_base(output, input, opts)
@@ -333,7 +333,7 @@ class Collectives:
         *,
         root: int | None = None,
     ) -> Any:
-        """Copy one of one rank's tensors to each."""
+        """Send each rank one of one rank's tensors."""
         outputs = listed(output_tensors)
         inputs = nested(input_tensors) if input_tensors else []
         opts, root = _split(opts, root, ScatterOptions)
@@ -354,7 +354,7 @@ class Collectives:
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> Any:
-        """Copy one of each rank's tensors to each."""
+        """Send each rank one of every rank's tensors."""
         outputs, inputs = list(output_tensors), list(input_tensors)
         opts = options_of(AllToAllOptions, opts, timeout)
         if other := self._elsewhere(inputs):
@@ -374,7 +374,7 @@ class Collectives:
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> Any:
-        """Copy a part of each rank's tensor to each."""
+        """Send each rank a part of every rank's tensor."""
         opts = options_of(AllToAllOptions, opts, timeout)
         splits = output_split_sizes, input_split_sizes
         if other := self._elsewhere([input]):
@@ -418,9 +418,9 @@ class Collectives:
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """A barrier after which rank 0 can name those that did not come.
+        """A barrier after which rank 0 can name the ranks that did not come.
 
-        Of a backend C++ calls it, with BarrierOptions in place of the timeout.
+        C++ calls it for a backend, with BarrierOptions in place of the timeout.
         """
         if isinstance(timeout, BarrierOptions):
             timeout = timeout.timeout if timeout.timeout > timedelta(0) else None
@@ -473,14 +473,14 @@ class Collectives:
         return self._together([], [])
 
     def shutdown(self) -> None:
-        """Leave: when the others have all results, or at once if collectives do not end."""
+        """Leave when the others have all results, or at once if collectives do not end."""
         end = time.monotonic() + _PATIENCE
         while (busy := self._busy()) and time.monotonic() < end:
             time.sleep(_POLL)
         self._end(orderly=not (busy or self._routes.is_broken()))
 
     def abort(self) -> None:
-        """Leave at once; what is under way ends with an error."""
+        """Leave at once. Collectives in flight end with an error."""
         self._end(orderly=False)
 
     def _busy(self) -> bool:
@@ -561,7 +561,7 @@ class P4ReduceGroup(Collectives, dist.ProcessGroup):
 
 
 def ours(group: Any) -> Collectives | None:
-    """Return what a process group of torch's does its collectives by, if that is this backend."""
+    """Return this backend of a process group; None if it has another."""
     if isinstance(group, Collectives):
         return group
     try:
@@ -575,9 +575,9 @@ _groups: set[Collectives] = set()
 
 
 def raise_if_lost(ranks: Sequence[int], within: float) -> None:
-    """Wait so many seconds for news in this process's groups that one of some global ranks is lost.
+    """Wait that many seconds for news that one of these global ranks is lost.
 
-    Raises what says so. Where there are no groups, there can be no news.
+    Raises the error. Without groups there is no news.
     """
     end = time.monotonic() + within
     while groups := list(_groups):

@@ -133,7 +133,7 @@ class LocalSGD:
         self._speed = [torch.zeros_like(one) for one in self._start]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Do a step of the inner optimiser, and average if it is time; return what it returned."""
+        """Do a step of the inner optimiser and return its result; average if it is time."""
         loss = self.optimizer.step(closure) if closure is not None else self.optimizer.step()
         self._left -= 1
         if self._left == 0:
@@ -167,7 +167,7 @@ class LocalSGD:
         self.optimizer.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the inner optimiser's state and this one's; it is that of this rank."""
+        """Return the inner optimiser's state and this one's, of this rank only."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "start": [one.clone() for one in self._start],
@@ -177,7 +177,7 @@ class LocalSGD:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; the model's is loaded apart."""
+        """Continue from a state. The model's state is loaded separately."""
         self.optimizer.load_state_dict(state["optimizer"])
         for name, mine in (("start", self._start), ("speed", self._speed)):
             for one, saved in zip(mine, state[name], strict=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each training step cost on the network, written to TensorBoard, MLflow or wandb.
+"""The network cost of each training step, written to TensorBoard, MLflow or wandb.
 
 Lightning and transformers are imported only by what makes callbacks for them.
 """
@@ -19,7 +19,7 @@ _Write = Callable[[Mapping[str, float], int], None]
 
 
 class StepLog:
-    """Writes what happened between one call and the next; `log_statistics` makes it.
+    """Writes what happened between two calls. `log_statistics` makes it.
 
     Args:
         writer: see `log_statistics`.
@@ -36,7 +36,7 @@ class StepLog:
         self._time = 0.0
 
     def start(self) -> None:
-        """Count from here on. The callbacks call it when training begins.
+        """Start counting. The callbacks call it when training begins.
 
         Raises TypeError, ValueError: the group has no way through the switch.
         """
@@ -93,7 +93,7 @@ class StepLog:
 
 
 def log_statistics(writer: Any, group: Any = None, *, prefix: str = "p4reduce/") -> StepLog:
-    """Return what writes this rank's bytes, time, level and retransmissions of each step.
+    """Return a writer of this rank's bytes, time, level and retransmissions per step.
 
     Example::
 
@@ -103,8 +103,8 @@ def log_statistics(writer: Any, group: Any = None, *, prefix: str = "p4reduce/")
             train(batch)
             log(step)
 
-    Names are bytes_sent, bytes_received, step_seconds, retransmissions, and level: the share of
-    the step's blocks that this rank sent, 1 without compression. A step without blocks has none.
+    Names are bytes_sent, bytes_received, step_seconds, retransmissions, and level: the share of the
+    step's blocks that this rank sent, 1 without compression. A step without blocks has none.
 
     Args:
         writer: TensorBoard's `SummaryWriter`, the module `mlflow`, the module `wandb` or one of

@@ -14,7 +14,7 @@ from typing import Any
 
 
 def install() -> None:
-    """Take over `monitored_barrier` for groups of this backend. Twice is once."""
+    """Replace `monitored_barrier` for groups of this backend. Idempotent."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 

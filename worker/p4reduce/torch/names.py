@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the backend is called. Apart, since it is read before torch and the library are loaded."""
+"""The backend's name, in a module that loads neither torch nor the library."""
 
 from __future__ import annotations
 

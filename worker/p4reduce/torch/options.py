@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def listed(tensors: Any) -> list[Any]:
-    """Return a list of tensors, or of lists of tensors, given as such or as its only entry."""
+    """Return a list of tensors, given as such or as a single entry."""
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
@@ -48,7 +48,7 @@ def options_of(kind: type[T], given: Any, timeout: timedelta | None, **fields: A
 
 
 def shape_of(tensors: Sequence[torch.Tensor]) -> str:
-    """For messages: the dtypes and shapes of tensors, "float32 (3, 4)"."""
+    """Return dtypes and shapes of tensors for messages, such as "float32 (3, 4)"."""
     return ", ".join(
         f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}" for tensor in tensors
     )

@@ -22,7 +22,7 @@ _FIRST_WARNING = 10.0  # seconds; the next ones come after twice the time
 
 
 def arrive(store: Any, rank: int) -> int:
-    """Return which time it is, from 0, that this rank makes a group of this name in this store.
+    """Return how often, from 0, this rank has made a group of this name in this store.
 
     A group that is made again in one store must not find the keys of the earlier one.
     """
@@ -38,7 +38,7 @@ def meet(
     timeout: float,
     check: Callable[[], None] | None = None,
 ) -> list[str]:
-    """Wait until all ranks have said something.
+    """Exchange a word among all ranks.
 
     Args:
         store: of torch, for this group and this time alone.
@@ -46,7 +46,7 @@ def meet(
         size: number of ranks.
         word: what this rank says.
         timeout: seconds.
-        check: called time and again meanwhile; raises where it is known that some will not come.
+        check: called repeatedly meanwhile; raises if some ranks will not come.
 
     Returns:
         What each rank said, in their order.

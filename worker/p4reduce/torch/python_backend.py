@@ -23,7 +23,7 @@ from p4reduce.torch.work import OutcomeWork
 
 @functools.cache
 def group_class() -> type[Collectives]:
-    """Return what to make: a `dist.BackendBase` where torch has that, else a `ProcessGroup`."""
+    """Return the class to use: a `dist.BackendBase` if torch has that, else a `ProcessGroup`."""
     base: Any = getattr(dist, "BackendBase", None)
     if base is None:
         return P4ReduceGroup

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums through the switch: all_reduce, reduce, reduce_scatter, and which of them can be."""
+"""Sums through the switch: all_reduce, reduce, reduce_scatter, and which are possible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def operation_name(operation: Any) -> str:
 
 
 def sum_reason(tensors: Sequence[torch.Tensor], operation: Any) -> str | None:
-    """Return why a reduction is nothing for the switch, or None if it is."""
+    """Return why the switch cannot do a reduction, or None if it can."""
     name = operation_name(operation)
     if name not in ("SUM", "AVG"):
         return name
@@ -48,7 +48,7 @@ def scatter_reason(
     operation: Any,
     rank: int,
 ) -> str | None:
-    """`sum_reason` of a reduce_scatter of lists. What does not fit is Gloo's to complain of."""
+    """Return `sum_reason` of a reduce_scatter of lists. Gloo reports lists that do not fit."""
     if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) <= rank:
         return "lists that do not fit"
     if inputs[0][rank].numel() != outputs[0].numel():
@@ -59,7 +59,7 @@ def scatter_reason(
 def split_reason(
     output: torch.Tensor, tensor: torch.Tensor, operation: Any, size: int
 ) -> str | None:
-    """`sum_reason` of one of a whole tensor. What does not fit is Gloo's to complain of."""
+    """Return `sum_reason` of a reduce_scatter of one tensor. Gloo reports one that does not fit."""
     if output.numel() * size != tensor.numel():
         return "shapes that do not fit"
     return _dense_reason([output, tensor], operation)
@@ -117,7 +117,7 @@ def all_reduce_coalesced(
     given: Sequence[str | None] | None = None,
     precision: str | None = None,
 ) -> OutcomeWork:
-    """Sum many tensors, each in place; `given` are names, and `precision` as of `all_reduce`."""
+    """Sum many tensors, each in place. `precision` is as for `all_reduce`."""
     lent = [array_of(tensor) for tensor in tensors]
     arrays = [one.shaped(tensor) for one, tensor in zip(lent, tensors, strict=True)]
     wanted = [None] * len(tensors) if given is None else given

@@ -14,7 +14,7 @@ from p4reduce.torch.names import NAME
 
 
 def autoload() -> None:
-    """Make "p4reduce" a backend that `init_process_group` knows. To call it twice is no error."""
+    """Register "p4reduce" with `init_process_group`. Idempotent."""
     import torch.distributed as dist
 
     if dist.is_available() and NAME not in dist.Backend.backend_list:

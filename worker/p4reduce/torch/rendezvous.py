@@ -25,7 +25,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def install() -> None:
-    """Take over "env://" where torch's own could but complain. Twice is once."""
+    """Replace "env://" where torch's own would fail. Idempotent."""
     # As a module: torch.distributed has a function of that name. The handlers are not public; where
     # they are no more, launchers that torch does not know need its variables, and all else works.
     module = import_module("torch.distributed.rendezvous")

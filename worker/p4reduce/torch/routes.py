@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group's routes to the other ranks: one for the script's own calls, others for callbacks' calls.
+"""A group's routes to the other ranks: one for the script's calls, others for callbacks.
 
 Ranks have to call collectives in the same order. A script does, and so does each of the threads
-that complete futures (threads.py); but which of them is faster differs from rank to rank. With
-one route for both, the second round of PowerSGD's bucket 0 would meet the first one of bucket 1. So
+that complete futures (threads.py); but which of them is faster differs from rank to rank. With one
+route for both, the second round of PowerSGD's bucket 0 would meet the first one of bucket 1. So
 what is called from a callback has a job of its own on the switch and a Gloo group of its own, which
 the ranks make when they first need it.
 """
@@ -92,7 +92,7 @@ class Routes:
         self._routes = [self.first]
 
     def here(self) -> Route:
-        """Return the caller's route; all ranks call this, the first time from a callback."""
+        """Return the caller's route. All ranks call this the first time in a callback."""
         level = current_level()
         while level >= len(self._routes):
             made = self._open(len(self._routes))
@@ -118,7 +118,7 @@ class Routes:
             route.gloo.set_timeout(timeout)
 
     def end(self, *, orderly: bool) -> None:
-        """Leave. Twice is once."""
+        """Leave. Idempotent."""
         with self._lock:
             ended, self._ended = self._ended, True
         if not ended:

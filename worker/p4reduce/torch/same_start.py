@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All ranks begin with rank 0's parameters, where no DistributedDataParallel sees to it."""
+"""All ranks start with rank 0's parameters, if no DistributedDataParallel provides that."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _WIDE = 4 * _BLOCK  # rows from here on fill their blocks
 
 
 def sparse_reason(tensor: torch.Tensor) -> str | None:
-    """Return why a sparse tensor is nothing for the switch, or None if it is."""
+    """Return why the switch cannot sum a sparse tensor, or None if it can."""
     if tensor.layout != torch.sparse_coo:
         return str(tensor.layout).removeprefix("torch.")
     if tensor.sparse_dim() != 1 or tensor.dtype not in REDUCIBLE:
@@ -41,7 +41,7 @@ def sparse_reason(tensor: torch.Tensor) -> str | None:
 
 
 def rows_of(tensor: torch.Tensor) -> SparseRows:
-    """Return a sparse tensor's rows, coalesced or not; the array's values may be its memory."""
+    """Return a sparse tensor's rows, coalesced or not. They may share its memory."""
     tensor = tensor.detach()
     # Rows of equal index are added up on the way, so the tensor need not be coalesced first.
     indices, values = tensor._indices()[0].cpu(), tensor._values().cpu()
@@ -64,7 +64,7 @@ def tensor_of(rows: SparseRows, like: torch.Tensor) -> torch.Tensor:
 
 
 def bytes_of_rows(rows: SparseRows) -> int:
-    """Return how many bytes the rows and their numbers have."""
+    """Return the bytes of the rows and their numbers."""
     return rows.values.nbytes + rows.indices.nbytes
 
 
@@ -88,7 +88,7 @@ def marks_of(indices: npt.NDArray[np.int64], rows: int, size: int) -> npt.NDArra
 
 
 def marked(words: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
-    """Return the rows that are marked in a sum of `marks_of`, ascending."""
+    """Return the marked rows in a sum of `marks_of`, ascending."""
     each = marks_per_word(size)
     some = np.flatnonzero(words)
     width = size.bit_length()
@@ -98,7 +98,7 @@ def marked(words: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
 
 
 def agrees(rows: SparseRows, size: int) -> bool:
-    """Whether the ranks agree on rows first. It follows from the shape: all do so alike."""
+    """Whether the ranks agree on rows first. Only the shape decides, so all do alike."""
     count, width = rows.shape[0], int(np.prod(rows.shape[1:]))
     return 0 < width < _WIDE and 0 < count <= _MARK_BLOCKS * _BLOCK * marks_per_word(size)
 
@@ -137,7 +137,7 @@ class SparseSum:
         self.bytes = bytes_of_rows(self._rows)
 
     def begin(self, timeout: float | None) -> Handle[Any]:
-        """Start it; where it `agrees`, wait for the other ranks' marks first."""
+        """Start it. If it `agrees`, wait for the other ranks' marks first."""
         if self.agrees:
             self._handle = self._begin_agreed(timeout)
         else:
@@ -150,7 +150,7 @@ class SparseSum:
         return self._handle
 
     def result(self) -> torch.Tensor:
-        """Return the sum, coalesced, on the tensor's device; waits for it."""
+        """Wait for the sum, and return it coalesced on the tensor's device."""
         assert self._handle is not None, "begin was called"
         sums = self._handle.wait()
         if self._union is not None:
@@ -178,7 +178,7 @@ class SparseSum:
 def all_reduce_sparse(
     channel: Channel, tensor: torch.Tensor, operation: Operation, options: Any
 ) -> OutcomeWork:
-    """Sum a sparse tensor in place; it is coalesced then."""
+    """Sum a sparse tensor in place, which makes it coalesced."""
     sparse = SparseSum(channel.comm, tensor, operation)
 
     def finish() -> None:

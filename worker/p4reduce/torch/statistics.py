@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tally:
-    """How much of one kind there was in this process.
+    """The calls of one kind in this process.
 
     Attributes:
         calls: of the collective.
@@ -24,7 +24,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What this process's groups of the backend have done so far, and the hooks.
+    """What this process's groups and hooks have done so far.
 
     Attributes:
         switch: what went through the switch, by the collective's name ("all_reduce").

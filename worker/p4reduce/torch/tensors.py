@@ -25,7 +25,7 @@ _LARGEST = 2.0**128  # what the exponents of blocks end at
 
 
 def nothing() -> None:
-    """There is nothing to be put back."""
+    """Do nothing: nothing has to be written back."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TensorArray:
 
 
 def array_of(tensor: torch.Tensor) -> TensorArray:
-    """Lend a dense tensor to be reduced; its dtype is one of `REDUCIBLE`."""
+    """Lend a dense tensor to a reduction. Its dtype is one of `REDUCIBLE`."""
     tensor = tensor.detach()
     flat = _flat_here(tensor)
     if flat.dtype == torch.bfloat16:
@@ -67,7 +67,7 @@ def array_of(tensor: torch.Tensor) -> TensorArray:
 
 
 def output_array(tensor: torch.Tensor) -> TensorArray:
-    """Lend a dense tensor to be written to alone; its dtype is one of `REDUCIBLE`."""
+    """Lend a dense tensor that is only written to. Its dtype is one of `REDUCIBLE`."""
     tensor = tensor.detach()
     here = tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16
     if here and tensor.is_contiguous() and not tensor.is_neg():
@@ -78,7 +78,7 @@ def output_array(tensor: torch.Tensor) -> TensorArray:
 
 
 def bytes_array_of(tensor: torch.Tensor) -> TensorArray:
-    """Lend a dense tensor of any dtype as bytes, to be copied."""
+    """Lend a dense tensor of any dtype as bytes, for a copy."""
     tensor = tensor.detach()
     if not tensor.numel():  # torch does not see a view of nothing as other numbers
         return TensorArray(np.empty(0, np.uint8))
@@ -95,7 +95,7 @@ def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
 
 
 class Dense:
-    """Tensors for Gloo, which takes memory as it comes, whatever its strides.
+    """Tensors for Gloo, which reads memory regardless of strides.
 
     Attributes:
         tensors: those given, or contiguous copies of those that are not contiguous.
@@ -106,7 +106,7 @@ class Dense:
         self.tensors = [_dense_of(tensor) for tensor in tensors]
 
     def put_back(self) -> None:
-        """Write what the copies hold to what they were made of."""
+        """Write the copies back to the given tensors."""
         for tensor, dense in zip(self._given, self.tensors, strict=True):
             if dense is not tensor:
                 tensor.detach().copy_(dense)

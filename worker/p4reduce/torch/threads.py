@@ -42,7 +42,7 @@ class FutureThread:
         _threads.add(self)
 
     def submit(self, job: Job) -> None:
-        """Run a job after those before it. It must not raise."""
+        """Run a job after earlier ones. It must not raise."""
         with self._lock:
             if self._running is None:
                 jobs = _Queue()
@@ -59,7 +59,7 @@ class FutureThread:
         return running is not None and threading.current_thread() is running[0]
 
     def stop(self) -> None:
-        """End the thread once the jobs so far are over; a later job starts another one."""
+        """End the thread after its present jobs. A later job starts another one."""
         with self._lock:
             running, self._running = self._running, None
         if running is not None:
@@ -89,12 +89,12 @@ _levels = [FutureThread("p4reduce-futures")]
 
 
 def current_level() -> int:
-    """Return 0, or in a callback 1, or in one of a callback's own collectives 2, and so on."""
+    """Return 0 outside of callbacks, 1 in one, and so on for their own callbacks."""
     return next((number for number, level in enumerate(_levels, 1) if level.is_current()), 0)
 
 
 def next_level() -> FutureThread:
-    """Return the thread that completes the futures of collectives that are called here."""
+    """Return the thread that completes the futures of collectives called here."""
     with _lock:
         level = current_level()
         if level == len(_levels):

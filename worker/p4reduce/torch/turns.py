@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls in one order on all ranks, where some can only be made when an earlier one has ended.
+"""Calls in one order on all ranks, even if some must wait for an earlier one.
 
 What an all-reduce of sparse rows sends depends on what the ranks have agreed on just before. That
-takes a thread: the script goes on meanwhile, as it may with any asynchronous collective. Calls
-that the script makes until then wait in the same thread for their turn, or a rank whose agreement
-takes longer would make them in another order than the others.
+takes a thread: the script goes on meanwhile, as it may with any asynchronous collective. Calls that
+the script makes until then wait in the same thread for their turn, or a rank whose agreement takes
+longer would make them in another order than the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Begin = Callable[[], Handle[Any]]
 
 
 class QueuedHandle:
-    """A collective whose turn has not come, with what of a `Handle` is used here."""
+    """A collective that waits for its turn, with the methods of `Handle` used here."""
 
     def __init__(self) -> None:
         self._came = threading.Event()
@@ -30,7 +30,7 @@ class QueuedHandle:
         self._error: BaseException | None = None
 
     def begin(self, begin: Begin) -> None:
-        """Make the call; what it raises, `wait` raises."""
+        """Make the call. `wait` raises its errors."""
         try:
             self._handle = begin()
         except BaseException as error:
@@ -38,7 +38,7 @@ class QueuedHandle:
         self._came.set()
 
     def done(self) -> bool:
-        """Whether it is over, well or not."""
+        """Whether it has ended, with or without an error."""
         handle = self._handle
         return self._error is not None or (handle is not None and handle.done())
 
@@ -68,13 +68,13 @@ class Turns:
         self._thread = FutureThread("p4reduce-turns")
 
     def take(self, begin: Begin) -> Handle[Any] | QueuedHandle:
-        """Make a call: now, or when those before it have been made."""
+        """Make a call now, or after the earlier ones."""
         with self._lock:
             free = not self._waiting
         return begin() if free else self.later(begin)
 
     def later(self, begin: Begin) -> QueuedHandle:
-        """Make a call in the thread, where it may wait for others; all ranks do so alike."""
+        """Make a call in the thread, where it may wait for others. All ranks do so alike."""
         call = QueuedHandle()
         with self._lock:
             self._waiting += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""With which versions of torch this package's tests ran; others are said to be untested."""
+"""The tested versions of torch. Others cause a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OLDEST, NEWEST = (2, 10), (2, 15)  # pyproject.toml's extra "torch" has the same
 
 
 def warn_if_untested(version: str) -> None:
-    """Warn of a version that the tests did not run with.
+    """Warn of an untested version.
 
     Args:
         version: of torch, "2.13.0+cpu".

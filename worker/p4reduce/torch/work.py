@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a collective gives to its caller: a `Work`, to be waited for or turned into a future."""
+"""The result of starting a collective: a `Work`, to wait for or to turn into a future."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Outcome:
         return self._error
 
     def is_over(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, with or without an error."""
         return self._over or not self._pending()
 
     def settle(self, timeout: float | None = None) -> None:
-        """Wait, and raise what the collective ended with.
+        """Wait, and raise the error that ended it.
 
         Args:
             timeout: seconds; None: as long as the collective may take.
@@ -76,7 +76,7 @@ class Outcome:
 
 @methods_eagerly
 class OutcomeWork(dist.Work):
-    """A collective under way.
+    """A collective in flight.
 
     Args:
         outcome: of the collective.
@@ -91,7 +91,7 @@ class OutcomeWork(dist.Work):
 
     @classmethod
     def of_all(cls, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:
-        """Return one that is over when all of some are."""
+        """Return a work that ends when all of some have ended."""
         outcomes = [work._outcome for work in works]
 
         def wait(timeout: float | None) -> None:
@@ -110,7 +110,7 @@ class OutcomeWork(dist.Work):
         return True
 
     def synchronize(self) -> None:
-        """The same: the memory is the host's."""
+        """Do nothing: the memory is the host's."""
         self.wait()
 
     def get_future(self) -> Any:
@@ -126,11 +126,11 @@ class OutcomeWork(dist.Work):
         return self._future
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, with or without an error."""
         return self._outcome.is_over()
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Whether it has succeeded."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How frames get to the switch and back: a packet socket on an interface, a Unix socket or UDP.
+"""How frames reach the switch: a packet socket on an interface, a Unix socket, or UDP.
 
 Imports `wire` only; what is in the frames does not matter here.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a port asks of a transport."""
+"""The interface of a transport."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ class Transport(Protocol):
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Own addresses; None where the transport has none and any will do."""
+        """The own addresses; None if the transport has none and any will do."""
 
     @property
     def received(self) -> FrameBuffer:
-        """Where `receive` puts frames; they stay until its next call."""
+        """The buffer of received frames, valid until the next `receive`."""
 
     @property
     def dropped(self) -> int:
-        """Frames lost on this host so far because nobody read them in time."""
+        """Frames that this host has dropped because they were not read in time."""
 
     @property
     def lossless(self) -> bool:
-        """Whether all frames get to the switch and back, unless one of the ends is gone."""
+        """Whether all frames arrive unless one of the ends is gone."""
 
     @property
     def link(self) -> Link | None:
-        """What C sends and receives by, as long as this is open; None: by the methods here."""
+        """The link for C, while this is open; None: C calls the methods here."""
 
     @property
     def wake_fd(self) -> int:
         """A file descriptor that is readable after `wake`; does not block."""
 
     def receive(self) -> int:
-        """Take what is there, without waiting. Returns how many frames are in `received`."""
+        """Receive without waiting. Return how many frames are in `received`."""
 
     def send(self, buffer: FrameBuffer, rows: Indices) -> int:
-        """Send some rows of a buffer in order, without waiting.
+        """Send rows of a buffer in order, without waiting.
 
         Returns how many the kernel took; the others have to be sent again once there is room.
         """
 
     def wait(self, timeout: float, *, writable: bool = False) -> bool:
-        """Return when frames may be there, `wake` was called or `timeout` seconds are over.
+        """Wait until frames may have come, `wake` was called, or `timeout` seconds have passed.
 
         With `writable` also when there is room to send again. Returns whether `wake` was called.
         """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss, duplication, reordering and delay on purpose: for tests and for demonstrations.
+"""Deliberate loss, duplication, reordering and delay, for tests and demonstrations.
 
-Faults are drawn from a generator with a seed, so that a run can be had again. Each direction has
-a generator of its own: what happens to the frames one way does not depend on those the other way.
+Faults are drawn from a generator with a seed, so that a run can be had again. Each direction has a
+generator of its own: what happens to the frames one way does not depend on those the other way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAULTS_ENVIRONMENT = "P4REDUCE_FAULTS"
 
 
 class Fault(Enum):
-    """What can happen to a frame on its way. Test matrices run through this."""
+    """A fault of a frame on its way. Test matrices use all of them."""
 
     DROP = "drop"
     DUPLICATE = "duplicate"
@@ -36,7 +36,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """How often what happens.
+    """The rates of faults.
 
     Attributes:
         drop: probability that a frame is lost.
@@ -83,7 +83,7 @@ class FaultPlan:
 
     @classmethod
     def parse(cls, text: str, *, stream: int = 0) -> FaultPlan:
-        """Read "drop=0.01,duplicate=0.01,seed=7".
+        """Parse "drop=0.01,duplicate=0.01,seed=7".
 
         Raises:
             ConfigurationError: a name is unknown or a number is none.
@@ -180,7 +180,7 @@ class _Direction:
 
 
 class FaultyTransport:
-    """A transport with faults put upon another one, whose methods C calls.
+    """Adds faults to another transport. C calls its methods.
 
     Args:
         inner: does the work.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""To a port of the embedded switch by the fastest way that both ends know.
+"""A transport to a port of the embedded switch, by the fastest way that both ends know.
 
 Both are asked when the connection is made (`p4reduce_native.link`, `csrc/link/link.h`): rings in
 shared memory, else many frames per message, else one frame per message.
@@ -65,7 +65,7 @@ class FramesOverLink:
 
     @property
     def kind(self) -> Kind:
-        """How frames cross it."""
+        """The kind of link."""
         return self.link.kind
 
     def receive(self) -> int:
@@ -149,7 +149,7 @@ def _connect(path: Path, description: str, best: Kind, answer_seconds: float) ->
 
 
 def broken(description: str, code: int) -> SwitchUnreachableError:
-    """What to raise if the transport cannot be used any more, for an errno."""
+    """Return the error of a broken transport, for an errno."""
     if code == errno.EPIPE:
         return hung_up(description)
     if code == errno.EPROTO:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a network interface, by a packet socket."""
+"""A transport on a network interface, by a packet socket."""
 
 from __future__ import annotations
 

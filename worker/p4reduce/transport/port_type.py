@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a type of port is, as a worker sees it; `registry.py` has the types."""
+"""A type of port, as a worker sees it. `registry.py` has the types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from p4reduce.transport.base import Transport
 
 @dataclass(frozen=True)
 class Look:
-    """What was found at one place, for the doctor.
+    """A finding at one place, for the doctor.
 
     Attributes:
         what: was looked at.

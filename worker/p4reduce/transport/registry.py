@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of ports that a worker can be at.
+"""The types of ports for workers.
 
-Another type is a module with a `PortType`, and an entry here. The switch's side has a registry of
+To add one, write a module with a `PortType`, and an entry here. The switch's side has a registry of
 its own: `p4reduce_switch/ports/registry.py`.
 """
 
@@ -17,6 +17,6 @@ PORT_TYPES: tuple[PortType, ...] = (UNIX, UDP, INTERFACE)
 
 
 def port_type(name: str) -> tuple[PortType, str]:
-    """Return the type of a port, and what stands behind its scheme."""
+    """Return the type of a port, and the text after its scheme."""
     kind = next(kind for kind in PORT_TYPES if name.startswith(kind.scheme))
     return kind, name.removeprefix(kind.scheme)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an interface's name in the settings to a transport."""
+"""Opens the transport that the settings name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCARCE = frozenset({errno.EMFILE, errno.ENFILE})  # files of this process, or o
 
 
 def port_name(interface: str | None, rank: int, local_rank: int) -> str:
-    """Return which port of the switch, or interface, a setting asks for.
+    """Return the port of the switch, or the interface, that a setting names.
 
     Args:
         interface: the name of a network interface, or "unix:/path" or "udp:host:port" for a port
@@ -51,7 +51,7 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
 
 
 def port_at_core(name: str, core: int) -> str:
-    """Return how a port of the switch is called at one of its cores, as `open_port` takes it.
+    """Return the name of a switch's port at one of its cores, for `open_port`.
 
     Args:
         name: as `port_name` returns it.

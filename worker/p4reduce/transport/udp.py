@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""To a port of the embedded switch by UDP: anywhere that IP reaches, without root and wiring."""
+"""A transport to a port of the embedded switch by UDP: wherever IP reaches, without root."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ANSWER_SECONDS = 3.0
 
 
 def parse_udp(text: str) -> tuple[str, int]:
-    """Read "host:7001", "[::1]:7001" or "host:7001+3" (UDP port 7004).
+    """Parse "host:7001", "[::1]:7001" or "host:7001+3" (UDP port 7004).
 
     Raises:
         ConfigurationError: it does not read so.
@@ -58,7 +58,7 @@ def parse_udp(text: str) -> tuple[str, int]:
 
 
 class UdpTransport(FramesOverLink):
-    """By machine code.
+    """A UDP transport in machine code.
 
     Args:
         address: as `parse_udp` reads it; a core of the switch may stand behind it.
@@ -74,7 +74,7 @@ class UdpTransport(FramesOverLink):
 
 
 class PythonUdpTransport:
-    """The same in Python, also where there is no Linux. See `UdpTransport`."""
+    """A UDP transport in Python, also for other systems than Linux. See `UdpTransport`."""
 
     endpoint = None
     dropped = 0
@@ -158,7 +158,7 @@ def _connect(address: str) -> tuple[socket.socket, HandshakeResult]:
 
 
 def own_key() -> bytes:
-    """Return the key of `$P4REDUCE_UDP_KEY_FILE` or `$P4REDUCE_UDP_KEY`; empty: none is given.
+    """Return the key of `$P4REDUCE_UDP_KEY_FILE` or `$P4REDUCE_UDP_KEY`; empty if there is none.
 
     Raises:
         ConfigurationError: both are given, or one that is of no use.

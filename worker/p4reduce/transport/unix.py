@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket to a port of the embedded switch that is a Unix socket. Needs no root."""
+"""The socket to a Unix port of the embedded switch. Needs no root."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_PATH_BYTES = 107  # sun_path, less the final zero
 
 
 def hung_up(description: str) -> SwitchUnreachableError:
-    """What to raise when the switch closed the connection."""
+    """Return the error for a connection that the switch closed."""
     return SwitchUnreachableError(
         f"the switch hung up on {description}: it stopped, or another worker has this port already"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fields by which an answer to this rank is recognised."""
+"""The fields that identify an answer to this rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPARED = slice(1, 7)
 def own_answers(
     here: Endpoint, switch: Endpoint, rank: int, job: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Return what every answer to us holds in `COMPARED`, and a mask of the bits that matter."""
+    """Return the bytes in `COMPARED` of every answer to this rank, and their mask."""
     header = header_bytes(kind=Kind.RESULT, rank=rank, job=job)
     wanted, mask = FrameBuffer(1), FrameBuffer(1)
     wanted.put(0, template(switch, here, header))

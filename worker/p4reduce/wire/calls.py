@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank calls, as far as all ranks have to agree on it, and its fingerprint on the wire.
+"""The description of a call on which all ranks must agree, and its fingerprint on the wire.
 
 The fingerprint is the frame's tag. The switch sets MISMATCH where tags of a round differ, and every
 rank then raises `MismatchError`.
@@ -16,7 +16,7 @@ from p4reduce.wire.format import Format
 
 
 class Operation(IntEnum):
-    """What becomes of the ranks' arrays."""
+    """The reductions."""
 
     SUM = 0
     MEAN = 1
@@ -35,7 +35,7 @@ MAX_CLASSES = 8
 
 @dataclass(frozen=True)
 class CallPart:
-    """Some blocks in a row of a call that goes through several switches.
+    """Consecutive blocks of a call that goes through several switches.
 
     Attributes:
         number: of the part, from 0.
@@ -80,11 +80,11 @@ class Call:
     shapes: tuple[tuple[int, ...], ...] = ()
 
     def of_any_shape(self) -> Call:
-        """Return the same for ranks whose shapes may differ."""
+        """Return the call without its shape, for ranks whose shapes may differ."""
         return replace(self, shapes=()) if self.shapes else self
 
     def describe(self, sequence: int, *, fully: bool = False) -> str:
-        """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)".
+        """Return a text for messages: "allreduce 7 ('grad', SUM of 1,000 float32)".
 
         Args:
             sequence: the call's number.
@@ -111,7 +111,7 @@ class Call:
         )
 
     def describe_pieces(self) -> list[str]:
-        """For messages: "'bias' of 10 float32, shape (10,)" for each of the pieces."""
+        """Return a text per piece for messages: "'bias' of 10 float32, shape (10,)"."""
         if len(self.shapes) != len(self.pieces):
             return [f"{name!r} of {size:,} {self.dtype}" for name, size in self.pieces]
         return [
@@ -120,7 +120,7 @@ class Call:
         ]
 
     def locate(self, block: int, lanes: int) -> str:
-        """For messages: "elements 256 to 511", and of which piece."""
+        """Return a text for messages: "elements 256 to 511", and of which piece."""
         if self.part is not None:
             block += self.part.first_block
         first = block * lanes
@@ -132,7 +132,7 @@ class Call:
         return f"elements {first:,} to {min(first + lanes, self.size) - 1:,}"
 
     def fingerprint(self, sequence: int, lane_format: Format) -> int:
-        """Return the tag, 32 bits: all of this, its place in the order and the lanes' format."""
+        """Return the tag of 32 bits: a hash of the call, its number and the lanes' format."""
         operation = None if self.operation is None else int(self.operation)
         everything = (
             *(self.routine, self.dtype, self.size, operation, self.root),
@@ -145,7 +145,7 @@ class Call:
 
 
 def priority_name(priority: int) -> str:
-    """For messages: "urgent" for class 1, "priority 2" for class 2."""
+    """Return a text for messages: "urgent" for class 1, "priority 2" for class 2."""
     names = {member.value: name.lower() for name, member in Priority.__members__.items()}
     return names.get(priority, f"priority {priority}")
 

@@ -99,7 +99,7 @@ FRAME_STRIDE = 2048
 
 
 class Column(NamedTuple):
-    """Whole bytes of a frame that hold a big-endian number, or a MAC address.
+    """Bytes of a frame that hold a big-endian number or a MAC address.
 
     Attributes:
         name: in the documentation and in `frames.HEADER`.
@@ -245,7 +245,7 @@ class Hello:
 
 
 def parse_hello(frame: bytes) -> Hello:
-    """Read a HELLO frame.
+    """Parse a HELLO frame.
 
     Args:
         frame: from the Ethernet header on.

@@ -35,7 +35,7 @@ big-endian; a MAC address is six bytes."""
 
 
 class FrameBuffer:
-    """Room for a number of frames.
+    """A buffer for frames.
 
     Attributes:
         frames: uint8, shape (count, 2046): the frames from their first byte.

@@ -28,7 +28,7 @@ NONFINITE_EXPONENT = 255
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """The kinds of frames."""
 
     CONTRIBUTE = 0
     RESULT = 1
@@ -60,7 +60,7 @@ class Flag(IntFlag):
 
 
 class FlagMeaning(NamedTuple):
-    """What a flag says.
+    """The meaning of a flag.
 
     Attributes:
         frames: in which it says so.
@@ -119,7 +119,7 @@ class Format(IntEnum):
 
     @property
     def lane_bits(self) -> int:
-        """Bits in a lane."""
+        """The bits of a lane."""
         return FORMATS[self].lane_bits
 
     @property

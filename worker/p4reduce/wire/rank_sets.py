@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets of ranks as bits, as switches have them, and as words, for messages."""
+"""Sets of ranks as bits in switches, and as text for messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Child:
-    """The ranks that one bit of a switch stands for: a rank, or all ranks below another switch."""
+    """The ranks of one bit of a switch: a rank, or all ranks below another switch."""
 
     ranks: tuple[int, ...]
     switch: str = ""  # the name of that other switch
@@ -18,13 +18,13 @@ class Child:
 
 @dataclass(frozen=True)
 class Level:
-    """A switch above a rank, and who its bits are: the lowest one is `children[0]`."""
+    """A switch above a rank, and the meaning of its bits: the lowest one is `children[0]`."""
 
     switch: str  # its name; "" where there is only one
     children: tuple[Child, ...]
 
     def bits(self, ranks: Iterable[int]) -> int:
-        """Return the bits of the children that are one of these ranks, or have one below them."""
+        """Return the bits of the children that are, or have below them, one of these ranks."""
         wanted = set(ranks)
         return sum(
             1 << number
@@ -38,7 +38,7 @@ class Level:
 
     @property
     def own_ranks(self) -> tuple[int, ...]:
-        """Return the ranks that are at the switch themselves, in the order of their bits."""
+        """Return the ranks at the switch itself, in the order of their bits."""
         return tuple(rank for child in self.children if not child.switch for rank in child.ranks)
 
     def missing(self, heard: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo with compressed gradients: what is sent, step by step, and what that cost."""
+"""The demo with compressed gradients: what is sent per step, and the cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TENSOR = "gradient"
 
 @dataclass
 class CompressionHistory:
-    """What one rank, or the mean of the ranks, sent in each step, in the order of the steps.
+    """What one rank, or the mean of the ranks, sent in each step.
 
     Attributes:
         blocks: of the gradient with anything but zeros in them, chosen by this rank.
@@ -50,7 +50,7 @@ class CompressionHistory:
 
     @classmethod
     def mean(cls, histories: Sequence[CompressionHistory]) -> CompressionHistory:
-        """Of several ranks' histories of the same training."""
+        """Return the mean of several ranks' histories of the same training."""
 
         def means(values: Sequence[Sequence[float | None]]) -> list[Any]:
             columns = zip(*values, strict=True)
@@ -85,7 +85,7 @@ class CompressedAggregator:
         self._history = history
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
-        """See :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
+        """Aggregate a gradient: see :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
         parts = step.backward(self._comm.rank, self._comm.size, gradient)
         _, loss = next(parts)
         self._recorder.contribution(step.number, 0, loss)

@@ -28,7 +28,7 @@ FLOAT32_ROUNDING = 2.0**-24  # relative
 
 
 def recorded_every(steps: int) -> int:
-    """The distance of the recorded steps: 1 for a training of up to RECORDED_STEPS."""
+    """Return the distance of recorded steps: 1 for a training of up to RECORDED_STEPS."""
     return -(-steps // RECORDED_STEPS)
 
 
@@ -52,8 +52,11 @@ class Recorder:
             row[start : start + len(tensor)] = tensor
 
     def result(self, step: int, start: int, tensor: Floats) -> None:
-        """Keeps what came out of it. To be called in the same order on all ranks; a step that
-        begins anew at ``start`` 0 replaces what was kept of it."""
+        """Keep the result of the all-reduce.
+
+        Call it in the same order on all ranks. A step that starts again at ``start`` 0 replaces its
+        earlier record.
+        """
         if start == 0:
             self._hashes[step] = hashlib.sha256()
         self._hashes[step].update(tensor.data)
@@ -86,7 +89,7 @@ class Accuracy:
     elements: int
 
     def joined(self, other: Accuracy) -> Accuracy:
-        """Of the sums of both."""
+        """Return the accuracy over the sums of both."""
         # Not max(): it would lose a NaN.
         return Accuracy(
             float(np.max([self.maximum, other.maximum])),

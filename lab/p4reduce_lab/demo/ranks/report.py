@@ -65,7 +65,7 @@ class ProgressReader:
         self.latest: Sample | None = None
 
     def poll(self) -> Sample | None:
-        """The latest sample, None while there is none."""
+        """Return the latest sample, or None if there is none."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -96,7 +96,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Link:
-    """What CAT's levels were weighed against, as measured.
+    """The measured link that CAT's levels were chosen for.
 
     Attributes:
         bandwidth: Bits a second in each direction.
@@ -111,7 +111,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that the library warned of: when, on the monotonic clock, and the text."""
+    """A warning of the library: its time on the monotonic clock, and its text."""
 
     at: float
     text: str
@@ -119,7 +119,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class RankReport:
-    """What a rank says at its end.
+    """A rank's report at its end.
 
     Attributes:
         weights: SHA-256 of its final weights.
@@ -156,7 +156,7 @@ class RankReport:
 
     @property
     def all_weights(self) -> tuple[str, ...]:
-        """Of all trainings: what must be the same on all ranks."""
+        """The weights of all trainings, which must be equal on all ranks."""
         return (self.weights, *([self.compared.weights] if self.compared else []))
 
     def save(self, directory: Path, rank: int) -> None:

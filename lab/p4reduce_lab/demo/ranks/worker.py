@@ -48,10 +48,10 @@ class SwitchAggregator:
     layer's while this rank computes the one before.
 
     Args:
-        comm: At first.
-        recorder: Of this rank.
-        reform: What to do when a rank is lost: gives the communicator of those that are left.
-            None: that is an error.
+        comm: The first communicator.
+        recorder: The records of this rank.
+        reform: Called when a rank is lost; returns the communicator of the remaining ranks.
+            None: a loss is an error.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SwitchAggregator:
         self.resumed: int | None = None
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
-        """See :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
+        """Aggregate a gradient: see :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
         try:
             return self._sum(step, gradient)
         except p4reduce.WorkerLostError as error:
@@ -196,7 +196,7 @@ class RankTraining:
         self._comm.close()
 
     def reform(self, error: p4reduce.WorkerLostError) -> p4reduce.Communicator:
-        """Goes on with the ranks that are left."""
+        """Continue with the remaining ranks."""
         who = f"rank {self._rank} of job {self._comm.job!r}"
         self._notices.add(f"{who}: {type(error).__name__}: {error}")
         self._sent_before = self.sent  # the next communicator counts from nothing

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The course of a training: loss at each step, test accuracy now and then."""
+"""The course of a training: loss per step, and test accuracy at some steps."""
 
 from __future__ import annotations
 

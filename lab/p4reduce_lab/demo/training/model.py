@@ -30,7 +30,7 @@ class Layer:
 
     @property
     def slice(self) -> slice:
-        """Where the layer is in a flat vector."""
+        """The layer's place in a flat vector."""
         return slice(self.start, self.start + (self.inputs + 1) * self.outputs)
 
     def views(self, vector: Floats) -> tuple[Floats, Floats]:
@@ -41,7 +41,7 @@ class Layer:
 
 
 def tensor_sizes(inputs: int, hidden: int, classes: int = CLASSES) -> dict[str, int]:
-    """Names and sizes of what :meth:`Perceptron.backward` yields, in its order."""
+    """Return names and sizes of the tensors of :meth:`Perceptron.backward`, in order."""
     return {"loss": 1, "output": (hidden + 1) * classes, "hidden": (inputs + 1) * hidden}
 
 

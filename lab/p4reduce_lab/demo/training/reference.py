@@ -14,13 +14,13 @@ from p4reduce_lab.demo.training.sgd import Step, train
 
 
 class NumpyAggregator:
-    """Stands for all ranks: computes their parts one after the other and adds them."""
+    """Stands for all ranks: computes their parts one after the other, and adds them."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
-        """See :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
+        """Aggregate a gradient: see :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
         total = np.zeros(gradient.shape, np.float64)
         loss = 0.0
         for rank in range(self._workers):

@@ -19,7 +19,7 @@ from p4reduce_lab.demo.training.model import Floats, Momentum, Perceptron
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the training: its number from 0, and the backward pass of any rank's shard."""
+    """A step of the training: its number from 0, and the backward pass of any rank's shard."""
 
     number: int
     _model: Perceptron
@@ -27,7 +27,7 @@ class Step:
     _batch: npt.NDArray[np.int64]
 
     def backward(self, rank: int, workers: int, gradient: Floats) -> Iterator[tuple[str, Floats]]:
-        """The part of one of so many ranks, as :meth:`Perceptron.backward` yields it."""
+        """Return the part of one of several ranks, as :meth:`Perceptron.backward` yields it."""
         mine = shard(self._batch, rank, workers)
         return self._model.backward(
             self._digits.train_images[mine],
@@ -38,7 +38,7 @@ class Step:
 
 
 class FewerRanksError(Exception):
-    """The step could not be summed, as a rank was lost; the others go on without it.
+    """The step could not be summed because a rank was lost. The others continue without it.
 
     Args:
         adopt: takes the number of steps done and the training's state, and makes both the ones of
@@ -60,7 +60,7 @@ class Aggregator(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a training is after ``step`` steps."""
+    """The state of a training after ``step`` steps."""
 
     step: int
     loss: float

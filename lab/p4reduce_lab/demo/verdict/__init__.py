@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of a run: results put together, the verdict on them, the picture.
+"""The outcome of a run: its results, the verdict on them, the picture.
 
 Imports `demo.config`, `demo.faults`, `demo.ranks` and `demo.training`.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what the ranks of a run have left, and puts it together."""
+"""Reads and combines the results of a run's ranks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMPLETED = (Outcome.ROUND_COMPLETED, Outcome.ROUND_COMPLETED_HALVES)
 
 @dataclass(frozen=True)
 class Results:
-    """What a run has left.
+    """The results of a run.
 
     Attributes:
         config: Of the run.
@@ -109,7 +109,7 @@ class Results:
         by_switch: Sequence[Mapping[str, int]],
         topology: str = "star",
     ) -> Summary:
-        """The figures.
+        """Return the figures.
 
         Args:
             switch, network, topology: As `Summary` has them.
@@ -159,7 +159,7 @@ class Results:
 
     @property
     def compared(self) -> Compared | None:
-        """The training before, as rank 0 reports it."""
+        """Return rank 0's report of the training before."""
         return self.reports[0].compared
 
     def _compression(self) -> Compression | None:

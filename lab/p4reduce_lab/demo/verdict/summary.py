@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of a run: summary.json, the verdict on it, and the lines that are printed."""
+"""The outcome of a run: summary.json, the verdict, and the printed lines."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Compression:
 
     @property
     def saved(self) -> float:
-        """Share of the bytes that were not moved."""
+        """The share of bytes that were not sent."""
         return 1 - self.bytes / self.uncompressed_bytes
 
     def lines(self) -> list[str]:
-        """For people, one fact a line."""
+        """The facts for people, one per line."""
         momentum = f"momentum {self.momentum:g}" if self.momentum else "without momentum"
         alpha = "" if self.alpha_mean is None else f", alpha {self.alpha_mean:.2f} on average"
         return [
@@ -120,7 +120,7 @@ class Fault:
     resumed: int | None
 
     def lines(self, weights: str) -> list[str]:
-        """For people, one fact a line; with the SHA-256 of the weights at the end."""
+        """The facts for people, one per line, with the SHA-256 of the final weights."""
         whole = self.undisturbed_weights_sha256
         same = "the same, bit for bit" if weights == whole else "DIFFERENT"
         noticed = [
@@ -216,7 +216,7 @@ class Summary:
 
     @property
     def whole_accuracy(self) -> float:
-        """Test accuracy with whole gradients, which must be the reference's."""
+        """The test accuracy with whole gradients, which must equal the reference's."""
         compression = self.compression
         return self.test_accuracy if compression is None else compression.uncompressed_accuracy
 
@@ -234,14 +234,14 @@ class Summary:
         )
 
     def warnings(self) -> list[str]:
-        """What a user should weigh, one line each: not wrong, but not what they may expect."""
+        """Return what a user should consider, one line each: correct, but perhaps unexpected."""
         lost = self._lost_accuracy
         if ACCURACY_TOLERANCE < lost <= COMPRESSION_TOLERANCE:
             return [self._compression_verdict()]
         return []
 
     def problems(self) -> list[str]:
-        """What is not as it must be, one line each; empty when all is well."""
+        """Return what is wrong, one line each; empty if nothing is."""
         found = []
         # Written so that a NaN is a problem too.
         if not abs(self.whole_accuracy - self.reference_accuracy) <= ACCURACY_TOLERANCE:
@@ -296,7 +296,7 @@ class Summary:
         return [f"of which each    {shares} contributions"]
 
     def lines(self) -> list[str]:
-        """The summary for people, one fact a line."""
+        """The summary for people, one fact per line."""
         ranks = "bit-identical" if self.identical_on_all_ranks else "DIFFERENT"
         survivors = self.workers if self.fault is None else self.fault.survivors
         reference = f"reference, summed by numpy: {self.reference_accuracy:.2%}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How hooks start an all-reduce and give DDP its future."""
+"""How hooks start an all-reduce, and give DDP its future."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def send(
     """Start an all-reduce and return a future of the tensor.
 
     Args:
-        state: the hook's.
+        state: of the hook.
         hook: its name, for the statistics.
-        tensor: the bucket's, which holds the mean in the end.
+        tensor: of the bucket; it receives the mean.
         size: bytes of this rank's input.
         begin: starts it, with a timeout in seconds.
-        finish: done when it has ended well.
+        finish: called when it has succeeded.
         agrees: whether `begin` waits for the other ranks first.
     """
     work = state.channel.start(
@@ -70,7 +70,7 @@ def send_sparse(
 
 
 class BucketMean(ABC):
-    """One bucket's mean, where a hook does something of its own before and after the all-reduce.
+    """A bucket's mean, for hooks that work on it before and after the all-reduce.
 
     Attributes:
         state: the hook's.
@@ -97,12 +97,12 @@ class BucketMean(ABC):
 
     @abstractmethod
     def put(self, total: Any) -> None:
-        """Put into `array` what came out."""
+        """Store the result in `array`."""
 
     def send(
         self, hook: str, tensor: torch.Tensor, *, agrees: bool
     ) -> torch.futures.Future[torch.Tensor]:
-        """See the function of that name."""
+        """Start it, as the function `send` does."""
         return send(
             *(self.state, hook, tensor, self.array.nbytes, self._begin, self._finish),
             agrees=agrees,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hook needs between its calls: the way to the switch, and what compressors remember."""
+"""A hook's state between calls: the path to the switch, and what compressors remember."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class HookState:
         self._buckets = 0  # of the last backward pass; 0: there was none
 
     def compressor(self, name: str = "") -> Compressor:
-        """Return what chooses what is sent, made at the first call.
+        """Return the compressor, which is made at the first call.
 
         Args:
             name: the one of the hook, where the user has not said another; "": it has none.
@@ -95,7 +95,7 @@ class HookState:
         return self._made[chosen]
 
     def measure(self, compressor: Compressor) -> None:
-        """Before a compressor's first choice: measure the link, where that counts for it.
+        """Measure the link before a compressor's first choice, if the compressor uses it.
 
         All ranks call it in the same turn. A compressor that the user made keeps its link.
         """
@@ -108,11 +108,11 @@ class HookState:
             made.weigh(self._link)
 
     def rounding_seed(self, compressor: Compressor) -> int | None:
-        """Return the seed that narrow lanes are rounded with: of the compressor's author."""
+        """Return the seed for rounding to narrow lanes."""
         return compressor.seed if compressor is self._compressor else self.seed
 
     def rounder(self, lane_bits: int) -> Compressor:
-        """Return what rounds to narrow lanes here and keeps what that takes."""
+        """Return the object that rounds to narrow lanes here and keeps the error."""
         key = f"int{lane_bits}"
         if key not in self._made:
             self._made[key] = Uncompressed(
@@ -133,7 +133,7 @@ class HookState:
         return self._hierarchy
 
     def priority(self, bucket: Any) -> int:
-        """Return a bucket's class: the later it comes, the sooner the next forward pass needs it.
+        """Return a bucket's class. The later it comes, the sooner the next forward pass needs it.
 
         The last bucket has the highest class alone, and the others share those below it evenly.
         Until a backward pass has told how many there are, these have class 0.
@@ -146,7 +146,7 @@ class HookState:
         return min(index * highest // others, max(highest - 1, 0)) if others > 0 else 0
 
     def name(self, bucket: Any) -> str:
-        """Return a bucket's name, and forget what is kept of buckets that were made anew.
+        """Return a bucket's name, and forget state of buckets that were rebuilt.
 
         DDP sorts the parameters into other buckets after the first step. What was not sent of the
         old ones belongs to other parameters then.
@@ -178,7 +178,7 @@ at_exit(_leave_all)
 
 
 def channel_of(group: Any) -> Channel:
-    """Return the way through the switch of a process group or a communicator; None: the default.
+    """Return the path through the switch of a process group or communicator; None: the default.
 
     Raises TypeError, ValueError: it has none.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks that send the sign of each number, and what they are worth together."""
+"""Hooks that send the sign of each number, and a common magnitude."""
 
 # No `from __future__ import annotations`: see dense.py.
 
