@@ -52,7 +52,7 @@ NOT_STATE = {
     ): "statistics, estimates and addresses; the rest is in `window`, `flags`",
     ("SlotState", "address"): "where it happens to be in memory",
     ("SlotState", "trips"): "for the window's size, which in the model is any",
-    ("SlotState", "_streams"): "addresses, which follow from `owner`",
+    ("SlotState", "streams"): "addresses, which follow from `owner`",
     ("SlotState", "_live"): "addresses, which follow from the machine's collectives",
     ("SlotState", "_scratch"): "scratch",
     ("SlotState", "_numbers"): "scratch",

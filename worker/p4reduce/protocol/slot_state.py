@@ -62,6 +62,7 @@ class SlotState:
         opening, order, waiting: whether the round opens a stripe; where the slot is in the order
             of all ranks; whether its frame is to be sent.
         left: ranks that have left, as bits of each level.
+        streams: addresses of the slots' collectives.
         over: sequence numbers of collectives that are over.
         trips: the round trips, of which `structure` has the number.
         window, flags: numpy's view of the window's size, and of whether something is held back.
@@ -95,7 +96,7 @@ class SlotState:
         self.waiting = np.zeros(slots, np.uint8)
         self.left = np.zeros(levels, np.uint64)
         self.trips = RoundTrips()
-        self._streams = np.zeros(slots, np.uint64)
+        self.streams = np.zeros(slots, np.uint64)
         self._scratch: dict[str, Array] = {
             "queued": np.zeros(slots, np.int64),
             "completed": np.zeros(slots, np.int64),
@@ -118,7 +119,6 @@ class SlotState:
             outgoing=outgoing.address - _ROW_PAD,
             lengths=outgoing.lengths.ctypes.data,
             round_trips=self.trips.seconds.ctypes.data,
-            streams=self._streams.ctypes.data,
             latest=math.inf,
             heard_switch_at=-math.inf,
             window=min(slots, _WINDOW + sum(urgent)),
@@ -132,13 +132,10 @@ class SlotState:
             timeout.seconds, timeout.floor = _TIMEOUT, _FLOOR
             timeout.ceiling = timeout.least_ceiling = _CEILING
             timeout.window_ends = -math.inf
-        for name in (
-            *("expected", "next_round", "block", "announced", "exponent", "parts", "row", "owner"),
-            *("heard", "level", "tries", "sent_at", "due", "opening", "order", "waiting", "left"),
-        ):
-            setattr(self.structure, name, getattr(self, name).ctypes.data)
-        for name, array in self._scratch.items():
-            setattr(self.structure, name, array.ctypes.data)
+        # Each array's address is in the field of its name.
+        for name, array in (vars(self) | self._scratch).items():
+            if isinstance(array, np.ndarray):
+                setattr(self.structure, name, array.ctypes.data)
         self.address = ctypes.addressof(self.structure)
         self._live = np.zeros(0, np.uint64)
         self.over = np.zeros(0, np.int64)
@@ -176,7 +173,7 @@ class SlotState:
         """
         self.structure.live_count = len(streams)
         self._live[: len(streams)] = [streams[sequence] for sequence in sorted(streams)]
-        self._streams[:] = [streams.get(owner, 0) for owner in self.owner.tolist()]
+        self.streams[:] = [streams.get(owner, 0) for owner in self.owner.tolist()]
 
     @property
     def bare(self) -> npt.NDArray[np.bool_]:
