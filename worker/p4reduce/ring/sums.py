@@ -8,6 +8,7 @@ is detected at each addition, as by the switch, but in the ring's order instead 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -28,6 +29,7 @@ _BLOCKS_AT_A_TIME = 2048
 
 _ABSENT = 0  # in what the ranks agree on: nobody has the block; otherwise exponent + 1
 _MARK = np.dtype("<u2")
+_RECORD = np.dtype([("payload", "u1", PAYLOAD_BYTES), ("overflow", "?")])  # a block's sums
 
 
 class Adder:
@@ -81,20 +83,9 @@ class Adder:
         payload[rows] = 0
         if mine.any():
             codec.encode(blocks[mine], exponents[mine], rows[mine])
-        # A block's lanes, and whether one of them overflowed.
-        record = np.dtype(
-            [
-                ("payload", "u1", PAYLOAD_BYTES),
-                ("overflow", "?"),
-            ]
-        )
-        sums: npt.NDArray[Any] = np.zeros(len(blocks), record)
+        sums: npt.NDArray[Any] = np.zeros(len(blocks), _RECORD)
         sums["payload"] = payload[rows]
-
-        def add(ours: Bytes, theirs: Bytes) -> None:
-            _add_lanes(ours.view(record), theirs.view(record), lane_format)
-
-        await reduce(links, self._parts(sums), add)
+        await reduce(links, self._parts(sums), functools.partial(_add_lanes, lane_format))
         payload[rows] = sums["payload"]
         codec.decode(blocks, exponents, rows)
         wrong: Indices = blocks[sums["overflow"]]
@@ -111,8 +102,9 @@ def _larger(ours: Bytes, theirs: Bytes) -> None:
     np.maximum(ours.view(_MARK), theirs.view(_MARK), out=ours.view(_MARK))
 
 
-def _add_lanes(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], lane_format: Format) -> None:
+def _add_lanes(lane_format: Format, to: Bytes, came: Bytes) -> None:
     """Add lanes as the switch does: sums wrap round, and it is remembered unless they may."""
+    ours, theirs = to.view(_RECORD), came.view(_RECORD)
     one, other = (unpack(side["payload"], lane_format) for side in (ours, theirs))
     total = (one + other).astype(lane_type(lane_format))
     packed = pack(total, lane_format)
