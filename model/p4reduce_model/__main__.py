@@ -69,7 +69,8 @@ def main() -> None:
 def _explore_scenarios(scenarios: Sequence[Scenario], limit: int) -> bool:
     """Print a row for each, and counterexamples to stderr; return whether all hold."""
     holds = True
-    _print_titles(_CASE_TITLES)
+    if scenarios:
+        _print_titles(_CASE_TITLES)
     for case in scenarios:
         system = System(case)
         outcome = explore(system, limit=limit)
@@ -97,7 +98,8 @@ class _StepCase(Protocol):
 def _explore_step_cases(cases: Sequence[_StepCase], limit: int) -> bool:
     """Do the same for late ranks, the controller's jobs and recoveries."""
     holds = True
-    _print_titles(_STEPS_TITLES)
+    if cases:
+        _print_titles(_STEPS_TITLES)
     for case in cases:
         found = case.explore(limit)
         _print_cells(
@@ -141,7 +143,7 @@ def _hunt_all() -> bool:
         found = hunt()
         broken = "NOT FOUND" if found.violation is None else found.violation.invariant
         all_found &= found.violation is not None
-        _print_cells((name, broken, len(found.trace), f"{found.states:,}", f"{found.seconds:.1f}"))
+        _print_cells(name, broken, len(found.trace), f"{found.states:,}", f"{found.seconds:.1f}")
     return all_found
 
 
