@@ -15,7 +15,8 @@ from pathlib import Path
 from p4reduce_lab.progress import waiting
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
-from p4reduce_switch.native_pipeline import NativePipeline, NotNativeError
+from p4reduce_switch.codegen_c import NotNativeError
+from p4reduce_switch.native_pipeline import NativePipeline
 
 PROGRAM = Path(__file__).resolve().parent.parent / "p4src" / "compiled" / "p4reduce.json"
 

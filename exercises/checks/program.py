@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from p4reduce_switch.pipeline import LoadError, Pipeline
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.program.load_error import LoadError
 from p4reduce_switch.state.multicast import Replica
 
 from exercises.checks.frames import LENGTH, Frame, Lanes, signed

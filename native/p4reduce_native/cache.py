@@ -23,8 +23,6 @@ from pathlib import Path
 
 from p4reduce_native.errors import CacheError
 
-__all__ = ["BUILDING", "Cache", "cache_directory"]
-
 log = logging.getLogger(__name__)
 
 DIRECTORY_VARIABLE = "P4REDUCE_CACHE_DIR"

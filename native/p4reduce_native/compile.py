@@ -24,16 +24,6 @@ from p4reduce_native.compiler import (
 )
 from p4reduce_native.errors import CompileError, CompilerMissingError, NativeUnavailableError
 
-__all__ = [
-    "BASE_FLAGS",
-    "CompileError",
-    "CompilerMissingError",
-    "NativeUnavailableError",
-    "Sources",
-    "compile_shared",
-    "prebuild",
-]
-
 Sources = Mapping[str, str] | Sequence[Path]
 """Text by file name, or files."""
 

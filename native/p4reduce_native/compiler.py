@@ -16,16 +16,6 @@ from pathlib import Path
 
 from p4reduce_native.errors import CompilerMissingError
 
-__all__ = [
-    "HOW_TO_GET_A_COMPILER",
-    "Compiler",
-    "cpu_level",
-    "cpu_levels",
-    "find_compiler",
-    "levels_below",
-    "zig_for",
-]
-
 HOW_TO_GET_A_COMPILER = (
     "install one (Debian and Ubuntu: apt-get install gcc libc6-dev; or without root: "
     "pip install ziglang)"

@@ -8,8 +8,6 @@ A Unix port is a socket for each core: the first one's is the port's own path.
 
 from __future__ import annotations
 
-__all__ = ["MAX_CORES", "core_of_token", "path_at_core"]
-
 MAX_CORES = 16
 
 

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 
 from p4reduce_native.udp_handshake import HandshakeResult
 
-__all__ = ["DatagramLink", "frames_per_datagram", "pack", "unpack"]
-
 HEAD_BYTES = 12
 _FRAMES, _PING, _PONG, _BYE = range(4)
 _HEAD = struct.Struct("<8sB3x")

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CacheError", "CompileError", "CompilerMissingError", "NativeUnavailableError"]
-
 
 class NativeUnavailableError(Exception):
     """There is no machine code here; the message says why and how to get it.

@@ -13,18 +13,6 @@ from typing import Any, TypeAlias
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 
-__all__ = [
-    "CSRC",
-    "Signatures",
-    "bind",
-    "engine",
-    "engine_sources",
-    "keeping_lock",
-    "load",
-    "runtime",
-    "runtime_sources",
-]
-
 Signatures: TypeAlias = Mapping[str, tuple[Any, ...]]
 """By a function's name the type of its result, then those of its arguments."""
 

@@ -21,18 +21,6 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
 from p4reduce_native.udp_handshake import HandshakeResult
 
-__all__ = [
-    "BATCH_FRAMES",
-    "MAX_FRAMES",
-    "UNIX_KINDS",
-    "DatagramCounts",
-    "Kind",
-    "Link",
-    "LinkCounts",
-    "offers",
-    "why_not",
-]
-
 BATCH_FRAMES = 64
 """The most frames of one message; whoever receives has room for so many at least."""
 
@@ -163,6 +151,8 @@ class Link:
     counts: Any  # LinkCounts, whose fields ctypes makes
 
     def __init__(self, pointer: int) -> None:
+        if not pointer:
+            raise MemoryError("no memory for a link")
         self._library = _quick()
         self.pointer = pointer
         self.counts = self._library.p4r_link_counts(pointer).contents
@@ -189,8 +179,6 @@ class Link:
         if not 0 <= slots <= 4096 or slots & (slots - 1):
             raise ValueError(f"{slots} slots: a power of two up to 4,096 is needed")
         pointer = _quick().p4r_link_accept(sock.detach(), offered, slots)
-        if not pointer:
-            raise MemoryError("no memory for a link")
         return cls(pointer)
 
     @classmethod
@@ -231,8 +219,6 @@ class Link:
             MemoryError: there is no memory.
         """
         pointer = _quick().p4r_link_accept(os.dup(sock.fileno()), 0, 0)
-        if not pointer:
-            raise MemoryError("no memory for a link")
         return cls(pointer)
 
     @classmethod
@@ -273,8 +259,6 @@ class Link:
             *(entered.greeting, len(entered.greeting), entered.answer, len(entered.answer)),
             max(round(patience * 1000), 1),
         )
-        if not pointer:
-            raise MemoryError("no memory for a link")
         return cls(pointer)
 
     def poke(self) -> int:

@@ -17,8 +17,6 @@ from typing import Any
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
 
-__all__ = ["FramesHandler", "Loop", "LoopPort", "NativeEntry", "News", "Reason"]
-
 _NO_PORT = 0xFFFFFFFF
 _EPOLL_CTL_ADD, _EPOLL_CTL_DEL, _EPOLL_CTL_MOD = 1, 2, 3
 

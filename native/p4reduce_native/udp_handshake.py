@@ -37,22 +37,6 @@ from enum import IntEnum
 from p4reduce_native.cores import core_of_token
 from p4reduce_native.files import read_file
 
-__all__ = [
-    "CORE_OFFSET",
-    "LEAST_BYTES",
-    "MAGIC",
-    "TOKEN_BYTES",
-    "HandshakeResult",
-    "HandshakeServer",
-    "Kind",
-    "Refusal",
-    "RefusedError",
-    "enter",
-    "key_of",
-    "never_cut_up",
-    "read_key",
-]
-
 TOKEN_BYTES = 8
 LEAST_BYTES = 1200
 """A path that takes no datagram of this size takes no frame with numbers in it."""

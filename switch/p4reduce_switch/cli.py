@@ -25,10 +25,11 @@ from p4reduce_switch.state.queue_settings import MAX_PRIORITIES, QueueSettings
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.server_tls import TlsFiles
 
-__all__ = ["main"]
-
 DEFAULT_GRPC_ADDRESS = "127.0.0.1:9559"  # the port that IANA gave P4Runtime
 DEFAULT_CPU_PORT = 255
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _read_ports(
@@ -92,7 +93,7 @@ def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -
 )
 @click.option(
     "--udp-key-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_FILE,
     metavar="FILE",
     help="Admit only workers with this key at UDP ports: 16 to 1,024 bytes, in a file that nobody "
     "else may read. Without the option, P4REDUCE_UDP_KEY holds the key.",
@@ -116,14 +117,14 @@ def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -
 @click.option(
     "--pipeline",
     "pipeline_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_OLD_FILE,
     metavar="JSON",
     help="Load this program (p4c's JSON for BMv2) at the start; needs --p4info.",
 )
 @click.option(
     "--p4info",
     "p4info_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_OLD_FILE,
     metavar="FILE",
     help="The P4Info of --pipeline, as text.",
 )
@@ -159,15 +160,13 @@ def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -
 )
 @click.option(
     "--dump-python",
-    "dump_python",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_FILE,
     metavar="FILE",
     help="Write the Python code generated from each program that is loaded to FILE.",
 )
 @click.option(
     "--dump-c",
-    "dump_c",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_FILE,
     metavar="FILE",
     help="Write the C code generated from each program that runs as machine code to FILE.",
 )
@@ -187,7 +186,7 @@ def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -
 )
 @click.option(
     "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_FILE,
     metavar="FILE",
     help="Write FILE when ready: JSON with pid, grpc_addr, device_id and ports.",
 )
@@ -199,19 +198,14 @@ def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -
 )
 @click.option(
     "--tls-cert",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_FILE,
     metavar="FILE",
     help="Serve P4Runtime by TLS with this certificate (PEM); requires --tls-key and --tls-ca.",
 )
-@click.option(
-    "--tls-key",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The certificate's key.",
-)
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="The certificate's key.")
 @click.option(
     "--tls-ca",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_FILE,
     metavar="FILE",
     help="The CA of controllers' certificates; nobody else is served.",
 )

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from p4reduce_common.rows import rows_of
 
-__all__ = ["Construct", "constructs", "listing"]
-
 
 @dataclass(frozen=True)
 class Construct:

@@ -26,7 +26,7 @@ from p4reduce_native.loop import Loop, Reason
 
 from p4reduce_switch.errors import exhausted, invalid, too_early
 from p4reduce_switch.ports.place import PortOptions, PortSpec
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Handler, Port
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, Port
 from p4reduce_switch.ports.port_warnings import PortWarnings
 from p4reduce_switch.requests import Requests, result_of
 from p4reduce_switch.state.timers import Timers
@@ -34,8 +34,6 @@ from p4reduce_switch.state.timers import Timers
 if TYPE_CHECKING:
     from p4reduce_switch.pipeline import Pipeline
     from p4reduce_switch.state.queues import EgressQueues
-
-__all__ = ["DataPlane", "DataPlaneStats", "open_data_plane"]
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +84,7 @@ class DataPlane:
         self._packet_outs: deque[bytes] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._loop = Loop(self._wake_fd, cpu_port)
-        self._poller = _LoopPoller(self._loop)
+        self._poller = Poller(self._loop)
         self._running = False
         self._closed = False
         self._stop_requested = False
@@ -304,32 +302,6 @@ def open_data_plane(
             undo.callback(ports[-1].close)
         undo.pop_all()
     return DataPlane(ports, cpu_port=cpu_port)
-
-
-class _LoopPoller:
-    """`ports.Poller` for the descriptors that Python serves: those that listen."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._handlers: dict[int, Handler] = {}
-
-    def watch(self, fd: int, events: int, handler: Handler) -> None:
-        self._loop.watch(fd, events)
-        self._handlers[fd] = handler
-
-    def change(self, fd: int, events: int) -> None:
-        self._loop.change(fd, events)
-
-    def unwatch(self, fd: int) -> None:
-        if self._handlers.pop(fd, None) is not None:
-            self._loop.unwatch(fd)
-
-    def handle(self) -> None:
-        """Call the handlers of what is ready."""
-        for fd, events in self._loop.ready():
-            handler = self._handlers.get(fd)
-            if handler is not None:
-                handler(events)
 
 
 def _no_controller(frame: bytes) -> bool:

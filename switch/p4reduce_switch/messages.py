@@ -13,8 +13,6 @@ from p4reduce_switch.rate_limited_log import RateLimitedLog
 if TYPE_CHECKING:
     from p4reduce_switch.state.pipeline_stats import PipelineStats
 
-__all__ = ["assertion_failed", "endless_loop", "log_assertion", "log_endless_loop", "log_msg"]
-
 log = logging.getLogger(__name__)
 warnings = RateLimitedLog(log)
 

@@ -24,8 +24,6 @@ from p4reduce_switch.pipeline import Pipeline, Process
 from p4reduce_switch.program.ir import Program
 from p4reduce_switch.state.tables import Table
 
-__all__ = ["NativePipeline", "NotNativeError"]
-
 _HEAD = struct.Struct("=II")
 
 

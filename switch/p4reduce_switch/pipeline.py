@@ -18,7 +18,8 @@ from typing import Any
 
 from p4reduce_native.loop import NativeEntry
 
-from p4reduce_switch.codegen_python.generate import Binding, Generated, generate
+from p4reduce_switch.codegen_python.context import Binding
+from p4reduce_switch.codegen_python.generate import Generated, generate
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.messages import assertion_failed, endless_loop, log_msg
 from p4reduce_switch.program import hashes
@@ -39,8 +40,6 @@ from p4reduce_switch.state.replay import ReplayQueue
 from p4reduce_switch.state.tables import ActionInfo, Entry, MatchKey, Table
 from p4reduce_switch.state.timers import Clock, Timers
 from p4reduce_switch.state.value_sets import ValueSet
-
-__all__ = ["LoadError", "Pipeline", "PipelineStats", "Process"]
 
 _numbers = itertools.count(1)
 

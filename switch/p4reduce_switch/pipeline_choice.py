@@ -15,8 +15,6 @@ from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.queue_settings import QueueSettings
 
-__all__ = ["Engine", "load_pipeline"]
-
 log = logging.getLogger(__name__)
 
 Engine = Literal["auto", "native", "python"]

@@ -8,8 +8,6 @@ import logging
 import time
 from collections.abc import Callable
 
-__all__ = ["RateLimitedLog", "calm_grpc"]
-
 _INTERVAL_S = 10.0
 
 log = logging.getLogger(__name__)

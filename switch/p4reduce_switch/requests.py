@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from p4reduce_switch.errors import unavailable
 
-__all__ = ["Requests", "result_of"]
-
 _T = TypeVar("_T")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.library import CSRC, load
 from p4reduce_native.loop import NativeEntry
-from p4reduce_switch.pipeline import PipelineStats
+from p4reduce_switch.state.pipeline_stats import PipelineStats
 from p4reduce_switch.state.timers import Timers
 
 TEXT = r"""

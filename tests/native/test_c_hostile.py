@@ -20,8 +20,8 @@ from p4reduce_switch.codegen_c import NotNativeError, generate
 from p4reduce_switch.codegen_c.text import Names, comment, plain
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.native_pipeline import NativePipeline
-from p4reduce_switch.pipeline import LoadError
 from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.load_error import LoadError
 
 SWITCH = Path(__file__).resolve().parents[1] / "switch"
 sys.path[:0] = [str(SWITCH), str(SWITCH / "loader")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p4reduce_switch.pipeline import PipelineStats
+from p4reduce_switch.state.pipeline_stats import PipelineStats
 from p4reduce_switch.state.timers import Timers
 
 Process = Callable[[int, bytes], list[tuple[int, bytes]]]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 from p4reduce_switch.codegen_c.checksums import write_hash
 from p4reduce_switch.codegen_c.context import Context
@@ -12,14 +11,12 @@ from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.flow import State
 from p4reduce_switch.codegen_c.text import paren
-from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make, stored
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.limits import MAX_TURNS
 from p4reduce_switch.program.usage import Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
-
-__all__ = ["ActionWriter"]
 
 
 class ActionWriter:
@@ -160,16 +157,14 @@ class ActionWriter:
     # -- Headers -----------------------------------------------------------------------------------
 
     def _assign_header(self, target: ir.HeaderValue, origin: ir.HeaderValue) -> None:
-        context, flow = self._context, self._context.function.flow
+        context = self._context
         headers = context.program.headers
-        skipped = flow.fork()
-        with context.writer.block(f"if ({context.valid(origin.header)})"):
+        with context.optional(context.valid(origin.header)):
             context.writer.line(f"{context.valid(target.header)} = true;")
             pairs = zip(headers[target.header].state, headers[origin.header].state, strict=True)
             for to, from_ in pairs:
                 if context.is_live(to):
                     self.set(to, self._expressions.field(from_))
-        flow.join(skipped)
         with context.writer.block("else"):
             context.writer.line(f"{context.valid(target.header)} = false;")
 
@@ -200,8 +195,7 @@ class ActionWriter:
         context, writer = self._context, self._context.writer
         header = context.program.headers[target.header]
         valid = context.valid(header.name)
-        skipped = context.function.flow.fork()
-        with writer.block(f"if (!{valid})"):
+        with context.optional(f"!{valid}"):
             writer.line(f"{valid} = true;")
             for field in header.fields:
                 if context.is_live(field):
@@ -209,7 +203,6 @@ class ActionWriter:
             # As in BMv2 a varbit field is as long as it was last; of zeros, that is.
             if self._context.length_matters(self._stage):
                 writer.line(f"length += {context.size_of(header)};")
-        context.function.flow.join(skipped)
 
     def _remove_header(self, target: ir.HeaderValue) -> None:
         context = self._context
@@ -283,21 +276,17 @@ class ActionWriter:
         array = self._context.program.kept.counters[counter.name]
         if array.table is not None:
             return  # a direct counter counts with the table's hits
-        at, guard = self._index(index, array.size)
+        at, test = self._cell(index, array.size)
         name = self._context.names.of("counter", array.name)
-        with guard:
+        with self._context.optional(test):
             self._context.writer.line(f"program->{name}.packets[{at}]++;")
             self._context.writer.line(f"program->{name}.bytes[{at}] += size;")
 
-    def _index(self, index: ir.Expr, size: int) -> tuple[str, AbstractContextManager[None]]:
-        """A cell of an array; a cell that is not there is neither read nor written."""
-        at, test = self._cell(index, size)
-        if not test:
-            return at, nullcontext()
-        return at, self._context.writer.block(f"if ({test})")
-
     def _cell(self, index: ir.Expr, size: int) -> tuple[str, str]:
-        """Text of an index, and the condition that the cell is there (empty: it always is)."""
+        """Text of an index, and the condition that the cell is there (empty: it always is).
+
+        A cell that is not there is neither read nor written.
+        """
         value = self._expressions.data(index)
         if value.is_constant:
             return str(value.low), "" if 0 <= value.low < size else "false"
@@ -319,12 +308,10 @@ class ActionWriter:
         if kind == "wide":
             self._read_wide(field, array, index)
             return
-        at, guard = self._index(index, array.size)
+        at, test = self._cell(index, array.size)
         text = f"(uint64_t)program->{name}[{at}]" if kind == "u64" else f"program->{name}[{at}]"
-        skipped = self._context.function.flow.fork()
-        with guard:
+        with self._context.optional(test):
             self.set(field, make(kind, text, 0, full))
-        self._context.function.flow.join(skipped)
 
     def _read_wide(self, field: FieldRef, array: ir.RegisterArray, index: ir.Expr) -> None:
         """A cell that is not there is taken to be what the field is already."""
@@ -336,11 +323,9 @@ class ActionWriter:
         at, test = self._cell(index, array.size)
         cells = f"program->{context.names.of('register', array.name)}[{at}]"
         if not test or not same:
-            skipped = flow.fork()
-            with context.writer.block(f"if ({test})") if test else nullcontext():
+            with context.optional(test):
                 cell = self._pointer("const uint64_t", cells, limbs, at)
-                self.set(field, self._cell_value(cell, full, limbs))
-            flow.join(skipped)
+                self.set(field, stored(cell, array.width, False, (0, full)))
             return
         name = context.field(field)
         fallback = name
@@ -350,10 +335,7 @@ class ActionWriter:
             flow.read(field)
             context.writer.end_limbs()  # what may be read here, the loop before may write
         cell = self._pointer("const uint64_t", f"{test} ? {cells} : {fallback}", limbs, at)
-        self.set(field, self._cell_value(cell, full, limbs))
-
-    def _cell_value(self, cell: str, full: int, limbs: int) -> Value:
-        return make("wide", f"{cell}[§]", 0, full, limbs=limbs, atom=True, name=cell)
+        self.set(field, stored(cell, array.width, False, (0, full)))
 
     def _pointer(self, type_: str, text: str, limbs: int, at: str) -> str:
         """A pointer to a cell, also if the loop in which it is used has begun already."""
@@ -375,7 +357,7 @@ class ActionWriter:
         if kind != "wide":
             cast = {8: "(uint8_t)", 16: "(uint16_t)", 32: "(uint32_t)"}.get(_cell_bits(array), "")
             text = self._expressions.scalar(what, kind)
-            with writer.block(f"if ({test})") if test else nullcontext():
+            with self._context.optional(test):
                 writer.line(f"program->{name}[{at}] = {cast}{paren(text) if cast else text};")
             return
         limbs = limbs_of(array.width)
@@ -388,12 +370,10 @@ class ActionWriter:
     def _execute_meter(self, field: FieldRef, meter: ir.ObjectRef, index: ir.Expr) -> None:
         array = self._context.program.kept.meters[meter.name]
         name = self._context.names.of("meter", array.name)
-        at, guard = self._index(index, array.size)
-        skipped = self._context.function.flow.fork()
-        with guard:
+        at, test = self._cell(index, array.size)
+        with self._context.optional(test):
             text = f"p4r_meter_execute(&program->{name}[{at}], size, common->now_ns)"
             self.set(field, make("u64", text, 0, 2, atom=True))
-        self._context.function.flow.join(skipped)
 
     def execute_direct_meter(self, meter: ir.MeterArray, entry: str) -> None:
         """Set the target of an entry's direct meter."""
@@ -447,8 +427,7 @@ class ActionWriter:
             max(least.bit_length(), most.bit_length(), low_value.high.bit_length()) + 1
         )
         test = expressions.compare("<=", low_value, high_value)
-        skipped = context.function.flow.fork()
-        with context.writer.block(f"if ({test})"):
+        with context.optional(test):
             first = expressions.wide.array(low_value, limbs)
             last = expressions.wide.array(high_value, limbs)
             name, span = (context.function.temporary("random") for _ in range(2))
@@ -467,9 +446,7 @@ class ActionWriter:
                 else:
                     self.set(field, make("u64", text, 0, (1 << 64) - 1, atom=True))
             else:
-                value = make("wide", f"{name}[§]", 0, full, limbs=limbs, atom=True, name=name)
-                self.set(field, value)
-        context.function.flow.join(skipped)
+                self.set(field, stored(name, 64 * limbs, False, (0, full)))
 
     def _assert(self, condition: ir.Expr, kind: str, source: ir.Source) -> None:
         context = self._context

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from p4reduce_switch.codegen_c.context import Context, refusal
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.layout import put_field
 from p4reduce_switch.codegen_c.values import Value, kind_of_width, limbs_of, literal, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
-
-__all__ = ["write_hash", "write_update", "write_verify"]
 
 Payload = tuple[str, str]
 """Where the rest of the frame begins, and how many bytes it has."""
@@ -48,8 +47,7 @@ def write_update(context: Context, expressions: Expressions) -> None:
     for checksum in context.program.update:
         if not context.is_live(checksum.target):
             continue
-        skipped = context.function.flow.fork()
-        with context.writer.block(f"if ({_guard(context, expressions, checksum)})"):
+        with context.optional(_guard(context, expressions, checksum)):
             value = _value(context, checksum, ("payload", "payload_size"))
             target = checksum.target
             value = expressions.fit(value, target.width, target.signed)
@@ -62,7 +60,6 @@ def write_update(context: Context, expressions: Expressions) -> None:
                 context.function.flow.write(target)
             else:
                 context.writer.line(f"{name} = {expressions.scalar(value, kind)};")
-        context.function.flow.join(skipped)
 
 
 def write_hash(context: Context, calculation: ir.Calculation, payload: Payload | None) -> Value:
@@ -181,9 +178,9 @@ def _write_bits(context: Context, calculation: ir.Calculation, payload: Payload 
     if calculation.with_payload:
         writer.line(f"struct p4r_bits {name} = {{.bytes = program->scratch}};")
         if most > _SCRATCH_BYTES:
-            raise refusal(
-                f"calculation '{calculation.name}' of more than {_SCRATCH_BYTES} bytes",
-                calculation.source,
+            raise NotNativeError(
+                f"{calculation.source}: calculation '{calculation.name}' of more than "
+                f"{_SCRATCH_BYTES} bytes"
             )
     else:
         function.take_stack((most + 8) // 8)

@@ -4,7 +4,8 @@ written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from p4reduce_switch.codegen_c.errors import NotNativeError
@@ -13,9 +14,7 @@ from p4reduce_switch.codegen_c.known import known_ones
 from p4reduce_switch.codegen_c.text import Names, Writer
 from p4reduce_switch.codegen_c.values import C_TYPES, kind_of_width, limbs_of, literal
 from p4reduce_switch.program.facts import Facts
-from p4reduce_switch.program.ir import FieldRef, Header, Program, Source
-
-__all__ = ["Context", "Event", "Function", "refusal"]
+from p4reduce_switch.program.ir import FieldRef, Header, Program
 
 _MOST_STACK_WORDS = 1 << 15  # of all that a function has: 256 KiB
 _MOST_CONSTANT_WORDS = 1 << 18
@@ -71,7 +70,6 @@ class Context(Facts):
         self.constants: dict[tuple[int, int], str] = {}
         self.events: list[Event] = []
         self.function = Function(set())
-        self._zeroed: dict[str, set[FieldRef]] = {}
         self._constant_words = 0
 
     # -- Functions ---------------------------------------------------------------------------------
@@ -121,6 +119,17 @@ class Context(Facts):
     def writer(self) -> Writer:
         return self.function.writer
 
+    @contextmanager
+    def optional(self, test: str) -> Iterator[None]:
+        """What is written meanwhile is done if `test` holds; empty: in any case."""
+        skipped = self.function.flow.fork()
+        if test:
+            with self.writer.block(f"if ({test})"):
+                yield
+        else:
+            yield
+        self.function.flow.join(skipped)
+
     # -- Variables ---------------------------------------------------------------------------------
 
     def field(self, field: FieldRef) -> str:
@@ -168,8 +177,3 @@ class Context(Facts):
         if header.varbit is None:
             return str(header.size)
         return f"({header.size} + (uint32_t){self.field(header.varbit.length)} / 8)"
-
-
-def refusal(what: str, source: Source) -> NotNativeError:
-    """Return the error for a construct that cannot become machine code."""
-    return NotNativeError(f"{source}: {what}")

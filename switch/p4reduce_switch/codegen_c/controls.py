@@ -20,12 +20,11 @@ from p4reduce_switch.codegen_c.values import (
     kind_of_width,
     limbs_of,
     make,
+    stored,
 )
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.control_walk import ControlWalk, Proceed, TooLargeError
 from p4reduce_switch.program.usage import Stage
-
-__all__ = ["write_control"]
 
 
 def write_control(context: Context, expressions: Expressions, control: ir.Control) -> None:
@@ -81,17 +80,16 @@ class _Writer(ControlWalk):
         writer, flow = self._context.writer, self._context.function.flow
         writer.say(node.source)
         condition = self._expressions.condition(node.condition)
-        otherwise = flow.fork()
-        if node.if_true == join:
-            with writer.block(f"if (!({condition}))"):
-                self._region(node.if_false, join)
-            flow.join(otherwise)
+        if join in (node.if_true, node.if_false):
+            test, way = f"!({condition})", node.if_false
+            if node.if_true != join:
+                test, way = condition, node.if_true
+            with self._context.optional(test):
+                self._region(way, join)
             return
+        otherwise = flow.fork()
         with writer.block(f"if ({condition})"):
             self._region(node.if_true, join)
-        if node.if_false == join:
-            flow.join(otherwise)
-            return
         then = flow.resume(otherwise)
         mark = writer.mark()
         with writer.block("else"):
@@ -192,12 +190,10 @@ class _Writer(ControlWalk):
         needs_hit = table.goes_on_by_hit
         entry = self._lookup(table)
         if table.hits_are_noted:
-            before = flow.fork()
-            with writer.block(f"if ({entry})"):
+            with self._context.optional(entry):
                 self._touch(table, entry)
                 if table.has_direct_counter:
                     writer.line(f"p4r_entry_count({entry}, size);")
-            flow.join(before)
         name = self._context.names.of("table", table.name)
         self._run(table, proceed, f"{entry} ? {entry}->slots : program->{name}.miss", "")
         if needs_hit:
@@ -317,27 +313,14 @@ class _Writer(ControlWalk):
             kind = kind_of_width(width, param.negative)
             limbs = limbs_of(width)
             words = f"{slot}->arguments"
-            if limbs == 1:
-                writer.line(f"const {C_TYPES[kind]} {name} = ({C_TYPES[kind]}){words}[{at}];")
-            elif limbs == 2:
-                text = f"((p4r_u128){words}[{at + 1}] << 64 | {words}[{at}])"
-                writer.line(f"const {C_TYPES[kind]} {name} = ({C_TYPES[kind]}){text};")
-            else:
+            if limbs > 2:
                 writer.line(f"const uint64_t *const {name} = {words} + {at};")
-            if kind == "wide":
-                arguments.append(
-                    make(
-                        kind,
-                        f"{name}[§]",
-                        param.low,
-                        param.high,
-                        limbs=limbs,
-                        atom=True,
-                        name=name,
-                    )
-                )
             else:
-                arguments.append(make(kind, name, param.low, param.high, atom=True))
+                text = f"{words}[{at}]"
+                if limbs == 2:
+                    text = f"((p4r_u128){words}[{at + 1}] << 64 | {text})"
+                writer.line(f"const {C_TYPES[kind]} {name} = ({C_TYPES[kind]}){text};")
+            arguments.append(stored(name, width, param.negative, (param.low, param.high)))
             at += limbs
         self._actions.action(action, arguments)
         if by_action and table.next_by_action is not None:

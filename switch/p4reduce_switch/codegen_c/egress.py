@@ -15,8 +15,6 @@ from p4reduce_switch.codegen_c.values import make
 from p4reduce_switch.program.egress_needs import entry_fields
 from p4reduce_switch.program.replays import InstanceType, carried_fields
 
-__all__ = ["head", "write_egress", "write_wait"]
-
 
 def head(context: Context) -> str:
     """Return the function's head. `queued` is how the copy was queued."""

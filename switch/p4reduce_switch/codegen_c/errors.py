@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NotNativeError"]
-
 
 class NotNativeError(Exception):
     """The program has a construct that cannot become machine code. The message names it and its

@@ -9,7 +9,8 @@ statements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 
 from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.errors import NotNativeError
@@ -26,13 +27,12 @@ from p4reduce_switch.codegen_c.values import (
     limbs_of,
     literal,
     make,
+    stored,
 )
 from p4reduce_switch.codegen_c.wide import Wide
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Expr, FieldRef
 from p4reduce_switch.program.limits import MAX_VALUE_BITS, MAX_WIDTH
-
-__all__ = ["Expressions"]
 
 _LONGEST_TEXT = 400  # more is computed beforehand
 _BITS: Mapping[Kind, int] = {"u64": 64, "i64": 64, "u128": 128, "i128": 128}
@@ -70,14 +70,10 @@ class Expressions:
         return self._short(self._choice(expr, modulo))
 
     def field(self, field: FieldRef) -> Value:
-        name = self._context.field(field)
-        kind = kind_of_width(field.width, field.signed)
-        low, high, ones = field.low, field.high, self._context.known_ones.get(field)
-        if kind == "wide":
+        name, ones = self._context.field(field), self._context.known_ones.get(field)
+        if kind_of_width(field.width) == "wide":
             self._context.function.flow.read(field)
-            limbs = limbs_of(field.width)
-            return make(kind, f"{name}[§]", low, high, ones, limbs=limbs, atom=True, name=name)
-        return make(kind, name, low, high, ones, atom=True)
+        return stored(name, field.width, field.signed, (field.low, field.high), ones)
 
     def fit(self, value: Value, width: int, signed: bool = False) -> Value:
         """Truncate to a width, as an assignment to a field does."""
@@ -231,7 +227,7 @@ class Expressions:
             return self.divide(op, self.data(expr.left), self.data(expr.right))
         left, right = self.data(expr.left, modulo), self.data(expr.right, modulo)
         if left.is_constant and right.is_constant:
-            return constant(_fold(op, left.low, right.low))
+            return constant(_FOLDS[op](left.low, right.low))
         if op == "+":
             high = left.high + right.high
             zeros = min(_trailing_zeros(left), _trailing_zeros(right))
@@ -418,7 +414,7 @@ class Expressions:
 
     def divide(self, op: str, left: Value, right: Value) -> Value:
         if left.is_constant and right.is_constant:
-            return constant(_fold(op, left.low, right.low))
+            return constant(_FOLDS[op](left.low, right.low))
         low, bound = 0, max(abs(left.low), abs(left.high))
         if op == "%":
             bound = max(abs(right.low), abs(right.high))
@@ -479,7 +475,7 @@ class Expressions:
 
     def compare(self, op: str, left: Value, right: Value) -> str:
         if left.is_constant and right.is_constant:
-            return "true" if _holds(op, left.low, right.low) else "false"
+            return "true" if _COMPARISONS[op](left.low, right.low) else "false"
         if left.is_constant and op in _MIRRORED:
             left, right, op = right, left, _MIRRORED[op]
         elif left.is_constant:
@@ -523,29 +519,23 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
     return _decided(_MIRRORED[op], right, left)
 
 
-def _holds(op: str, left: int, right: int) -> bool:
-    return {
-        "==": left == right,
-        "!=": left != right,
-        "<": left < right,
-        "<=": left <= right,
-        ">": left > right,
-        ">=": left >= right,
-    }[op]
-
-
-def _fold(op: str, left: int, right: int) -> int:
-    if op == "/":
-        return left // right if right else 0
-    if op == "%":
-        return left % right if right else 0
-    return {
-        "+": left + right,
-        "-": left - right,
-        "*": left * right,
-        "|": left | right,
-        "^": left ^ right,
-    }[op]
+_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_FOLDS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "|": operator.or_,
+    "^": operator.xor,
+    "/": lambda left, right: left // right if right else 0,
+    "%": lambda left, right: left % right if right else 0,
+}
 
 
 def _trailing_zeros(value: Value) -> int:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from p4reduce_switch.program.ir import FieldRef
 
-__all__ = ["Flow", "State"]
-
 
 @dataclass(slots=True)
 class State:

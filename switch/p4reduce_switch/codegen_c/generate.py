@@ -37,8 +37,6 @@ from p4reduce_switch.codegen_c.values import constant, make
 from p4reduce_switch.program.ir import Program
 from p4reduce_switch.program.replays import InstanceType, carried_fields, clone_fields
 
-__all__ = ["Generated", "generate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Generated:

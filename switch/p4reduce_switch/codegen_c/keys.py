@@ -9,8 +9,6 @@ from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.values import Value, limbs_of
 
-__all__ = ["write_key"]
-
 
 def write_key(
     context: Context, expressions: Expressions, fields: Sequence[tuple[Value, int]]

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import METADATA_VARBITS, VARBITS, FieldRef, Program
 
-__all__ = ["known_ones"]
-
 
 def known_ones(program: Program) -> Mapping[FieldRef, int]:
     """Return the bits that may be set in metadata fields that only get constants."""

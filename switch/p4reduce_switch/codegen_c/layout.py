@@ -12,8 +12,6 @@ from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of
 from p4reduce_switch.program.ir import FieldRef, Header, Unit, Varbit
 
-__all__ = ["load_bits", "load_header", "store_header"]
-
 
 def load_header(context: Context, header: Header, at: str) -> None:
     """Set a header's variables from the bytes at the pointer `at`."""

@@ -19,8 +19,6 @@ from p4reduce_switch.program.egress_needs import EgressNeeds
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.replays import InstanceType, belongs_to_headers
 
-__all__ = ["Packet"]
-
 
 class Packet:
     """The struct's members, and how they are set and used.

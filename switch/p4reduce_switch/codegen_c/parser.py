@@ -7,6 +7,8 @@ extracted before an error stay valid.
 
 from __future__ import annotations
 
+import graphlib
+
 from p4reduce_switch.codegen_c.actions import ActionWriter
 from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.expressions import Expressions
@@ -17,8 +19,6 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.limits import MOST_VARBITS
 from p4reduce_switch.program.usage import StageUsage
-
-__all__ = ["write_parser"]
 
 
 def write_parser(context: Context, expressions: Expressions) -> None:
@@ -39,7 +39,7 @@ class _Parser:
         writer = self._context.writer
         flow = self._context.function.flow
         states = self._reached()
-        loops = self._loops()
+        loops = self._loops(states)
         writer.line("uint32_t at = 0;")
         if loops:
             # A loop that takes nothing from the packet would never end; BMv2 hangs in it.
@@ -101,28 +101,13 @@ class _Parser:
             pending += [n for n in reversed(_successors(self._parser.states[name])) if n]
         return list(found)
 
-    def _loops(self) -> bool:
-        """Whether a state can be reached from itself."""
-        done: set[str] = set()
-        path: set[str] = set()
-        stack: list[tuple[str, bool]] = [(self._parser.start, False)]
-        while stack:
-            name, leaving = stack.pop()
-            if leaving:
-                path.discard(name)
-                done.add(name)
-                continue
-            if name in path:
-                return True
-            if name in done:
-                continue
-            path.add(name)
-            stack.append((name, True))
-            for after in _successors(self._parser.states[name]):
-                if after in path:
-                    return True
-                if after is not None and after not in done:
-                    stack.append((after, False))
+    def _loops(self, states: list[str]) -> bool:
+        """Whether one of these can be reached from itself."""
+        after = {name: filter(None, _successors(self._parser.states[name])) for name in states}
+        try:
+            graphlib.TopologicalSorter(after).prepare()
+        except graphlib.CycleError:
+            return True
         return False
 
     # -- States ------------------------------------------------------------------------------------

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from p4reduce_switch.codegen_c.context import Context
 
-__all__ = ["call_of_egress", "declare", "release"]
-
 
 def call_of_egress(context: Context) -> str:
     """Return the name of the function that takes a copy at the end of ingress."""

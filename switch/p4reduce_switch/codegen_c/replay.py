@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from p4reduce_switch.codegen_c.actions import ActionWriter
 from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.expressions import Expressions
-from p4reduce_switch.codegen_c.values import C_TYPES, Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_c.values import (
+    C_TYPES,
+    Value,
+    constant,
+    kind_of_width,
+    limbs_of,
+    stored,
+)
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.replays import (
@@ -23,15 +30,6 @@ from p4reduce_switch.program.replays import (
     lists_with,
 )
 from p4reduce_switch.program.usage import Stage
-
-__all__ = [
-    "declare_member",
-    "set_kept",
-    "store_kept",
-    "store_member",
-    "write_flags",
-    "write_reset",
-]
 
 
 def declare_member(name: str, field: FieldRef) -> str:
@@ -57,9 +55,7 @@ def store_member(
 
 def set_kept(context: Context, actions: ActionWriter, field: FieldRef, member: str) -> None:
     """Set a field from a struct member."""
-    kind = kind_of_width(field.width, field.signed)
-    text, limbs = (f"{member}[§]", limbs_of(field.width)) if kind == "wide" else (member, 0)
-    actions.set(field, make(kind, text, field.low, field.high, limbs=limbs, atom=True))
+    actions.set(field, stored(member, field.width, field.signed, (field.low, field.high)))
 
 
 def write_flags(context: Context, stage: Stage) -> None:

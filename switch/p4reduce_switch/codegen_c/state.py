@@ -10,8 +10,6 @@ from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of, literal
 from p4reduce_switch.program import ir
 
-__all__ = ["State"]
-
 _MOST_KEY_WORDS = 1 << 13
 
 

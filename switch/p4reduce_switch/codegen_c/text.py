@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.program.ir import FieldRef, Source
 
-__all__ = ["Names", "Writer", "comment", "paren", "plain"]
-
 _MAX_LINES = 30_000
 DEEPEST = 120  # blocks within each other; clang bears 256 brackets
 _LONGEST_NAME = 60

@@ -11,19 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "C_TYPES",
-    "Kind",
-    "Value",
-    "constant",
-    "fits",
-    "kind_for",
-    "kind_of_width",
-    "limbs_for",
-    "limbs_of",
-    "literal",
-]
-
 Kind = Literal["u64", "i64", "u128", "i128", "wide"]
 C_TYPES = {"u64": "uint64_t", "i64": "int64_t", "u128": "p4r_u128", "i128": "p4r_i128"}
 _RANGES: tuple[tuple[Kind, int, int], ...] = (
@@ -77,6 +64,17 @@ def make(
     bits = (1 << high.bit_length()) - 1
     ones = bits if ones is None else ones & bits
     return Value(kind, text, low, min(high, ones), ones, limbs, atom, name)
+
+
+def stored(
+    text: str, width: int, signed: bool, bounds: tuple[int, int], ones: int | None = None
+) -> Value:
+    """The value of a variable or member `text` for a field of this width: if wide, an array."""
+    kind = kind_of_width(width, signed)
+    if kind != "wide":
+        return make(kind, text, *bounds, ones, atom=True)
+    limbs = limbs_of(width)
+    return make(kind, f"{text}[§]", *bounds, ones, limbs=limbs, atom=True, name=text)
 
 
 def constant(value: int) -> Value:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.values import C_TYPES, Kind, Value, constant, limbs_for, make
 
-__all__ = ["Wide"]
-
 _LONGEST_TEXT = 300
 
 

@@ -14,8 +14,6 @@ from p4reduce_switch.program.limits import MAX_TURNS
 from p4reduce_switch.program.usage import Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
-__all__ = ["ActionEmitter"]
-
 
 def color_code(text: str) -> Code:
     """Return the expression for a meter's result: 0 (green) to 2 (red)."""

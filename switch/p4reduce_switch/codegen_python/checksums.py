@@ -14,8 +14,6 @@ from p4reduce_switch.codegen_python.layout import unsigned
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 
-__all__ = ["emit_hash", "emit_update", "emit_verify"]
-
 
 def emit_verify(context: Context) -> None:
     """Set `checksum_error` if a checksum is wrong. Invalid headers are not verified."""

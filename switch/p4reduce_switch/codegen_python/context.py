@@ -12,8 +12,6 @@ from p4reduce_switch.codegen_python.variable_layout import VariableLayout
 from p4reduce_switch.program.facts import Facts
 from p4reduce_switch.program.ir import NOWHERE, ConstBits, FieldRef, Header, Program, Source
 
-__all__ = ["Binding", "Context"]
-
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -54,7 +52,7 @@ class Context(Facts):
             if not header.is_metadata
         }
 
-    def _layout(self, header: Header) -> HeaderLayout | VariableLayout:
+    def _layout(self, header: Header) -> HeaderLayout:
         usage, names = self.usage, self.names
         rebuilt = self.is_rebuilt(header.name)
 

@@ -15,8 +15,6 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.control_walk import ControlWalk, Proceed, TooLargeError
 from p4reduce_switch.state.profiles import CHOOSE
 
-__all__ = ["emit_control"]
-
 
 def emit_control(context: Context, control: ir.Control) -> None:
     """Write a control. If its usage says that it exits, `break` leaves it."""

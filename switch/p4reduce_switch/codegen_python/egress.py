@@ -21,13 +21,6 @@ from p4reduce_switch.codegen_python.replay import (
 from p4reduce_switch.program.egress_needs import entry_fields
 from p4reduce_switch.program.usage import QUEUE_FIELDS
 
-__all__ = [
-    "MAX_HEADER_GROWTH",
-    "emit_copy",
-    "emit_egress",
-    "emit_serialisation",
-]
-
 # BMv2 keeps this much room in front of a packet and dies if more headers are added.
 MAX_HEADER_GROWTH = 512
 

@@ -7,8 +7,6 @@ from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.program.egress_needs import EgressNeeds
 from p4reduce_switch.program.ir import FieldRef
 
-__all__ = ["EgressState"]
-
 
 class EgressState:
     """`EgressNeeds` as variables.

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from p4reduce_switch.codegen_python.text import Names
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Expr, FieldRef
 from p4reduce_switch.program.limits import MAX_TEXT, MAX_VALUE_BITS, MAX_WIDTH
 from p4reduce_switch.program.load_error import LoadError
-
-__all__ = ["ATOM", "OR", "SUM", "Code", "Expressions"]
 
 # Python's operator precedence, loosest first.
 _TERNARY, OR, _AND, _NOT, _COMPARE, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT, SUM, _PRODUCT = range(11)
@@ -328,14 +327,6 @@ def _bit_and(left: Code, right: Code) -> Code:
     return _code(text, _BIT_AND, *_signed_bounds(left, right))
 
 
-def _bit_or(left: Code, right: Code) -> Code:
-    return _or_like("|", _BIT_OR, left, right)
-
-
-def _bit_xor(left: Code, right: Code) -> Code:
-    return _or_like("^", _BIT_XOR, left, right)
-
-
 def _or_like(operator: str, precedence: int, left: Code, right: Code) -> Code:
     text = _infix(operator, precedence, left, right)
     if left.low >= 0 and right.low >= 0:
@@ -358,6 +349,6 @@ _OPERATORS: Mapping[str, Callable[[Code, Code], Code]] = {
     "<<": _shift_left,
     ">>": _shift_right,
     "&": _bit_and,
-    "|": _bit_or,
-    "^": _bit_xor,
+    "|": partial(_or_like, "|", _BIT_OR),
+    "^": partial(_or_like, "^", _BIT_XOR),
 }

@@ -36,8 +36,6 @@ from p4reduce_switch.program.ir import FieldRef, Program
 from p4reduce_switch.program.replays import InstanceType, carried_fields, clone_fields
 from p4reduce_switch.state.clone_sessions import UNLIMITED
 
-__all__ = ["Binding", "Generated", "generate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Generated:

@@ -16,8 +16,6 @@ from typing import Literal
 from p4reduce_switch.codegen_python.text import Names
 from p4reduce_switch.program.ir import FieldRef, Header
 
-__all__ = ["HeaderLayout", "unsigned"]
-
 _NATIVE = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _Kind = Literal["int", "chunk", "skip"]
 

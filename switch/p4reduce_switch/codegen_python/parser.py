@@ -16,8 +16,6 @@ from p4reduce_switch.codegen_python.layout import unsigned
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.limits import MOST_VARBITS
 
-__all__ = ["emit_parser"]
-
 _MOST_COPIES = 128  # of states, in a tree
 DEEPEST = 60  # blocks; Python's limit is 100
 

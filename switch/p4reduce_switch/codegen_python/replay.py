@@ -8,9 +8,11 @@ primitive's call. `program/replays.py` says what is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.egress_state import EgressState
 from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.replays import (
     InstanceType,
     belongs_to_headers,
@@ -19,25 +21,8 @@ from p4reduce_switch.program.replays import (
     fields_to_reset,
     lists_with,
 )
+from p4reduce_switch.program.usage import Stage
 from p4reduce_switch.state.clone_sessions import UNLIMITED
-
-if TYPE_CHECKING:
-    from p4reduce_switch.codegen_python.context import Context
-    from p4reduce_switch.codegen_python.egress_state import EgressState
-    from p4reduce_switch.program.ir import FieldRef
-    from p4reduce_switch.program.usage import Stage
-
-__all__ = [
-    "emit_clone_at_egress",
-    "emit_clone_at_ingress",
-    "emit_flags",
-    "emit_process",
-    "emit_recirculate",
-    "emit_reset",
-    "emit_resubmit",
-    "kept_parameters",
-    "queue_copy",
-]
 
 
 def kept_parameters(fields: Sequence[FieldRef]) -> list[str]:
@@ -103,21 +88,13 @@ def emit_clone_at_ingress(context: Context) -> None:
 
 def emit_resubmit(context: Context) -> None:
     """Write `resubmit`, which replaces all else that ingress asked for except clones."""
-    writer = context.writer
-    lists = context.usage.ingress.kept["resubmit"]
-    with writer.block("if _resubmit:"):
-        _wait_for_ingress(context, "_frame", InstanceType.RESUBMITTED, lists, "resubmit")
-        writer.line("return _frames")
+    _emit_again(context, "resubmit", "_frame", InstanceType.RESUBMITTED, "_frames")
 
 
 def emit_recirculate(context: Context) -> None:
     """Write `recirculate`: the frame `_out` enters once more. It is not cut, because simple_switch
     forgets `truncate` here."""
-    writer = context.writer
-    lists = context.usage.egress.kept["recirculate"]
-    with writer.block("if _recirculate:"):
-        _wait_for_ingress(context, "_out", InstanceType.RECIRCULATED, lists, "recirculate")
-        writer.line("return None")
+    _emit_again(context, "recirculate", "_out", InstanceType.RECIRCULATED, "None")
 
 
 def emit_clone_at_egress(context: Context, state: EgressState) -> None:
@@ -155,17 +132,18 @@ def queue_copy(context: Context, port: str, priority: str, arguments: Sequence[s
     return f"{context.bind('enqueue')}({port}, {priority}, egress, ({', '.join(arguments)},))"
 
 
-def _wait_for_ingress(
-    context: Context,
-    frame: str,
-    instance_type: InstanceType,
-    lists: Sequence[ir.FieldList],
-    what: str,
+def _emit_again(
+    context: Context, what: str, frame: str, instance_type: InstanceType, result: str
 ) -> None:
+    """If it was asked for: the frame waits for ingress, and the function returns `result`."""
+    lists = context.stage("egress" if what == "recirculate" else "ingress").kept[what]
     kept = [_kept(context, field, lists, what) for field in carried_fields(context)]
     # All metadata starts from zero, the ingress port as well.
     arguments = ", ".join(["0", frame, f"{instance_type:d}", *kept])
-    context.writer.line(f"{context.bind('waiting')}.append((None, ingress, ({arguments})))")
+    with context.writer.block(f"if _{what}:"):
+        waiting = context.bind("waiting")
+        context.writer.line(f"{waiting}.append((None, ingress, ({arguments})))")
+        context.writer.line(f"return {result}")
 
 
 def _kept(context: Context, field: FieldRef, lists: Sequence[ir.FieldList], what: str) -> str:

@@ -13,10 +13,8 @@ from p4reduce_switch.codegen_python.layout import HeaderLayout, unsigned
 from p4reduce_switch.codegen_python.text import Names
 from p4reduce_switch.program.ir import FieldRef, Header, Varbit
 
-__all__ = ["VariableLayout"]
 
-
-class VariableLayout:
+class VariableLayout(HeaderLayout):
     """The layout of one header. Arguments and attributes are those of `HeaderLayout`.
 
     The variable with the length of the varbit field is set before `unpack` and `pack`.
@@ -30,26 +28,17 @@ class VariableLayout:
         needed: Callable[[FieldRef], bool],
         rebuilt: bool,
     ) -> None:
-        self._names = names
+        super().__init__(names, header, needed, rebuilt)
         self._varbit = varbit
-        count, self._start = _whole_bytes(header, varbit)
-        self._head: HeaderLayout | None = None
-        if count:
-            head = Header(header.name, header.fields[:count], is_metadata=False)
-            self._head = HeaderLayout(names, head, needed, rebuilt)
-        self._rest = header.fields[count:]
+        self._start = sum(unit.size for unit in header.units)
+        self._rest = header.fields[sum(len(unit.fields) for unit in header.units) :]
         self._size = header.size - self._start
         self._wanted = tuple(f for f in self._rest if rebuilt or needed(f))
-        self.ints = (*(self._head.ints if self._head else ()), *self._wanted)
-        self.chunks = self._head.chunks if self._head else ()
-
-    @property
-    def definitions(self) -> list[str]:
-        return self._head.definitions if self._head else []
+        self.ints += self._wanted
 
     def unpack(self, frame: str, offset: str) -> list[str]:
         """Return the statements that set the variables from the frame."""
-        lines = self._head.unpack(frame, offset) if self._head else []
+        lines = super().unpack(frame, offset)
         if not self._wanted:
             return lines
         start = f"{offset} + {self._start}"
@@ -80,7 +69,7 @@ class VariableLayout:
         ]
         size = f"{self._size} + ({self._length} >> 3)"
         rest = f'({" | ".join(parts)}).to_bytes({size}, "big")'
-        return f"{self._head.pack()} + {rest}" if self._head else rest
+        return f"{super().pack()} + {rest}"
 
     @property
     def _length(self) -> str:
@@ -100,16 +89,3 @@ class VariableLayout:
             else:
                 below += field.width
         return shifts[::-1]
-
-
-def _whole_bytes(header: Header, varbit: Varbit) -> tuple[int, int]:
-    """How many fields come before the varbit field, up to the last whole byte; and their bytes."""
-    bits = 0
-    found = (0, 0)
-    for count, field in enumerate(header.fields):
-        if bits % 8 == 0:
-            found = (count, bits // 8)
-        if field == varbit.field:
-            break
-        bits += field.width
-    return found

@@ -20,8 +20,6 @@ from p4reduce_switch.cores.order import LogSettings, Order, settings_of
 from p4reduce_switch.ports.core import Core
 from p4reduce_switch.process.settings import SwitchSettings
 
-__all__ = ["CoreProcess"]
-
 log = logging.getLogger(__name__)
 
 _NOTIFY = "NOTIFY_SOCKET"  # systemd's: the parent speaks for all

@@ -16,8 +16,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["socket_directory", "socket_path"]
-
 _PREFIX = "cores-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes it
 _SOCKET = re.compile(r"core\d+\.sock")

@@ -19,8 +19,6 @@ from p4.v1 import p4runtime_pb2_grpc
 
 from p4reduce_switch.p4runtime.listening import listen
 
-__all__ = ["DEVICES_METADATA", "Front"]
-
 # P4Runtime has no list of devices: whoever asks for the version is told them besides.
 DEVICES_METADATA = "p4reduce-devices"
 
@@ -63,11 +61,7 @@ class Front:
         self._executor: futures.ThreadPoolExecutor | None = None
 
     def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
-        """Listen at "host:port" or "unix:path"; return the TCP port (0 for unix).
-
-        Raises:
-            BindError: the address is in use or not of this machine.
-        """
+        """Listen, as `listening.listen` says; return the TCP port (0 for unix)."""
         servicer, devices = _Servicer(self._cores), len(self._cores)
         self._server, self._executor, port = listen(servicer, address, credentials, devices)
         return port

@@ -35,8 +35,6 @@ from p4reduce_switch.rate_limited_log import calm_grpc
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-__all__ = ["run_cores"]
-
 log = logging.getLogger(__name__)
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -10,8 +10,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-__all__ = ["CoresCollector"]
-
 _WITHIN_S = 2.0  # for a core's answer
 
 

@@ -14,8 +14,6 @@ from p4reduce_switch.ports.core import Core
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.process.settings import SwitchSettings
 
-__all__ = ["LogSettings", "Order", "ports_of", "settings_of"]
-
 
 @dataclass(frozen=True)
 class LogSettings:
@@ -44,8 +42,6 @@ def settings_of(
     """Return the settings of one core of a switch.
 
     Args:
-        whole: the settings of the switch.
-        core: its number.
         directory: of its P4Runtime socket, for the parent alone.
         ready_fd: the descriptor by which it tells the parent that it is ready.
 

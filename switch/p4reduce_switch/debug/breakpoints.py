@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Breakpoint", "FieldTest", "Point", "parse_breakpoint"]
-
 Kind = Literal["state", "table", "action", "line", "control"]
 """A parser's state, a table before its lookup, an action before it runs, a line, and the start of
 the parser, ingress or egress."""

@@ -15,14 +15,13 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from p4reduce_switch.debug.breakpoints import parse_breakpoint
 from p4reduce_switch.debug.debugger import Debugger, NotStoppedError, Stop
 from p4reduce_switch.ports.unix import prepare_socket_path
-
-__all__ = ["serving_console"]
 
 _MOST_BYTES = 4096  # of a command
 _MOST_CELLS = 1024  # of one answer
@@ -117,14 +116,7 @@ class _Console:
 
 
 def _described(stop: Stop) -> dict[str, Any]:
-    point = stop.point
-    return {
-        "kind": point.kind,
-        "name": point.name,
-        "file": point.file,
-        "line": point.line,
-        "why": stop.why,
-    }
+    return {**asdict(stop.point), "why": stop.why}
 
 
 def _break(debugger: Debugger, argument: str) -> Any:

@@ -15,8 +15,6 @@ from typing import Any, Protocol
 
 from p4reduce_switch.debug.breakpoints import Breakpoint, FieldTest, Point
 
-__all__ = ["Debugger", "NotStoppedError", "Program", "Stop"]
-
 _START = Point("control", "parser", "", 0)
 
 Values = Mapping[str, int | bool]

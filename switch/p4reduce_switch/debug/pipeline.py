@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from p4reduce_switch.codegen_python.generate import Binding, Generated, generate
+from p4reduce_switch.codegen_python.context import Binding
+from p4reduce_switch.codegen_python.generate import Generated, generate
 from p4reduce_switch.debug.breakpoints import Point
 from p4reduce_switch.debug.debugger import Debugger, Values
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.program.ir import Program
-
-__all__ = ["DebugPipeline"]
 
 
 class DebugPipeline(Pipeline):

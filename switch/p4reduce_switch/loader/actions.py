@@ -28,8 +28,6 @@ from p4reduce_switch.program.ir import Source, Statement
 from p4reduce_switch.program.limits import MAX_DEPTH
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["load_action"]
-
 
 def load_action(context: Context, item: Json) -> ir.Action:
     source = source_of(item)

@@ -20,8 +20,6 @@ from p4reduce_switch.program.hashes import ALGORITHMS
 from p4reduce_switch.program.ir import FieldRef, Source
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["check_algorithm", "load_calculation", "load_checksums", "usable_calculation"]
-
 
 def load_calculation(context: Context, item: Json, source: Source) -> ir.Calculation:
     """Load a calculation that is used or written at `source`."""

@@ -8,8 +8,6 @@ from p4reduce_switch.loader.first_uses import FirstUses
 from p4reduce_switch.loader.headers import Headers
 from p4reduce_switch.program import ir
 
-__all__ = ["Context"]
-
 
 class Context:
     """The program that is being loaded. Each module adds what it loads, for later ones."""

@@ -13,8 +13,6 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import NOWHERE
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["load_controls"]
-
 
 def load_controls(context: Context, items: Iterable[Json]) -> tuple[ir.Control, ir.Control]:
     """Load ingress and egress. A missing control does nothing."""

@@ -20,8 +20,6 @@ from p4reduce_switch.program.header_stacks import do_at_index
 from p4reduce_switch.program.ir import FieldRef, Source, Statement
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["at_run_time", "invalidations", "load_statements"]
-
 
 def load_statements(
     context: Context, item: Json, source: Source, params: Params = ()

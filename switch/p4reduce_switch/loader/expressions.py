@@ -19,8 +19,6 @@ from p4reduce_switch.program.ir import FieldRef, Source
 from p4reduce_switch.program.limits import MAX_DEPTH, MAX_PARTS
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["RUN_TIME_ELEMENT", "UNSUPPORTED_VALUES", "Expressions", "Params", "unwrapped"]
-
 Params = Sequence[ir.Expr]
 
 # Types of values that are not supported, and how the language calls them.

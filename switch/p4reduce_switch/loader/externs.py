@@ -26,8 +26,6 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.limits import MAX_STATE_BYTES
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["load_state"]
-
 _LIST_TYPE = re.compile(r"tuple_\d+")
 """What p4c calls the struct that it makes of a list's type."""
 

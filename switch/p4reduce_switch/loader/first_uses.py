@@ -14,8 +14,6 @@ from typing import Any
 from p4reduce_switch.loader.json_values import Json, constant_of, located, source_of
 from p4reduce_switch.program.ir import NOWHERE, PRIMITIVES, Source
 
-__all__ = ["FirstUses"]
-
 
 class FirstUses:
     """Finds first uses."""

@@ -30,8 +30,6 @@ from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
 from p4reduce_switch.program.limits import MAX_HEADER_BITS, MAX_STACK, MAX_WIDTH
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["Headers"]
-
 
 class Headers:
     """Headers, metadata, fields, stacks and unions by their names."""

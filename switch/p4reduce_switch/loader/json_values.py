@@ -15,23 +15,6 @@ from p4reduce_switch.program.ir import NOWHERE, Source
 from p4reduce_switch.program.limits import MAX_ENTRIES, MAX_WIDTH
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = [
-    "DAMAGE",
-    "Json",
-    "as_flag",
-    "as_hex",
-    "as_number",
-    "as_size",
-    "as_text",
-    "as_width",
-    "constant_of",
-    "damaged",
-    "find",
-    "located",
-    "refusal",
-    "source_of",
-]
-
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What reading JSON ends in that is not what BMv2's format says."""
 

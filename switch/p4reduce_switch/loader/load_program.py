@@ -34,8 +34,6 @@ from p4reduce_switch.loader.tables import negative_arguments
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["load"]
-
 
 # A program is loaded more than once where a controller takes a switch up again, and by each of the
 # switches that one process simulates.

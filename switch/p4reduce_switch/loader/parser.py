@@ -27,8 +27,6 @@ from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
 from p4reduce_switch.program.limits import MAX_WIDTH
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["load_deparser", "load_parser"]
-
 # Hidden metadata for what parsers select on.
 _KEYS = "$keys"
 

@@ -11,8 +11,6 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Source
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["load_primitive"]
-
 
 def load_primitive(
     context: Context, op: str, item: Json, source: Source, params: Params = ()

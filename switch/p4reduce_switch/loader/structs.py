@@ -9,8 +9,6 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Source, Statement
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["copy_of_struct"]
-
 
 def copy_of_struct(context: Context, item: Json, source: Source) -> tuple[Statement, ...] | None:
     """Return an assignment per field if the primitive copies metadata; else None."""

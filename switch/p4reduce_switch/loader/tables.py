@@ -24,8 +24,6 @@ from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
 from p4reduce_switch.program.limits import MAX_ENTRIES
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["load_profile", "load_table", "negative_arguments"]
-
 _NOTHING = ir.Action(-1, "", (), (), NOWHERE)
 """What an indirect table does on a miss, or with an empty group."""
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from p4reduce_switch.pipeline import PipelineStats
-
-if TYPE_CHECKING:
-    from p4reduce_switch.native.program import NativeProgram
-
-__all__ = ["NativeStats", "WideCells", "counts_at", "register_cells"]
+from p4reduce_switch.native.program import NativeProgram
+from p4reduce_switch.state.pipeline_stats import PipelineStats
 
 
 def _view(type_: Any, address: int, program: NativeProgram) -> Any:

@@ -5,15 +5,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from p4reduce_switch.native.program import NativeProgram
 from p4reduce_switch.state.clone_sessions import UNLIMITED, CloneSession, CloneSessions
 from p4reduce_switch.state.multicast import MulticastGroups, Replica
-
-if TYPE_CHECKING:
-    from p4reduce_switch.native.program import NativeProgram
-
-__all__ = ["NativeCloneSessions", "NativeMulticastGroups"]
 
 _MOST_PORT = (1 << 32) - 1
 _UNLIMITED = (1 << 64) - 1

@@ -6,17 +6,12 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from p4reduce_switch.codegen_c import Event
 from p4reduce_switch.messages import log_assertion, log_endless_loop, log_msg
+from p4reduce_switch.native.program import NativeProgram
 from p4reduce_switch.state.digests import Digest, DigestConfig
-
-if TYPE_CHECKING:
-    from p4reduce_switch.native.program import NativeProgram
-    from p4reduce_switch.state.timers import Timers
-
-__all__ = ["NativeDigest", "serve_events"]
+from p4reduce_switch.state.timers import Timers
 
 log = logging.getLogger(__name__)
 

@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from p4reduce_switch.native.program import NativeProgram
 from p4reduce_switch.state.meters import Meter, MeterArray, Rates
-
-if TYPE_CHECKING:
-    from p4reduce_switch.native.program import NativeProgram
-    from p4reduce_switch.state.timers import Clock
-
-__all__ = ["NativeMeter", "NativeMeterArray"]
+from p4reduce_switch.state.timers import Clock
 
 
 class _Bucket(ctypes.Structure):

@@ -17,8 +17,6 @@ from p4reduce_native.library import CSRC, Signatures, bind, load
 
 from p4reduce_switch.state.queue_settings import QueueSettings
 
-__all__ = ["INCLUDE", "NativeProgram", "sources_of"]
-
 _ABI = 1
 _COMMON = 0  # P4R_COMMON of control.h
 _MAX_PORTS = 512  # P4R_QUEUE_PORTS of queues.h

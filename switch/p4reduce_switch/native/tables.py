@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from p4reduce_switch.native.meters import NativeMeter
+from p4reduce_switch.native.program import NativeProgram
 from p4reduce_switch.state.profiles import CHOOSE
 from p4reduce_switch.state.tables import (
     Entry,
@@ -23,14 +25,6 @@ from p4reduce_switch.state.tables import (
     field_mask,
 )
 from p4reduce_switch.state.value_sets import ValueSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from p4reduce_switch.native.meters import NativeMeter
-    from p4reduce_switch.native.program import NativeProgram
-
-__all__ = ["NativeIndex", "NativeValueSet"]
 
 _PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
 _MOST_PRIORITY = (1 << 63) - 1

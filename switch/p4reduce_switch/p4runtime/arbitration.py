@@ -22,8 +22,6 @@ from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import P4RuntimeError, denied, invalid, not_found, too_early
 
-__all__ = ["Arbiter", "Controller", "election_id_of", "format_election_id"]
-
 log = logging.getLogger(__name__)
 
 # Packet-ins that wait for a controller that does not read; more are dropped.
@@ -64,7 +62,7 @@ class Controller:
 
     def close(self, error: P4RuntimeError | None = None) -> None:
         """End the stream with status OK, or with `error`."""
-        self._outgoing.put(_End(error))
+        self._outgoing.put(error)
 
     def outgoing(self) -> Iterator[Any]:
         """Yield what was queued, until the stream is closed.
@@ -74,18 +72,11 @@ class Controller:
         """
         while True:
             item = self._outgoing.get()
-            if isinstance(item, _End):
-                if item.error is not None:
-                    raise item.error
+            if item is None:
                 return
+            if isinstance(item, P4RuntimeError):
+                raise item
             yield item
-
-
-class _End:
-    __slots__ = ("error",)
-
-    def __init__(self, error: P4RuntimeError | None) -> None:
-        self.error = error
 
 
 class _Role:

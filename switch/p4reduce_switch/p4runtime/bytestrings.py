@@ -10,13 +10,7 @@ from __future__ import annotations
 
 from p4reduce_switch.errors import invalid
 
-__all__ = ["BytestringError", "decode", "encode", "format_value", "integer"]
-
 _SHOWN_HEX_DIGITS = 32
-
-
-class BytestringError(ValueError):
-    """A byte string that stands for no value of the expected width."""
 
 
 def format_value(value: int) -> str:
@@ -27,32 +21,25 @@ def format_value(value: int) -> str:
     return f"0x{digits[:_SHOWN_HEX_DIGITS]}... ({value.bit_length()} bits)"
 
 
-def decode(data: bytes, width: int) -> int:
+def decode(data: bytes, width: int, where: str) -> int:
     """Return the integer in `data`, which must fit into `width` bits.
 
     Raises:
-        BytestringError: `data` is empty, or its value needs more than `width` bits.
+        P4RuntimeError: INVALID_ARGUMENT, `data` is empty, or its value needs more than `width`
+            bits. The message begins with `where`.
     """
     if not data:
-        raise BytestringError(
-            f"the byte string is empty; a {width}-bit value takes at least one byte, "
+        raise invalid(
+            f"{where}: the byte string is empty; a {width}-bit value takes at least one byte, "
             "zero is one zero byte"
         )
     value = int.from_bytes(data, "big")
     if value >> width:
-        raise BytestringError(
-            f"value {format_value(value)} takes {value.bit_length()} bits, "
+        raise invalid(
+            f"{where}: value {format_value(value)} takes {value.bit_length()} bits, "
             f"but only {width} are allowed (at most {format_value((1 << width) - 1)})"
         )
     return value
-
-
-def integer(data: bytes, width: int, where: str) -> int:
-    """The same, or INVALID_ARGUMENT; `where` it stands."""
-    try:
-        return decode(data, width)
-    except BytestringError as error:
-        raise invalid(f"{where}: {error}") from None
 
 
 def encode(value: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4reduce_native.errors import NativeUnavailableError
 
@@ -15,12 +15,9 @@ from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError, state_key
 from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4reduce_switch.p4runtime.unused import add_unused
-from p4reduce_switch.pipeline import LoadError, Pipeline
-
-if TYPE_CHECKING:
-    from p4reduce_switch.state.multicast import Replica
-
-__all__ = ["ForwardingConfig", "ReplicaForm", "load_config", "load_program"]
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.program.load_error import LoadError
+from p4reduce_switch.state.multicast import Replica
 
 _DIFFERENCES_SHOWN = 5
 

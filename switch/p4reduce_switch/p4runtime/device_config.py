@@ -8,8 +8,6 @@ ignored.
 
 from __future__ import annotations
 
-__all__ = ["program_of"]
-
 _VARINT, _BYTES = 0, 2
 _FIELDS = {1: _VARINT, 2: _BYTES, 3: _BYTES}
 _DEVICE_DATA = 3

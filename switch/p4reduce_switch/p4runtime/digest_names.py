@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["pair_digests"]
-
 _Widths = Sequence[int]
 
 

@@ -7,8 +7,6 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["GrpcAddress", "parse_grpc_address"]
-
 
 @dataclass(frozen=True, slots=True)
 class GrpcAddress:

@@ -9,8 +9,6 @@ import grpc
 from p4.v1 import p4runtime_pb2_grpc
 from p4reduce_common.grpc_binding import why_not_bound
 
-__all__ = ["KEEPALIVE", "MAX_STREAMS", "BindError", "listen"]
-
 # As BMv2's server: each stream holds a thread.
 MAX_STREAMS = 16
 """Of a device."""
@@ -34,13 +32,7 @@ def listen(
     credentials: grpc.ServerCredentials | None,
     devices: int = 1,
 ) -> tuple[grpc.Server, futures.ThreadPoolExecutor, int]:
-    """Serve P4Runtime at an address.
-
-    Args:
-        servicer: answers the calls.
-        address: "host:port" or "unix:path".
-        credentials: for TLS.
-        devices: their number.
+    """Serve P4Runtime for a number of devices at an address, "host:port" or "unix:path".
 
     Returns:
         The server, its threads, and the TCP port (0 for unix).

@@ -11,35 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from p4.config.v1 import p4info_pb2
 
 from p4reduce_switch.p4runtime.digest_names import pair_digests
+from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.profiles import IndirectTable
-from p4reduce_switch.state.tables import MatchKey
-
-if TYPE_CHECKING:
-    from p4reduce_switch.pipeline import Pipeline
-    from p4reduce_switch.state.tables import MatchKind, Table
-
-__all__ = [
-    "ActionSpec",
-    "ActionUse",
-    "ArraySpec",
-    "DigestSpec",
-    "Field",
-    "MatchField",
-    "MeterSpec",
-    "P4Info",
-    "P4InfoError",
-    "PacketHeader",
-    "ProfileSpec",
-    "TableSpec",
-    "ValueSetSpec",
-    "names",
-    "state_key",
-]
+from p4reduce_switch.state.tables import MatchKey, MatchKind, Table
 
 _MATCH_KINDS: dict[int, MatchKind] = {
     p4info_pb2.MatchField.EXACT: "exact",
@@ -147,7 +126,6 @@ class ProfileSpec:
     has_selector: bool
     size: int
     max_group_size: int
-    table_ids: frozenset[int]
     counts_members: bool = False
 
 
@@ -544,7 +522,6 @@ def _parse_profile(message: Any) -> ProfileSpec:
         has_selector=message.with_selector,
         size=message.size,
         max_group_size=message.max_group_size,
-        table_ids=frozenset(message.table_ids),
         counts_members=message.WhichOneof("selector_size_semantics") == "sum_of_members",
     )
 

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import invalid, unsupported
 from p4reduce_switch.p4runtime import bytestrings
-from p4reduce_switch.p4runtime.p4info import names
+from p4reduce_switch.p4runtime.p4info import PacketHeader, names
 from p4reduce_switch.rate_limited_log import RateLimitedLog
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.p4info import PacketHeader
-
-__all__ = ["PacketCodec"]
 
 _warnings = RateLimitedLog(logging.getLogger(__name__))
 
@@ -83,7 +78,7 @@ class PacketCodec:
                 raise invalid(f"packet-out metadata '{field.name}' is given more than once")
             seen.add(field.id)
             where = f"packet-out metadata '{field.name}' (id {field.id})"
-            bits |= bytestrings.integer(item.value, field.width, where) << shift
+            bits |= bytestrings.decode(item.value, field.width, where) << shift
         missing = [field.name for field, _, _ in self._layout if field.id not in seen]
         if missing:
             raise invalid(f"packet-out metadata is missing: {names(missing)}")

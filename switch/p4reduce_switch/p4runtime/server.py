@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
+from p4reduce_switch.dataplane import DataPlane
+from p4reduce_switch.debug.debugger import Debugger
 from p4reduce_switch.errors import (
     P4RuntimeError,
     abort,
@@ -44,20 +46,13 @@ from p4reduce_switch.p4runtime.entities.idle import idle_message
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.entities.registry import plan_read, plan_update
 from p4reduce_switch.p4runtime.listening import MAX_STREAMS, listen
+from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4reduce_switch.p4runtime.several_cores import check_core
-from p4reduce_switch.pipeline_choice import load_pipeline
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.pipeline_choice import Engine, load_pipeline
 from p4reduce_switch.ports.core import Core
 from p4reduce_switch.state.errors import StateError
-
-if TYPE_CHECKING:
-    from p4reduce_switch.dataplane import DataPlane
-    from p4reduce_switch.debug.debugger import Debugger
-    from p4reduce_switch.p4runtime.packets import PacketCodec
-    from p4reduce_switch.pipeline import Pipeline
-    from p4reduce_switch.pipeline_choice import Engine
-    from p4reduce_switch.state.queue_settings import QueueSettings
-
-__all__ = ["API_VERSION", "P4RuntimeServer"]
+from p4reduce_switch.state.queue_settings import QueueSettings
 
 log = logging.getLogger(__name__)
 
@@ -131,15 +126,7 @@ class P4RuntimeServer:
     # -- Life --------------------------------------------------------------------------------------
 
     def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
-        """Listen on `address` ("host:port" or "unix:path"); return the TCP port (0 for unix).
-
-        Args:
-            address: where.
-            credentials: for TLS.
-
-        Raises:
-            BindError: the address is in use or not of this machine.
-        """
+        """Listen, as `listening.listen` says; return the TCP port (0 for unix)."""
         self._server, self._executor, port = listen(_Servicer(self), address, credentials)
         return port
 

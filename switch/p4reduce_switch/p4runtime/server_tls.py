@@ -14,8 +14,6 @@ import grpc
 from p4reduce_common.fresh_certificates import fresh_credentials
 from p4reduce_native.files import read_file
 
-__all__ = ["TlsError", "TlsFiles"]
-
 
 class TlsError(ValueError):
     """The files cannot be used; the message names the one at fault."""

@@ -14,8 +14,6 @@ from typing import Any
 from p4reduce_switch.errors import too_early
 from p4reduce_switch.ports.core import Core
 
-__all__ = ["ANNOTATION", "check_core", "may_have_several"]
-
 log = logging.getLogger(__name__)
 
 ANNOTATION = "@several_cores"

@@ -8,10 +8,12 @@ uses them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
-from p4reduce_switch.p4runtime.p4info import state_key
+from p4reduce_switch.p4runtime.p4info import P4Info, TableSpec, state_key
+from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.digests import Digest
 from p4reduce_switch.state.idle import IdleMonitor
 from p4reduce_switch.state.meters import MeterArray
@@ -19,12 +21,6 @@ from p4reduce_switch.state.profiles import ActionProfile, IndirectTable
 from p4reduce_switch.state.registers import Counter
 from p4reduce_switch.state.tables import ActionInfo, Table
 from p4reduce_switch.state.value_sets import ValueSet
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.p4info import P4Info, TableSpec
-    from p4reduce_switch.pipeline import Pipeline
-
-__all__ = ["add_unused"]
 
 _NOTHING = ActionInfo("", ())
 """What a miss does, if the P4Info names nothing that could be done; it has no id."""
@@ -82,23 +78,15 @@ def _table(spec: TableSpec, profiles: Mapping[str, ActionProfile]) -> Table:
         ActionInfo(use.action.name, tuple((p.name, p.width) for p in use.action.params))
         for use in spec.actions.values()
     ]
+    make: Callable[..., Table] = Table
     if spec.profile is not None:
-        return IndirectTable(
-            spec.name,
-            key,
-            spec.size,
-            [*actions, _NOTHING],
-            (_NOTHING.name, ()),
-            profiles[spec.profile.name],
-            const_default_action=True,
-            has_direct_counter=spec.has_direct_counter,
-        )
-    return Table(
+        make = partial(IndirectTable, profile=profiles[spec.profile.name])
+    return make(
         spec.name,
         key,
         spec.size,
         [*actions, _NOTHING],
         (_NOTHING.name, ()),
-        const_default_action=spec.has_const_default_action,
+        const_default_action=spec.has_const_default_action or spec.profile is not None,
         has_direct_counter=spec.has_direct_counter,
     )

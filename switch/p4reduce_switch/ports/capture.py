@@ -7,17 +7,14 @@ Python opens the files; the loop writes and closes them (csrc/loop/capture.c).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p4reduce_switch.ports.port import Port, PortError
-
 if TYPE_CHECKING:
     from p4reduce_native.loop import LoopPort
-
-__all__ = ["Capture", "Captures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,50 +29,36 @@ class Captures:
     directory: Path
     by_direction: bool = False
 
-    def open(self, port: Port) -> list[int]:
-        """Make the empty files of a port: one for each direction, or one for both.
-
-        Raises:
-            PortError: a file cannot be written.
-        """
-        with ExitStack() as undo:
-            files = [self._open(port, name, undo) for name in self._names(port)]
-            undo.pop_all()
-            return files
-
-    def _names(self, port: Port) -> list[str]:
+    def files(self, number: int, description: str) -> list[Path]:
+        """Return the files of a port: one for each direction, or one for both."""
         if not self.by_direction:
-            return [f"port{port.number}.pcap"]
-        interface = port.description.partition("=")[2]
-        name = f"port{port.number}" if "/" in interface else interface
-        return [f"{name}_in.pcap", f"{name}_out.pcap"]
+            return [self.directory / f"port{number}.pcap"]
+        interface = description.partition("=")[2]
+        name = f"port{number}" if "/" in interface else interface
+        return [self.directory / f"{name}_in.pcap", self.directory / f"{name}_out.pcap"]
 
-    def _open(self, port: Port, name: str, undo: ExitStack) -> int:
-        path = self.directory / name
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise PortError(f"port {port.description}: {path}: {error.strerror}") from None
-        undo.callback(os.close, file)
-        return file
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
 class Capture:
-    """The files of a port's capture, until the loop takes them over.
+    """The files of a port's capture, empty, until the loop takes them.
 
     Raises:
-        PortError: a file cannot be written; the port is closed then.
+        OSError: one cannot be written; with its name.
     """
 
-    def __init__(self, port: Port, captures: Captures | None) -> None:
+    def __init__(self, paths: Iterable[Path]) -> None:
         self._files: list[int] = []
-        if captures is not None:
-            try:
-                self._files = captures.open(port)
-            except PortError:
-                port.close()
-                raise
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self._files += map(_open, paths)
+            undo.pop_all()
 
     def take(self) -> int:
         """Return the file of incoming frames, or of all frames; -1 if there is none."""

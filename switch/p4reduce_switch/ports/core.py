@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Core"]
-
 
 @dataclass(frozen=True, slots=True)
 class Core:

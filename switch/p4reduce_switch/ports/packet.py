@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 from p4reduce_native.loop import Loop, LoopPort, News, PortKind
 
-from p4reduce_switch.ports.capture import Capture, Captures
+from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortStats
-
-__all__ = ["InterfacePlace", "PacketPort", "checked_name"]
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, Port, PortError, PortStats
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +80,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-class PacketPort:
+class PacketPort(Port):
     """A port on an interface.
 
     The socket receives all incoming frames of the interface, in promiscuous mode, but not those
@@ -99,8 +97,7 @@ class PacketPort:
     def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
         place = spec.place
         assert isinstance(place, InterfacePlace)
-        self.number = spec.number
-        self.description = str(spec)
+        super().__init__(spec.number, str(spec))
         self._interface = place.name
         try:
             self._socket = _open(place.name)
@@ -118,16 +115,14 @@ class PacketPort:
             raise PortError(f"port {spec}: {_reason(place.name, error)}") from None
         self._max_bytes = min(MAX_FRAME_BYTES, mtu + _HEADER_BYTES)
         self._offload = place.offload
-        self._served: LoopPort | None = None
         self._overruns = 0
         if not self.is_up:
             log.warning("port %s: the interface is down", spec)
-        self._capture: Capture | None = None
-        self._capture = Capture(self, captures)
+        self._open_capture(captures)
 
     @property
     def stats(self) -> PortStats:
-        stats = PortStats() if self._served is None else PortStats(*self._served.counts)
+        stats = super().stats
         stats.rx_overrun = self._overruns
         return stats
 
@@ -146,22 +141,15 @@ class PacketPort:
             _SHALLOW_BYTES if limited else _BUFFER_BYTES,
         )
 
-    def join(self, loop: Loop, poller: Poller) -> None:
-        """Start serving this port; called once."""
-        assert self._capture is not None
-        self._served = loop.add_port(
-            PortKind.OFFLOAD if self._offload else PortKind.PACKET,
-            self.number,
-            self._capture.take(),
-            max_bytes=self._max_bytes,
-        )
-        self._capture.split(self._served)
-        self._served.attach(self._socket.fileno())
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
+        kind = PortKind.OFFLOAD if self._offload else PortKind.PACKET
+        return loop.add_port(kind, self.number, capture_fd, max_bytes=self._max_bytes)
+
+    def _begin(self, poller: Poller) -> None:
+        self._in_loop.attach(self._socket.fileno())
 
     def look_for_news(self) -> News:
-        """Handle the news of the loop, and return it."""
-        assert self._served is not None
-        news, error = self._served.take_news()
+        news, error = self._in_loop.take_news()
         if news is News.ERROR:
             # Reported once per change; the socket goes on when the interface comes up again.
             why = _reason(self._interface, OSError(error, os.strerror(error)))
@@ -169,20 +157,15 @@ class PacketPort:
         return news
 
     def poll_stats(self) -> None:
-        """Ask the kernel what it has dropped since the last call."""
         raw = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)  # resets the kernel's
         self._overruns += int(struct.unpack("II", raw)[1])
-
-    def flush(self) -> None:
-        """Do nothing: no frames wait here."""
 
     def close(self) -> None:
         if self._served is not None:
             self.poll_stats()
             self._served.detach()
         self._socket.close()
-        if self._capture is not None:
-            self._capture.close()
+        super().close()
 
     def _flags(self) -> int:
         try:

@@ -11,24 +11,19 @@ import logging
 import os
 import select
 import socket
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
-from p4reduce_native.loop import Loop, LoopPort, News
+from p4reduce_native.loop import News
 
-from p4reduce_switch.ports.capture import Capture, Captures
 from p4reduce_switch.ports.place import PortSpec
-from p4reduce_switch.ports.port import Poller, PortStats
+from p4reduce_switch.ports.port import Poller, Port
 from p4reduce_switch.rate_limited_log import RateLimitedLog
-
-__all__ = ["PeerListener", "PeerPort", "grow_buffers"]
 
 _BUFFER_BYTES = 4 << 20
 
 
-class PeerPort(ABC):
+class PeerPort(Port):
     """A port that serves one peer at a time.
-
-    A subclass's constructor ends with `_open_capture`; after that `close` may be called.
 
     Args:
         spec: the port of the command line.
@@ -37,23 +32,12 @@ class PeerPort(ABC):
     """
 
     def __init__(self, spec: PortSpec, log: logging.Logger, *, names_peer: bool) -> None:
-        self.number = spec.number
-        self.description = str(spec)
+        super().__init__(spec.number, str(spec))
         self._poller: Poller | None = None
         self._who = ""  # the peer, while there is one
         self._warnings = RateLimitedLog(log)
         self._log = log
         self._names_peer = names_peer
-        self._served: LoopPort | None = None
-        self._capture: Capture | None = None
-
-    def _open_capture(self, captures: Captures | None) -> None:
-        """Open the files of a capture. Raises PortError where that fails; the port is closed."""
-        self._capture = Capture(self, captures)
-
-    @property
-    def stats(self) -> PortStats:
-        return PortStats() if self._served is None else PortStats(*self._served.counts)
 
     @property
     def is_up(self) -> bool:
@@ -62,24 +46,6 @@ class PeerPort(ABC):
     @property
     def has_carrier(self) -> bool:
         return True  # as a link on which nobody has been heard yet
-
-    def limit_backlog(self, limited: bool) -> None:  # noqa: B027 - there is nothing to do
-        """Do nothing: a peer's socket holds few frames anyway, and over IP they are on their
-        way."""
-
-    def poll_stats(self) -> None:  # noqa: B027 - the loop keeps all counts
-        """Do nothing: the loop keeps all counts."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Do regular work; called about once per second."""
-
-    def join(self, loop: Loop, poller: Poller) -> None:
-        """Start serving this port; called once."""
-        assert self._capture is not None
-        self._served = self._join(loop, self._capture.take())
-        self._capture.split(self._served)
-        self._take_peers(poller)
 
     def look_for_news(self) -> News:
         """Handle the news of the loop, and return it."""
@@ -91,23 +57,9 @@ class PeerPort(ABC):
     def close(self) -> None:
         self._disconnect("is cut off: the switch stops")
         self._poller = None
-        if self._capture is not None:
-            self._capture.close()
+        super().close()
 
     # -- In the data plane's thread --------------------------------------------------------------
-
-    @abstractmethod
-    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
-        """Make it a port of a loop."""
-
-    @abstractmethod
-    def _take_peers(self, poller: Poller) -> None:
-        """Have a peer from now on, whenever there is one."""
-
-    @property
-    def _in_loop(self) -> LoopPort:
-        assert self._served is not None, "it has not joined a loop"
-        return self._served
 
     def _disconnect(self, why: str) -> None:
         if not self._who:
@@ -139,7 +91,7 @@ class PeerListener(PeerPort):
     def _on_arrival(self, events: int) -> None:
         """Somebody wants to be the peer."""
 
-    def _take_peers(self, poller: Poller) -> None:
+    def _begin(self, poller: Poller) -> None:
         self._poller = poller
         poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_arrival)
 

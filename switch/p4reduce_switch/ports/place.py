@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from p4reduce_switch.ports.core import Core
     from p4reduce_switch.ports.port import Port
 
-__all__ = ["Place", "PortOptions", "PortSpec"]
-
 
 @dataclass(frozen=True, slots=True)
 class PortOptions:

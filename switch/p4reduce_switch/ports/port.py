@@ -3,22 +3,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from p4reduce_switch.ports.capture import Capture, Captures
 
 if TYPE_CHECKING:
-    from p4reduce_native.loop import Loop, News
-
-__all__ = [
-    "MAX_FRAME_BYTES",
-    "MAX_PORT",
-    "Handler",
-    "Poller",
-    "Port",
-    "PortError",
-    "PortStats",
-]
+    from p4reduce_native.loop import Loop, LoopPort, News
 
 MAX_FRAME_BYTES = 2048
 MAX_PORT = 510  # 9 bits in v1model, of which 511 means "drop"
@@ -57,54 +50,108 @@ class PortStats:
         return asdict(self)
 
 
-class Poller(Protocol):
+class Poller:
     """Registers a port's file descriptors to watch. Used in the data plane's thread only."""
 
-    def watch(self, fd: int, events: int, handler: Handler) -> None: ...
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._handlers: dict[int, Handler] = {}
 
-    def change(self, fd: int, events: int) -> None: ...
+    def watch(self, fd: int, events: int, handler: Handler) -> None:
+        self._loop.watch(fd, events)
+        self._handlers[fd] = handler
 
-    def unwatch(self, fd: int) -> None: ...
+    def change(self, fd: int, events: int) -> None:
+        self._loop.change(fd, events)
+
+    def unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None) is not None:
+            self._loop.unwatch(fd)
+
+    def handle(self) -> None:
+        """Call the handlers of what is ready."""
+        for fd, events in self._loop.ready():
+            handler = self._handlers.get(fd)
+            if handler is not None:
+                handler(events)
 
 
-class Port(Protocol):
+class Port(ABC):
     """A port of the switch. Python opens it, closes it and writes the log; C moves its frames.
 
-    Only `stats` may be used outside the data plane's thread.
+    Only `stats` may be used outside the data plane's thread. A subclass's constructor ends with
+    `_open_capture`; after that `close` may be called.
+
+    Args:
+        number: within the switch.
+        description: the port as the command line gives it, such as "1=veth1".
     """
 
-    @property
-    def number(self) -> int: ...
+    def __init__(self, number: int, description: str) -> None:
+        self.number = number
+        self.description = description
+        self._served: LoopPort | None = None
+        self._capture: Capture | None = None
+
+    def _open_capture(self, captures: Captures | None) -> None:
+        """Open the files of a capture. Raises PortError where that fails; the port is closed."""
+        files = [] if captures is None else captures.files(self.number, self.description)
+        try:
+            self._capture = Capture(files)
+        except OSError as error:
+            self.close()
+            raise PortError(
+                f"port {self.description}: {error.filename}: {error.strerror}"
+            ) from None
 
     @property
-    def description(self) -> str:
-        """The port as the command line gives it, such as "1=veth1"."""
+    def stats(self) -> PortStats:
+        return PortStats() if self._served is None else PortStats(*self._served.counts)
 
     @property
-    def stats(self) -> PortStats: ...
-
-    @property
+    @abstractmethod
     def is_up(self) -> bool: ...
 
     @property
+    @abstractmethod
     def has_carrier(self) -> bool:
         """Whether a frame could leave. Any thread may call it."""
 
-    def limit_backlog(self, limited: bool) -> None:
+    def limit_backlog(self, limited: bool) -> None:  # noqa: B027 - most ports hold little
         """Whether to let few frames wait in the kernel. The others wait in egress queues, where the
         program sees them."""
 
     def join(self, loop: Loop, poller: Poller) -> None:
         """Start serving this port; called once."""
+        assert self._capture is not None
+        self._served = self._join(loop, self._capture.take())
+        self._capture.split(self._served)
+        self._begin(poller)
 
+    @abstractmethod
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
+        """Make it a port of a loop."""
+
+    @abstractmethod
+    def _begin(self, poller: Poller) -> None:
+        """Let frames pass from now on, or as soon as there is a peer."""
+
+    @property
+    def _in_loop(self) -> LoopPort:
+        assert self._served is not None, "it has not joined a loop"
+        return self._served
+
+    @abstractmethod
     def look_for_news(self) -> News:
         """Handle the news of the loop, and return it."""
 
-    def poll_stats(self) -> None:
+    def poll_stats(self) -> None:  # noqa: B027 - most counts are the loop's
         """Update `stats` with counts that the kernel keeps."""
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027 - a port may have nothing that waits
         """Try waiting work again; called about once per second."""
 
     def close(self) -> None:
         """Release everything, including sockets in the file system."""
+        if self._capture is not None:
+            self._capture.close()

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Port
 
-__all__ = ["PortWarnings"]
-
 log = logging.getLogger(__name__)
 
 _INTERVAL_S = 10.0  # between warnings about one port, or of missing peers

@@ -12,8 +12,6 @@ from p4reduce_switch.ports.port import MAX_PORT
 from p4reduce_switch.ports.udp import UdpPlace
 from p4reduce_switch.ports.unix import UnixCallingPlace, UnixPlace
 
-__all__ = ["HELP", "PLACES", "parse_port", "parse_ports"]
-
 PLACES: tuple[type[Place], ...] = (InterfacePlace, UnixPlace, UnixCallingPlace, UdpPlace)
 
 HELP = f"A port: {', '.join(f'1={place.form} {place.purpose}' for place in PLACES)}; " + (

@@ -23,8 +23,6 @@ from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.port import PortError
 from p4reduce_switch.ports.udp import UdpPlace, join_port, listen_at
 
-__all__ = ["open_listeners"]
-
 _SO_ATTACH_REUSEPORT_CBPF = 51
 _INSTRUCTION = struct.Struct("=HBBI")  # <linux/filter.h>: code, jump if true, if false, operand
 _PROGRAM = struct.Struct("@HP")
@@ -33,11 +31,7 @@ _MODULO, _RETURN_A = 0x94, 0x16
 
 
 def open_listeners(spec: PortSpec, cores: int) -> list[socket.socket]:
-    """Open a UDP port's sockets, one per core, in order.
-
-    Args:
-        spec: a port at a `UdpPlace`.
-        cores: their number.
+    """Open the sockets of a port at a `UdpPlace`, one per core, in order.
 
     Raises:
         PortError: nothing can listen there, or the kernel does not support the rule.

@@ -35,8 +35,6 @@ from p4reduce_switch.ports.peer_port import PeerListener, grow_buffers
 from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
 from p4reduce_switch.ports.port import Port, PortError, PortStats
 
-__all__ = ["GONE_AFTER", "UdpPlace", "UdpPort", "join_port", "listen_at"]
-
 log = logging.getLogger(__name__)
 
 GONE_AFTER = 10

@@ -25,8 +25,6 @@ from p4reduce_switch.ports.peer_port import PeerListener, PeerPort, grow_buffers
 from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
 from p4reduce_switch.ports.port import Poller, Port, PortError
 
-__all__ = ["UnixCallingPlace", "UnixCallingPort", "UnixPlace", "UnixPort", "prepare_socket_path"]
-
 log = logging.getLogger(__name__)
 
 _MAX_PATH_BYTES = 107  # sun_path, less the final zero
@@ -220,7 +218,7 @@ class UnixCallingPort(PeerPort):
     def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
         return loop.add_port(PortKind.UNIX, self.number, capture_fd)
 
-    def _take_peers(self, poller: Poller) -> None:
+    def _begin(self, poller: Poller) -> None:
         self._poller = poller
         self._call()
 

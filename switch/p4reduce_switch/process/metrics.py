@@ -15,8 +15,6 @@ from prometheus_client.registry import Collector
 from p4reduce_switch.errors import P4RuntimeError
 from p4reduce_switch.process.settings import StartError
 
-__all__ = ["Counts", "SwitchCollector", "serving_metrics"]
-
 Counts = Callable[[], Mapping[str, Mapping[str, int]]]
 
 _HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from p4reduce_switch.state.queue_settings import QueueSettings
 
-__all__ = ["read_queue_settings"]
-
 _MOST = 511  # 9 bits in v1model
 
 

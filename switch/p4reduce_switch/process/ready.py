@@ -16,8 +16,6 @@ from p4reduce_switch.process.settings import StartError, SwitchSettings
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.listen_address import GrpcAddress
 
-__all__ = ["announce", "beside", "summary"]
-
 
 def beside(ready_file: Path) -> Path:
     """Return the path of the temporary file that is renamed to the ready file, so nobody reads half
@@ -35,10 +33,8 @@ def announce(
     """Write the ready file and the ready line, and return the message for the log.
 
     Args:
-        settings: of the switch.
         ports: by number, as text.
         address: of P4Runtime.
-        metrics_port: of /metrics.
         cores: process and device of each core, if there are several.
 
     Raises:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from p4reduce_switch.debug.debugger import Debugger
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
 
-__all__ = ["read_p4info", "run"]
-
 # While the P4Runtime server encodes or decodes, the data plane waits this long for the interpreter.
 _SWITCH_INTERVAL_S = 0.0005
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.listen_address import GrpcAddress
     from p4reduce_switch.process.metrics import Counts
 
-__all__ = ["Served", "collector_of", "metrics_at", "serving"]
-
 
 class Served(Protocol):
     """A P4Runtime server."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.server_tls import TlsFiles
     from p4reduce_switch.pipeline_choice import Engine
 
-__all__ = ["DEFAULT_DROP_PORT", "StartError", "SwitchSettings"]
-
 DEFAULT_DROP_PORT = 511
 
 

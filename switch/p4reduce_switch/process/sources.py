@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from p4reduce_switch.pipeline import Pipeline
 
-__all__ = ["source_writer"]
-
 log = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from functools import partial
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.graphs import post_dominators, topological_order
 
-__all__ = ["ControlWalk", "Proceed", "TooLargeError"]
-
 DEEPEST = 60  # blocks; Python's limit is 100
 
 Proceed = Callable[["str | None"], None]

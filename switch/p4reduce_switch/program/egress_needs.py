@@ -6,8 +6,6 @@ from __future__ import annotations
 from p4reduce_switch.program.facts import Facts
 from p4reduce_switch.program.ir import FieldRef
 
-__all__ = ["EgressNeeds", "entry_fields"]
-
 _ENTRY_FIELDS = (
     "egress_port",
     "egress_spec",

@@ -12,8 +12,6 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef, Header, Program
 from p4reduce_switch.program.usage import ASSIGNING, Stage, StageUsage, Usage
 
-__all__ = ["Facts"]
-
 
 class Facts:
     """A program, how it uses its fields, and what follows for any generated code.

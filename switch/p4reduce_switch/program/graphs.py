@@ -8,8 +8,6 @@ from collections.abc import Mapping
 
 from p4reduce_switch.program import ir
 
-__all__ = ["post_dominators", "topological_order"]
-
 
 def topological_order(control: ir.Control) -> list[str]:
     """Return the reachable nodes in topological order."""

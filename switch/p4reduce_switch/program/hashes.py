@@ -8,8 +8,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 
-__all__ = ["ALGORITHMS", "csum16"]
-
 
 def csum16(data: bytes) -> int:
     """Compute the Internet checksum (RFC 1071). An odd number of bytes is padded with a zero.

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Expr, FieldRef, Source, Statement
 
-__all__ = ["STACKS", "HeaderStack", "UnionStack", "at_index", "do_at_index", "hidden_metadata"]
-
 STACKS = "$stacks"
 """The hidden metadata; p4c's names never start like this."""
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LoadError"]
-
 _LONGEST_MESSAGE = 800  # characters
 
 

@@ -16,15 +16,6 @@ from p4reduce_switch.program.facts import Facts
 from p4reduce_switch.program.header_stacks import STACKS
 from p4reduce_switch.program.ir import FieldRef
 
-__all__ = [
-    "InstanceType",
-    "belongs_to_headers",
-    "carried_fields",
-    "clone_fields",
-    "fields_to_reset",
-    "lists_with",
-]
-
 
 class InstanceType(IntEnum):
     """The values of `instance_type`: simple_switch's PktInstanceType."""

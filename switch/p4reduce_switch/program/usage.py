@@ -14,8 +14,6 @@ from typing import Literal
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Expr, FieldRef, Program
 
-__all__ = ["ASSIGNING", "QUEUE_FIELDS", "REPLAYING", "Stage", "StageUsage", "Usage", "reads_of"]
-
 Stage = Literal["parser", "ingress", "egress"]
 
 # Primitives that do nothing but assign to their first argument; left out if nobody reads that.

@@ -17,8 +17,6 @@ from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_add
 from p4reduce_switch.ports.packet import InterfacePlace, checked_name
 from p4reduce_switch.ports.place import PortSpec
 
-__all__ = ["NAME", "parse"]
-
 NAME = "p4reduce-simple-switch-grpc"
 
 _REFUSED = {

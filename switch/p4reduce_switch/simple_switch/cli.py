@@ -8,7 +8,7 @@ import logging
 import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from p4reduce_common.output import command
 
@@ -19,8 +19,6 @@ from p4reduce_switch.simple_switch.arguments import NAME, parse
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.server_tls import TlsFiles
-
-__all__ = ["main", "remark", "settings_of"]
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +54,8 @@ def main() -> None:
             _start_log(options)
             remark(options, settings)
             run(settings)
-        except StartError as error:
-            _end(str(error))
-        except ValueError as error:
-            _end(str(error))
-
-
-def _end(message: str) -> NoReturn:
-    print(f"Error: {message}", file=sys.stderr)
-    raise SystemExit(1)
+        except (StartError, ValueError) as error:
+            sys.exit(f"Error: {error}")
 
 
 def settings_of(options: argparse.Namespace) -> SwitchSettings:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from p4reduce_switch.state.multicast import Replica, ReplicaSets, pairs
 
-__all__ = ["MAX_SESSION_ID", "UNLIMITED", "CloneSession", "CloneSessions"]
-
 MAX_SESSION_ID = (1 << 15) - 1  # simple_switch keeps 15 bits of what a program gives
 UNLIMITED = (1 << 63) - 1  # bytes
 

@@ -13,8 +13,6 @@ from functools import partial
 
 from p4reduce_switch.state.timers import Timers
 
-__all__ = ["Digest", "DigestConfig", "DigestSink", "Sample"]
-
 _LONGEST_LIST = 1024  # BMv2's, where the configuration sets none
 
 Sample = tuple[int, ...]
@@ -37,7 +35,7 @@ class Digest:
     def __init__(self, name: str, timers: Timers) -> None:
         self.name = name
         self.config: DigestConfig | None = None
-        self.sink: DigestSink = _nobody
+        self.sink: DigestSink = lambda *_: None  # until a server asks for them
         self._timers = timers
         self._list_id = 1  # of the list that is being collected
         self._pending: dict[Sample, None] = {}
@@ -84,7 +82,3 @@ class Digest:
             self._known.update(samples)
             self._timers.call_after(config.ack_timeout_ns, partial(self.acknowledge, list_id))
         self.sink(self.name, list_id, samples)
-
-
-def _nobody(name: str, list_id: int, samples: list[Sample]) -> None:
-    """Until a server asks for the lists."""

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from p4reduce_switch.state.tables import Entry, Table
 from p4reduce_switch.state.timers import Timers
 
-__all__ = ["IdleMonitor", "IdleSink"]
-
 _SHORTEST_NS = 10_000_000
 _PER_ENTRY_NS = 20_000
 
@@ -27,7 +25,7 @@ class IdleMonitor:
     """Watches the entries of one table. Used by the data plane's thread only."""
 
     def __init__(self, table: Table, timers: Timers) -> None:
-        self.sink: IdleSink = _nobody
+        self.sink: IdleSink = lambda *_: None  # until a server asks for them
         self._table = table
         self._timers = timers
         self._next_ns: int | None = None  # when the table will be looked at
@@ -66,7 +64,3 @@ class IdleMonitor:
             self._look_at(min(due))
         if idle:
             self.sink(self._table.name, idle)
-
-
-def _nobody(table: str, entries: list[Entry]) -> None:
-    """Until a server asks for the entries."""

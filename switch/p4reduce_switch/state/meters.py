@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from p4reduce_switch.state.timers import Clock
 
-__all__ = ["GREEN", "RED", "YELLOW", "Meter", "MeterArray", "Rates"]
-
 GREEN, YELLOW, RED = range(3)
 
 

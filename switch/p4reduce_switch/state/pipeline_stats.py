@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-__all__ = ["PipelineStats"]
-
 
 @dataclass(slots=True)
 class PipelineStats:

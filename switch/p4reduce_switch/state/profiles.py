@@ -18,8 +18,6 @@ from p4reduce_switch.state.errors import AlreadyThereError, FullError, InUseErro
 from p4reduce_switch.state.tables import ActionInfo, Entry, Match, Slot, Table
 from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, Target
 
-__all__ = ["CHOOSE", "ActionProfile", "Group", "IndirectTable", "Member"]
-
 CHOOSE = -1
 """In the place of a slot's action index: the arguments are the choices of the selector."""
 

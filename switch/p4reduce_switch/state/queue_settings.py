@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["MAX_DEPTH", "MAX_PRIORITIES", "MAX_RATE", "QueueSettings"]
-
 MAX_PRIORITIES = 8  # standard_metadata.priority has 3 bits
 MAX_DEPTH = (1 << 19) - 1  # enq_qdepth has 19 bits
 MAX_RATE = 1_000_000_000  # the clock counts nanoseconds

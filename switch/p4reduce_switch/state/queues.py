@@ -11,15 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from p4reduce_switch.state.pipeline_stats import PipelineStats
-    from p4reduce_switch.state.queue_settings import QueueSettings
-    from p4reduce_switch.state.replay import ReplayQueue
-    from p4reduce_switch.state.timers import Clock
-
-__all__ = ["EgressQueues"]
+from p4reduce_switch.state.pipeline_stats import PipelineStats
+from p4reduce_switch.state.queue_settings import QueueSettings
+from p4reduce_switch.state.replay import ReplayQueue
+from p4reduce_switch.state.timers import Clock
 
 _MOST_RELEASED = 1024  # by one call, so that frames that go in circles hold nobody up
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from p4reduce_switch.state.pipeline_stats import PipelineStats
-
-__all__ = ["MAX_REPLAYS", "ReplayQueue"]
+from p4reduce_switch.state.pipeline_stats import PipelineStats
 
 MAX_REPLAYS = 256
 """So many times at most is ingress or egress run again for one frame; what waits then is dropped

@@ -18,7 +18,7 @@ import builtins
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from p4reduce_switch.state.errors import (
     AlreadyThereError,
@@ -26,10 +26,8 @@ from p4reduce_switch.state.errors import (
     FullError,
     NotThereError,
 )
-
-if TYPE_CHECKING:
-    from p4reduce_switch.state.meters import Meter
-    from p4reduce_switch.state.targets import Target
+from p4reduce_switch.state.meters import Meter
+from p4reduce_switch.state.targets import Target
 
 MatchKind = Literal["exact", "lpm", "ternary", "range", "optional"]
 MatchValue = int | tuple[int, int] | None

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ActionSet", "GroupRef", "MemberRef", "Target", "WeightedAction"]
-
 
 @dataclass(frozen=True, slots=True)
 class MemberRef:

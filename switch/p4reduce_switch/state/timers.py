@@ -8,8 +8,6 @@ import itertools
 import time
 from collections.abc import Callable
 
-__all__ = ["Clock", "Timers"]
-
 Clock = Callable[[], int]
 """Monotonic time in nanoseconds."""
 

@@ -16,8 +16,6 @@ from p4reduce_switch.state.tables import (
     make_index,
 )
 
-__all__ = ["ValueSet"]
-
 
 class ValueSet:
     """A set of matches, empty at the start.

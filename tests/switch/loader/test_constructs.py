@@ -11,9 +11,9 @@ import pytest
 from p4reduce_switch.codegen_c import generate
 from p4reduce_switch.constructs import constructs
 from p4reduce_switch.loader.load_program import load
-from p4reduce_switch.pipeline import LoadError
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.hashes import ALGORITHMS
+from p4reduce_switch.program.load_error import LoadError
 from pipeline_programs import NAMES, REFUSED, config
 
 PARAMETERS_NEVER_WRITTEN = {"swap_headers", "invalidate"}  # what the loader makes itself

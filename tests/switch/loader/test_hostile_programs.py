@@ -19,7 +19,8 @@ from typing import Any
 import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4reduce_switch.pipeline import LoadError, Pipeline
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.program.load_error import LoadError
 from p4rt_client import Client
 from p4rt_client import config as p4rt_config
 from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, config

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from p4reduce_switch.p4runtime.bytestrings import BytestringError, decode, encode
+from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.p4runtime.bytestrings import decode, encode
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ from p4reduce_switch.p4runtime.bytestrings import BytestringError, decode, encod
     ],
 )
 def test_valid_examples(width: int, data: bytes, value: int, canonical: bool) -> None:
-    assert decode(data, width) == value
+    assert decode(data, width, "here") == value
     assert (encode(value) == data) == canonical
 
 
@@ -40,24 +41,24 @@ def test_valid_examples(width: int, data: bytes, value: int, canonical: bool) ->
     ],
 )
 def test_invalid_examples(width: int, data: bytes) -> None:
-    with pytest.raises(BytestringError):
-        decode(data, width)
+    with pytest.raises(P4RuntimeError):
+        decode(data, width, "here")
 
 
 def test_the_message_tells_value_and_limit() -> None:
     with pytest.raises(
-        BytestringError, match=r"0x1063 takes 13 bits, but only 12 are allowed .at most 0xfff"
+        P4RuntimeError, match=r"0x1063 takes 13 bits, but only 12 are allowed .at most 0xfff"
     ):
-        decode(b"\x10\x63", 12)
+        decode(b"\x10\x63", 12, "here")
 
 
 @given(st.integers(1, 2100).flatmap(lambda w: st.tuples(st.just(w), st.integers(0, 2**w - 1))))
 def test_round_trip(case: tuple[int, int]) -> None:
     width, value = case
     data = encode(value)
-    assert decode(data, width) == value
-    assert decode(b"\x00\x00" + data, width) == value
+    assert decode(data, width, "here") == value
+    assert decode(b"\x00\x00" + data, width, "here") == value
     assert len(data) == 1 or data[0] != 0
     if value.bit_length() == width:
-        with pytest.raises(BytestringError):
-            decode(data, width - 1)
+        with pytest.raises(P4RuntimeError):
+            decode(data, width - 1, "here")

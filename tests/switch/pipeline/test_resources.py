@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
-from p4reduce_switch.pipeline import LoadError, Pipeline
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.program.load_error import LoadError
 from p4rt_client import load_p4info
 from pipeline_programs import config
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4reduce_switch.errors import invalid
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.common import (
     find,
     indices,
@@ -14,11 +15,6 @@ from p4reduce_switch.p4runtime.entities.common import (
     selected,
 )
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-
-__all__ = ["check_counter_data", "encode_counts", "plan_counter", "query_counters"]
 
 _KIND = "indirect counter"
 

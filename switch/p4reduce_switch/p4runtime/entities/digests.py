@@ -7,21 +7,17 @@ P4Runtime 1.4.1, "DigestEntry" and "Digest Messages".
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import already_exists, invalid, not_found
 from p4reduce_switch.p4runtime import bytestrings
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.common import find, selected
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
+from p4reduce_switch.p4runtime.p4info import DigestSpec
 from p4reduce_switch.state.digests import DigestConfig, Sample
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import DigestSpec
-
-__all__ = ["digest_message", "plan_acknowledgement", "plan_digest", "query_digests"]
 
 _Update = p4runtime_pb2.Update
 

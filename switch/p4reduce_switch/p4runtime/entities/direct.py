@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import invalid, not_found, unsupported
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.common import only_modify
 from p4reduce_switch.p4runtime.entities.counters import check_counter_data, encode_counts
 from p4reduce_switch.p4runtime.entities.entry_reads import (
@@ -27,17 +28,7 @@ from p4reduce_switch.p4runtime.entities.meters import (
     refuse_counters,
 )
 from p4reduce_switch.p4runtime.entities.table_entries import find_table
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import TableSpec
-
-__all__ = [
-    "plan_direct_counter",
-    "plan_direct_meter",
-    "query_direct_counters",
-    "query_direct_meters",
-]
+from p4reduce_switch.p4runtime.p4info import TableSpec
 
 
 @dataclass(frozen=True, slots=True)

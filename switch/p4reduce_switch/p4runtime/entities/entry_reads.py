@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import invalid
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.counters import encode_counts
 from p4reduce_switch.p4runtime.entities.kinds import Query
 from p4reduce_switch.p4runtime.entities.meters import encode_rates, refuse_counters
@@ -22,14 +23,9 @@ from p4reduce_switch.p4runtime.entities.table_entries import (
     find_action,
     find_table,
 )
+from p4reduce_switch.p4runtime.p4info import TableSpec
+from p4reduce_switch.state.meters import Rates
 from p4reduce_switch.state.tables import Entry
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import TableSpec
-    from p4reduce_switch.state.meters import Rates
-
-__all__ = ["EntryRow", "encode_row_key", "query_entries", "selected_tables", "snapshot_of"]
 
 
 class EntryRow(NamedTuple):

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import already_exists, denied, invalid, not_found, unsupported
 from p4reduce_switch.p4runtime.bytestrings import format_value
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.counters import check_counter_data
 from p4reduce_switch.p4runtime.entities.idle import check_idle_timeout, set_timeout
 from p4reduce_switch.p4runtime.entities.kinds import Operation
@@ -21,15 +22,10 @@ from p4reduce_switch.p4runtime.entities.table_entries import (
     decode_priority,
     find_table,
 )
+from p4reduce_switch.p4runtime.p4info import TableSpec
 from p4reduce_switch.state.profiles import IndirectTable
 from p4reduce_switch.state.tables import Entry
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import TableSpec
-    from p4reduce_switch.state.targets import Target
-
-__all__ = ["find_entry", "plan_entry"]
+from p4reduce_switch.state.targets import Target
 
 _Update = p4runtime_pb2.Update
 

@@ -7,19 +7,15 @@ P4Runtime 1.4.1, "Idle-timeout" and "Table Idle Timeout Notification".
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import invalid
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.table_entries import encode_key
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import TableSpec
-    from p4reduce_switch.state.tables import Entry
-
-__all__ = ["check_idle_timeout", "idle_message", "set_timeout"]
+from p4reduce_switch.p4runtime.p4info import TableSpec
+from p4reduce_switch.state.tables import Entry
 
 
 def check_idle_timeout(table: TableSpec, message: Any) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["Operation", "Query"]
-
 Operation: TypeAlias = Callable[[], None]
 """What is left to do of an update. It runs in the data plane, between two packets, and raises
 `P4RuntimeError` or `StateError` for what the pipeline's state refuses."""

@@ -8,20 +8,14 @@ server and the spec's entity sections agree that a bad byte string is INVALID_AR
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from p4reduce_switch.errors import invalid, unsupported
 from p4reduce_switch.p4runtime import bytestrings
-from p4reduce_switch.p4runtime.bytestrings import format_value, integer
-from p4reduce_switch.p4runtime.p4info import names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from p4reduce_switch.p4runtime.p4info import Field, MatchField
-    from p4reduce_switch.state.tables import MatchValue
-
-__all__ = ["check_number", "decode", "encode"]
+from p4reduce_switch.p4runtime.bytestrings import format_value
+from p4reduce_switch.p4runtime.p4info import Field, MatchField, names
+from p4reduce_switch.state.tables import MatchValue
 
 
 def decode(
@@ -61,14 +55,14 @@ def _match_value(owner: str, field: MatchField, message: Any | None) -> MatchVal
         raise invalid(f"{where} is of kind {field.kind}, but the entry gives {kind or 'nothing'}")
     value = getattr(message, kind)
     if kind == "exact":
-        return integer(value.value, field.width, where)
+        return bytestrings.decode(value.value, field.width, where)
     if kind == "lpm":
         return _lpm(value, field.width, where)
     if kind == "ternary":
         return _ternary(value, field.width, where)
     if kind == "range":
         return _range(value, field.width, where)
-    return integer(value.value, field.width, where), (1 << field.width) - 1
+    return bytestrings.decode(value.value, field.width, where), (1 << field.width) - 1
 
 
 def _dont_care(field: MatchField) -> MatchValue:
@@ -86,7 +80,7 @@ def check_number(field: Field | MatchField, where: str) -> None:
 
 
 def _lpm(message: Any, width: int, where: str) -> tuple[int, int]:
-    value = integer(message.value, width, where)
+    value = bytestrings.decode(message.value, width, where)
     length = message.prefix_len
     if length == 0:
         raise invalid(f"{where}: prefix length 0 matches everything; omit the field instead")
@@ -102,8 +96,8 @@ def _lpm(message: Any, width: int, where: str) -> tuple[int, int]:
 
 
 def _ternary(message: Any, width: int, where: str) -> tuple[int, int]:
-    value = integer(message.value, width, where)
-    mask = integer(message.mask, width, f"{where}, mask")
+    value = bytestrings.decode(message.value, width, where)
+    mask = bytestrings.decode(message.mask, width, f"{where}, mask")
     if mask == 0:
         raise invalid(f"{where}: mask 0 matches everything; omit the field instead")
     if value & ~mask:
@@ -115,8 +109,8 @@ def _ternary(message: Any, width: int, where: str) -> tuple[int, int]:
 
 
 def _range(message: Any, width: int, where: str) -> tuple[int, int]:
-    low = integer(message.low, width, f"{where}, low")
-    high = integer(message.high, width, f"{where}, high")
+    low = bytestrings.decode(message.low, width, f"{where}, low")
+    high = bytestrings.decode(message.high, width, f"{where}, high")
     if low > high:
         raise invalid(
             f"{where}: low {format_value(low)} is above high {format_value(high)}; "

@@ -6,9 +6,10 @@ P4Runtime 1.4.1, "MeterEntry & DirectMeterEntry". Counters by colour are not sup
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4reduce_switch.errors import invalid, unsupported
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.common import (
     find,
     indices,
@@ -17,22 +18,9 @@ from p4reduce_switch.p4runtime.entities.common import (
     selected,
 )
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
+from p4reduce_switch.p4runtime.p4info import TableSpec
 from p4reduce_switch.state.meters import Rates
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import TableSpec
-    from p4reduce_switch.state.tables import Entry
-
-__all__ = [
-    "check_direct_meter",
-    "configure_entry",
-    "decode_rates",
-    "encode_rates",
-    "plan_meter",
-    "query_meters",
-    "refuse_counters",
-]
+from p4reduce_switch.state.tables import Entry
 
 _KIND = "indirect meter"
 

@@ -9,30 +9,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import exhausted, invalid, unsupported
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.common import find, selected
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.entities.table_entries import decode_table_action, encode_action
-from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, WeightedAction
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import P4Info, ProfileSpec, TableSpec
-    from p4reduce_switch.state.profiles import ActionProfile, Group, Member
-    from p4reduce_switch.state.targets import Target
-
-__all__ = [
-    "decode_target",
-    "encode_target",
-    "plan_group",
-    "plan_member",
-    "query_groups",
-    "query_members",
-]
+from p4reduce_switch.p4runtime.p4info import P4Info, ProfileSpec, TableSpec
+from p4reduce_switch.state.profiles import ActionProfile, Group, Member
+from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, Target, WeightedAction
 
 _Update = p4runtime_pb2.Update
 _MAX_WEIGHT = 1 << 16
@@ -141,8 +129,14 @@ def query_members(config: ForwardingConfig, message: Any) -> Query:
         out.member_id = member.id
         encode_action(config.p4info, member.action, member.args, out)
 
-    members: _Objects = lambda profile: (profile.members, profile.member)  # noqa: E731
-    return _query(config, message, "action_profile_member", message.member_id, members, fill)
+    return _query(
+        config,
+        message,
+        "action_profile_member",
+        message.member_id,
+        lambda profile: (profile.members, profile.member),
+        fill,
+    )
 
 
 # -- Groups --------------------------------------------------------------------------------------
@@ -200,8 +194,14 @@ def _decode_weights(message: Any, where: str) -> dict[int, int]:
 
 def query_groups(config: ForwardingConfig, message: Any) -> Query:
     """Query one group or all, of one profile or of all."""
-    groups: _Objects = lambda profile: (profile.groups, profile.group)  # noqa: E731
-    return _query(config, message, "action_profile_group", message.group_id, groups, _fill_group)
+    return _query(
+        config,
+        message,
+        "action_profile_group",
+        message.group_id,
+        lambda profile: (profile.groups, profile.group),
+        _fill_group,
+    )
 
 
 def _fill_group(group: Group, out: Any) -> None:

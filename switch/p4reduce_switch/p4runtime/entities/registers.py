@@ -7,17 +7,13 @@ cells would change a program's state between two of its packets.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from p4reduce_switch.errors import invalid, not_found, unsupported
 from p4reduce_switch.p4runtime import bytestrings
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.common import query_cells, selected
 from p4reduce_switch.p4runtime.entities.kinds import Query
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-
-__all__ = ["plan_register", "query_registers"]
 
 
 def plan_register(config: ForwardingConfig, update_type: int, message: Any) -> NoReturn:

@@ -8,11 +8,12 @@ short, so that the data plane, which does it between two packets, is not held up
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import invalid, unsupported
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.counters import plan_counter, query_counters
 from p4reduce_switch.p4runtime.entities.digests import plan_digest, query_digests
 from p4reduce_switch.p4runtime.entities.direct import (
@@ -34,11 +35,6 @@ from p4reduce_switch.p4runtime.entities.profiles import (
 from p4reduce_switch.p4runtime.entities.registers import plan_register, query_registers
 from p4reduce_switch.p4runtime.entities.replication import plan_replication, query_replication
 from p4reduce_switch.p4runtime.entities.value_sets import plan_value_set, query_value_sets
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-
-__all__ = ["ENTITIES", "plan_read", "plan_update"]
 
 _Update = p4runtime_pb2.Update
 _Plan: TypeAlias = "Callable[[ForwardingConfig, int, Any], Operation]"

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import invalid, out_of_range
 from p4reduce_switch.p4runtime import bytestrings
-from p4reduce_switch.p4runtime.config import ReplicaForm
+from p4reduce_switch.p4runtime.config import ForwardingConfig, ReplicaForm
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
+from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID, CloneSession
 from p4reduce_switch.state.multicast import Replica, ReplicaSets
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.pipeline import Pipeline
-
-__all__ = ["plan_replication", "query_replication"]
 
 _Update = p4runtime_pb2.Update
 _MAX_INSTANCE = (1 << 16) - 1  # egress_rid is a bit<16> in v1model
@@ -163,7 +158,7 @@ def _decode_replicas(messages: Any, owner: str) -> tuple[tuple[Replica, ...], fr
             raise invalid(f"{where} has no port; set egress_port, or port")
         port = message.egress_port
         if kind == "port":
-            port = bytestrings.integer(message.port, _PORT_WIDTH, f"{where}, port")
+            port = bytestrings.decode(message.port, _PORT_WIDTH, f"{where}, port")
         if port >> _PORT_WIDTH:
             raise invalid(f"{where}: port {port} is not within 0 to {(1 << _PORT_WIDTH) - 1}")
         if message.instance > _MAX_INSTANCE:

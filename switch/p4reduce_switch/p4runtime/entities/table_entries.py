@@ -8,30 +8,15 @@ written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from p4reduce_switch.errors import denied, invalid
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.entities import match_fields
 from p4reduce_switch.p4runtime.entities.common import find
-from p4reduce_switch.p4runtime.p4info import names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from p4reduce_switch.p4runtime.p4info import ActionUse, Field, P4Info, TableSpec
-    from p4reduce_switch.state.tables import MatchValue
-
-__all__ = [
-    "decode_action",
-    "decode_match",
-    "decode_priority",
-    "decode_table_action",
-    "encode_action",
-    "encode_key",
-    "find_action",
-    "find_table",
-]
+from p4reduce_switch.p4runtime.p4info import ActionUse, Field, P4Info, TableSpec, names
+from p4reduce_switch.state.tables import MatchValue
 
 _MAX_PRIORITY = (1 << 31) - 1
 
@@ -132,7 +117,7 @@ def _arguments(params: tuple[Field, ...], messages: Iterable[Any], where: str) -
             raise invalid(f"{where}: parameter '{param.name}' is given more than once")
         about = f"{where}, parameter '{param.name}' (id {param.id})"
         match_fields.check_number(param, about)
-        values[param.id] = bytestrings.integer(message.value, param.width, about)
+        values[param.id] = bytestrings.decode(message.value, param.width, about)
     missing = [param.name for param in params if param.id not in values]
     if missing:
         raise invalid(f"{where}: parameters are missing: {names(missing)}")

@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import already_exists, invalid
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities import match_fields
 from p4reduce_switch.p4runtime.entities.common import find, selected
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
-
-if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.config import ForwardingConfig
-    from p4reduce_switch.p4runtime.p4info import ValueSetSpec
-    from p4reduce_switch.state.tables import Match
-
-__all__ = ["plan_value_set", "query_value_sets"]
+from p4reduce_switch.p4runtime.p4info import ValueSetSpec
+from p4reduce_switch.state.tables import Match
 
 _Row = tuple["ValueSetSpec", tuple["Match", ...]]
 
