@@ -8,7 +8,7 @@ all other bits are zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import METADATA_VARBITS, VARBITS, FieldRef, Program
@@ -32,7 +32,7 @@ def known_ones(program: Program) -> Mapping[FieldRef, int]:
                 unknown.add(op.next)
     for checksum in (*program.verify, *program.update):
         unknown.add(checksum.target)
-    for primitive in _primitives(program):
+    for primitive in program.primitives():
         if primitive.op == "mark_to_drop":
             unknown.update(
                 field
@@ -50,17 +50,3 @@ def known_ones(program: Program) -> Mapping[FieldRef, int]:
             else:
                 unknown.add(argument)
     return {field: ones for field, ones in found.items() if field not in unknown}
-
-
-def _primitives(program: Program) -> Iterator[ir.Primitive]:
-    bodies = [action.body for action in program.actions.values()]
-    bodies += [
-        (op.statement,)
-        for state in program.parser.states.values()
-        for op in state.ops
-        if isinstance(op, ir.Execute)
-    ]
-    for body in bodies:
-        for statement in ir.statements(body):
-            if isinstance(statement, ir.Primitive):
-                yield statement

@@ -43,7 +43,6 @@ from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config, load
 from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
 from p4reduce_switch.p4runtime.entities.idle import idle_message
-from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.entities.registry import plan_read, plan_update
 from p4reduce_switch.p4runtime.listening import MAX_STREAMS, listen
 from p4reduce_switch.p4runtime.packets import PacketCodec
@@ -62,8 +61,7 @@ API_VERSION = "1.4.1"
 PORTS_METADATA = "p4reduce-ports"
 NO_CARRIER_METADATA = "p4reduce-ports-without-carrier"
 
-_UPDATES_PER_TURN = 64  # updates of a batch that the data plane carries out between two packets
-_READS_PER_TURN = 64  # entities of a Read that it copies between two packets
+_STEPS_PER_TURN = 64  # of a Write or Read, that the data plane does between two packets
 _ENTITIES_PER_RESPONSE = 256
 _LOCK_TIMEOUT_S = 30.0
 
@@ -267,11 +265,7 @@ class P4RuntimeServer:
                     f"atomicity {request.atomicity} is not supported, only CONTINUE_ON_ERROR (0)"
                 )
             plans = [_attempt(partial(plan_update, config, u)) for u in request.updates]
-            results: list[P4RuntimeError | None] = []
-            for start in range(0, len(plans), _UPDATES_PER_TURN):
-                turn = plans[start : start + _UPDATES_PER_TURN]
-                results += self._dataplane.run(partial(_carry_out, turn))
-            return results
+            return self._in_turns(plans)
 
     def read(self, request: Any) -> Iterator[Any]:
         """Yield the responses of a Read.
@@ -280,23 +274,17 @@ class P4RuntimeServer:
             BatchError: after the last response, if any of the requested entities was refused.
         """
         self._check_device(request.device_id)
-        results: list[P4RuntimeError | None] = []
-        answers: list[tuple[Query, list[Any]]] = []
         with self._locked():
             config = self._configured()
             plans = [_attempt(partial(plan_read, config, e)) for e in request.entities]
-            for start in range(0, len(plans), _READS_PER_TURN):
-                turn = plans[start : start + _READS_PER_TURN]
-                for query, rows in zip(
-                    turn, self._dataplane.run(partial(_copy, turn)), strict=True
-                ):
-                    if isinstance(rows, P4RuntimeError):
-                        results.append(rows)
-                    elif not isinstance(query, P4RuntimeError):
-                        results.append(None)
-                        answers.append((query, rows))
+            found = self._in_turns(
+                [plan if isinstance(plan, P4RuntimeError) else plan.snapshot for plan in plans]
+            )
+        results = [rows if isinstance(rows, P4RuntimeError) else None for rows in found]
         response = p4runtime_pb2.ReadResponse()
-        for query, rows in answers:
+        for query, rows in zip(plans, found, strict=True):
+            if isinstance(rows, P4RuntimeError):
+                continue
             for row in rows:
                 response.entities.append(query.encode(row))
                 if len(response.entities) == _ENTITIES_PER_RESPONSE:
@@ -306,6 +294,14 @@ class P4RuntimeServer:
             yield response
         if any(results):
             raise BatchError(results)
+
+    def _in_turns(self, steps: Sequence[Callable[[], Any] | P4RuntimeError]) -> list[Any]:
+        """What each step returns, or its error; the data plane does a few between two packets."""
+        results: list[Any] = []
+        for start in range(0, len(steps), _STEPS_PER_TURN):
+            turn = steps[start : start + _STEPS_PER_TURN]
+            results += self._dataplane.run(partial(_attempt_all, turn))
+        return results
 
     # -- Stream ------------------------------------------------------------------------------------
 
@@ -522,6 +518,10 @@ def _read_stream(server: P4RuntimeServer, controller: Controller, requests: Iter
         controller.close()
 
 
+def _attempt_all(steps: Sequence[Callable[[], Any] | P4RuntimeError]) -> list[Any]:
+    return [step if isinstance(step, P4RuntimeError) else _attempt(step) for step in steps]
+
+
 def _attempt(step: Callable[[], Any]) -> Any:
     """What `step` returns, or the error that it raised: one element must not cost the others."""
     try:
@@ -533,20 +533,6 @@ def _attempt(step: Callable[[], Any]) -> Any:
     except Exception:
         log.exception("an element of a request failed")
         return internal("the switch failed; see its log")
-
-
-def _carry_out(
-    plans: Sequence[Operation | P4RuntimeError],
-) -> list[P4RuntimeError | None]:
-    """Run in the data plane: an operation gives None, like any function without a result."""
-    return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan) for plan in plans]
-
-
-def _copy(
-    plans: Sequence[Query | P4RuntimeError],
-) -> list[list[Any] | P4RuntimeError]:
-    """Run in the data plane: the rows of each query."""
-    return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan.snapshot) for plan in plans]
 
 
 def _stopping() -> P4RuntimeError:

@@ -731,6 +731,14 @@ class Program:
     calculations: Mapping[str, Calculation]
     kept: StatefulObjects
 
+    def primitives(self) -> Iterator[Primitive]:
+        """Yield all primitives: those of actions, and those of the parser."""
+        bodies = [action.body for action in self.actions.values()]
+        ops = (op for state in self.parser.states.values() for op in state.ops)
+        bodies += [(op.statement,) for op in ops if isinstance(op, Execute)]
+        for body in bodies:
+            yield from (part for part in statements(body) if isinstance(part, Primitive))
+
     def drop_fields(self, header: HeaderValue | None = None) -> tuple[FieldRef, ...]:
         """Return the fields that `mark_to_drop` sets: `egress_spec`, then `mcast_grp`, if they
         exist.
