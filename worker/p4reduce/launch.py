@@ -146,6 +146,7 @@ def start(
     link_rate: float = 0.0,
     first_port: int = 0,
     slots: int = 0,
+    lease: float = 0.0,
     logs: str | os.PathLike[str] = "",
     captures: str | os.PathLike[str] = "",
     part: str = "",
@@ -168,6 +169,8 @@ def start(
         first_port: the first of as many UDP ports as there are ranks and switches; the
             controller is at the TCP port of this number. 0: any that are free.
         slots: of a job, 1 to 1,024. 0: the default.
+        lease: seconds that a rank may be silent before it is lost, 0.1 to 86,400. 0: the
+            controller's default, 10.
         logs: a directory for the logs. "": they are removed with the network.
         captures: a directory for each port's frames, as portN.pcap, with a folder per switch if
             there are several. Complete when the network has ended. "": none.
@@ -191,6 +194,7 @@ def start(
         "link_rate": float(link_rate),
         "first_port": number_within("first_port", first_port, 0, 65535),
         "slots": number_within("slots", slots, 0, MAX_SLOTS),
+        "lease": float(lease),
         "logs": os.fspath(logs),
         "captures": os.fspath(captures),
         "part": part,

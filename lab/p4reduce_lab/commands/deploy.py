@@ -60,6 +60,12 @@ from p4reduce_lab.options import RATE
     help="Slots of a job that does not say.  [default: 128]",
 )
 @click.option(
+    "--lease",
+    type=click.FloatRange(min=0.1, max=86400.0),
+    metavar="SECONDS",
+    help="How long a rank may be silent before it is declared lost.  [default: 10]",
+)
+@click.option(
     "--variables",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write what ranks need as a shell script to this file, for this user alone. It goes with "
@@ -75,6 +81,7 @@ def command(
     link_rate: float,
     first_port: int | None,
     slots: int | None,
+    lease: float | None,
     variables: Path | None,
     logs: str,
 ) -> None:
@@ -110,6 +117,7 @@ def command(
         link_rate=link_rate,
         first_port=first_port or 0,
         slots=slots or 0,
+        lease=lease or 0.0,
         logs=logs,
     )
     stay_up(settings, variables)

@@ -209,6 +209,8 @@ class Services:
         options += ["--ready-file", str(self._ready_file), "--connect-timeout", f"{READY_TIMEOUT}"]
         slots = self.settings.slots or EmbeddedSwitch.slots
         options += ["--default-slots", str(slots)]
+        if self.settings.lease:
+            options += ["--lease", f"{self.settings.lease:g}"]
         if self.arrangement.root:
             topology = self._directory / "net.toml"
             topology.write_text(self._topology())

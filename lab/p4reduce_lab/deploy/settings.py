@@ -11,6 +11,7 @@ from p4reduce_lab.errors import ArgumentsError
 
 MAX_UDP_PORT = 65535
 SWITCHES, CONTROLLER = "switches", "controller"
+LEAST_LEASE, LONGEST_LEASE = 0.1, 86400.0  # seconds; as of `p4reduce-controller serve`
 _SHARED = re.compile(r"[0-9A-Za-z-]{8,40}")
 
 
@@ -26,6 +27,7 @@ class Settings:
     link_rate: float = 0.0
     first_port: int = 0
     slots: int = 0
+    lease: float = 0.0
     logs: str = ""
     captures: str = ""
     part: str = ""
@@ -51,6 +53,11 @@ class Settings:
             raise ArgumentsError(
                 f"part {self.part!r} of a network that is shared as {self.shared!r}: give both, "
                 "and a name of 8 to 40 letters, digits and '-' that nobody can guess"
+            )
+        if self.lease and not LEAST_LEASE <= self.lease <= LONGEST_LEASE:
+            raise ArgumentsError(
+                f"a lease of {self.lease:g} s; it must be {LEAST_LEASE:g} to {LONGEST_LEASE:g} s, "
+                "or 0 for the default"
             )
         if not self.link_rate >= 0:
             raise ArgumentsError(f"a link rate of {self.link_rate} bit/s; it must be above 0")

@@ -44,6 +44,14 @@ class Cluster:
     podman: Podman
     folder: Path
 
+    def start(self) -> Path:
+        """Start the network's pod, and wait until its probes pass."""
+        others = [one for one in rendered("network") if one["kind"] != "Secret"]
+        file = self.play("network", others)
+        self.ready(SWITCH)
+        self.ready(CONTROLLER)
+        return file
+
     def play(self, name: str, manifests: list[Manifest]) -> Path:
         import yaml
 
@@ -106,10 +114,7 @@ def cluster(containers: Podman, tmp_path_factory: pytest.TempPathFactory) -> Ite
         containers("secret", "create", name, file)
     containers("network", "create", "p4reduce")
     made = Cluster(containers, folder)
-    others = [one for one in rendered("network") if one["kind"] != "Secret"]
-    file = made.play("network", others)
-    made.ready(SWITCH)
-    made.ready(CONTROLLER)
+    file = made.start()
     yield made
     made.down(file)
     containers("network", "rm", "p4reduce")
@@ -152,6 +157,21 @@ def test_a_killed_worker_ends_the_others_by_name_and_a_new_start_trains(cluster:
         assert "rank 2" in said
     cluster.down(file)
     # What Kubernetes does then: it starts each index again.
+    file, names = cluster.workers()
+    assert [code for code, _ in cluster.ends(names)] == [0] * 4
+    cluster.down(file)
+
+
+def test_a_lost_pod_is_an_error_on_all_ranks_and_a_new_start_trains(cluster: Cluster) -> None:
+    file, names = cluster.workers(LONG)
+    until(lambda: "running" in cluster.jobs(), "the job runs")
+    cluster.podman("pod", "rm", "--force", "--time=0", POD)
+    for code, said in cluster.ends(names):
+        assert code == 1, said
+        assert re.search(r"^p4reduce\.\S*Error: ", said, re.MULTILINE), said[-3000:]
+    cluster.down(file)
+    # What Kubernetes does then: another pod, with another address.
+    cluster.start()
     file, names = cluster.workers()
     assert [code for code, _ in cluster.ends(names)] == [0] * 4
     cluster.down(file)

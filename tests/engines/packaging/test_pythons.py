@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ pytestmark = [
 ]
 
 EXAMPLE = ROOT / "examples" / "allreduce.py"
+IMPORT_ALL = Path(__file__).parent / "import_all.py"
 NO_COMPILER = {"CC": "/nonexistent"}
 DEBIAN = {"3.11": "bookworm", "3.13": "trixie", "3.14": "forky"}
 """The suites that have a Python."""
@@ -47,20 +49,22 @@ def in_environment(python: str, wheel: Path, folder: Path, variables: dict[str, 
     run(*uv, "pip", "install", "--quiet", "--python", of, f"p4reduce[lab] @ {wheel.as_uri()}")
     run(*uv, "pip", "check", "--python", of)
     lab = folder / "bin" / "p4reduce-lab"
-    return run(lab, "exec", "-n", 2, "--", of, EXAMPLE, variables=variables)
+    said = run(of, IMPORT_ALL, variables=variables)
+    return said + run(lab, "exec", "-n", 2, "--", of, EXAMPLE, variables=variables)
 
 
 def in_debian(version: str, wheel: Path, folder: Path, variables: dict[str, str]) -> str:
     root = debian_root(
         DEBIAN[version], "amd64", f"python{version}", "python3-venv", "ca-certificates"
     )
-    install_for(folder, version, "x86_64-manylinux_2_28", f"p4reduce[lab] @ {wheel.as_uri()}")
+    what = ("pip", f"p4reduce[lab] @ {wheel.as_uri()}")
+    install_for(folder, version, "x86_64-manylinux_2_28", *what)
+    own = {**variables, "PYTHONPATH": f"/outside{folder}", "HOME": "/root"}
     python = f"/usr/bin/python{version}"
+    run(*inside(root, python, "-m", "pip", "check"), variables=own)
+    said = run(*inside(root, python, f"/outside{IMPORT_ALL}"), variables=own)
     command = [python, "-m", "p4reduce_lab", "exec", "-n", "2", "--", python, f"/outside{EXAMPLE}"]
-    return run(
-        *inside(root, *command),
-        variables={**variables, "PYTHONPATH": f"/outside{folder}", "HOME": "/root"},
-    )
+    return said + run(*inside(root, *command), variables=own)
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
@@ -75,6 +79,9 @@ def test_a_job_of_the_wheel(version: str, released: Distributions, tmp_path: Pat
             said = in_debian(version, wheel, tmp_path / "modules", variables)
         else:
             pytest.skip(f"no Python {version}: uv cannot fetch one, and debootstrap takes root")
+    imported = re.search(r"imported (\d+)", said)
+    assert imported is not None
+    assert int(imported[1]) > 500
     assert "rank 1" in said
 
 

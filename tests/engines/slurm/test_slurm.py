@@ -89,7 +89,11 @@ with p4reduce.init(timeout=60) as comm:
         os.kill(os.getpid(), signal.SIGKILL)
     going = how != "once"
     while going:
-        comm.allreduce(one)
+        try:
+            comm.allreduce(one)
+        except p4reduce.P4ReduceError as error:
+            print(f"rank {comm.rank}: {type(error).__name__}: {error}", flush=True)
+            raise
         # All ranks end after the same sum: the one in which rank 0 has seen the file.
         seen = comm.rank == 0 and os.path.exists(how)
         going = comm.allreduce(np.array([float(seen)]))[0] == 0
@@ -264,6 +268,33 @@ def test_a_killed_rank_ends_the_job(
 ) -> None:
     job = cluster.submit(*start(cluster, "die"))
     assert cluster.wait(job) == "FAILED", cluster.output(job)
+    assert not ours(cluster)
+    nothing_is_left(cluster.environment, NETWORK)
+
+
+def test_a_killed_rank_is_named_by_the_others_without_srun(cluster: Cluster) -> None:
+    line = shlex.join(["srun", "--kill-on-bad-exit=0", *command(cluster, "die")])
+    job = cluster.submit("--comment=p4reduce", "-N2", "--ntasks-per-node=2", f"--wrap={line}")
+    assert cluster.wait(job) == "FAILED", cluster.output(job)
+    for rank in (0, 2, 3):
+        named = rf"^rank {rank}: WorkerLostError: .*rank 1"
+        assert re.search(named, cluster.output(job), re.MULTILINE), cluster.output(job)
+    assert not ours(cluster)
+    nothing_is_left(cluster.environment, NETWORK)
+
+
+@WAYS
+def test_a_killed_network_is_an_error_on_the_ranks(
+    cluster: Cluster, start: Callable[..., tuple[str, ...]]
+) -> None:
+    job = cluster.submit(*start(cluster, "/nonexistent"))
+    wait_until(lambda: "summed by 4" in cluster.output(job), "first sum")
+    wait_for_socket(cluster.environment, "-m p4reduce_switch")
+    [network] = [pid for pid, line in ours(cluster).items() if "p4reduce-lab deploy" in line]
+    os.kill(network, signal.SIGKILL)
+    assert cluster.wait(job) == "FAILED", cluster.output(job)
+    # `srun --kill-on-bad-exit` ends the others when the first has its error.
+    assert re.search(r"^rank \d: \w+Error: ", cluster.output(job), re.MULTILINE)
     assert not ours(cluster)
     nothing_is_left(cluster.environment, NETWORK)
 

@@ -131,6 +131,13 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
+def test_the_lease_is_the_controllers() -> None:
+    with launch.start(1, unix=True, lease=77.5) as network:
+        command = Path(f"/proc/{network.pids['controller']}/cmdline").read_bytes().split(b"\0")
+        assert command[command.index(b"--lease") + 1] == b"77.5"
+        assert sums(network) == [1.0]
+
+
 @pytest.mark.parametrize("victim", ["switch", "controller"])
 def test_what_is_killed_is_started_again_and_calls_go_on(victim: str) -> None:
     with launch.start(2, unix=True) as network:
@@ -240,6 +247,7 @@ def test_a_network_ends_with_whoever_started_it(how: str) -> None:
         (0, {}, ValueError, "ranks"),
         (2, {"host": "nowhere"}, p4reduce.ConfigurationError, "not an IP address"),
         (2, {"host": "203.0.113.7"}, p4reduce.ConfigurationError, "not an address of this host"),
+        (2, {"lease": 0.01}, p4reduce.ConfigurationError, "a lease of 0.01 s; it must be 0.1 to"),
         (2, {"tree": "9x9"}, p4reduce.ConfigurationError, "81 ranks, and 2"),
         (2, {"logs": "/proc/nowhere"}, p4reduce.LaunchError, "cannot write results to"),
     ],

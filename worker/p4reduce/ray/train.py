@@ -18,6 +18,8 @@ from p4reduce.ray.network import RayNetwork
 from p4reduce.ray.reporting import begin
 from p4reduce.torch.names import NAME
 
+_OWN = ("host", "switches", "tree", "slots", "lease", "logs")
+
 
 @dataclass
 class P4ReduceConfig(TorchConfig):
@@ -31,6 +33,7 @@ class P4ReduceConfig(TorchConfig):
         switches: how many side by side. 0: as many as it takes ("Which switches", docs/deploy.md).
         tree: "LxR": a root above L leaves of R ranks each. "": none up to 64 ranks.
         slots: of a job, 1 to 1,024. 0: the default.
+        lease: seconds that a worker may be silent before it is lost. 0: 10 seconds.
         logs: a directory on the host of rank 0 for the logs. "": they go with the network.
     """
 
@@ -40,6 +43,7 @@ class P4ReduceConfig(TorchConfig):
     switches: int = 0
     tree: str = ""
     slots: int = 0
+    lease: float = 0.0
     logs: str = ""
 
     @property
@@ -49,7 +53,7 @@ class P4ReduceConfig(TorchConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a dict, for Ray's exports."""
-        own = {name: getattr(self, name) for name in ("host", "switches", "tree", "slots", "logs")}
+        own = {name: getattr(self, name) for name in _OWN}
         return {**super().to_dict(), **own, "resources": dict(self.resources)}
 
 
@@ -75,6 +79,7 @@ class _Backend(_TorchBackend):
                 switches=backend_config.switches,
                 tree=backend_config.tree,
                 slots=backend_config.slots,
+                lease=backend_config.lease,
                 logs=backend_config.logs,
             )
         try:
