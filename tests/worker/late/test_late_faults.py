@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient coding while a rank is killed, the switch is lost, or the controller; and in a tree."""
+"""Coded and partial sums while a rank, the switch or the controller is lost; and in a tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import p4reduce
@@ -16,7 +16,7 @@ import p4reduce_lab
 from fault_system import PATIENT_LEASE, FaultSystem, fault_system_with
 from forked import fast_start
 from late_ranks import wait_until_behind
-from p4reduce.late import FractionalRepetition
+from p4reduce.late import FractionalRepetition, PartialSums
 from worker_system import DEADLINE, at_once, wait_for
 
 fault_system = fault_system_with(lambda: PATIENT_LEASE, "module")
@@ -102,7 +102,50 @@ def test_the_switch_and_the_controller_are_lost_under_way(broken: FaultSystem) -
         before = counts[0]
         wait_for(lambda: counts[0] > before + 2, "further sums")
 
-    results: list[Any] = []
+    results = _while_broken(broken, work, further, over)
+    assert len({count for count, _ in results}) == 1
+    assert not any(lost for _, lost in results)
+
+
+def test_sums_without_the_late_go_on_after_a_loss(broken: FaultSystem) -> None:
+    """Each is of its members and of nobody else, though the switch and the controller go."""
+    counts = [0] * WORLD
+    over = threading.Event()
+
+    def work(comm: p4reduce.Communicator) -> tuple[int, int]:
+        missed = 0
+        with PartialSums(comm, timeout=DEADLINE) as sums:
+            while True:
+                if comm.rank == 3 and counts[3] % 4 == 0 and not over.is_set():
+                    wait_until_behind(sums)
+                mine = np.append(PARTS[comm.rank], np.int32(comm.rank == 0 and over.is_set()))
+                total = sums.allreduce(mine, deadline=0.0, at_least=WORLD - 1)
+                wanted = PARTS[list(total.members)].sum(0, dtype=np.int32)
+                assert np.array_equal(total.result[:-1], wanted)
+                counts[comm.rank] += 1
+                missed += bool(total.missing)
+                if total.result[-1]:
+                    comm.barrier()
+                    return missed, len(sums.lost)
+
+    def further() -> None:
+        before = counts[0]
+        wait_for(lambda: counts[0] > before + 2, "further sums")
+
+    results = _while_broken(broken, work, further, over)
+    assert len(set(results)) == 1
+    assert results[0][0] > 0
+    assert not any(lost for _, lost in results)
+
+
+def _while_broken(
+    broken: FaultSystem,
+    work: Callable[[p4reduce.Communicator], tuple[int, int]],
+    further: Callable[[], None],
+    over: threading.Event,
+) -> list[tuple[int, int]]:
+    """Run ranks while the switch and then the controller are killed and started again."""
+    results: list[tuple[int, int]] = []
     job = threading.Thread(target=lambda: results.extend(broken.run(WORLD, work)), daemon=True)
     job.start()
     further()
@@ -116,8 +159,7 @@ def test_the_switch_and_the_controller_are_lost_under_way(broken: FaultSystem) -
     over.set()
     job.join(2 * DEADLINE)
     assert len(results) == WORLD
-    assert len({count for count, _ in results}) == 1
-    assert not any(lost for _, lost in results)
+    return results
 
 
 def test_the_ranks_below_a_leaf_of_a_tree_are_a_group() -> None:
