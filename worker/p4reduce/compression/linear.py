@@ -40,17 +40,23 @@ class Segments:
         """Return the message of parts with the segments' sizes."""
         if not parts:
             return np.zeros(0, dtype)
-        scaled = [part * scale for part, scale in zip(parts, self._scales, strict=True)]
-        return np.concatenate(scaled).astype(dtype)
+        scaled = np.concatenate(parts) * np.repeat(self._scales, self.sizes)
+        return scaled.astype(dtype)
 
     def split(self, total: Array) -> list[Array]:
         """Return the segments of a sum of messages in float64. Later messages are scaled by them.
 
         All ranks have the same sum, and so the same scales.
         """
-        parts = np.split(total.astype(np.float64), np.cumsum(self.sizes)[:-1]) if self.sizes else []
-        largest = np.array([np.abs(part).max(initial=0.0) for part in parts])
-        whole = [part / scale for part, scale in zip(parts, self._scales, strict=True)]
+        if not self.sizes:
+            return []
+        wide, ends = total.astype(np.float64), np.cumsum(self.sizes)
+        whole = np.split(wide / np.repeat(self._scales, self.sizes), ends[:-1])
+        # reduceat has no empty segments.
+        some = np.flatnonzero(self.sizes)
+        largest = np.zeros(len(self.sizes))
+        if len(some):
+            largest[some] = np.maximum.reduceat(np.abs(wide), (ends - self.sizes)[some])
         known = np.isfinite(largest) & (largest > 0)
         _, exponents = np.frexp(np.where(known, largest, 0.5))
         scales = np.ldexp(self._scales, -exponents)
