@@ -2,10 +2,12 @@
 """A hundred times fewer bytes: local steps, factors and narrow lanes together, beside Gloo's best.
 
 The runs are those of `bench.pytorch.accuracy`, on slower links too. The rival is the fastest that
-Gloo can do in the same training: float32, float16, PowerSGD, and local SGD with the same number of
-steps, with and without PowerSGD. What computing takes without any sums bounds all of them.
+Gloo can do in the same training: float32, float16, PowerSGD, sparse rows, and local SGD with the
+same number of steps, also in float16 and with PowerSGD. "As in torch" is what needs
+nothing but torch. What computing takes without any sums bounds all of them.
 
-    python -m bench.pytorch.stacked [--rates 10 25 100] [--seeds 1] [--models mlp cnn] [--docs]
+    python -m bench.pytorch.stacked [--rates 10 25 100] [--seeds 1] [--models mlp cnn embedding]
+        [--methods NAME ...] [--from FILE ...] [--docs]
 """
 
 from __future__ import annotations
@@ -34,9 +36,13 @@ METHODS = (
     *("Gloo, dense", "Gloo, sparse", "p4reduce, sparse", "p4reduce, sparse, int8"),
 )
 SUMMARY = (
-    *("links", "model", "Gloo float32", "best of Gloo", "best of p4reduce"),
-    *("of Gloo's best", "of it at most", "of Gloo float32"),
+    *("links", "model", "Gloo float32", "Gloo as in torch", "best of Gloo", "best of p4reduce"),
+    *("of Gloo as in torch", "of Gloo's best", "of it at most", "of Gloo float32"),
     "fewest bytes: Gloo float32 over ours",
+)
+IN_TORCH = (
+    *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, local SGD, H = 8"),
+    *("Gloo, dense", "Gloo, sparse"),
 )
 ALONE = "computing alone"
 OUTPUT = Path("build/bench/stacked.json")
@@ -54,6 +60,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
         if not ours or not theirs:
             continue
         rate, model = here
+        plain = min(
+            (row for row in theirs if row["name"] in IN_TORCH),
+            key=lambda row: float(row["seconds"]),
+            default=None,
+        )
         rival, best = (min(some, key=lambda row: float(row["seconds"])) for some in (theirs, ours))
         least = min(ours, key=lambda row: float(row["megabytes_up"]))
         alone = [row for row in rows if (*here, ALONE) == (*_place(row), row["name"])]
@@ -63,7 +74,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
                 f"{rate:g} Mbit/s",
                 str(model),
                 "-" if base is None else f"{base['seconds']:.1f} s",
-                *(f"{one['seconds']:.1f} s ({_short(one)})" for one in (rival, best)),
+                *(
+                    "-" if one is None else f"{one['seconds']:.1f} s ({_short(one)})"
+                    for one in (plain, rival, best)
+                ),
+                "-" if plain is None else f"{plain['seconds'] / best['seconds']:.2f}",
                 f"{rival['seconds'] / best['seconds']:.2f}",
                 *(f"{rival['seconds'] / _alone_seconds(one, ours):.2f}" for one in alone[:1] or ()),
                 *(() if alone else ("-",)),
@@ -107,7 +122,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=300, help="at most")
-    parser.add_argument("--models", nargs="+", default=["mlp", "cnn"])
+    parser.add_argument("--models", nargs="+", default=list(BASE))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--congestion", help="TCP's congestion control; default: the machine's")
     parser.add_argument("--json", type=Path, default=OUTPUT)

@@ -16,6 +16,7 @@ from bench.pytorch.accuracy_plot import plot
 from bench.pytorch.narrow import lines as narrow_lines
 from bench.pytorch.scaling import grown_lines, predicted_step, shared_rows
 from bench.pytorch.stacked import SUMMARY, summary
+from bench.pytorch.stacked_profile import shares
 from bench.record import ROOT, Record, Section, differing, newest, site_page
 from bench.run import Bench, merged, record
 
@@ -209,14 +210,30 @@ def test_lanes_are_compared_with_gloo_in_float32() -> None:
 def test_computing_alone_bounds_what_sums_can_gain() -> None:
     runs = [
         _run("Gloo float32", 50.0, megabytes_up=200.0),
-        _run("Gloo, local SGD, H = 8", 10.0),
+        _run("Gloo, PowerSGD", 20.0),
+        _run("Gloo, local SGD, fp16, H = 8", 10.0),
         _run("p4reduce int8, H = 8", 8.0, steps=40),
         _run("computing alone", None, step_ms=150.0, steps=40),
     ]
     (row,) = summary(results(runs))
     shown = dict(zip(SUMMARY, row, strict=True))
     assert shown["of Gloo's best"] == "1.25"
+    assert shown["of Gloo as in torch"] == "2.50"
     assert shown["of it at most"] == "1.67"  # 40 steps of 150 ms take 6 s
     assert shown["fewest bytes: Gloo float32 over ours"] == "100 (int8, H = 8)"
     without = summary(results([run for run in runs[1:] if run["seconds"] is not None]))
     assert [cell for cell in without[0] if cell == "-"] == ["-"] * 4
+
+
+def test_of_a_sum_waiting_ends_when_the_last_rank_begins() -> None:
+    ranks = [
+        [("computing", 0.0, 1.0), ("sum", 1.5, 4.0), ("average", 1.0, 4.5)],
+        [("computing", 0.0, 3.0), ("sum", 3.0, 4.0), ("average", 3.0, 4.0)],
+    ]
+    assert shares(ranks, steps=1) == {
+        "computing": 2.0,
+        "compressing": 0.0,
+        "waiting": 0.75,
+        "summing": 1.0,
+        "rest": 0.5,
+    }
