@@ -8,7 +8,7 @@ have the same tables for a single switch, as those since the program was first w
     for f in p4reduce.json p4reduce.p4info.txtpb; do
         git show COMMIT:p4src/compiled/$f > /tmp/earlier/$f; done
     python -m bench.bmv2.programs /tmp/earlier [--turns 5] [--seconds 1.2]
-        [--formats int32,int8] [--json FILE]
+        [--formats int32,int8] [--only BMv2] [--json FILE]
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.2, help="for each measurement")
     parser.add_argument("--formats", default="int32", help="of the lanes, with commas between")
+    parser.add_argument("--only", default="", help="switches whose name has this")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     programs = {"earlier": earlier_program(options.earlier), "now": load_program()}
@@ -53,6 +54,8 @@ def main() -> None:
     rows = []
     formats = [Format[name.upper()] for name in options.formats.split(",")]
     for kind, lanes in itertools.product(KINDS, formats):
+        if options.only not in kind:
+            continue
         cases = {
             f"{kind}, {lanes.name.lower()}: {name}": partial(
                 measure, kind, RANKS, SLOTS, True, options.seconds, program, lanes
