@@ -28,7 +28,7 @@ Arrays = list[npt.NDArray[Any]]
 
 
 def given(step: int, first_rank: int) -> Arrays:
-    """What a rank puts in: floats with blocks of zeros, integers, and a few float64."""
+    """What a rank puts in: floats with blocks of zeros, integers, a few float64, and votes."""
     draw = np.random.default_rng((step, first_rank))
     floats = draw.integers(-1000, 1000, 20_000).astype(np.float32)
     floats[3000:9000] = 0
@@ -36,7 +36,14 @@ def given(step: int, first_rank: int) -> Arrays:
         floats,
         draw.integers(-(10**6), 10**6, 700).astype(np.int32),
         draw.integers(-1000, 1000, 90).astype(np.float64),
+        draw.integers(-1, 2, 5000).astype(np.int8),
     ]
+
+
+def few_of(array: npt.NDArray[Any]) -> p4reduce.SparseElements:
+    """Every 97th element of an array, at places that differ with its first one."""
+    indices = np.arange(int(array[0]) % 97, len(array), 97)
+    return p4reduce.SparseElements(indices, array[indices], len(array))
 
 
 class Rank:
@@ -105,7 +112,7 @@ class Rank:
     def _one_step(self, comm: p4reduce.Communicator, members: list[int]) -> None:
         of_all = [given(self.step, rank) for rank in members]
         mine, root = of_all[comm.rank], self.step % comm.size
-        floats, integers, few = (one.copy() for one in mine)
+        floats, integers, few, votes = (one.copy() for one in mine)
         handles = [
             comm.allreduce_async(floats, out=floats),
             comm.allreduce_async(integers),
@@ -113,14 +120,17 @@ class Rank:
             comm.broadcast_async(mine[1].copy(), root=root),
             comm.allgather_async(mine[2], [len(few)] * comm.size),
             comm.reduce_scatter_async(mine[1]),
+            comm.allreduce_async(votes, precision="int4"),
+            comm.allreduce_sparse_async(few_of(mine[1]), dense=True),
         ]
         if self.step % 3 == 0:
             comm.barrier()
         found = [handle.wait() for handle in handles]
         sums = [sum(arrays[1:], arrays[0]) for arrays in zip(*of_all, strict=True)]
         parts = np.array_split(sums[1], comm.size)
-        wanted = [*sums, of_all[root][1], np.concatenate([one[2] for one in of_all])]
-        wanted.append(parts[comm.rank])
+        wanted = [*sums[:3], of_all[root][1], np.concatenate([one[2] for one in of_all])]
+        wanted += [parts[comm.rank], sums[3]]
+        wanted.append(sum(few_of(arrays[1]).to_dense() for arrays in of_all))
         for number, (one, right) in enumerate(zip(found, wanted, strict=True)):
             if one.dtype != right.dtype or one.tobytes() != right.tobytes():
                 self.wrong.append(f"step {self.step}, collective {number}")
