@@ -310,7 +310,7 @@ def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, A
     method = (METHODS | LANES)[name]
     task = TASKS[model_name](seed)
     torch.manual_seed(seed)
-    model, optimiser = _prepared(method, task, seed)
+    model, optimiser = prepared(method, task, seed)
     draw = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
     curve = [(0, 0.0, *_look(model, task))]
     dist.barrier()
@@ -354,7 +354,7 @@ def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, A
     }
 
 
-def _prepared(method: Method, task: Task, seed: int) -> tuple[Any, Any]:
+def prepared(method: Method, task: Task, seed: int) -> tuple[Any, Any]:
     """The model with its optimiser, whose gradients or averages are summed as the method says."""
     network = task.network(method.sparse)
     if method.alone:

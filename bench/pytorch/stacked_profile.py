@@ -110,7 +110,7 @@ def rank_main(options: argparse.Namespace) -> None:
                 continue
             task = accuracy_rank.TASKS[model_name](0)
             torch.manual_seed(0)
-            model, optimiser = accuracy_rank._prepared(method, task, 0)
+            model, optimiser = accuracy_rank.prepared(method, task, 0)
             notes = Notes()
             _watch(notes, optimiser, method.backend)
             draw = torch.Generator().manual_seed(dist.get_rank())
@@ -164,7 +164,7 @@ def _watch(notes: Notes, optimiser: Any, backend: str) -> None:
 
     sums = GlooSums if backend == "gloo" else Communicator
     _replace(sums, "allreduce", notes.noting("sum", sums.allreduce))
-    compressor = getattr(optimiser, "_compressor", None)
+    compressor = getattr(optimiser, "_compressor", None)  # private: its calls are timed
     if compressor is not None:
         for name in ("propose", "compress", "decompress"):
             setattr(compressor, name, notes.noting("compressing", getattr(compressor, name)))
