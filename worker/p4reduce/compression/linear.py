@@ -50,13 +50,15 @@ class Segments:
         """
         if not self.sizes:
             return []
-        wide, ends = total.astype(np.float64), np.cumsum(self.sizes)
-        whole = np.split(wide / np.repeat(self._scales, self.sizes), ends[:-1])
+        wide = total.astype(np.float64)
+        sizes = np.asarray(self.sizes, np.int64)
+        ends = np.cumsum(sizes)
+        whole = np.split(wide / np.repeat(self._scales, sizes), ends[:-1])
         # reduceat has no empty segments.
-        some = np.flatnonzero(self.sizes)
-        largest = np.zeros(len(self.sizes))
+        some = np.flatnonzero(sizes)
+        largest = np.zeros(len(sizes))
         if len(some):
-            largest[some] = np.maximum.reduceat(np.abs(wide), (ends - self.sizes)[some])
+            largest[some] = np.maximum.reduceat(np.abs(wide), (ends - sizes)[some])
         known = np.isfinite(largest) & (largest > 0)
         _, exponents = np.frexp(np.where(known, largest, 0.5))
         scales = np.ldexp(self._scales, -exponents)
