@@ -114,7 +114,6 @@ EXEMPT_ERRORS = {
     "ArgumentsError": _ARGUMENT,
     "CommandError": _ARGUMENT,
     "NoSuchFrameError": _ARGUMENT,
-    "BytestringError": _TO_CONTROLLERS,
     "AlreadyThereError": _TO_CONTROLLERS,
     "NotThereError": _TO_CONTROLLERS,
     "FullError": _TO_CONTROLLERS,
