@@ -68,10 +68,10 @@ def query_entries(config: ForwardingConfig, message: Any) -> Query:
             encode_target(config.p4info, entry.target, out.action)
         else:
             encode_action(config.p4info, entry.action, entry.args, out.action)
-        out.controller_metadata = entry.controller_metadata
-        out.metadata = entry.metadata
-        out.is_const = entry.is_const
-        out.idle_timeout_ns = entry.idle_timeout_ns
+        # Setting a field of a message costs more than looking whether it has its default.
+        for field in ("controller_metadata", "metadata", "is_const", "idle_timeout_ns"):
+            if value := getattr(entry, field):
+                setattr(out, field, value)
         if with_rates:
             encode_rates(row.rates, out.meter_config)
         if with_time and row.table.supports_idle_timeout:
