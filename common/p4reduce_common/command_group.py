@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of commands as all of ours show it: what each does, in a whole sentence."""
+"""A group of commands whose list shows each command's first sentence in full."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _NOTHING_CUT_OFF = 10_000  # characters
 
 
 class CommandGroup(click.Group):
-    """Lists its commands, each with its first sentence, on as many lines as that takes.
+    """Lists its commands, each with its whole first sentence.
 
-    click itself cuts the sentence off at the terminal's width.
+    click itself cuts the sentence at the terminal's width.
     """
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See `click.Group`."""
+        """Write the list of commands, as `click.Group` does."""
         rows = [
             (name, command.get_short_help_str(_NOTHING_CUT_OFF))
             for name in self.list_commands(ctx)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands as they are installed: each says which extra it needs where a package is missing.
+"""The installed commands. Each names the extra that it needs if a package is missing.
 
-The distribution's base is the worker library, so that it installs beside anything; the commands are
-there all the same, and `pip install p4reduce` alone has not what they need.
+The base distribution is the worker library, so it installs beside anything. It includes the
+commands, but not the packages that they need.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _EXTRAS = {
 
 
 def switch() -> NoReturn:
-    """`p4reduce-switch`."""
+    """Run `p4reduce-switch`."""
     _run("p4reduce-switch", "switch", "p4reduce_switch.cli")
 
 
 def simple_switch_grpc() -> NoReturn:
-    """`p4reduce-simple-switch-grpc`."""
+    """Run `p4reduce-simple-switch-grpc`."""
     _run("p4reduce-simple-switch-grpc", "switch", "p4reduce_switch.simple_switch.cli")
 
 
 def controller() -> NoReturn:
-    """`p4reduce-controller`."""
+    """Run `p4reduce-controller`."""
     _run("p4reduce-controller", "controller", "p4reduce_controller.cli.command_line")
 
 
 def lab() -> NoReturn:
-    """`p4reduce-lab`."""
+    """Run `p4reduce-lab`."""
     _run("p4reduce-lab", "lab", "p4reduce_lab.cli")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of files that say which file it was."""
+"""Adds the file's name to errors that lack it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Put a file's name into the OSErrors that have none: a full disk is reported by a
-    descriptor."""
+    """Add a file's name to OSErrors without one: a full disk is reported for a descriptor only."""
     try:
         yield
     except OSError as error:

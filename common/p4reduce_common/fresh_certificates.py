@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's certificates, read again whenever their files change."""
+"""A server's certificates, which are read again when their files change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fresh_credentials(
     files: Sequence[Path],
     read: Callable[[], tuple[bytes, bytes, bytes | None]],
 ) -> grpc.ServerCredentials:
-    """Credentials of a gRPC server that looks at its files before each handshake.
+    """Return credentials of a gRPC server that checks its files before each handshake.
 
     Connections that are there stay. Files that cannot be used are logged once, and those before
     them hold on: a renewal may write its files one after the other.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a gRPC server cannot listen at an address, which gRPC itself does not say."""
+"""Finds out why a gRPC server cannot listen at an address, which gRPC does not say."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 def why_not_bound(address: str, error: Exception) -> str:
-    """Return what the operating system says of an address that gRPC could not bind.
+    """Return the operating system's error for an address that gRPC could not bind.
 
     Args:
         address: HOST:PORT or unix:PATH.
-        error: gRPC's, returned where the system has nothing against the address.
+        error: gRPC's error, returned if the system accepts the address.
     """
     try:
         if address.startswith("unix:"):

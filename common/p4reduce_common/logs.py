@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How daemons log: lines for people, or JSON for machines that collect them."""
+"""The logs of daemons: lines for people, or JSON for collectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time in seconds since the epoch, level, logger, message, error.
+    """One JSON object per line: time in seconds since the epoch, level, logger, message, error.
 
     Args:
         process: of several that log to one place, or "".

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command does if its output cannot be written.
+"""What a command does if it cannot write its output.
 
     def main() -> None:
         with command("p4reduce-lab"):
@@ -34,10 +34,10 @@ _READER_GONE = 128 + signal.SIGPIPE
 
 @contextlib.contextmanager
 def command(name: str) -> Iterator[None]:
-    """Run a command of this name by the rules above. From the main thread only.
+    """Run a command of this name by the rules above. Call it in the main thread.
 
-    gRPC's own log, which repeats at length what our errors say, is off unless GRPC_VERBOSITY
-    is set.
+    gRPC's own log, which repeats at length what our errors say, is off unless GRPC_VERBOSITY is
+    set.
 
     Raises:
         SystemExit: standard output could not be written; the code is 141 or 1.
@@ -73,8 +73,10 @@ def command(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ends_with_reader() -> Iterator[None]:
-    """End the command as soon as its output's reader is gone, not when it next writes. It is for
-    commands that may be silent for hours. Outside of `command` it has no effect."""
+    """End the command as soon as its output's reader is gone, not at the next write.
+
+    It is for commands that may be silent for hours. Outside of `command` it has no effect.
+    """
     if not _current:
         yield
         return

@@ -33,7 +33,7 @@ _MODULES = frozenset(
 
 
 def install() -> None:
-    """Have P4Runtime's messages built from their descriptors. More than once does no harm."""
+    """Build P4Runtime's messages from their descriptors. Idempotent."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 

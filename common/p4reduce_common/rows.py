@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that a package brings as files of tab-separated values."""
+"""Tables in a package's files of tab-separated values."""
 
 from __future__ import annotations
 

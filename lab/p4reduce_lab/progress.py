@@ -53,7 +53,7 @@ class LongWork:
 
     Args:
         unit: what is counted, in the plural: "cells".
-        total: how many there are.
+        total: their number.
         work: of all of them, where they are not alike: seconds that each is thought to take, say.
             The bar and the time left go by it. None: all are alike.
         console: standard error, unless a test says otherwise.

@@ -19,7 +19,7 @@ class SideBySide(System):
 
     Args:
         choice, directory, logs, ports: see `System`.
-        switches: how many there are in all. The first one is called a, like its logs.
+        switches: their number in all. The first one is called a, like its logs.
     """
 
     def __init__(

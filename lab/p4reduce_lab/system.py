@@ -48,7 +48,7 @@ class System:
     Leaving the ``with`` block ends whatever is in :attr:`processes`, last started first.
 
     Args:
-        choice: Which switch.
+        choice: The switch to start.
         directory: A short path, for the sockets and the controller's state.
         logs: Where switch.log and controller.log go, and captures where the choice has them.
         ports: How many; a worker of rank r uses port r + 1.

@@ -22,9 +22,9 @@ def stay_up(choice: Choice, ports: int, output: Path, switches: Switches = 1) ->
     """Start both, say how to join, and stay until a signal or until one of them ends.
 
     Args:
-        choice: Which switch.
+        choice: The switch to start.
         ports: How many a switch has; of a tree, as many as it has ranks.
-        output: Where the logs go.
+        output: The directory of the logs.
         switches: How many side by side, or a tree.
 
     Raises:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory of compiled files: this user's own, checked before anything in it is trusted.
+"""The directory of compiled files. It belongs to this user, and is checked before any file is
+trusted.
 
 A shared object that is loaded runs with all of this process's rights. So the directory must belong
 to this user, and nobody else may write to it. Each `NAME.so` has a `NAME.sha256` beside it, which
@@ -38,9 +39,9 @@ _LOCK_POLL_S = 0.05
 
 
 def cache_directory() -> Path:
-    """`$P4REDUCE_CACHE_DIR`, else `p4reduce` in `$XDG_CACHE_HOME` or `~/.cache`.
+    """Return `$P4REDUCE_CACHE_DIR`, else `p4reduce` in `$XDG_CACHE_HOME` or `~/.cache`.
 
-    Under sudo HOME may be another user's; then it is the home of the user that runs this.
+    Under sudo HOME may be another user's; the present user's home is then used.
     """
     chosen = os.environ.get(DIRECTORY_VARIABLE)
     if chosen:
@@ -70,7 +71,7 @@ class Cache:
     """Compiled files by name.
 
     Args:
-        directory: where they are; made if it is missing.
+        directory: of the files; made if it is missing.
 
     Raises:
         CacheError: the directory cannot be made, belongs to somebody else, or others may write
@@ -103,7 +104,7 @@ class Cache:
             )
 
     def find(self, name: str) -> Path | None:
-        """The file, if it is there and whole; one that is damaged is removed."""
+        """Return the file if it exists and is intact. A damaged one is removed."""
         path = self.directory / f"{name}.so"
         if not path.exists():
             return None
@@ -116,12 +117,12 @@ class Cache:
         return None
 
     def find_any(self, prefix: str) -> Path | None:
-        """A whole file whose name begins with `prefix`, the newest first."""
+        """Return an intact file whose name begins with `prefix`, the newest first."""
         paths = sorted(self.directory.glob(f"{prefix}*.so"), key=_modified, reverse=True)
         return next((path for path in paths if self.find(path.stem) is not None), None)
 
     def put(self, name: str, built: Path) -> Path:
-        """Take in a file that was built inside of `directory`, all at once."""
+        """Take over a file that was built in `directory`, atomically."""
         path = self.directory / f"{name}.so"
         digest = write_digest(built)
         # A reader may see the new file beside the old hash: then it compiles the same again.
@@ -132,9 +133,9 @@ class Cache:
 
     @contextlib.contextmanager
     def lock(self, name: str, timeout_s: float) -> Iterator[None]:
-        """So that only one process compiles `name`.
+        """Let only one process compile `name`.
 
-        Without the lock in time it goes on all the same: two that compile do each other no harm.
+        If the lock is not free in time, this process continues: two that compile do no harm.
         """
         number = int(hashlib.sha256(name.encode()).hexdigest(), 16) % _LOCKS
         path = self.directory / f"lock-{number}"
@@ -151,7 +152,7 @@ class Cache:
             os.close(fd)
 
     def clear_abandoned(self) -> None:
-        """Remove what compilations have left that were killed an hour ago or before."""
+        """Remove the remains of compilations that were killed an hour ago or earlier."""
         for path in self.directory.glob(f"{BUILDING}*"):
             if time.time() - _modified(path) / 1e9 > _ABANDONED_AFTER:
                 shutil.rmtree(path, ignore_errors=True)
@@ -167,7 +168,7 @@ class Cache:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file has the hash that is noted beside it."""
+    """Whether a file has the hash that is stored beside it."""
     try:
         noted = path.with_suffix(".sha256").read_text().strip()
         return noted == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -176,7 +177,7 @@ def is_whole(path: Path) -> bool:
 
 
 def write_digest(path: Path) -> Path:
-    """Note the hash of a file beside it; returns the path of the note."""
+    """Store the hash of a file beside it; return the path."""
     note = path.with_suffix(".sha256")
     note.write_text(hashlib.sha256(path.read_bytes()).hexdigest() + "\n")
     return note

@@ -58,11 +58,11 @@ def compile_shared(
     flags: Sequence[str] = (),
     anywhere: bool = False,
 ) -> Path:
-    """The shared object of some C, from the package, from the cache, or compiled now.
+    """Return the shared object of C sources, from the package, the cache, or compiled now.
 
     Args:
         stem: the beginning of the file's name.
-        sources: each is compiled if its name ends in .c; others are there to be included.
+        sources: those that end in .c are compiled; others can be included.
         include: directories of headers. What is in them is part of the key.
         flags: more options for the compiler.
         anywhere: whether it is C for any system.

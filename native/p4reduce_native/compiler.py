@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a C compiler, and the processor that it has to compile for."""
+"""Finds a C compiler, and the processor to compile for."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ class Compiler:
     is_zig: bool = False
 
     def machine_flags(self, level: str) -> list[str]:
-        """The options that compile for `level`, as `cpu_level` names it."""
+        """Return the options that compile for `level`, as `cpu_level` names it."""
         if level in _X86_64_LEVELS[:-1]:
             return [f"-march={level.replace('-', '_') if self.is_zig else level}"]
         return ["-mcpu=baseline"] if self.is_zig else []
 
 
 def find_compiler(environment: Mapping[str, str] = os.environ) -> Compiler:
-    """`$CC` if it is set, else `cc`, `gcc` or `clang` on PATH, else the `ziglang` wheel.
+    """Return `$CC` if it is set, else `cc`, `gcc` or `clang` on PATH, else the `ziglang` wheel.
 
     Raises:
-        CompilerMissingError: there is none of them, or `$CC` names nothing that can be run.
+        CompilerMissingError: none of them exists, or `$CC` names nothing executable.
     """
     path = environment.get("PATH", os.defpath)
     wanted = environment.get("CC", "").strip()
@@ -91,8 +91,10 @@ def find_compiler(environment: Mapping[str, str] = os.environ) -> Compiler:
 
 @functools.cache
 def cpu_level() -> str:
-    """What this machine's processor can do, as part of a file's name: a file is never loaded on a
-    processor that lacks its instructions, even where machines share a home directory.
+    """Return the abilities of this processor, as part of a file's name.
+
+    A file is never loaded on a processor that lacks its instructions, even if machines share a home
+    directory.
     """
     levels = cpu_levels(platform.machine())
     if len(levels) == 1:
@@ -110,19 +112,20 @@ def cpu_level() -> str:
 
 
 def cpu_levels(machine: str) -> tuple[str, ...]:
-    """The levels of a machine's processors, the best first; `machine` as `platform` names it."""
+    """Return the levels of a machine's processors, the best first. `machine` is named as in
+    `platform`."""
     return _X86_64_LEVELS if machine.lower() in ("x86_64", "amd64") else (machine.lower(),)
 
 
 def levels_below(level: str) -> tuple[str, ...]:
-    """A level and those whose files its processors can run as well, the best first."""
+    """Return a level and those whose files its processors can run too, the best first."""
     if level in _X86_64_LEVELS:
         return _X86_64_LEVELS[_X86_64_LEVELS.index(level) :]
     return (level,)
 
 
 def zig_for(machine: str, glibc: str) -> Compiler:
-    """The `ziglang` wheel as a compiler for another machine.
+    """Return the `ziglang` wheel as a compiler for another machine.
 
     Args:
         machine: "x86_64" or "aarch64". glibc: the oldest C library to run with, "2.28".

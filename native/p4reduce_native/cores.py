@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a worker names one of the cores behind a port, as p4reduce-switch --cores has them.
+"""How a worker names one of the cores behind a port (`p4reduce-switch --cores`).
 
 Each core is a data plane with slots of its own, and all have the same ports. A UDP port is one
 address: the handshake (`udp_handshake`) says which core is meant, and the kernel delivers it there.
@@ -17,7 +17,7 @@ def path_at_core(path: str, core: int) -> str:
 
 
 def core_of_token(token: bytes, cores: int) -> int:
-    """Return the core that a UDP peer's token belongs to, of so many.
+    """Return the core that a UDP peer's token belongs to.
 
     The switch draws tokens until one is its own, so that datagrams from an address that the kernel
     does not know still come to the core that knows the token.

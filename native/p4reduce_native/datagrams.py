@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link over UDP in Python: the reference of `csrc/link/datagram.c`, and what runs without it."""
+"""A link over UDP in Python: the reference of `csrc/link/datagram.c`, and its replacement without
+C."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ _NO_PATH = frozenset({errno.EMSGSIZE, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
 def frames_per_datagram(size: int) -> int:
-    """How many frames a datagram of up to `size` bytes may have."""
+    """Return how many frames a datagram of up to `size` bytes can hold."""
     return min(max(size // 256, 1), 64)
 
 
 def pack(token: bytes, frames: Sequence[bytes], size: int) -> Iterator[tuple[bytes, int]]:
-    """Put frames into datagrams of up to `size` bytes; yields each with its number of frames."""
+    """Pack frames into datagrams of up to `size` bytes; yields each with its number of frames."""
     most = frames_per_datagram(size)
     datagram, count = bytearray(), 0
     for frame in frames:
@@ -49,8 +50,9 @@ def pack(token: bytes, frames: Sequence[bytes], size: int) -> Iterator[tuple[byt
 
 
 def unpack(records: bytes, most: int) -> list[bytes]:
-    """Return up to `most` frames of what follows a datagram's head; a record that does not fit is
-    an empty frame, and the last one.
+    """Return up to `most` frames after a datagram's head.
+
+    A record that does not fit is an empty frame, and the last one.
     """
     frames: list[bytes] = []
     at = 0
@@ -66,7 +68,7 @@ def unpack(records: bytes, most: int) -> list[bytes]:
 
 
 class DatagramLink:
-    """One end of a connected UDP socket, which is this one's from now on.
+    """One end of a connected UDP socket, which it owns.
 
     Attributes:
         strangers: datagrams that came from the peer's address without its token.
@@ -87,10 +89,10 @@ class DatagramLink:
         return self._socket.fileno()
 
     def receive(self) -> list[bytes]:
-        """Take what is there, without waiting; frames of any length.
+        """Receive frames of any length without waiting.
 
         Raises:
-            OSError: EPIPE, the peer has gone; or another. The link is of no use any more then.
+            OSError: EPIPE, the peer has gone; or another. The link is then broken.
         """
         self._check()
         if self._has_left:
@@ -108,10 +110,10 @@ class DatagramLink:
         return frames
 
     def send(self, frames: Sequence[bytes]) -> int:
-        """Send the first frames, as many as there is room for; return how many that were.
+        """Send as many of the first frames as there is room for; return their number.
 
         Raises:
-            OSError: as `receive`; EAGAIN if there is no room for the first one.
+            OSError: as for `receive`; EAGAIN if there is no room for the first one.
         """
         self._check()
         done = 0
@@ -133,12 +135,13 @@ class DatagramLink:
         return done
 
     def events(self, *, frames_wait: bool) -> int:
-        """Return what to wait for by poll, if frames wait that `send` did not take."""
+        """Return the poll events to wait for if frames wait that `send` did not accept."""
         return select.POLLIN | (select.POLLOUT if frames_wait else 0)
 
     def poke(self) -> int:
-        """To be called at even times: returns how often it was called since the peer was heard, and
-        asks it for a word if that is not for the first time.
+        """Return how often this was called since the peer was last heard.
+
+        Call it at regular times. From the second call on it asks the peer for an answer.
         """
         if self._unheard:
             self._send_bare(_PING)
@@ -146,7 +149,7 @@ class DatagramLink:
         return self._unheard - 1
 
     def close(self) -> None:
-        """Say goodbye, and release everything. May be called twice."""
+        """Say goodbye, and release everything. Idempotent."""
         if self._socket.fileno() >= 0:
             if not self._broken:
                 self._send_bare(_BYE)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why there is no machine code."""
+"""Errors that say why machine code is not available."""
 
 from __future__ import annotations
 
 
 class NativeUnavailableError(Exception):
-    """There is no machine code here; the message says why and how to get it.
+    """Machine code is not available. The message says why and how to get it.
 
-    A caller that catches it continues in Python.
+    A caller may catch it and continue in Python.
     """
 
 
 class CompilerMissingError(NativeUnavailableError):
-    """Something has to be compiled, and there is no C compiler."""
+    """C has to be compiled, and there is no C compiler."""
 
 
 class CacheError(NativeUnavailableError):
@@ -23,7 +23,7 @@ class CompileError(NativeUnavailableError):
     """The compiler refused the text, or took too long.
 
     Attributes:
-        stderr: what the compiler said.
+        stderr: the compiler's messages.
     """
 
     def __init__(self, message: str, stderr: str = "") -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading files that a user names: a FIFO would be waited for, a device may have no end."""
+"""Reads files that a user names. A FIFO would block, and a device may have no end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _KINDS = {
 
 
 def read_file(path: str | os.PathLike[str], most: int = -1) -> tuple[bytes, int]:
-    """Read a regular file, without ever waiting for anybody.
+    """Read a regular file without blocking.
 
     Args:
-        path: of it.
-        most: bytes that are read; -1: all.
+        path: of the file.
+        most: the largest number of bytes to read; -1: all.
 
     Returns:
         The bytes, and the file's mode.
@@ -47,7 +47,7 @@ def read_file(path: str | os.PathLike[str], most: int = -1) -> tuple[bytes, int]
 
 
 def read_text(path: Path) -> str:
-    """Read a text. Raises OSError as `read_file`, and UnicodeDecodeError."""
+    """Read a text file. Raises OSError as `read_file`, and UnicodeDecodeError."""
     return read_file(path)[0].decode("utf-8")
 
 

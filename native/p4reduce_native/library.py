@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime library: all of `csrc/` but for the pieces of compiled P4 programs."""
+"""The runtime library: all of `csrc/` except the parts of compiled P4 programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROGRAM_PARTS = "p4"  # belongs to compiled programs, which are libraries of th
 
 
 def runtime_sources() -> list[Path]:
-    """The files that the runtime library is made of."""
+    """Return the source files of the runtime library."""
     return [
         path
         for path in sorted(CSRC.rglob("*.c"))
@@ -30,16 +30,17 @@ def runtime_sources() -> list[Path]:
 
 
 def engine_sources(csrc: Path = CSRC) -> list[Path]:
-    """The files of the worker's engine, which needs no Linux."""
+    """Return the source files of the worker's engine, which does not need Linux."""
     return sorted((csrc / "worker").glob("*.c"))
 
 
 @functools.cache
 def engine() -> ctypes.CDLL:
-    """What a worker cannot do without: on Linux the runtime library, elsewhere what needs no Linux.
+    """Return the library that a worker needs: on Linux the runtime library, elsewhere its portable
+    part.
 
     Raises:
-        NativeUnavailableError: there is no such library here; says how to get it.
+        NativeUnavailableError: it is not available; says how to get it.
     """
     if sys.platform == "linux":
         return runtime()
@@ -48,10 +49,10 @@ def engine() -> ctypes.CDLL:
 
 @functools.cache
 def runtime() -> ctypes.CDLL:
-    """The runtime library; one for the process. Its calls release the interpreter lock.
+    """Return the runtime library, one per process. Its calls release the interpreter lock.
 
     Raises:
-        NativeUnavailableError: there is no such library here; says how to get it.
+        NativeUnavailableError: it is not available; says how to get it.
     """
     return load(compile_shared("runtime", runtime_sources(), include=[CSRC]))
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Links between the switch's Unix ports and their peers; `csrc/link/link.h` says how they work.
 
-Calls that never wait keep the interpreter's lock: to give it away would mean to win it back from
-whatever else computes in this process.
+Calls that never wait keep the interpreter's lock, because getting it back can take long while other
+threads compute.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WOKEN = 2
 
 
 class Kind(enum.IntEnum):
-    """How frames cross a link, from slow to fast."""
+    """The kinds of links, from slow to fast."""
 
     SINGLE = 0
     """One frame per message, as of peers that know no other."""
@@ -52,12 +52,12 @@ UNIX_KINDS = (Kind.SINGLE, Kind.BATCH, Kind.SHARED)
 
 
 def offers(best: Kind) -> int:
-    """The bits of all kinds up to `best` that take an agreement."""
+    """Return the bits of all kinds up to `best` that both ends must agree on."""
     return sum(1 << kind for kind in UNIX_KINDS if Kind.SINGLE < kind <= best)
 
 
 class LinkCounts(ctypes.Structure):
-    """What a link has counted since it was made; frames of bad length are in no other count."""
+    """The counts of a link. Frames of bad length are in no other count."""
 
     _fields_ = (
         ("rx_frames", ctypes.c_uint64),
@@ -71,7 +71,7 @@ class LinkCounts(ctypes.Structure):
 
 
 class DatagramCounts(ctypes.Structure):
-    """What a link over UDP has counted since it was made; see `p4r_datagram_counts` in link.h."""
+    """The counts of a link over UDP; see `p4r_datagram_counts` in link.h."""
 
     _fields_ = tuple(
         (name, ctypes.c_uint64)
@@ -132,7 +132,7 @@ def _quick() -> Any:
 
 
 def why_not() -> str | None:
-    """Say why there are no links here; None: there are. The first call may have to compile."""
+    """Return why links are not available; None if they are. The first call may have to compile."""
     try:
         runtime()
     except NativeUnavailableError as error:
@@ -141,7 +141,7 @@ def why_not() -> str | None:
 
 
 class Link:
-    """One end of a link. For one thread; made by `accept` and `connect`.
+    """One end of a link, for one thread. `accept` and `connect` make it.
 
     Attributes:
         counts: of this link, kept up to date by it. Not to be read after `close`.
@@ -164,15 +164,15 @@ class Link:
 
     @classmethod
     def accept(cls, sock: socket.socket, offered: int, slots: int = 0) -> Link:
-        """Make the switch's end of a connected socket, which belongs to the link from now on.
+        """Make the switch's end of a connected socket, which the link then owns.
 
         Args:
             sock: SOCK_SEQPACKET.
-            offered: what to agree to if the peer wishes it, see `offers`.
+            offered: the kinds to accept, see `offers`.
             slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 128.
 
         Raises:
-            NativeUnavailableError: there is no machine code; the socket is as before.
+            NativeUnavailableError: machine code is not available; the socket is unchanged.
             ValueError: `slots` is wrong.
             MemoryError: there is no memory.
         """
@@ -183,15 +183,15 @@ class Link:
 
     @classmethod
     def connect(cls, sock: socket.socket, wishes: int, timeout: float) -> Link:
-        """Make the worker's end of a connected socket, which belongs to the link from now on.
+        """Make the worker's end of a connected socket, which the link then owns.
 
         Args:
             sock: SOCK_SEQPACKET.
-            wishes: see `offers`; 0: nothing is said to the switch.
+            wishes: the kinds to ask for, see `offers`; 0: the switch is not asked.
             timeout: seconds for the switch's answer.
 
         Raises:
-            NativeUnavailableError: there is no machine code; the socket is as before.
+            NativeUnavailableError: machine code is not available; the socket is unchanged.
             OSError: with the reason as its number: ETIMEDOUT, an older switch, or a busy one;
                 EPROTO, the answer cannot be used; EPIPE, the switch hung up; or another. The
                 socket is closed.
@@ -207,7 +207,7 @@ class Link:
 
     @classmethod
     def over_packets(cls, sock: socket.socket) -> Link:
-        """Make one end on an interface of a bound packet socket, which stays the caller's.
+        """Make a link from a bound packet socket, which the caller still owns.
 
         One frame per message, as of kind `SINGLE`.
 
@@ -223,12 +223,12 @@ class Link:
 
     @classmethod
     def over_interface(cls, sock: socket.socket, *, peer_understands: bool) -> Link:
-        """Make one end of a veth pair of a bound packet socket, which stays the caller's.
+        """Make a link from a packet socket on one end of a veth pair, which the caller still owns.
 
         Args:
             sock: AF_PACKET, SOCK_RAW.
-            peer_understands: whether the other end is known to take packets of many frames. Else
-                it is sent such only after it has sent one.
+            peer_understands: whether the other end accepts packets with many frames. Otherwise
+                it gets them only after it has sent one.
 
         Raises:
             NativeUnavailableError: there is no machine code.
@@ -243,12 +243,12 @@ class Link:
     def over_datagrams(
         cls, sock: socket.socket, entered: HandshakeResult, patience: float = 0.3
     ) -> Link:
-        """Make one end of a connected UDP socket, which belongs to the link from now on.
+        """Make one end of a connected UDP socket, which the link then owns.
 
         Args:
-            sock: of the worker, or that of the switch for this worker.
-            entered: what both ends know after the handshake.
-            patience: seconds for the answer to a question about the path, of which there are three.
+            sock: of the worker, or of the switch for this worker.
+            entered: the result of the handshake.
+            patience: seconds to wait for the answer to each of three probes of the path.
 
         Raises:
             NativeUnavailableError: there is no machine code; the socket is as before.
@@ -262,27 +262,27 @@ class Link:
         return cls(pointer)
 
     def poke(self) -> int:
-        """Return how often this was called since the peer was heard; see link.h."""
+        """Return how often this was called since the peer was last heard; see link.h."""
         return int(self._library.p4r_link_poke(self.pointer))
 
     @property
     def strangers(self) -> int:
-        """How many datagrams came from the peer's address without its token."""
+        """The number of datagrams from the peer's address without its token."""
         return int(self.datagram_counts.strangers)
 
     @property
     def datagram_counts(self) -> Any:  # DatagramCounts, whose fields ctypes makes
-        """What a link over UDP counts, as of now; zeros for other kinds."""
+        """The present counts of a link over UDP; zeros for other kinds."""
         return self._library.p4r_link_datagram_counts(self.pointer).contents
 
     def letter(self) -> bytes:
-        """Take the last message of a handshake that came from the peer's address; empty: none."""
+        """Return the last handshake message from the peer's address; empty if none."""
         room = ctypes.create_string_buffer(_LETTER_BYTES)
         length = self._library.p4r_link_letter(self.pointer, room)
         return bytes(room.raw[: min(length, _LETTER_BYTES)]).ljust(length, b"\0")
 
     def close(self) -> None:
-        """Release everything. May be called twice."""
+        """Release everything. Idempotent."""
         pointer, self.pointer = self.pointer, 0
         if pointer:
             del self.counts
@@ -296,11 +296,11 @@ class Link:
         return int(self._library.p4r_link_fd(self.pointer))
 
     def events(self, *, frames_wait: bool) -> int:
-        """Return the epoll events to wait for, if frames wait that `send` did not take."""
+        """Return the epoll events to wait for if frames wait that `send` did not accept."""
         return int(self._library.p4r_link_events(self.pointer, frames_wait))
 
     def receive(self) -> list[bytes]:
-        """Take what is there, without waiting; frames of bad length are counted and left out.
+        """Receive without waiting. Frames of bad length are counted and left out.
 
         Raises:
             OSError: EPIPE, the peer has gone; EPROTO, it broke the rules; or another.
@@ -312,10 +312,10 @@ class Link:
         return list(map(ctypes.string_at, starts, lengths))
 
     def send(self, frames: Sequence[bytes]) -> int:
-        """Send the first frames, as many as there is room for; return how many that were.
+        """Send as many of the first frames as there is room for; return their number.
 
         Raises:
-            OSError: as `receive`; EAGAIN if there is no room for the first one.
+            OSError: as for `receive`; EAGAIN if there is no room for the first one.
         """
         count = len(frames)
         lengths = (_UINT * count)(*map(len, frames))
@@ -328,9 +328,9 @@ class Link:
         raise OSError(code, os.strerror(code))
 
     def receive_rows(self, rows: int, stride: int, room: int, lengths: int, most: int) -> int:
-        """Take what is there into rows; see link.h. Addresses are numbers.
+        """Receive frames into rows; see link.h. Addresses are numbers.
 
-        Returns how many frames came, or minus an errno.
+        Returns the number of frames, or minus an errno.
         """
         count: int = self._library.p4r_link_receive_rows(
             self.pointer, rows, stride, room, lengths, most
@@ -340,7 +340,7 @@ class Link:
     def send_rows(self, base: int, stride: int, lengths: int, rows: int, count: int) -> int:
         """Send rows; see link.h. Addresses are numbers.
 
-        Returns how many frames were taken, or minus an errno.
+        Returns how many frames were accepted, or minus an errno.
         """
         sent: int = self._library.p4r_link_send_rows(
             self.pointer, base, stride, lengths, rows, count
@@ -348,10 +348,11 @@ class Link:
         return sent
 
     def wait(self, wake_fd: int, timeout: float, *, writable: bool) -> bool:
-        """Wait as link.h says, without the interpreter's lock; whether `wake_fd` is readable.
+        """Wait as link.h says, without the interpreter's lock; return whether `wake_fd` is
+        readable.
 
         Raises:
-            OSError: what poll reports.
+            OSError: the error of poll.
         """
         milliseconds = min(math.ceil(max(timeout, 0.0) * 1000), _MAX_WAIT_MS)
         result: int = _waiting().p4r_link_wait(self.pointer, wake_fd, milliseconds, writable)

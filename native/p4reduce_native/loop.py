@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data plane's loop in C (csrc/loop), as Python sees it.
 
-Everything here is called by one thread, the data plane's. Only `Loop.run` lets go of the
-interpreter lock: the other calls take less time than getting it back would.
+Only the data plane's thread calls it. Only `Loop.run` releases the interpreter lock: the other
+calls are shorter than getting it back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EPOLL_CTL_ADD, _EPOLL_CTL_DEL, _EPOLL_CTL_MOD = 1, 2, 3
 
 
 class Reason(IntFlag):
-    """Why `Loop.run` came back; `enum p4r_loop_reason` of loop.h."""
+    """Why `Loop.run` returned; `enum p4r_loop_reason` of loop.h."""
 
     WOKEN = 1
     DEADLINE = 2
@@ -45,12 +45,12 @@ class News(IntEnum):
 
 @dataclass(frozen=True)
 class NativeEntry:
-    """Where the loop enters a compiled program: addresses, as pipeline_abi.h describes them.
+    """The entry points of a compiled program, as addresses; pipeline_abi.h describes them.
 
     Attributes:
         process: `p4r_program_process`.
         events: `p4r_program_events`.
-        state: the `struct p4r_program`, which has to live as long as it is installed.
+        state: the `struct p4r_program`, which must live as long as it is installed.
         release: `p4r_program_release` of a program with egress queues, else None.
     """
 
@@ -117,7 +117,7 @@ class PortKind(IntEnum):
 
 
 class LoopPort:
-    """A port of a `Loop`; without a descriptor at first. Made by the loop's methods."""
+    """A port of a `Loop`, without a descriptor at first. The loop's methods make it."""
 
     def __init__(self, library: Any, handle: int) -> None:
         self._library = library
@@ -127,7 +127,7 @@ class LoopPort:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """`struct p4r_port_stats`, field by field; as they were at the end, once it is closed."""
+        """The fields of `struct p4r_port_stats`; once closed, those at the end."""
         return self._last if self._last is not None else tuple(self._counts)
 
     @property
@@ -144,7 +144,7 @@ class LoopPort:
         _checked(self._library.p4r_port_attach(self._handle, fd))
 
     def capture_out(self, fd: int) -> None:
-        """Write frames that leave to a file of their own, which the loop closes."""
+        """Write outgoing frames to a file of their own, which the loop closes."""
         if self._library.p4r_port_capture_out(self._handle, fd):
             raise MemoryError("no memory for a capture")
 
@@ -157,32 +157,32 @@ class LoopPort:
         _checked(self._library.p4r_port_attach_link(self._handle, link))
 
     def detach(self) -> None:
-        """Stop using the descriptor, if there is one; what waits to be sent is dropped."""
+        """Stop using the descriptor, if there is one. Waiting frames are dropped."""
         if self._handle is not None:
             self._library.p4r_port_detach(self._handle)
 
     def take_news(self) -> tuple[News, int]:
-        """The news since the last call, and an errno (0: none)."""
+        """Return the news since the last call, and an errno (0: none)."""
         error = ctypes.c_int()
         return News(self._library.p4r_port_take_news(self._handle, ctypes.byref(error))), (
             error.value
         )
 
     def forget(self) -> None:
-        """The loop is about to be freed, and this port with it."""
+        """Note that the loop is about to be freed, and this port with it."""
         self._last = self.counts
         self._handle = None
 
 
 class Loop:
-    """The loop. `close` frees it.
+    """The data plane's loop. `close` frees it.
 
     Args:
-        wake_fd: an eventfd; `run` comes back when it is written to.
+        wake_fd: an eventfd; `run` returns when it is written to.
         cpu_port: the number of the port whose frames go to Python, or None.
 
     Raises:
-        NativeUnavailableError: there is no compiled library here.
+        NativeUnavailableError: machine code is not available.
     """
 
     def __init__(self, wake_fd: int, cpu_port: int | None) -> None:
@@ -209,10 +209,10 @@ class Loop:
     def add_port(
         self, kind: PortKind, number: int, capture_fd: int = -1, *, max_bytes: int = 0
     ) -> LoopPort:
-        """A port; the loop closes `capture_fd`.
+        """Add a port; the loop closes `capture_fd`.
 
         Args:
-            max_bytes: longer frames are not sent; 0: as long as the switch takes them.
+            max_bytes: longer frames are not sent; 0: the switch's own limit.
         """
         handle = self._library.p4r_loop_add_port(self._handle, kind, number, max_bytes, capture_fd)
         if handle is None:
@@ -228,7 +228,7 @@ class Loop:
         )
 
     def set_handler(self, handler: FramesHandler) -> None:
-        """Hand frames to Python from now on; it gives copies to `emit`."""
+        """Give frames to Python from now on. It sends copies with `emit`."""
 
         def called(port: int, frames: Any, count: int) -> None:
             string_at = ctypes.string_at
@@ -252,11 +252,11 @@ class Loop:
         return reasons
 
     def hear_out(self, port: LoopPort) -> None:
-        """If the peer has hung up, take in what it has sent, and let it go."""
+        """If the peer has hung up, receive its last frames and release it."""
         self._library.p4r_loop_hear_out(self._handle, port.handle)
 
     def inject(self, port: int, frame: bytes) -> None:
-        """Run a frame as if it had come in at `port`."""
+        """Run a frame as if it had arrived at `port`."""
         self._library.p4r_loop_inject(self._handle, port, frame, len(frame))
 
     def emit(self, port: int, frame: bytes) -> None:
@@ -264,13 +264,12 @@ class Loop:
         self._library.p4r_loop_emit(self._handle, port, frame, len(frame))
 
     def has_room(self, port: int) -> bool:
-        """Whether nothing waits for room at a port; also for one that does not exist."""
+        """Whether no frame waits for room at a port, even at one that does not exist."""
         return bool(self._library.p4r_loop_has_room(self._handle, port))
 
     def flush(self) -> Reason:
-        """Send what `inject` and `emit` have queued, and return what there is for Python; `run`
-        does
-        so by itself.
+        """Send what `inject` and `emit` have queued, and return the work for Python. `run` does so
+        by itself.
         """
         return Reason(self._library.p4r_loop_flush(self._handle))
 
@@ -278,7 +277,7 @@ class Loop:
         self._library.p4r_loop_flush_captures(self._handle)
 
     def watch(self, fd: int, events: int) -> None:
-        """Have `ready` report when a descriptor of Python's is ready."""
+        """Let `ready` report when a descriptor of Python is ready."""
         _checked(self._library.p4r_loop_watch(self._handle, _EPOLL_CTL_ADD, fd, events))
 
     def change(self, fd: int, events: int) -> None:
@@ -288,7 +287,7 @@ class Loop:
         _checked(self._library.p4r_loop_watch(self._handle, _EPOLL_CTL_DEL, fd, 0))
 
     def ready(self) -> Iterator[tuple[int, int]]:
-        """The watched descriptors that are ready, with their events."""
+        """Return the watched descriptors that are ready, with their events."""
         fd, events = ctypes.c_int(), ctypes.c_uint32()
         while self._library.p4r_loop_next_ready(
             self._handle, ctypes.byref(fd), ctypes.byref(events)
@@ -296,7 +295,7 @@ class Loop:
             yield fd.value, events.value
 
     def packet_ins(self) -> Iterator[bytes]:
-        """The frames that left by the CPU port since the last call."""
+        """Return the frames that left by the CPU port since the last call."""
         address = ctypes.c_void_p()
         while True:
             length = self._library.p4r_loop_next_packet_in(self._handle, ctypes.byref(address))
@@ -306,9 +305,10 @@ class Loop:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Frames that came before there was a program, frames that left by no port, and packet-ins
-        that were lost because too many came at once. Once the loop is closed, the counts are those
-        of its end."""
+        """Counts of frames before there was a program, frames to no port, and lost packet-ins.
+
+        Once the loop is closed, they are those at its end.
+        """
         if self._last_counts is not None:
             return self._last_counts
         return tuple(self._library.p4r_loop_stats(self._handle).contents)

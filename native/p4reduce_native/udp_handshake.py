@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a worker gets a port of the switch by UDP: a handshake of two questions and two answers.
+"""How a worker gets a port of the switch by UDP: a handshake of four messages.
 
 | | from | holds | |
 |---|---|---|---|
@@ -59,7 +59,7 @@ _KEY_BYTES = (16, 1024)
 
 
 class Kind(IntEnum):
-    """What a message of the handshake is."""
+    """The messages of the handshake."""
 
     HELLO = 1
     COOKIE = 2
@@ -95,11 +95,11 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class HandshakeResult:
-    """What both ends know after a handshake.
+    """The result of a handshake, which both ends have.
 
     Attributes:
-        token: stands in front of each datagram.
-        size: bytes that a datagram may have.
+        token: at the start of each datagram.
+        size: the largest size of a datagram in bytes.
         greeting: the CONNECT, which may come again, and `answer`, what is answered then.
     """
 
@@ -110,12 +110,12 @@ class HandshakeResult:
 
 
 class HandshakeServer:
-    """The switch's end. Remembers nothing of a worker before the cookie has come back.
+    """The switch's end. It remembers nothing of a worker before the cookie has come back.
 
     Args:
-        key: workers have to know it; empty: there is none.
-        core: whose door it is, from 0.
-        cores: how many there are at this port.
+        key: the key that workers must know; empty: none.
+        core: the core that it serves, from 0.
+        cores: the number of cores at this port.
     """
 
     def __init__(self, key: bytes = b"", core: int = 0, cores: int = 1) -> None:
@@ -128,7 +128,7 @@ class HandshakeServer:
     def answer(
         self, message: bytes, address: tuple[str, int], *, is_free: bool
     ) -> tuple[bytes, HandshakeResult | None]:
-        """Return what to send back (may be nothing), and the admission, if a worker is admitted.
+        """Return the answer (maybe empty), and the admission if a worker is admitted.
 
         Args:
             message: a datagram from `address`.
@@ -182,11 +182,11 @@ class HandshakeServer:
 
 
 def enter(sock: socket.socket, key: bytes, deadline: float, core: int = 0) -> HandshakeResult:
-    """The worker's end, on a connected UDP socket.
+    """Run the worker's end, on a connected UDP socket.
 
     Args:
-        sock: not blocking; its datagrams may not be cut up on the way (Don't Fragment).
-        key: as the switch's; empty: none.
+        sock: non-blocking; its datagrams must not be fragmented (Don't Fragment).
+        key: the switch's key; empty: none.
         deadline: on the monotonic clock.
         core: of the switch, from 0.
 
@@ -214,10 +214,10 @@ def enter(sock: socket.socket, key: bytes, deadline: float, core: int = 0) -> Ha
 
 
 def never_cut_up(sock: socket.socket) -> None:
-    """Let no router take this UDP socket's datagrams apart: a part that is lost loses all of it.
+    """Forbid the fragmentation of this UDP socket's datagrams: one lost fragment loses all of it.
 
-    Nor does the kernel believe routers that say how large datagrams may be, as anybody can say that
-    (RFC 8899, section 3). The handshake and the link find the size by asking the other end.
+    The kernel also ignores routers' messages about the size, which anybody can forge (RFC 8899,
+    section 3). The handshake and the link find the size by probing the other end.
     """
     ipv6 = sock.family == socket.AF_INET6
     if sys.platform == "linux":  # IP_MTU_DISCOVER and IPV6_MTU_DISCOVER to PMTUDISC_PROBE
@@ -250,7 +250,7 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
 
 
 def key_of(text: str) -> bytes:
-    """Return a key that is given as text. Raises ValueError: it is not of 16 to 1,024 bytes."""
+    """Return a key that is given as text. Raises ValueError unless it has 16 to 1,024 bytes."""
     least, most = _KEY_BYTES
     key = text.encode()
     if not least <= len(key) <= most:

@@ -52,7 +52,7 @@ class Ranks:
         path: of the socket that they are to connect to; a short one.
         number: how many will come.
         check: raises if one of the processes has ended.
-        switch: the switch's process, where there is one.
+        switch: the switch's process, if there is one.
     """
 
     def __init__(

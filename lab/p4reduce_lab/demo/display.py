@@ -52,7 +52,7 @@ class Display(Protocol):
 
 
 def display(console: Console, steps: int) -> Display:
-    """A bar on a terminal, lines otherwise, for a training of so many steps."""
+    """Return a bar on a terminal, lines otherwise, for a training of this many steps."""
     return _Bar(console, steps) if console.is_terminal else _Lines(console, steps)
 
 

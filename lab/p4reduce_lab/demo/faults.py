@@ -21,8 +21,8 @@ class Incident:
 
     Attributes:
         what: "the switch", "the root switch", "the controller", "the worker of rank 1", …
-        step: How many steps rank 0 had done, as far as the launcher knew.
-        killed: When.
+        step: How many steps rank 0 had done, as the launcher knew it.
+        killed: When the process was killed.
         back: When it served again; None for what does not come back.
         victim: The rank of a worker that was killed.
     """

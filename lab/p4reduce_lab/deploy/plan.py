@@ -31,7 +31,7 @@ class Plan:
         variables: the secrets, by the variables in which workers have them.
         ports: of all switches, one after the other: the sockets of port 1, 2, ….
         listen: the controller's address; TCP port 0: any.
-        key_file: of UDP ports; "" where there are none.
+        key_file: of UDP ports; "" if there are none.
         certificates: the controller's options for TLS.
     """
 

@@ -39,7 +39,7 @@ Key = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured number with its spread; least and most are None where there is none."""
+    """A measured number with its spread; least and most are None if there is none."""
 
     value: float
     least: float | None = None
@@ -145,7 +145,7 @@ def difference(
     """Compare two result files' contents.
 
     Args:
-        before, after: as of `read_results`.
+        before, after: as for `read_results`.
         noise: what figures without a spread may differ by, as a share.
     """
     rows = [dict(_rows(whole)) for whole in (before, after)]

@@ -31,14 +31,14 @@ def check_rate(rate: float) -> None:
 
 
 def set_rate(ends: Iterable[tuple[Sequence[str], str]], rate: float | None) -> None:
-    """Limit the rate of what leaves the ends of links.
+    """Limit the rate at both ends of links.
 
     Args:
-        ends: of each, a command that runs another one in its network namespace, and the interface.
+        ends: per end, the prefix that runs a command in its namespace, and the interface.
         rate: Mbit/s of whole Ethernet frames; None: no limit.
 
     Raises:
-        LabError: the rate is out of range, or the kernel does not do it.
+        LabError: the rate is out of range, or the kernel refuses it.
     """
     if rate is not None:
         check_rate(rate)

@@ -101,7 +101,7 @@ class MininetNetwork(StartedNetwork):
     """``hosts`` hosts named h1, h2, … with the addresses 10.0.0.1, 10.0.0.2, …
 
     Args:
-        hosts: How many, 1 to 64.
+        hosts: The number of hosts, 1 to 64.
         bandwidth: Of each link and in each direction, in Mbit/s; None for as fast as it goes.
         switches: How many; each host has a link to each, the second one with the addresses
             10.0.1.1, 10.0.1.2, … and so on.
@@ -239,7 +239,7 @@ def _process_switch(base: type[Any]) -> type[Any]:
 
     class ProcessSwitch(base):  # type: ignore[misc]
         def start(self, _controllers: object) -> None:
-            """Nothing: see `MininetNetwork.ports`."""
+            """Do nothing: see `MininetNetwork.ports`."""
 
     return ProcessSwitch
 

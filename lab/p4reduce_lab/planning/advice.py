@@ -53,7 +53,7 @@ class Option:
         octets: that a rank sends in a step, in whole frames.
         faster: how many times as fast as by the ring an overlapped step is.
         hides: by how much the batch would have to grow for the sums to hide behind computing.
-        switches: how many there are.
+        switches: their number.
     """
 
     name: str

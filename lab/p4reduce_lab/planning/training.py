@@ -109,7 +109,7 @@ def step_time(step: Step, seconds: Callable[[int], float]) -> StepTime:
 
     Args:
         step: what is computed.
-        seconds: of the sum of so many elements.
+        seconds: returns the seconds of a sum of that many elements.
     """
     by_size = {size: seconds(size) for size in set(step.buckets)}
     each = [by_size[size] for size in step.buckets]

@@ -357,7 +357,7 @@ class _ExactIndex:
         del self._slots[_scalar(entry.match)]
 
     def set_miss(self, slot: Slot) -> None:
-        """Nothing: the packet path finds it in `default_slot`."""
+        """Do nothing: the packet path finds it in `default_slot`."""
 
 
 def _scalar(match: Match) -> Hashable:
@@ -427,7 +427,7 @@ class _MaskedIndex:
         self._put(entry, None, old)
 
     def set_miss(self, slot: Slot) -> None:
-        """Nothing: the packet path finds it in `default_slot`."""
+        """Do nothing: the packet path finds it in `default_slot`."""
 
     def _put(self, entry: Entry, new: _Candidate | None, old: _Candidate | None = None) -> None:
         """Build the changed group anew and swap in the tuple of groups: copy on write."""

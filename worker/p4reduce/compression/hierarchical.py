@@ -104,7 +104,7 @@ class HierarchicalTopK:
             leaf: a number that ranks of the same leaf have in common, from 0 on. None: ranks at
                 one switch of the tree are a leaf. On a single switch that is all ranks.
             precision: of the sums across the root, as of `Communicator.allreduce`.
-            seed: as of `Communicator.allreduce`.
+            seed: as for `Communicator.allreduce`.
             slots: of a shard's job, as of `Communicator.split`. It has few blocks, and a root has
                 as many of these jobs as a leaf has ranks.
 

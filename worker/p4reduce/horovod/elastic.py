@@ -154,7 +154,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
 
     Args:
         dataset: its size must not change.
-        shuffle: whether each epoch has another order.
+        shuffle: whether to shuffle the samples in each epoch.
         seed: of the order; the same on all ranks.
     """
 

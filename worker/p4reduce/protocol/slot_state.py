@@ -39,7 +39,7 @@ class SlotState:
     """`struct p4r_slots` and the arrays that it points to.
 
     Args:
-        slots: how many there are.
+        slots: their number.
         urgent: how many of these, the last ones, are for class 1, 2 and so on.
         levels: switches above this rank.
         outgoing: the frames to send.

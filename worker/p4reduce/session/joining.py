@@ -73,10 +73,10 @@ class Newcomer:
     """A rank that joins a job, in two steps.
 
     Args:
-        membership: as of `join`.
-        settings: as of `join`.
-        ring: as of `join`.
-        waiting: as of `join`.
+        membership: as for `join`.
+        settings: as for `join`.
+        ring: as for `join`.
+        waiting: as for `join`.
     """
 
     def __init__(

@@ -372,7 +372,7 @@ class Membership:
             seat: whose lease.
             timeout: seconds.
             completed: as for `reform`.
-            unanswered: as of `Engine.silence`.
+            unanswered: as for `Engine.silence`.
             heard: likewise.
             statistics: so far.
         """

@@ -138,7 +138,7 @@ class Ledger:
         return collective.source if collective.source.private else Snapshot(collective)
 
     def release(self) -> None:
-        """Let go of what every rank has; see the module's text.
+        """Release what every rank has; see the module's text.
 
         Only of the first ones: all ranks have to run again the same, from one on to the last.
         """

@@ -87,7 +87,7 @@ class Gloo:
             channel: by which the ranks meet as well; None: they do not.
             collective: its name.
             reason: why it is run here.
-            tensors: that the ranks have to agree in, where there are such.
+            tensors: those that must agree among ranks, if any.
             run: calls the method of the group that it is given.
             options: torch's.
             result: what the work's future gives.

@@ -64,7 +64,7 @@ class Routes:
         size: of the group.
         global_ranks: of the group's ranks; empty where they are the same numbers.
         timeout: of making a route, and of collectives that have none of their own.
-        check: waits so many seconds for news that a rank is lost, and raises what says so.
+        check: waits a number of seconds for news of a lost rank, and raises its error.
 
     Raises:
         DistNetworkError: ranks are missing, or no switch or controller answers; says which.

@@ -111,8 +111,8 @@ class SparseSum:
         tensor: of this rank, coalesced or not.
         operation: sum or mean.
         name: of the collective.
-        precision: as of `Communicator.allreduce`.
-        seed: as of `Communicator.allreduce`.
+        precision: as for `Communicator.allreduce`.
+        seed: as for `Communicator.allreduce`.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class Outcome:
     """How a collective ends. The first caller that asks finds out, once.
 
     Args:
-        wait: for the end, so many seconds or as long as it may take. It raises the caller's error.
+        wait: waits for the end, with a timeout or without. It raises the caller's error.
             With seconds, `pending` says whether it was only too early.
         finish: what has to be done then, such as writing to tensors of another layout.
         pending: whether it is still under way.

@@ -39,7 +39,7 @@ class CallPart:
 
     Attributes:
         number: of the part, from 0.
-        of: how many there are.
+        of: their number.
         first_block: of the whole call's.
     """
 

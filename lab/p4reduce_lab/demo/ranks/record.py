@@ -108,8 +108,8 @@ def measure(
     """Compares rank 0's recorded results with the float64 sums of all ranks' contributions.
 
     Args:
-        directory: Where the recorders wrote.
-        workers: How many there were.
+        directory: The directory of the records.
+        workers: The number of workers.
         sizes: Of the all-reduced tensors that follow each other in a recorded row; blocks start
             anew in each.
         narrow: By the position of a tensor, its precision if that is not "int32".

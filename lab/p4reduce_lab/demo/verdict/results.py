@@ -70,7 +70,7 @@ class Results:
         inputs: int,
         incident: Incident | None = None,
     ) -> Results:
-        """Reads it from the run's directory; the model has so many inputs."""
+        """Read it from the run's directory. `inputs` is the number of the model's inputs."""
         victim = None if incident is None else incident.victim
         ranks = [rank for rank in range(config.workers) if rank != victim]
         reports = [RankReport.load(directory, rank) for rank in ranks]

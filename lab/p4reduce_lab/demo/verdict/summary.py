@@ -91,7 +91,7 @@ class Fault:
     Attributes:
         name: As given: "restart-switch", …
         text: What was killed, when, and how long it was away.
-        step: Steps done by then, as far as the launcher knew.
+        step: Steps done by then, as the launcher knew it.
         away_seconds: From its end until the next one served; None for what did not come back.
         pause_seconds: The longest time that a rank took for the step that was under way, or for
             one of those until all were back.
@@ -172,7 +172,7 @@ class Summary:
         seconds: The whole command.
         outcomes: The switch's counters of what became of every frame, where not 0; of several
             switches, all of theirs together.
-        switches: How many summed.
+        switches: The number of switches that summed.
         topology: "star": one switch; "side-by-side": several, each with a part of the blocks;
             "tree": several, each with a part of the ranks, and those above them.
         contributions_by_switch: The counters of each switch; in a tree that is ranks'
