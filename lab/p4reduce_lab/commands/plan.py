@@ -83,15 +83,20 @@ MAX_RANKS = 64**3
     type=click.Choice(
         ["hardware", "embedded", "embedded-udp", "embedded-memory", "python", "bmv2"]
     ),
-    default="embedded",
+    default="embedded-udp",
     show_default=True,
     help="The kind of switch.",
 )
 @click.option(
     "--one-interface",
     is_flag=True,
-    help="A switch is a machine with one link like the ranks', not a box with a port for each "
-    "(UDP ports).",
+    help="The switch's host has one interface for all ranks, of the rate of a rank's link. Without "
+    "the option each rank has a link of its own to the switch.",
+)
+@click.option(
+    "--switch-link",
+    type=RATE,
+    help="The rate of the one interface that the switch's host has for all ranks.",
 )
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw this PNG.")
 @click.option(
@@ -141,6 +146,10 @@ def _question(given: dict[str, Any], arguments: tuple[str, ...]) -> Question:
     try:
         link = Link(given["bandwidth"], given["delay"])
         uplink = Link(given["uplink"], given["delay"]) if given["uplink"] is not None else None
+        rate = given["switch_link"]
+        if rate is None and given["one_interface"]:
+            rate = given["bandwidth"]
+        trunk = Link(rate, given["delay"]) if rate is not None else None
     except ValueError as error:
         raise ArgumentsError(str(error)) from None
     cluster = Cluster(
@@ -148,7 +157,7 @@ def _question(given: dict[str, Any], arguments: tuple[str, ...]) -> Question:
         link,
         uplink,
         switch=SWITCHES[given["switch"]],
-        trunk=link if given["one_interface"] else None,
+        trunk=trunk,
     )
     return Question(cluster, step, density, given["overlap"])
 

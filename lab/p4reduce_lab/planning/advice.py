@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from p4reduce.tensors.precision import PRECISIONS
 from p4reduce.tensors.stochastic import largest_world_size
 from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
 
-from p4reduce_lab.planning.network import LARGEST_FANOUT, MOST_SIDE_BY_SIDE, Network
+from p4reduce_lab.planning.network import LARGEST_FANOUT, MOST_SIDE_BY_SIDE, SWITCHES, Network
 from p4reduce_lab.planning.schemes import Cluster, Estimate, Tensor, by_ring, by_switches
 from p4reduce_lab.planning.sizing import (
     Pool,
@@ -24,6 +24,9 @@ from p4reduce_lab.planning.training import Step, StepTime, amdahl, hiding_factor
 from p4reduce_lab.units import in_words, rate_in_words
 
 RING = "ring over TCP"
+
+_WITHOUT_HOST_LINKS = (SWITCHES["hardware"], SWITCHES["embedded-memory"])
+"""Switches whose ports are not interfaces of a host."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Option:
         faster: how many times as fast as by the ring an overlapped step is.
         hides: by how much the batch would have to grow for the sums to hide behind computing.
         switches: their number.
+        further: whether it needs more switches or links than the question has.
     """
 
     name: str
@@ -62,6 +66,7 @@ class Option:
     faster: float
     hides: float
     switches: int
+    further: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ class Advice:
     Attributes:
         question: what was asked.
         options: the ring first.
-        best: the fastest of them that sends float32 as it is.
+        best: the fastest of them that sends float32 as it is and needs no further switches or
+            links.
         network: of one switch, or the tree where one is not enough.
         pool: slots and window for it.
         limit: what keeps it from being faster, and contributions per second of each rank.
@@ -98,15 +104,14 @@ def advise(question: Question) -> Advice:
     name = "one switch" if small else _tree_name(network)
     ring_time = step_time(step, lambda n: by_ring(cluster, Tensor(n)).seconds)
     options = [_option(step, RING, lambda n: by_ring(cluster, Tensor(n)), ring_time, 0)]
-    for what, tensor, on in _ways(question, name, network, needed):
+    for what, tensor, on, further in _ways(question, name, network, needed):
 
         def estimate(n: int, tensor: Tensor = tensor, on: Network = on) -> Estimate:
             own = Tensor(n, tensor.precision, tensor.density, tensor.overlap)
             return by_switches(cluster, own, on)
 
-        options.append(_option(step, what, estimate, ring_time, on.switches))
-    exact = [one for one in options if "int" not in one.name]
-    best = min(exact, key=lambda one: (one.time.overlapped, one.switches))
+        options.append(_option(step, what, estimate, ring_time, on.switches, further))
+    best = _fastest(one for one in options if not one.further)
     limit = frame_rate(network)
     answer = pool(network)
     reasons = tuple(_reasons(question, options, best, network, answer, limit, needed))
@@ -115,23 +120,30 @@ def advise(question: Question) -> Advice:
 
 def _ways(
     question: Question, name: str, network: Network, needed: int
-) -> Iterator[tuple[str, Tensor, Network]]:
-    """Ways to sum by switches, each with a name."""
+) -> Iterator[tuple[str, Tensor, Network, bool]]:
+    """Ways to sum by switches: name, tensor, network, and whether it takes further hardware."""
     cluster = question.cluster
-    yield name, Tensor(0), network
+    yield name, Tensor(0), network, False
     for precision in ("int16", "int8", "int4"):
         if cluster.ranks <= largest_world_size(PRECISIONS[precision]):
-            yield f"{name}, {precision}", Tensor(0, precision), network
+            yield f"{name}, {precision}", Tensor(0, precision), network, False
     if question.density < 1:
         sparse = Tensor(0, "int32", question.density, question.overlap)
-        yield f"{name}, {question.density:.3g} of the blocks", sparse, network
+        yield f"{name}, {question.density:.3g} of the blocks", sparse, network, False
     if cluster.ranks <= LARGEST_FANOUT:
         for count in sorted({2, min(needed, MOST_SIDE_BY_SIDE)} - {1}):
-            yield f"{count} switches side by side", Tensor(0), cluster.star(count)
+            own = f"{count} links per rank" if cluster.trunk is None else f"{count} machines"
+            yield f"{count} switches side by side, {own}", Tensor(0), cluster.star(count), True
     fanout = fanout_for_line_rate(cluster)
     if cluster.trunk is None and fanout < max(network.fanouts):
         narrow = replace(cluster, fanout=fanout).tree()
-        yield _tree_name(narrow), Tensor(0), narrow
+        yield _tree_name(narrow), Tensor(0), narrow, True
+
+
+def _fastest(options: Iterable[Option]) -> Option:
+    """The fastest that sends float32 as it is."""
+    exact = [one for one in options if "int" not in one.name]
+    return min(exact, key=lambda one: (one.time.overlapped, one.switches))
 
 
 def _option(
@@ -140,6 +152,7 @@ def _option(
     estimate: Callable[[int], Estimate],
     ring: StepTime,
     switches: int,
+    further: bool = False,
 ) -> Option:
     found = {size: estimate(size) for size in set(step.buckets)}
     time = step_time(step, lambda size: found[size].seconds)
@@ -151,6 +164,7 @@ def _option(
         ring.overlapped / time.overlapped,
         hiding_factor(step, each),
         switches,
+        further,
     )
 
 
@@ -176,10 +190,15 @@ def _reasons(
         if rate < line_rate * 0.999
         else ": no switch makes dense sums of float32 faster."
     )
+    yield from _interfaces(question, network)
     if needed > 1:
         yield (
-            f"{needed} switches side by side are enough for them to limit nothing: each takes "
-            f"1/{needed} of the blocks. (The same rule as for the number of parameter servers.)"
+            f"{needed} switches side by side limit nothing: each sums 1/{needed} of the blocks. "
+            + (
+                "Each rank then has a link to each of them."
+                if cluster.trunk is None
+                else "They are on as many machines."
+            )
             + (f" A job can have {MOST_SIDE_BY_SIDE}." if needed > MOST_SIDE_BY_SIDE else "")
         )
     share = ring.time.share
@@ -189,13 +208,24 @@ def _reasons(
     )
     if best is ring:
         yield (
-            "Here nothing that sends float32 as it is gets faster than the ring. The first line "
-            "says what would have to be faster."
+            "With this hardware nothing that sends float32 as it is gets faster than the ring. The "
+            "first line says what would have to be faster."
         )
     else:
         yield (
             f"By {best.name} a step is {ring.time.after / best.time.after:.2f} times as fast as by "
             f"the ring, and {best.faster:.2f} times where sums overlap with backward."
+        )
+    fastest = _fastest(options)
+    if fastest is not best:
+        yield (
+            f"With further hardware it is faster: {fastest.faster:.2f} times the ring by "
+            f"{fastest.name}."
+            + (
+                " A ring over as many links is faster, too."
+                if "links per rank" in fastest.name
+                else ""
+            )
         )
     for option in dict.fromkeys((ring, best)):
         hides = _hiding(option.hides, question.step.batch)
@@ -220,6 +250,42 @@ def _reasons(
             f"A switch has {LARGEST_FANOUT} children at most, so {cluster.ranks:,} ranks need a "
             f"tree: {' by '.join(map(str, network.fanouts))}, from the leaves up."
         )
+
+
+def _interfaces(question: Question, network: Network) -> Iterator[str]:
+    """What the interface of the switch's host has to carry, where ranks share it."""
+    cluster, step = question.cluster, question.step
+    children = max(network.fanouts)
+    who = "ranks" if children == cluster.ranks else "children"
+    one_for_all = f"one interface for all {children} {who}"
+    enough = rate_in_words(children * cluster.link.rate)
+    if cluster.trunk is not None:
+        if cluster.trunk.rate < children * cluster.link.rate:
+            yield (
+                f"The switch's host has {one_for_all}, of {rate_in_words(cluster.trunk.rate)}. It "
+                f"limits nothing from {enough} on."
+            )
+        return
+    if cluster.switch in _WITHOUT_HOST_LINKS:
+        return
+    shared = replace(cluster, trunk=cluster.link)
+    on = shared.star() if children == cluster.ranks else shared.tree()
+    ring = step_time(step, lambda n: by_ring(shared, Tensor(n)).seconds).overlapped
+    found = []
+    for precision in ("int32", "int8"):
+        if cluster.ranks <= largest_world_size(PRECISIONS[precision]):
+
+            def seconds(numbers: int, precision: str = precision) -> float:
+                return by_switches(shared, Tensor(numbers, precision), on).seconds
+
+            time = step_time(step, seconds)
+            name = "float32" if precision == "int32" else precision
+            found.append(f"{ring / time.overlapped:.2f} in {name}")
+    yield (
+        f"Each rank has a link of its own to the switch. If its host has {one_for_all} instead, "
+        f"that needs {enough}. With {rate_in_words(cluster.link.rate)} (--one-interface) a step by "
+        f"one switch has {' and '.join(found)} of the ring's speed."
+    )
 
 
 def _hiding(factor: float, batch: int) -> str:

@@ -39,7 +39,11 @@ def test_where_links_are_the_limit_one_switch_nearly_halves_what_a_ring_takes() 
     # Each of the five sums also takes what lanes do not shorten.
     assert switch.time.communication / int8.time.communication == pytest.approx(3.6, rel=0.05)
     assert advice.limit[1] == "the ranks' links"
-    assert advice.best.name == "2 switches side by side"  # a link to each
+    assert advice.best.name == "one switch"  # the fastest with a link per rank
+    further = next(one for one in advice.options if one.name.startswith("2 switches side by side"))
+    assert further.faster > advice.best.faster
+    said = next(reason for reason in advice.reasons if reason.startswith("With further hardware"))
+    assert f"{further.faster:.2f} times the ring by {further.name}" in said
     assert ring.faster == 1.0
 
 
@@ -49,7 +53,7 @@ def test_where_the_switch_is_the_limit_it_is_named() -> None:
     assert advice.side_by_side == 41  # 8 · 46 µs for what a link does in 9 µs
     assert any("41 switches side by side" in reason for reason in advice.reasons)
     assert any("A job can have 16." in reason for reason in advice.reasons)
-    assert any(option.name == "16 switches side by side" for option in advice.options)
+    assert any(option.name.startswith("16 switches side by side,") for option in advice.options)
     assert MOST_SIDE_BY_SIDE == MAX_SWITCHES
 
 
@@ -58,6 +62,32 @@ def test_where_nothing_helps_it_says_so() -> None:
     advice = answer(Cluster(2, link, switch=SWITCHES["bmv2"], trunk=link))
     assert advice.best.name == RING
     assert any("nothing that sends float32 as it is" in reason for reason in advice.reasons)
+
+
+def test_the_switchs_host_needs_the_bandwidth_of_all_ranks_links() -> None:
+    link, switch = Link(1e9, 1e-5), SWITCHES["embedded-udp"]
+    own = answer(Cluster(8, link, switch=switch))
+    shared = answer(Cluster(8, link, switch=switch, trunk=link))
+    wide = answer(Cluster(8, link, switch=switch, trunk=Link(8e9, 1e-5)))
+    float32, int8 = (
+        next(one for one in shared.options if one.name == name)
+        for name in ("one switch", "one switch, int8")
+    )
+    said = next(reason for reason in own.reasons if "--one-interface" in reason)
+    assert "one interface for all 8 ranks instead, that needs 8 Gbit/s" in said
+    assert f"{float32.faster:.2f} in float32 and {int8.faster:.2f} in int8" in said
+    assert own.best.name == "one switch"
+    assert shared.best.name == RING
+    assert any("It limits nothing from 8 Gbit/s on" in reason for reason in shared.reasons)
+    assert any("8 switches side by side, 8 machines" in reason for reason in shared.reasons)
+    assert not any("interface for all" in reason for reason in wide.reasons)
+    assert wide.options[1].faster == pytest.approx(own.options[1].faster, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["hardware", "embedded-memory"])
+def test_ports_of_hardware_and_of_shared_memory_are_no_interfaces_of_a_host(kind: str) -> None:
+    advice = answer(Cluster(8, Link(1e9, 1e-5), switch=SWITCHES[kind]))
+    assert not any("--one-interface" in reason for reason in advice.reasons)
 
 
 def test_zero_blocks_stay_at_home() -> None:
@@ -125,6 +155,17 @@ def test_arguments_that_cannot_be_are_refused(arguments: tuple[str, ...], messag
     found = plan(*arguments)
     assert isinstance(found.exception, ArgumentsError)
     assert message in str(found.exception)
+
+
+def test_the_interface_of_the_switchs_host() -> None:
+    about = ("--parameters", "1e6", "--compute", "10ms")
+    one = plan(*about, "--one-interface").output
+    assert "one interface for all 8 ranks, of 1 Gbit/s" in one
+    wider = plan(*about, "--one-interface", "--switch-link", "2Gbit").output
+    assert "one interface for all 8 ranks, of 2 Gbit/s" in wider
+    assert "instead, that needs 8 Gbit/s" in plan(*about).output
+    refused = plan(*about, "--switch-link", "0bit")
+    assert "rate of 0" in str(refused.exception)
 
 
 def test_a_number_with_a_wrong_unit_is_refused() -> None:
