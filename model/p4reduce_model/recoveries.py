@@ -5,7 +5,8 @@ The real `Recovery` and `Seeker` run, in this thread and without a network. When
 wait for somebody, the `World` chooses an answer: controller, switches, the other rank, the caller
 and the clock are in it. A run is a list of choices, and what is not listed goes well. It is a
 violation if the table has no such transition, if a job is entered that begins with another
-collective than the one that a rank lacks, if a connection stays open, and if no end comes.
+collective than the one that a rank lacks, if a connection stays open, if the ring goes on although
+there is a switch, and if no end comes.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from p4reduce_model.found import Transition, Violation, Walked
 
 IN_TABLE, SAME_BEGINNING = "in the table", "same beginning"
 CLOSED, ENDS_ONCE = "nothing stays open", "ends once"
+COMES_BACK = "the ring ends when there is a switch"
 BY_CALLER, DEADLINE = "the communicator is closed", "a deadline passes"
 HERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
 COMPLETED = 6  # the number of the first collective that this rank lacks
@@ -229,7 +231,7 @@ class World:
             *(frozenset(self._left), self._is_closed, self._is_late, len(self.open), self._losses),
             seeking
             and (
-                *(seeking.all_lost, seeking.unheard, seeking.switch_there),
+                *(seeking.all_lost, seeking.unheard, seeking.switch_there, seeking.by_ring),
                 *(seeking.found is not None, str(seeking.failed)),
             ),
         )
@@ -326,6 +328,7 @@ class World:
         match self.choose("a new job", "the next job", "the other rank has not asked", "refused"):
             case "the next job":
                 old = self._lives[seat.incarnation]
+                old.is_lost = True  # also if it ran: a rank on the ring is out of step with it
                 if not old.successor or self._lives[old.successor].is_lost:
                     old.successor = self._new_life(None if old.first is None else self.case.first)
                 first = self._lives[old.successor].first
@@ -408,8 +411,7 @@ class World:
                 left("the other rank", 1)
                 ahead = "all ranks have a switch" if back() else "the seeker looks"
                 if not back() and self._seeker is not None and self._seeker.found is not None:
-                    # It goes on by the ring: the slots of the life that was lost are no use now.
-                    ahead = BY_CALLER
+                    self._violate(COMES_BACK, "it stays on the ring although there is a switch")
                 match self.choose("the ring", ahead, "the other rank gives up"):
                     case "all ranks have a switch":
                         self._lives[back()].first = self.case.first
@@ -484,7 +486,9 @@ class World:
         in_seeker = {
             "log": quiet,
             "time": clock,
-            "threading": SimpleNamespace(Thread=self.seeking_thread, Event=_Cancelled),
+            "threading": SimpleNamespace(
+                Thread=self.seeking_thread, Event=_Cancelled, Lock=threading.Lock
+            ),
             "UNKNOWN_FOR": -1.0,
             "NOTICED_WITHIN": 0.0,
         }
@@ -584,6 +588,12 @@ RECOVERY_FAULTS = [
         RecoveryCase(ring=True),
         "replace(found, resume_from=first)",
         "replace(found, resume_from=self._host.ledger.completed)",
+    ),
+    RecoveryFault(
+        "the ring keeps the old life",
+        RecoveryCase(ring=True),
+        "seeker.go_by_ring()",
+        "pass",
     ),
     RecoveryFault(
         "in vain, and the port stays open",

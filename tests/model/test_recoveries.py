@@ -12,6 +12,7 @@ from p4reduce.session.recovery_states import TRANSITIONS, Event, State, after
 from p4reduce_model.found import Walked
 from p4reduce_model.recoveries import (
     CLOSED,
+    COMES_BACK,
     ENDS_ONCE,
     IN_TABLE,
     RECOVERIES_LARGE,
@@ -23,7 +24,7 @@ from p4reduce_model.recoveries import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-BREAKS = [SAME_BEGINNING, SAME_BEGINNING, CLOSED, ENDS_ONCE]
+BREAKS = [SAME_BEGINNING, SAME_BEGINNING, COMES_BACK, CLOSED, ENDS_ONCE]
 
 
 def check(lives: Walked) -> None:

@@ -39,8 +39,23 @@ class Cable(FaultyTransport):
 
 
 class Cables(dict[int, Cable]):
-    """The newest of each rank."""
+    """The newest of each rank.
+
+    Attributes:
+        away: whether no rank finds a way to the switch any more.
+    """
+
+    away = False
 
     def open(self, name: str, rank: int, udp_port: int = 0) -> Transport:
+        if self.away:
+            raise SwitchUnreachableError("a test has cut all cables")
         self[rank] = Cable(open_port(name, rank, udp_port))
         return self[rank]
+
+    def cut(self) -> None:
+        """All of them, until `away` is False again."""
+        self.away = True
+        for cable in list(self.values()):
+            cable.broken = True
+            cable.wake()

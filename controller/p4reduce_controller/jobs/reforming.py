@@ -56,7 +56,8 @@ class Reforming:
     ) -> Reformation:
         """Note what a rank asks for. Its lease is suspended until `withdraw`. Raises RefusedError.
 
-        With `intact` it accepts only a job of all former ranks.
+        With `intact` it accepts only a job of all former ranks. If the job runs then, it fails: the
+        rank has continued without the switch, and its slots are out of step.
         """
         if job.successor is not None and member.rank in job.successor.places:
             if not self._came_to_nothing(job, job.successor):
@@ -70,6 +71,9 @@ class Reforming:
             verb = "has" if len(left) == 1 else "have"
             reason = f"{ranks_text(left)} {verb} left, and {member} wants to go on without"
             self._jobs.fail(job, Cause.RANK_LOST, reason)
+        elif job.state is JobState.RUNNING and intact and not left:
+            reason = f"{member} has gone on without the switch, and asks for a new job"
+            self._jobs.fail(job, Cause.SWITCH_LOST, reason)
         if member.state is MemberState.LOST:
             self._jobs.revive(job)
         _check(job, member)

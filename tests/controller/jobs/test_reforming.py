@@ -389,6 +389,31 @@ def test_all_or_nobody(survivors: Survivors, jobs: Jobs, world: World) -> None:
     assert ranks(survivors.reform(job)) == {0: 0, 1: 1}
 
 
+def test_ranks_that_went_on_without_the_switch_get_a_new_job(
+    survivors: Survivors, jobs: Jobs
+) -> None:
+    """By their ring, while neither switch nor controller was to be reached."""
+    job = running(jobs, size=2)
+    asked = survivors.reforming.ask(job, job.members[0], 2, 3, "", intact=True)
+    assert (job.state, job.cause) == (JobState.FAILED, Cause.SWITCH_LOST)
+    assert job.reason.startswith("rank 0 ")
+    assert job.reason.endswith(" has gone on without the switch, and asks for a new job")
+    survivors.reforming.withdraw(asked, job.members[0])
+    assert ranks(survivors.reform(job)) == {0: 0, 1: 1}
+
+
+def test_where_a_rank_has_left_there_is_none_for_those_on_the_ring(
+    survivors: Survivors, jobs: Jobs
+) -> None:
+    job = running(jobs, size=2)
+    jobs.leave(job.incarnation, 1, job.members[1].nonce)
+    refused(
+        Cause.WRONG_STATE,
+        lambda: survivors.reforming.ask(job, job.members[0], 2, 3, "", intact=True),
+    )
+    assert job.state is JobState.RUNNING
+
+
 def test_only_a_job_that_failed_is_formed_again(survivors: Survivors, jobs: Jobs) -> None:
     job = running(jobs, size=2)
     message = refused(Cause.WRONG_STATE, lambda: survivors.ask(job, 0))

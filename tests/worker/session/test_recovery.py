@@ -346,6 +346,33 @@ def test_the_ring_takes_over_until_the_switch_is_back(
 
 
 @EMBEDDED
+def test_ranks_on_the_ring_come_back_to_a_switch_that_never_failed(
+    broken: FaultSystem, cables: Cables, rng: np.random.Generator
+) -> None:
+    """Switch and controller are out of reach for a while, and go on as they were."""
+    training = Training(int(rng.integers(1 << 30)), pause=0.02)
+
+    def cut() -> None:
+        broken.kill_controller()  # the next one takes the job over as it runs
+        cables.cut()
+        wait_for(lambda: training.statistics.on_ring, "the ring has taken over")
+        at = training.step
+        wait_for(lambda: training.step > at + 1, "the training goes on without a switch")
+        cables.away = False
+        broken.start_controller()
+        wait_for(lambda: not training.statistics.on_ring, "the ranks go back to the switch")
+        training.end()
+
+    options = {"fallback": "ring", "fallback_after": 0.3}
+    outcomes = disturbed(broken, training, cut, **options)
+    assert outcomes[0][0] == outcomes[1][0] == outcomes[2][0]
+    for _, statistics in outcomes:
+        assert statistics.by_ring > 0
+        assert (statistics.recoveries, statistics.on_ring) == (1, False)
+    assert outcomes[0][0] == undisturbed(broken, training.seed, training.step)
+
+
+@EMBEDDED
 def test_a_ring_is_refused_where_not_all_have_one(broken: FaultSystem) -> None:
     job = broken.new_job()
 

@@ -7,6 +7,7 @@ answers.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ from p4reduce.session import recovery, seeker
 from p4reduce.session.fallback_switches import FallbackSwitches, Place
 from p4reduce.session.membership import Attached, Membership, Seat
 from p4reduce.session.recovery import Recovery
-from p4reduce.session.seeker import Found
+from p4reduce.session.seeker import Found, JobLives, Seeker
 from p4reduce.wire.format import Endpoint
 from worker_system import DEADLINE
 
@@ -275,3 +276,33 @@ def test_a_rank_that_was_lost_while_there_was_no_switch_is_named(
     assert isinstance(error, WorkerLostError)
     assert error.ranks == lost
     assert str(error) == f"job 'train' has failed: {named} while it had no switch ({reason})"
+
+
+def test_the_life_that_was_found_just_before_the_ring_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rank that reduces by the ring is out of step with it, so it asks for another one."""
+    monkeypatch.setattr(seeker, "NOTICED_WITHIN", 0.0)
+    controller, closed, found = Controller(), list[int](), threading.Event()
+    controller.states = {1: pb.RUNNING, 2: pb.FORMING}
+    controller.await_ready = lambda *_: pb.Ready(world_size=3)
+    ways = itertools.count()
+
+    def connect(udp_port: int) -> Any:
+        number = next(ways)
+        return SimpleNamespace(close=lambda: closed.append(number))
+
+    seeking = Seeker(
+        cast(Membership, controller),
+        JobLives.of_engine(seat(1), 6),
+        *(0, connect, 6, lambda to: None, found.set),
+    )
+    seeking.start()
+    assert found.wait(DEADLINE)
+    assert seeking.incarnation == 0
+    found.clear()
+    seeking.go_by_ring()
+    assert found.wait(DEADLINE)
+    assert (seeking.incarnation, controller.reforms, closed) == (2, [1], [0])
+    seeking.cancel(DEADLINE)
+    assert closed == [0, 1]

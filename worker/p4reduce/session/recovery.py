@@ -405,6 +405,7 @@ class Recovery:
                 time.monotonic() - self._started,
             )
             host.without_switch(True)
+            seeker.go_by_ring()
 
         def left(what: str, rank: int | None) -> float:
             return self._left_in_ring(seeker, what, rank)

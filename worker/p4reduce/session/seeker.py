@@ -110,6 +110,7 @@ class Seeker:
         switch_there: whether it waits for something else than the switch.
         all_lost: whether the whole job has lost the switch, not only this rank.
         unheard: whether the controller does not answer.
+        by_ring: whether the rank reduces by the ring, and never continues in the life that it lost.
         found: the result.
         failed: why it cannot succeed, or None.
 
@@ -136,7 +137,7 @@ class Seeker:
         self.awaited = "the controller to say how the job is"
         self.switch_there = False
         self.all_lost = False
-        self.unheard = False
+        self.unheard = self.by_ring = False
         self.found: Found | None = None
         self.failed: P4ReduceError | None = None
         self._membership = membership
@@ -149,13 +150,27 @@ class Seeker:
         self._cancelled = threading.Event()
         self._started = time.monotonic()
         self._unknown_since: float | None = None
-        self._thread = threading.Thread(
-            target=self._run, name=f"p4reduce-seek-{lives.seat.rank}", daemon=True
-        )
+        self._lock = threading.Lock()  # held while what is found meets `by_ring`
+        self._thread = self._new_thread()
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def go_by_ring(self) -> None:
+        """Look for a new life alone from now on; also if the one that was lost is found already."""
+        with self._lock:
+            self.by_ring, found = True, self.found
+            if found is None or found.attached is not None:
+                return
+            self.found = None
+        found.transport.close()
+        self._thread = self._new_thread()  # the one before ends with what it found
+        self._thread.start()
+
+    def _new_thread(self) -> threading.Thread:
+        name = f"p4reduce-seek-{self._lives.seat.rank}"
+        return threading.Thread(target=self._run, name=name, daemon=True)
 
     def cancel(self, timeout: float) -> None:
         """Stop seeking. A result that was not taken is closed."""
@@ -216,8 +231,10 @@ class Seeker:
         self._raise_if_over(reply)
         if reply.state == pb.FAILED:
             self._reform()
-        elif lives.seat is lives.life and reply.state == pb.RUNNING:
+        elif lives.seat is lives.life and reply.state == pb.RUNNING and not self.by_ring:
             self._reconnect()
+        elif lives.seat is lives.life and reply.state == pb.RUNNING:
+            self._reform()  # for the controller this job was never without a switch
         else:
             self._attach()
 
@@ -303,8 +320,13 @@ class Seeker:
         if time.monotonic() < self._started + NOTICED_WITHIN:
             return
         transport = self._open(self._udp_port)
-        if transport is not None:
-            self.found = Found(transport, None, self._lives.resume_from)
+        if transport is None:
+            return
+        with self._lock:
+            if not self.by_ring:
+                self.found = Found(transport, None, self._lives.resume_from)
+                return
+        transport.close()
 
     def _open(self, udp_port: int) -> PortShare | None:
         try:
