@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from controller_harness import RunningController, SwitchProcess
+from controller_harness import DEADLINE, RunningController, SwitchProcess
+from p4reduce_controller.fabric.p4client import NotPrimaryError
 
 
 def make_switch(directory: Path) -> SwitchProcess:
@@ -47,8 +49,21 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningController]]:
     """Starts controllers, and stops them after the test."""
     started: list[RunningController] = []
 
+    def begin(
+        switch: SwitchProcess, changes: dict[str, Any], deadline: float
+    ) -> RunningController | None:
+        try:
+            return RunningController(switch.address, tmp_path, **changes)
+        except NotPrimaryError:
+            # The switch may not have heard yet that the controller of the test before has gone.
+            if started or time.monotonic() > deadline:
+                raise
+            return None
+
     def start(switch: SwitchProcess, **changes: Any) -> RunningController:
-        controller = RunningController(switch.address, tmp_path, **changes)
+        deadline = time.monotonic() + DEADLINE
+        while (controller := begin(switch, changes, deadline)) is None:
+            time.sleep(0.05)
         started.append(controller)
         return controller
 

@@ -47,7 +47,7 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("p4reduce-lab ex", {"exec"}),
+        ("p4reduce-lab exe", {"exec"}),
         ("p4reduce-controller job l", {"list"}),
         ("p4reduce-switch --engi", {"--engine"}),
     ],

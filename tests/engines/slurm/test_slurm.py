@@ -91,12 +91,12 @@ with p4reduce.init(timeout=60) as comm:
     while going:
         try:
             comm.allreduce(one)
+            # All ranks end after the same sum: the one in which rank 0 has seen the file.
+            seen = comm.rank == 0 and os.path.exists(how)
+            going = comm.allreduce(np.array([float(seen)]))[0] == 0
         except p4reduce.P4ReduceError as error:
             print(f"rank {comm.rank}: {type(error).__name__}: {error}", flush=True)
             raise
-        # All ranks end after the same sum: the one in which rank 0 has seen the file.
-        seen = comm.rank == 0 and os.path.exists(how)
-        going = comm.allreduce(np.array([float(seen)]))[0] == 0
 """
 
 

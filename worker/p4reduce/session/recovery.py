@@ -186,7 +186,7 @@ class Recovery:
         It does so at its next look, a moment later. A stalled machine may keep it from that for
         long: so it has as long as the calls under way have, and no limit of its own.
         """
-        self._awaited, self._switch_there = "this process's own progress thread to end", True
+        self._awaited, self._switch_there = "this process's own progress thread has not ended", True
         while (machine := self._try_halt()) is None:
             self._check()
         self._awaited, self._switch_there = "", False
@@ -266,8 +266,8 @@ class Recovery:
         seconds = now - due_first.started
         text = (
             f"{due_first.description} is not complete after {seconds:.3g} s: the switch was lost "
-            f"{now - self._started:.3g} s ago, and what is waited for since is {self._awaited} "
-            f"(how it was lost: {self._why})"
+            f"{now - self._started:.3g} s ago ({self._why}), and this rank cannot go on yet: "
+            f"{self._awaited}"
         )
         if self._switch_there:
             raise P4ReduceTimeoutError(text, seconds=seconds)
@@ -298,7 +298,7 @@ class Recovery:
         host, others = self._host, self._host.fallback_switches
         assert others is not None
         for at in others.candidates(host.home, homeless=self._homeless):
-            self._awaited = f"all ranks to come to the next switch, as job {others.name(at)!r}"
+            self._awaited = f"not all ranks are at the next switch, as job {others.name(at)!r}"
             self._switch_there = True
             self._look_home_at = 0.0
             try:

@@ -36,7 +36,7 @@ NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has
 _ASK_TIMEOUT = 2.0
 _REFORM_TIMEOUT = 2.0  # then the answer names those who are missing, and is asked for again
 _ATTACH_TIMEOUT = 60.0
-_ALL_RANKS = "all ranks to reach the switch again"
+_ALL_RANKS = "not all ranks have reached the switch again"
 
 _PASSING = frozenset(
     {
@@ -106,7 +106,7 @@ class Seeker:
     """Seeks in a thread, until it finds a switch, is cancelled, or cannot succeed.
 
     Attributes:
-        awaited: what it waits for now, for people.
+        awaited: why it cannot go on yet, as a clause for people.
         switch_there: whether it waits for something else than the switch.
         all_lost: whether the whole job has lost the switch, not only this rank.
         unheard: whether the controller does not answer.
@@ -134,7 +134,7 @@ class Seeker:
         moved: Callable[[Seat], None],
         over: Callable[[], None],
     ) -> None:
-        self.awaited = "the controller to say how the job is"
+        self.awaited = "the controller has not said yet how the job is"
         self.switch_there = False
         self.all_lost = False
         self.unheard = self.by_ring = False
@@ -268,7 +268,7 @@ class Seeker:
 
     def _reform(self) -> None:
         if not self.all_lost:
-            self.awaited = "the controller to have a switch again, and all ranks to ask for it"
+            self.awaited = "the controller has no switch yet, or not all ranks have asked for it"
             self.all_lost = True
         lives, before = self._lives, self._lives.seat
         try:
