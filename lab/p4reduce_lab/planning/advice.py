@@ -78,6 +78,7 @@ class Advice:
         options: the ring first.
         best: the fastest of them that sends float32 as it is and needs no further switches or
             links.
+        fastest: as `best`, with further hardware too; the same one if that is no faster.
         network: of one switch, or the tree where one is not enough.
         pool: slots and window for it.
         limit: what keeps it from being faster, and contributions per second of each rank.
@@ -88,6 +89,7 @@ class Advice:
     question: Question
     options: tuple[Option, ...]
     best: Option
+    fastest: Option
     network: Network
     pool: Pool
     limit: tuple[float, str]
@@ -112,10 +114,11 @@ def advise(question: Question) -> Advice:
 
         options.append(_option(step, what, estimate, ring_time, on.switches, further))
     best = _fastest(one for one in options if not one.further)
+    fastest = _fastest(options)
     limit = frame_rate(network)
     answer = pool(network)
-    reasons = tuple(_reasons(question, options, best, network, answer, limit, needed))
-    return Advice(question, tuple(options), best, network, answer, limit, needed, reasons)
+    reasons = tuple(_reasons(question, options, best, fastest, network, answer, limit, needed))
+    return Advice(question, tuple(options), best, fastest, network, answer, limit, needed, reasons)
 
 
 def _ways(
@@ -177,6 +180,7 @@ def _reasons(
     question: Question,
     options: list[Option],
     best: Option,
+    fastest: Option,
     network: Network,
     sizes: Pool,
     limit: tuple[float, str],
@@ -216,7 +220,6 @@ def _reasons(
             f"By {best.name} a step is {ring.time.after / best.time.after:.2f} times as fast as by "
             f"the ring, and {best.faster:.2f} times where sums overlap with backward."
         )
-    fastest = _fastest(options)
     if fastest is not best:
         yield (
             f"With further hardware it is faster: {fastest.faster:.2f} times the ring by "

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from p4reduce_lab.planning.advice import Advice
@@ -52,8 +53,21 @@ def text(advice: Advice) -> str:
         for line in lines
     )
     reasons = "\n".join(f"- {reason}" for reason in advice.reasons)
-    run = "\n".join(f"  {line}" for line in commands(advice))
-    return f"{title(advice)}\n\n{table}\n\n{reasons}\n\nTo run it:\n\n{run}\n"
+    run = "\n\n".join(_to_run(advice))
+    return f"{title(advice)}\n\n{table}\n\n{reasons}\n\n{run}\n"
+
+
+def _to_run(advice: Advice) -> Iterator[str]:
+    """The commands for the best option, and for a faster one with further hardware."""
+    yield "To run it:" if advice.best.switches else "To run one switch although the ring is faster:"
+    yield _indented(commands(advice, advice.best))
+    if advice.fastest is not advice.best:
+        yield f"With further hardware, {advice.fastest.name}:"
+        yield _indented(commands(advice, advice.fastest))
+
+
+def _indented(lines: list[str]) -> str:
+    return "\n".join(f"  {line}" for line in lines)
 
 
 def as_json(advice: Advice) -> dict[str, Any]:
@@ -83,5 +97,5 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "switches_side_by_side": advice.side_by_side,
         "fanouts": list(advice.network.fanouts),
         "reasons": list(advice.reasons),
-        "commands": commands(advice),
+        "commands": commands(advice, advice.best),
     }

@@ -3,17 +3,29 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
+from launched import DEADLINE, ENVIRONMENT, Launched
 from markdown_it import MarkdownIt
+from p4reduce.environment import Placement
+from p4reduce.switches.addresses import switch_addresses
+from p4reduce_lab.planning.advice import Question, advise
+from p4reduce_lab.planning.commands import commands as planned
+from p4reduce_lab.planning.network import SWITCHES, Link
+from p4reduce_lab.planning.schemes import Cluster
+from p4reduce_lab.planning.training import even_step
+from p4reduce_switch.simple_switch.arguments import parse as parse_as_bmv2
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = {
@@ -195,3 +207,95 @@ def containers_in(manifest: object) -> Iterator[dict[str, list[str]]]:
     elif isinstance(manifest, list):
         for value in manifest:
             yield from containers_in(value)
+
+
+# -- What the planner prints -----------------------------------------------------------------------
+
+
+def planned_lines(kind: str, ranks: int, *, one_interface: bool) -> dict[str, list[str]]:
+    """The lines for each of the planner's ways to sum."""
+    link = Link(1e9, 1e-5)
+    trunk = link if one_interface else None
+    cluster = Cluster(ranks, link, switch=SWITCHES[kind], trunk=trunk)
+    advice = advise(Question(cluster, even_step(0.1, 500_000, 250_000)))
+    return {option.name: planned(advice, option) for option in advice.options}
+
+
+def check_planned(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Parse all lines as the programs and the library do. Returns the programs' names."""
+    programs = []
+    for line in lines:
+        if line.startswith("#") or line == ". ./net.sh":
+            continue
+        program, *arguments = shlex.split(line)
+        programs.append(program)
+        if program in COMMANDS:
+            parse([program, *arguments])
+        elif program == "simple_switch_grpc":
+            assert parse_as_bmv2(arguments).interface
+        elif program == "export":
+            settings = dict(one.split("=", 1) for one in arguments)
+            with monkeypatch.context() as patched:
+                for name, value in settings.items():
+                    patched.setenv(name, value.replace("LEAF:PORT", "10.0.0.9:7001"))
+                found = switch_addresses(None, None, Placement(1, 4, 0), "job")
+            [serve] = [one for one in lines if one.startswith("p4reduce-controller serve")]
+            assert [one.switch for one in found if one.switch] == re.findall(r"(\w+)=ADD", serve)
+        else:
+            assert program == "torchrun", line
+            if importlib.util.find_spec("torch") is not None:
+                import_module("torch.distributed.run").parse_args(arguments)
+    return programs
+
+
+@pytest.mark.parametrize("one_interface", [False, True], ids=["own-links", "one-interface"])
+@pytest.mark.parametrize("kind", SWITCHES)
+@pytest.mark.parametrize("ranks", [1, 2, 8, 64, 100])
+def test_every_line_of_the_planner_is_taken(
+    kind: str, ranks: int, one_interface: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.toml").touch()
+    for name, lines in planned_lines(kind, ranks, one_interface=one_interface).items():
+        programs = check_planned(lines, monkeypatch)
+        side_by_side = int(name.split()[0]) if "side by side" in name else 1
+        if kind == "embedded-memory":
+            assert programs == ["p4reduce-lab"]  # ports in shared memory are on one host
+        elif kind == "embedded-udp" and side_by_side == 1 and ranks <= 64 and "tree" not in name:
+            assert lines[1].startswith(f"p4reduce-lab deploy -n {ranks} --host ADDRESS ")
+        else:
+            [serve] = [line for line in lines if line.startswith("p4reduce-controller serve")]
+            assert serve.count("--switch ") == (0 if "--topology" in serve else side_by_side)
+        assert ("simple_switch_grpc" in programs) is (
+            kind == "bmv2" and ranks <= 64 and "tree" not in name
+        )
+
+
+def test_the_deployed_network_of_the_planner_sums(tmp_path: Path) -> None:
+    """Its first line starts a network whose jobs have the slots that the planner found."""
+    lines = planned_lines("embedded-udp", 2, one_interface=True)["one switch"]
+    [line] = [line for line in lines if line.startswith("p4reduce-lab deploy")]
+    words = shlex.split(line.replace("ADDRESS", "127.0.0.1"))
+    slots = words[words.index("--slots") + 1]
+    deployed = Launched(tmp_path, *words[1:])
+    deployed.wait_for(r"net\.sh")
+    script = (
+        "import numpy, p4reduce\n"
+        "with p4reduce.init() as comm:\n"
+        "    total = comm.allreduce(numpy.full(3000, comm.rank + 1, numpy.float32))\n"
+        "    print(comm.slots, total[-1])\n"
+    )
+    (tmp_path / "train.py").write_text(script)
+    shell = '. ./net.sh; export P4REDUCE_WORLD_SIZE=2; P4REDUCE_RANK=$0 exec "$1" train.py'
+    ranks = [
+        subprocess.Popen(
+            ["sh", "-c", shell, str(rank), sys.executable],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=DEADLINE)[0].split() for process in ranks]
+    assert said == [[slots, "3.0"]] * 2

@@ -105,7 +105,7 @@ def test_more_than_64_ranks_take_a_tree() -> None:
     assert advice.options[1].name == "tree of 33 switches with up to 32 children"
     assert advice.network.fanouts == (32, 32)
     assert any("32 by 32" in reason for reason in advice.reasons)
-    assert "--topology" in "".join(lines_to_run(advice))
+    assert "--topology" in "".join(lines_to_run(advice, advice.best))
     assert not any("side by side" in one.name for one in advice.options)
 
 
