@@ -7,6 +7,7 @@ from typing import Any
 
 import p4reduce.horovod as hvd
 import torch
+import torch.distributed as dist
 
 hvd.init(process_sets=[few := hvd.ProcessSet([0, 2])])
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -53,6 +54,8 @@ def sums() -> None:
         near(own, all_of[RANK])  # is not written to
         near(hvd.allreduce_(own, op=hvd.Sum), all_of.sum(0, dtype=dtype))
         near(own, all_of.sum(0, dtype=dtype))
+    parameter = torch.nn.Parameter(torch.full((3,), 1.0 + RANK))
+    near(hvd.allreduce_(parameter, prescale_factor=2.0).detach(), torch.full((3,), 4.0))
     scalar = hvd.allreduce(torch.tensor(float(RANK)), name="scalar")
     assert scalar.shape == ()
     near(scalar, torch.tensor(1.0))
@@ -129,6 +132,8 @@ def scatters() -> None:
     near(hvd.reducescatter(mine(RANK, 7, 2), name="mean"), right / SIZE)
     (got,) = hvd.grouped_reducescatter([mine(RANK, 7, 2)], postscale_factor=2.0)
     near(got, 2 * right / SIZE)
+    near(hvd.reducescatter(torch.arange(7), op=hvd.Sum), torch.arange(7).tensor_split(3)[RANK] * 3)
+    near(hvd.reducescatter(torch.arange(2), op=hvd.Sum), torch.arange(2).tensor_split(3)[RANK] * 3)
     refuses(NotImplementedError, "op=Max", lambda: hvd.reducescatter(torch.zeros(3), op=hvd.Max))
 
 
@@ -180,16 +185,35 @@ def refusals() -> None:
     refuses(ValueError, "op supersedes", lambda: hvd.allreduce(own, average=True, op=hvd.Sum))
 
 
+def ends() -> None:
+    """A handle of several calls is over when all of them are."""
+    store = dist.distributed_c10d._get_default_store()
+    if RANK:
+        store.wait(["rank 0 has looked"])
+    handle = hvd.grouped_reducescatter_async([mine(RANK, 6), mine(RANK, 3)], op=hvd.Sum)
+    if not RANK:
+        assert not hvd.poll(handle)
+        store.set("rank 0 has looked", "")
+    hvd.synchronize(handle)
+    assert hvd.poll(handle)
+
+
 def names() -> None:
-    """Last, as the group is of no use then."""
-    refuses(
-        hvd.HorovodInternalError,
-        "do not agree",
-        lambda: hvd.allreduce(torch.zeros(3), name="a" if RANK == 1 else "b"),
-    )
+    """Last, as the groups are of no use then."""
+    name = "a" if RANK == 0 else "b"
+    rows = torch.sparse_coo_tensor([[RANK]], torch.ones(1, 2), (5, 2), check_invariants=True)
+
+    def sparse_sum() -> None:
+        hvd.synchronize(hvd.sparse_allreduce_async(rows, name, hvd.Sum, few))
+
+    if RANK != 1:
+        refuses(hvd.HorovodInternalError, "do not agree", sparse_sum)
+        refuses(hvd.HorovodInternalError, "do not agree", lambda: hvd.barrier(few))
+    zeros = torch.zeros(3)
+    refuses(hvd.HorovodInternalError, "do not agree", lambda: hvd.allreduce(zeros, name=name))
 
 
-CASES = (places, sums, groups, halves, gathers, copies, exchanges, scatters, gradients, some)
+CASES = (places, sums, groups, halves, gathers, copies, exchanges, scatters, gradients, some, ends)
 for case in (*CASES, refusals, names):
     case()
     print(json.dumps({"case": case.__name__}), flush=True)

@@ -11,6 +11,7 @@ import torch
 from p4reduce.horovod import operations
 from p4reduce.horovod.compression import Compression
 from p4reduce.horovod.context import ProcessSet, global_process_set, integers, rank
+from p4reduce.horovod.errors import internal
 from p4reduce.horovod.handles import synchronize
 from p4reduce.horovod.operations import Average, ReduceOp, Sum, operation_of
 
@@ -266,5 +267,6 @@ def grouped_reducescatter(
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Return when all ranks have called it."""
-    process_set.backend.barrier().wait()
+    """Return when all ranks have called it. Raises HorovodInternalError."""
+    with internal():
+        process_set.backend.barrier().wait()

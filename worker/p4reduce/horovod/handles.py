@@ -23,6 +23,12 @@ class Handle:
         self._finish: Callable[[], Any] | None = finish
         self._result: Any = None
 
+    @classmethod
+    def of_all(cls, handles: Sequence[Handle]) -> Handle:
+        """Return the handle of several, whose result is the list of their results."""
+        works = [work for handle in handles for work in handle._works]
+        return cls(works, lambda: [handle.wait() for handle in handles])
+
     def is_over(self) -> bool:
         """Whether `wait` would return at once."""
         return all(work.is_completed() for work in self._works)

@@ -241,7 +241,7 @@ def grouped_allgather_async(
         allgather_async(tensor, None if name is None else f"{name}.{number}", process_set)
         for number, tensor in enumerate(tensors)
     ]
-    return Handle([], lambda: [handle.wait() for handle in handles])
+    return Handle.of_all(handles)
 
 
 def broadcast_async_(
@@ -355,6 +355,9 @@ def reducescatter_async(
     mine = tensor.detach().clone()
     _scale(mine, prescale_factor)
     parts = [part.contiguous() for part in torch.tensor_split(mine, count)]
+    rows = len(parts[process_set.ranks.index(dist.get_rank())])
+    if backend.channel is None or reductions.sum_reason(parts, dist.ReduceOp.SUM) is not None:
+        parts = _equally_long(parts)  # as Gloo needs them
     output = torch.empty_like(parts[process_set.ranks.index(dist.get_rank())])
     with internal():
         works = _meeting(backend, "reducescatter", name)
@@ -362,8 +365,9 @@ def reducescatter_async(
     factor = _last_factor(known, postscale_factor, process_set)
 
     def finish() -> torch.Tensor:
-        _scale(output, *factor)
-        return output
+        result = output[:rows]
+        _scale(result, *factor)
+        return result
 
     return Handle(works, finish)
 
@@ -384,7 +388,7 @@ def grouped_reducescatter_async(
         )
         for number, tensor in enumerate(tensors)
     ]
-    return Handle([], lambda: [handle.wait() for handle in handles])
+    return Handle.of_all(handles)
 
 
 def _meeting(backend: Collectives, what: str, name: str | None) -> list[OutcomeWork]:
@@ -414,6 +418,14 @@ def _label(what: str, name: str | None, tensor: torch.Tensor) -> str:
     return f"{what} {name or ''} {dtype} of rows {tuple(tensor.shape[1:])}"
 
 
+def _equally_long(parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Fill all parts with rows of zeros up to the longest, which is the first."""
+    longest = len(parts[0])
+    return [
+        torch.cat([part, part.new_zeros((longest - len(part), *part.shape[1:]))]) for part in parts
+    ]
+
+
 def _has_rows(what: str, tensor: torch.Tensor) -> None:
     if tensor.dim() == 0:
         raise ValueError(f"{what} of a tensor without dimensions: give it one, by tensor.view(1)")
@@ -426,12 +438,16 @@ def _last_factor(
 
 
 def _scale(tensor: torch.Tensor, factor: float, divisor: int = 1) -> None:
-    """Multiply and divide in place; integers are cut off towards zero, as Horovod's are."""
+    """Multiply and divide in place; integers are cut off towards zero, as Horovod's are.
+
+    A parameter may be given: its gradient is of no concern.
+    """
     if factor == 1.0 and divisor == 1:
         return
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        tensor.mul_(factor / divisor)
-    elif factor == 1.0:
-        tensor.div_(divisor, rounding_mode="trunc")
-    else:
-        tensor.copy_((tensor.double() * factor / divisor).to(tensor.dtype))
+    with torch.no_grad():
+        if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+            tensor.mul_(factor / divisor)
+        elif factor == 1.0:
+            tensor.div_(divisor, rounding_mode="trunc")
+        else:
+            tensor.copy_((tensor.double() * factor / divisor).to(tensor.dtype))

@@ -152,7 +152,7 @@ class Gradients:
         handle = sparse_allreduce_async(
             parameter.grad, self._named[parameter], self._op, self._process_set
         )
-        self._under_way.append(([parameter], Handle([], lambda: [handle.wait()]), [_as_it_is]))
+        self._under_way.append(([parameter], Handle.of_all([handle]), [_as_it_is]))
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:

@@ -90,7 +90,8 @@ def all_reduce(
         precision: of a dense tensor's lanes, "int16"; None: all bits.
     """
     if tensor.layout != torch.strided:
-        return all_reduce_sparse(channel, tensor, _operation(options), options)
+        named = _name(tensor, name)
+        return all_reduce_sparse(channel, tensor, _operation(options), options, named)
     lent = array_of(tensor)
     array = lent.shaped(tensor)
     return channel.start(

@@ -176,10 +176,14 @@ class SparseSum:
 
 
 def all_reduce_sparse(
-    channel: Channel, tensor: torch.Tensor, operation: Operation, options: Any
+    channel: Channel,
+    tensor: torch.Tensor,
+    operation: Operation,
+    options: Any,
+    name: str | None = None,
 ) -> OutcomeWork:
-    """Sum a sparse tensor in place, which makes it coalesced."""
-    sparse = SparseSum(channel.comm, tensor, operation)
+    """Sum a sparse tensor in place, which makes it coalesced. The ranks agree on the name."""
+    sparse = SparseSum(channel.comm, tensor, operation, name)
 
     def finish() -> None:
         # Not to a detached one: that would get indices of its own, and this one keep the old.
