@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from p4reduce_switch import codegen_c
 from p4reduce_switch.codegen_python import generate as codegen_python
-from p4reduce_switch.codegen_python import parser as codegen_parser
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.program import control_walk
 from pipeline_programs import load
@@ -30,7 +29,6 @@ def pipeline(
     }[engine]
     if request.param == "sequence":
         monkeypatch.setattr(control_walk, "DEEPEST", -1)
-        monkeypatch.setattr(codegen_parser, "DEEPEST", 0)
     for generate in GENERATORS:
         generate.cache_clear()  # which knows nothing of these limits
     pipeline = load("flow")
