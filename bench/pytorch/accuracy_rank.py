@@ -142,13 +142,27 @@ class Method:
 
 
 _DENSE = ("mlp", "cnn")
+_ALL = (*_DENSE, "embedding")
+
+_LOCAL = {
+    f"{name}, H = {every}": Method(
+        *(backend, _ALL, _plain), sparse=True, every=every, compressor=compressor
+    )
+    for every in (8, 16, 32)
+    for backend, name, compressor in (
+        ("gloo", "Gloo, local SGD", "none"),
+        ("gloo", "Gloo, local SGD, fp16", "int16"),
+        ("gloo", "Gloo, PowerSGD 8, fp16", "powersgd:8/int16"),
+        ("p4reduce", "p4reduce int8", "int8"),
+        ("p4reduce", "p4reduce PowerSGD 8, int8", "powersgd:8/int8"),
+    )
+}
+"""Averages of models. "sparse" is of the embedding's gradients on the rank itself."""
 
 METHODS = {
     "Gloo float32": Method("gloo", _DENSE, _plain),
     "Gloo, fp16 hook": Method("gloo", _DENSE, _half),
     "Gloo, PowerSGD": Method("gloo", _DENSE, _power_sgd),
-    "Gloo, local SGD, H = 8": Method("gloo", _DENSE, _plain, every=8),
-    "Gloo, local SGD, fp16, H = 8": Method("gloo", _DENSE, _plain, every=8, compressor="int16"),
     "Gloo, PowerSGD, fp16, H = 8": Method(
         *("gloo", _DENSE, _plain), every=8, compressor="powersgd:4/int16"
     ),
@@ -158,18 +172,12 @@ METHODS = {
     "p4reduce signs, feedback": Method("p4reduce", _DENSE, _onebit, most_ranks=7),
     "p4reduce CAT": Method("p4reduce", _DENSE, _cat, momentum=False),
     "p4reduce PowerSGD, int16": Method("p4reduce", _DENSE, _factors),
-    "p4reduce int8, H = 8": Method("p4reduce", _DENSE, _plain, every=8, compressor="int8"),
     "p4reduce PowerSGD, int8, H = 8": Method(
         *("p4reduce", _DENSE, _plain), every=8, compressor="powersgd:4/int8"
     ),
-    "Gloo, PowerSGD 8, fp16, H = 8": Method(
-        *("gloo", _DENSE, _plain), every=8, compressor="powersgd:8/int16"
-    ),
-    "p4reduce PowerSGD 8, int8, H = 8": Method(
-        *("p4reduce", _DENSE, _plain), every=8, compressor="powersgd:8/int8"
-    ),
+    **_LOCAL,
     "computing alone": Method(
-        "gloo", (*_DENSE, "embedding"), _plain, sparse=True, every=8, alone=True
+        "gloo", _ALL, _plain, sparse=True, every=8, alone=True
     ),
     "Gloo, dense": Method("gloo", ("embedding",), _plain),
     "Gloo, sparse": Method("gloo", ("embedding",), _plain, sparse=True),

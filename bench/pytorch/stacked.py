@@ -28,12 +28,15 @@ from bench.pytorch.accuracy import BASE, CANNOT_RUN, HEAD, lines, measure, resul
 from bench.record import SITE, Record, Section
 
 METHODS = (
-    *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, local SGD, H = 8"),
-    *("Gloo, local SGD, fp16, H = 8", "Gloo, PowerSGD, fp16, H = 8"),
-    *("p4reduce float32", "p4reduce PowerSGD, int16", "p4reduce int8, H = 8"),
-    *("p4reduce PowerSGD, int8, H = 8", "Gloo, PowerSGD 8, fp16, H = 8"),
-    *("p4reduce PowerSGD 8, int8, H = 8", "computing alone"),
+    *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, PowerSGD, fp16, H = 8"),
+    *("p4reduce float32", "p4reduce PowerSGD, int16", "p4reduce PowerSGD, int8, H = 8"),
     *("Gloo, dense", "Gloo, sparse", "p4reduce, sparse", "p4reduce, sparse, int8"),
+    *(f"Gloo, local SGD, H = {every}" for every in (8, 16, 32)),
+    *(f"Gloo, local SGD, fp16, H = {every}" for every in (8, 16, 32)),
+    *(f"Gloo, PowerSGD 8, fp16, H = {every}" for every in (8, 16, 32)),
+    *(f"p4reduce int8, H = {every}" for every in (8, 16, 32)),
+    *(f"p4reduce PowerSGD 8, int8, H = {every}" for every in (8, 16, 32)),
+    "computing alone",
 )
 SUMMARY = (
     *("links", "model", "Gloo float32", "Gloo as in torch", "best of Gloo", "best of p4reduce"),
@@ -41,8 +44,8 @@ SUMMARY = (
     "fewest bytes: Gloo float32 over ours",
 )
 IN_TORCH = (
-    *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, local SGD, H = 8"),
-    *("Gloo, dense", "Gloo, sparse"),
+    *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, dense", "Gloo, sparse"),
+    *(f"Gloo, local SGD, H = {every}" for every in (8, 16, 32)),
 )
 ALONE = "computing alone"
 OUTPUT = Path("build/bench/stacked.json")
