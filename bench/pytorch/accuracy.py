@@ -68,7 +68,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 if method.backend == backend
                 and not set(method.models).isdisjoint(options.models)
                 and options.ranks <= method.most_ranks
-                and (name in options.methods if options.methods else not method.alone)
+                and (name in options.methods if options.methods else not method.every)
             ]
             if not methods:
                 continue
