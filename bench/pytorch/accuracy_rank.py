@@ -102,9 +102,17 @@ def _cat(model: Any, seed: int) -> None:
 
 
 def _factors(model: Any, seed: int) -> None:
+    _compressed(model, seed, "powersgd:2/int16")
+
+
+def _projections(model: Any, seed: int) -> None:
+    _compressed(model, seed, "gradiveq:32/int16")
+
+
+def _compressed(model: Any, seed: int, compressor: str) -> None:
     from p4reduce.torch import hooks
 
-    state = hooks.HookState(compressor="powersgd:2/int16", seed=seed)
+    state = hooks.HookState(compressor=compressor, seed=seed)
     model.register_comm_hook(state, hooks.compressed_hook)
 
 
@@ -172,6 +180,7 @@ METHODS = {
     "p4reduce signs, feedback": Method("p4reduce", _DENSE, _onebit, most_ranks=7),
     "p4reduce CAT": Method("p4reduce", _DENSE, _cat, momentum=False),
     "p4reduce PowerSGD, int16": Method("p4reduce", _DENSE, _factors),
+    "p4reduce GradiVeQ, int16": Method("p4reduce", _DENSE, _projections),
     "p4reduce PowerSGD, int8, H = 8": Method(
         *("p4reduce", _DENSE, _plain), every=8, compressor="powersgd:4/int8"
     ),

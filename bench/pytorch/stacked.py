@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,8 @@ from bench.record import SITE, Record, Section
 METHODS = (
     *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, PowerSGD, fp16, H = 8"),
     *("p4reduce float32", "p4reduce PowerSGD, int16", "p4reduce PowerSGD, int8, H = 8"),
-    *("Gloo, dense", "Gloo, sparse", "p4reduce, sparse", "p4reduce, sparse, int8"),
+    *("p4reduce GradiVeQ, int16", "Gloo, dense", "Gloo, sparse", "p4reduce, sparse"),
+    "p4reduce, sparse, int8",
     *(f"Gloo, local SGD, H = {every}" for every in (8, 16, 32)),
     *(f"Gloo, local SGD, fp16, H = {every}" for every in (8, 16, 32)),
     *(f"Gloo, PowerSGD 8, fp16, H = {every}" for every in (8, 16, 32)),
@@ -52,23 +54,25 @@ OUTPUT = Path("build/bench/stacked.json")
 PAGE = "docs/experiments.md"
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return lines for `SUMMARY`, of what reached the target with all seeds."""
+def summary(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Return lines for `SUMMARY`, of what reached the target with all seeds.
+
+    Ratios are of runs with the same seed: the median, and the least and the most.
+    """
+    rows = results(runs)
     there = [row for row in rows if row["reached"] == row["seeds"]]
     shown = []
-    for here in dict.fromkeys((row["rate_mbit"], row["model"]) for row in there):
-        alike = [row for row in there if (row["rate_mbit"], row["model"]) == here]
+    for here in dict.fromkeys(_place(row) for row in there):
+        alike = [row for row in there if _place(row) == here]
         ours = [row for row in alike if row["name"].startswith("p4reduce")]
         theirs = [row for row in alike if row not in ours]
         if not ours or not theirs:
             continue
         rate, model = here
-        plain = min(
-            (row for row in theirs if row["name"] in IN_TORCH),
-            key=lambda row: float(row["seconds"]),
-            default=None,
-        )
-        rival, best = (min(some, key=lambda row: float(row["seconds"])) for some in (theirs, ours))
+        plain = _fastest([row for row in theirs if row["name"] in IN_TORCH])
+        rival, best = _fastest(theirs), _fastest(ours)
+        assert rival is not None, "there are some"
+        assert best is not None, "there are some"
         least = min(ours, key=lambda row: float(row["megabytes_up"]))
         alone = [row for row in rows if (*here, ALONE) == (*_place(row), row["name"])]
         base = next((row for row in theirs if row["name"] == BASE[model]), None)
@@ -78,20 +82,47 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
                 str(model),
                 "-" if base is None else f"{base['seconds']:.1f} s",
                 *(
-                    "-" if one is None else f"{one['seconds']:.1f} s ({_short(one)})"
+                    "-" if one is None else f"{one['seconds']:.2f} s ({_short(one)})"
                     for one in (plain, rival, best)
                 ),
-                "-" if plain is None else f"{plain['seconds'] / best['seconds']:.2f}",
-                f"{rival['seconds'] / best['seconds']:.2f}",
+                *(_ratio(runs, one, best, "seconds", ".2f") for one in (plain, rival)),
                 *(f"{rival['seconds'] / _alone_seconds(one, ours):.2f}" for one in alone[:1] or ()),
                 *(() if alone else ("-",)),
-                "-" if base is None else f"{base['seconds'] / best['seconds']:.1f}",
+                _ratio(runs, base, best, "seconds", ".1f"),
                 "-"
                 if base is None
-                else f"{base['megabytes_up'] / least['megabytes_up']:.0f} ({_short(least)})",
+                else f"{_ratio(runs, base, least, 'megabytes_up', '.0f')}; {_short(least)}",
             ]
         )
     return shown
+
+
+def _fastest(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    return min(rows, key=lambda row: float(row["seconds"]), default=None)
+
+
+def _ratio(
+    runs: Sequence[dict[str, Any]],
+    one: dict[str, Any] | None,
+    other: dict[str, Any],
+    what: str,
+    form: str,
+) -> str:
+    """ "1.50 (1.40 to 1.60)": of the seeds that both rows have; "-" without a row."""
+    if one is None:
+        return "-"
+    by_seed: list[dict[int, float]] = [
+        {
+            run["seed"]: float(run[what])
+            for run in runs
+            if _place(run) == _place(row) and run["method"] == row["name"]
+        }
+        for row in (one, other)
+    ]
+    mine, yours = by_seed
+    found = [mine[seed] / yours[seed] for seed in mine if seed in yours]
+    middle = f"{statistics.median(found):{form}}"
+    return middle if len(found) == 1 else f"{middle} ({min(found):{form}} to {max(found):{form}})"
 
 
 def _place(row: dict[str, Any]) -> tuple[float, str]:
@@ -112,7 +143,7 @@ def record(report: dict[str, Any]) -> Record:
     """Return what the page shows."""
     rows = report["results"]
     sections = (
-        Section(PAGE, "stacked", f"{described(report)}\n\n", SUMMARY, summary(rows)),
+        Section(PAGE, "stacked", f"{described(report)}\n\n", SUMMARY, summary(report["runs"])),
         Section(SITE, "All runs", head=HEAD, rows=lines(rows)),
     )
     begun = {name: one for name, one in report.items() if name != "runs"}
@@ -146,7 +177,7 @@ def main() -> None:
     except LabError as error:
         sys.exit(str(error))
     print(table(HEAD, lines(report["results"])))
-    print(table(SUMMARY, summary(report["results"])))
+    print(table(SUMMARY, summary(report["runs"])))
     if options.docs:
         kept = record(report)
         kept.save()

@@ -215,14 +215,27 @@ def test_computing_alone_bounds_what_sums_can_gain() -> None:
         _run("p4reduce int8, H = 8", 8.0, steps=40),
         _run("computing alone", None, step_ms=150.0, steps=40),
     ]
-    (row,) = summary(results(runs))
+    (row,) = summary(runs)
     shown = dict(zip(SUMMARY, row, strict=True))
     assert shown["of Gloo's best"] == "1.25"
     assert shown["of Gloo as in torch"] == "2.50"
     assert shown["of it at most"] == "1.67"  # 40 steps of 150 ms take 6 s
-    assert shown["fewest bytes: Gloo float32 over ours"] == "100 (int8, H = 8)"
-    without = summary(results([run for run in runs[1:] if run["seconds"] is not None]))
+    assert shown["fewest bytes: Gloo float32 over ours"] == "100; int8, H = 8"
+    without = summary([run for run in runs[1:] if run["seconds"] is not None])
     assert [cell for cell in without[0] if cell == "-"] == ["-"] * 4
+
+
+def test_ratios_are_of_runs_with_the_same_seed() -> None:
+    runs = [
+        _run("Gloo float32", 50.0),
+        *(_run("Gloo, sparse", seconds, seed=seed) for seed, seconds in enumerate((4.0, 9.0, 2.0))),
+        *(_run("p4reduce, sparse", seconds, seed=seed) for seed, seconds in enumerate((2.0, 3.0))),
+    ]
+    (row,) = summary(runs)
+    shown = dict(zip(SUMMARY, row, strict=True))
+    assert shown["best of Gloo"] == "4.00 s (sparse)"
+    assert shown["of Gloo's best"] == "2.50 (2.00 to 3.00)"
+    assert shown["of Gloo float32"] == "25.0"
 
 
 def test_of_a_sum_waiting_ends_when_the_last_rank_begins() -> None:
