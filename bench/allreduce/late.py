@@ -4,9 +4,9 @@
 Ranks sleep where they would compute, so that the machine's cores are no part of the answer. The
 slow rank sleeps `factor` times as long. Plain steps, coded ones with each number of copies, and
 partial sums are measured in turn in each round, on the ranks that are not slow; "sum" is an
-all-reduce of all ranks without computing.
+all-reduce of all ranks without computing. In a tree the ranks of a leaf are a group.
 
-    python -m bench.allreduce.late [--workers 8] [--factors 1,2,5] [--json FILE]
+    python -m bench.allreduce.late [--workers 8 | --tree 4x2] [--factors 1,2,5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import p4reduce
 from p4reduce.late import FractionalRepetition, PartialSums
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.tree import Shape, Tree
 
 from bench.machine import describe, machine
-from bench.ranks import run_ranks
+from bench.ranks import run_ranks, run_ranks_on
 
 SLOW = 1  # the rank that is
 COPIES = (2, 4)
 TIMEOUT = 600.0  # seconds
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
-SUM, PLAIN, DEADLINE = "sum", "plain", "deadline"
+SUM, PLAIN, LEAVES, DEADLINE = "sum", "plain", "leaves", "deadline"
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,25 @@ class Result:
 
 
 def rounds(
-    report: Path, elements: int, compute: float, factors: list[float], steps: int, repetitions: int
+    report: Path,
+    elements: int,
+    compute: float,
+    factors: list[float],
+    steps: int,
+    repetitions: int,
+    in_tree: bool,
 ) -> None:
     """What each rank does: leaves its times, of the slow rank as of the others."""
     array = np.ones(elements, np.float32)
     times: dict[str, list[float]] = {}
     with p4reduce.init(timeout=TIMEOUT) as comm:
-        coded = {
-            copies: FractionalRepetition(comm, copies, timeout=TIMEOUT, history=10 * steps)
-            for copies in COPIES
-        }
+        limits: dict[str, Any] = {"timeout": TIMEOUT, "history": 10 * steps}
+        if in_tree:
+            coded = {LEAVES: FractionalRepetition(comm, groups="switches", **limits)}
+        else:
+            coded = {
+                str(copies): FractionalRepetition(comm, copies, **limits) for copies in COPIES
+            }
         partial = PartialSums(comm, timeout=TIMEOUT, history=10 * steps)
 
         def measure(name: str, step: Callable[[], object]) -> None:
@@ -92,8 +104,8 @@ def rounds(
 
                 measure(f"{SUM} {factor}", lambda: comm.allreduce(array))
                 measure(f"{PLAIN} {factor}", plain)
-                for copies, sums in coded.items():
-                    measure(f"{copies} {factor}", functools.partial(sums.sum, part))
+                for way, sums in coded.items():
+                    measure(f"{way} {factor}", functools.partial(sums.sum, part))
                 measure(f"{DEADLINE} {factor}", without_late)
             if not number:
                 times.clear()  # the first round has pages to touch
@@ -106,6 +118,7 @@ def rounds(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--tree", help="over a tree of switches, like 4x2; no --workers then")
     parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
     parser.add_argument("--elements", type=int, default=65_536, help="float32 numbers of a sum")
     parser.add_argument("--compute", type=float, default=0.2, help="seconds for a part, c")
@@ -118,13 +131,23 @@ def main() -> None:
     factors = [float(factor) for factor in options.factors.split(",")]
     numbers = (options.elements, options.compute)
     if options.report is not None:
-        rounds(options.report, *numbers, factors, options.steps, options.repetitions)
+        repeated = (options.steps, options.repetitions)
+        rounds(options.report, *numbers, factors, *repeated, options.tree is not None)
         return
+    shape = None if options.tree is None else Shape.parse(options.tree)
+    workers = options.workers if shape is None else shape.ranks
     script = ["-m", "bench.allreduce.late"]
     for name in ("elements", "compute", "factors", "steps", "repetitions"):
         script += [f"--{name}", str(getattr(options, name))]
     try:
-        reports = run_ranks(choose(options.switch, "local"), options.workers, script, TIMEOUT)
+        choice = choose(options.switch, "local")
+        if shape is None:
+            reports = run_ranks(choice, workers, script, TIMEOUT)
+        else:
+            script += ["--tree", options.tree]
+            with run_directory() as directory:
+                with Tree(choice, directory, directory, shape) as tree:
+                    reports = run_ranks_on(tree, directory, workers, script, TIMEOUT)
     except UnavailableError as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_RUN)
@@ -138,11 +161,14 @@ def main() -> None:
     for factor in factors:
         total = seconds(SUM, factor)
         expected = {PLAIN: factor * c + total, DEADLINE: c + total}
-        expected |= {str(copies): copies * c + total for copies in COPIES}
+        if shape is None:
+            expected |= {str(copies): copies * c + total for copies in COPIES}
+        else:
+            expected[LEAVES] = shape.children[-1] * c + total
         results += [Result(factor, way, seconds(way, factor), expected[way]) for way in expected]
     host = machine()
     print(describe(host))
-    print(f"{options.workers} workers, c = {c:g} s, {options.elements:,} float32 numbers")
+    print(f"{workers} workers, c = {c:g} s, {options.elements:,} float32 numbers")
     for factor in factors:
         print(f"sum beside factor {factor:g}: {seconds(SUM, factor):.3f} s")
     for one in results:
