@@ -70,9 +70,7 @@ def rounds(
         if in_tree:
             coded = {LEAVES: FractionalRepetition(comm, groups="switches", **limits)}
         else:
-            coded = {
-                str(copies): FractionalRepetition(comm, copies, **limits) for copies in COPIES
-            }
+            coded = {str(copies): FractionalRepetition(comm, copies, **limits) for copies in COPIES}
         partial = PartialSums(comm, timeout=TIMEOUT, history=10 * steps)
 
         def measure(name: str, step: Callable[[], object]) -> None:
@@ -145,9 +143,11 @@ def main() -> None:
             reports = run_ranks(choice, workers, script, TIMEOUT)
         else:
             script += ["--tree", options.tree]
-            with run_directory() as directory:
-                with Tree(choice, directory, directory, shape) as tree:
-                    reports = run_ranks_on(tree, directory, workers, script, TIMEOUT)
+            with (
+                run_directory() as directory,
+                Tree(choice, directory, directory, shape) as tree,
+            ):
+                reports = run_ranks_on(tree, directory, workers, script, TIMEOUT)
     except UnavailableError as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_RUN)

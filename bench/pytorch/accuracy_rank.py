@@ -185,9 +185,7 @@ METHODS = {
         *("p4reduce", _DENSE, _plain), every=8, compressor="powersgd:4/int8"
     ),
     **_LOCAL,
-    "computing alone": Method(
-        "gloo", _ALL, _plain, sparse=True, every=8, alone=True
-    ),
+    "computing alone": Method("gloo", _ALL, _plain, sparse=True, every=8, alone=True),
     "Gloo, dense": Method("gloo", ("embedding",), _plain),
     "Gloo, sparse": Method("gloo", ("embedding",), _plain, sparse=True),
     "p4reduce, dense": Method("p4reduce", ("embedding",), _plain),
