@@ -8,9 +8,11 @@ A comment before a fenced block, which readers do not see, says what a test need
     -->
 
 Words, separated by commas: `no: REASON` (it is not run), `exact` (numbers count in the output),
-`unstable` (its output is not compared), `save FILE` (the block is kept as a file too), `pytest`,
-`ranks N`, `ok`, and what it needs: `root`, `bmv2`, `torch`, `mpi`, `tshark`, `long`. SETUP runs
-before the block, in its language.
+`unstable` (its output is not compared), `tries N` (a busy machine may change the output: one of N
+runs must give exactly these lines, those with the same first word in this order), `save FILE` (the
+block is kept as a file too), `pytest`, `ranks N`, `ok`, and what it needs: `root`, `bmv2`, `torch`,
+`mpi`, `tshark`, `long`. SETUP runs before the block, in its language. An output line that begins
+with "… " is the end of a line.
 
 Markdown is read by markdown-it-py. Libraries that run Markdown's blocks (sybil, pytest-examples,
 mktestdocs) take Python alone, or a shell without prompts and outputs.
@@ -24,7 +26,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -140,31 +142,52 @@ def _run_python(block: Block, directory: Path, network: Mapping[str, str]) -> No
 
 
 def _run_console(block: Block, directory: Path) -> None:
-    commands, expected = _session(block.text)
+    commands, expected, ends = _session(block.text)
     script = "\n".join(["set -e", block.setup, *commands])
-    output = _call(block, ["bash", "-c", script], directory, {})
-    exact = "exact" in block.words
-    lines = {_comparable(line, exact=exact) for line in output.splitlines()}
+    for _ in range(int(block.words.get("tries", "1"))):
+        output = _call(block, ["bash", "-c", script], directory, {})
+        if _by_first_word(output.splitlines()) == _by_first_word(expected):
+            return
+    assert "tries" not in block.words, f"{block.name}: another output in each run; last:\n{output}"
     if "unstable" in block.words:
         return
+    exact = "exact" in block.words
+    lines = [_comparable(line, exact=exact) for line in output.splitlines()]
     absent = [line for line in expected if _comparable(line, exact=exact) not in lines]
     assert not absent, f"{block.name}: not in the output: {absent}\n{output}"
+    rest = iter(lines)
+    for end in ends:
+        found = any(line.endswith(_comparable(end, exact=exact)) for line in rest)
+        assert found, f"{block.name}: no line ends in {end!r}, or not in this order:\n{output}"
 
 
-def _session(text: str) -> tuple[list[str], list[str]]:
-    """Commands and the lines that they put out; all are commands where there is no prompt."""
+def _by_first_word(lines: Sequence[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for line in lines:
+        groups.setdefault(line.split()[0] if line.strip() else "", []).append(line)
+    return groups
+
+
+def _session(text: str) -> tuple[list[str], list[str], list[str]]:
+    """Commands, the lines that they put out, and the ends of lines that begin with "… ".
+
+    All lines are commands where there is no prompt. Other lines with "…" are not compared.
+    """
     if not re.search(r"^\$ ", text, re.MULTILINE):
-        return text.splitlines(), []
+        return text.splitlines(), [], []
     commands: list[str] = []
     expected: list[str] = []
+    ends: list[str] = []
     goes_on = False
     for line in text.splitlines():
         if line.startswith("$ ") or goes_on:
             commands.append(line.removeprefix("$ "))
             goes_on = line.endswith("\\")
+        elif line.startswith("… "):
+            ends.append(line.removeprefix("… "))
         elif line.strip() and "…" not in line:
             expected.append(line)
-    return commands, expected
+    return commands, expected, ends
 
 
 def _comparable(line: str, *, exact: bool) -> str:
