@@ -95,6 +95,17 @@ def test_a_stopped_rank_is_named_by_all_others(system: TorchSystem, tmp_path: Pa
         ranks.kill()
 
 
+def test_without_rank_0_the_store_is_gone_and_its_error_is_pointed_to() -> None:
+    import torch.distributed as dist
+    from p4reduce.torch.presence import meet
+
+    held = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", held.port, 2, is_master=False)
+    del held
+    with pytest.raises(dist.DistNetworkError, match=r"rank 0 has ended.* own error.* before this"):
+        meet(store, 1, 2, "here", 20.0)
+
+
 def trouble(
     what: str, size: int, system: TorchSystem, directory: Path
 ) -> tuple[list[Ended], list[dict[str, Any]]]:

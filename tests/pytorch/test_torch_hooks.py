@@ -66,6 +66,19 @@ def test_narrow_lanes_and_parts_send_less(trained: list[list[dict[str, Any]]]) -
     assert sent["powersgd:2/int16"] < sent["powersgd:2"] < 0.5 * whole
 
 
+def test_statistics_have_the_bytes_on_the_wire(trained: list[list[dict[str, Any]]]) -> None:
+    """Those of the backend's groups; a communicator beside another backend has its own."""
+    for records in trained:
+        trainings = [record for record in records if "hook" in record]
+        backend = trainings[1]["wire"] > 0
+        for record in trainings[1:]:
+            if backend and record["hook"] == "PowerSGD":  # its callbacks have a way of their own
+                assert record["wire"] > record["sent"]
+            else:
+                assert record["wire"] == (record["sent"] if backend else 0), record
+        assert records[-1]["closed"] >= records[-1]["open"] >= sum(one["wire"] for one in trainings)
+
+
 def test_sparse_gradients_stay_sparse(trained: list[list[dict[str, Any]]]) -> None:
     sparse = {record["sparse"]: record for record in trained[0] if "sparse" in record}
     assert set(sparse) == set(HOOKS)

@@ -13,7 +13,7 @@ from typing import Any
 import p4reduce
 import torch
 import torch.distributed as dist
-from p4reduce.torch import hooks
+from p4reduce.torch import hooks, statistics
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
@@ -52,19 +52,21 @@ def train(
         model.register_comm_hook(state, hook)
     optimiser = torch.optim.SGD(model.parameters(), lr=rate)
     before = 0 if comm is None else comm.stats.bytes_sent
+    wire = statistics().bytes_sent
     for _ in range(STEPS):
         optimiser.zero_grad()
         loss = nn.functional.mse_loss(model(inputs), wanted)
         loss.backward()
         optimiser.step()
     sent = 0 if comm is None else comm.stats.bytes_sent - before
+    wire = statistics().bytes_sent - wire
     weights = torch.cat([one.detach().ravel() for one in model.parameters()])
     digests: list[Any] = [None] * size
     dist.all_gather_object(digests, hashlib.sha256(weights.numpy().tobytes()).hexdigest())
     losses: list[Any] = [None] * size
     dist.all_gather_object(losses, loss.item())
     same = len(set(digests)) == 1
-    record = {"hook": name, "loss": sum(losses) / size, "same": same, "sent": sent}
+    record = {"hook": name, "loss": sum(losses) / size, "same": same, "sent": sent, "wire": wire}
     print(json.dumps(record), flush=True)
 
 
@@ -152,9 +154,12 @@ def main() -> None:
     train("PowerSGD", powerSGD_hook, PowerSGDState(None, start_powerSGD_iter=2), comm, bucket)
     sparse(hooks.HookState(group))
     votes(hooks.HookState(group))
+    before = statistics()
     if beside:
         comm.close()
     dist.destroy_process_group()
+    after = statistics()
+    print(json.dumps({"open": before.bytes_sent, "closed": after.bytes_sent}), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 from p4reduce.communicator import Communicator, init
 from p4reduce.environment import job_name, placement
 from p4reduce.torch.presence import meet
+from p4reduce.torch.statistics import count_frames_of, keep_frames_of
 from p4reduce.transport import port_name
 
 # Seconds to join a job. The ranks have just met in torch's store, whose timeout is half an hour if
@@ -36,13 +37,17 @@ class Lease:
 
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
+        count_frames_of(comm)
 
     def end(self, *, orderly: bool) -> None:
         """Leave the job when the others have all results too, or at once."""
-        if orderly:
-            self.comm.close()
-        else:
-            self.comm.__exit__(RuntimeError, None, None)
+        try:
+            if orderly:
+                self.comm.close()
+            else:
+                self.comm.__exit__(RuntimeError, None, None)
+        finally:
+            keep_frames_of(self.comm)
 
 
 def open_communicator(

@@ -92,7 +92,8 @@ def _store_answers() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise dist.DistNetworkError(
-            f"p4reduce: torch's store is gone; it is in rank 0's process, or torchrun's: {error}"
+            "p4reduce: torch's store is gone: rank 0 has ended, or torchrun, in whose process it "
+            f"was. Look for that process's own error, which came before this one: {error}"
         ) from error
 
 
