@@ -175,8 +175,8 @@ def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -
     "debug_path",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Serve a debugger of the program at this Unix socket (nc -U PATH); programs then run in "
-    "Python, many times slower.",
+    help="Serve a debugger of the program at this Unix socket (socat - UNIX:PATH); programs then "
+    "run in Python, many times slower.",
 )
 @click.option(
     "--metrics-port",

@@ -34,7 +34,11 @@ class Binding:
 
 
 class Context(Facts):
-    """The program that is turned into Python, and the code so far."""
+    """The program that is turned into Python, and the code so far.
+
+    Attributes:
+        lines: file and line of each point at which a debugger is called.
+    """
 
     def __init__(
         self, program: Program, drop_port: int, *, queues: bool = False, points: bool = False
@@ -46,6 +50,7 @@ class Context(Facts):
         self.expressions = Expressions(self.names, program.headers)
         self.writer = Writer()
         self.bindings: dict[str, Binding] = {}
+        self.lines: set[tuple[str, int]] = set()
         self.layouts = {
             name: self._layout(header)
             for name, header in program.headers.items()
@@ -67,6 +72,8 @@ class Context(Facts):
         """Write a call of the debugger, if there is one."""
         if self._has_points:
             where = f"{source.filename}:{source.line}"
+            if source.line:
+                self.lines.add((source.filename, source.line))
             with self.writer.block(f"if {self.bind('watching')}:"):
                 visit = self.bind("visit")
                 self.writer.line(f"{visit}({kind!r}, {name!r}, {where!r}, locals())")

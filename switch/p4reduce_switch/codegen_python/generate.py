@@ -42,6 +42,7 @@ class Generated:
     """Python source, the globals that it needs by name, and whether it has egress queues.
 
     fields, valids: the variables of fields, and of headers' validity.
+    lines: file and line of each point at which a debugger is called.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Generated:
     queued: bool
     fields: Mapping[str, FieldRef]
     valids: Mapping[str, str]
+    lines: frozenset[tuple[str, int]]
 
 
 @functools.lru_cache(maxsize=4)
@@ -84,7 +86,8 @@ def generate(
     headers = program.headers.values()
     fields = {context.names.field(field): field for h in headers for field in h.fields}
     valids = {context.names.valid(h.name): h.name for h in headers if not h.is_metadata}
-    return Generated(source, context.bindings, context.usage.queued, fields, valids)
+    queued, lines = context.usage.queued, frozenset(context.lines)
+    return Generated(source, context.bindings, queued, fields, valids, lines)
 
 
 def _emit_ingress(context: Context, state: EgressState) -> None:

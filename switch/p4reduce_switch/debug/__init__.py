@@ -2,6 +2,7 @@
 """A debugger for P4 programs: breakpoints, steps, and a packet's state.
 
 `pipeline` runs a program in Python and calls the debugger at each point. `debugger` decides where
-to stop and holds the packet there. `console` serves it at a Unix socket. Imports the pipeline,
-`program`, `codegen_python`, and from `ports` how to make a socket.
+to stop and holds the packet there. `lookup` finds names and lines. `console` serves all of it at a
+Unix socket. Imports the pipeline, `program`, `codegen_python`, and from `ports` how to make a
+socket.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves the debugger at a Unix socket: lines of text in, lines of JSON out, one client at a time.
 
-A person types into `nc -U PATH`; a program reads the JSON. Each command has one answer, {"ok": …}
-or {"error": …}. When a packet is held, {"stopped": …} is sent too. When the client disconnects, its
-breakpoints are deleted and the switch forwards as before.
+A person types into `socat - UNIX:PATH`; a program reads the JSON. Each command has one answer,
+{"ok": …} or {"error": …}. When a packet is held, {"stopped": …} is sent too. When the client
+disconnects, its breakpoints are deleted and the switch forwards as before.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from p4reduce_switch.debug.breakpoints import parse_breakpoint
 from p4reduce_switch.debug.debugger import Debugger, NotStoppedError, Stop
+from p4reduce_switch.debug.lookup import full_name, matching
 from p4reduce_switch.ports.unix import prepare_socket_path
 
 _MOST_BYTES = 4096  # of a command
@@ -98,7 +99,10 @@ class _Console:
                     send({"error": f"a command has at most {_MOST_BYTES} bytes"})
                     return
                 for line in lines:
-                    send(self._answer(line.decode("utf-8", "replace").strip()))
+                    command = line.decode("utf-8", "replace").strip()
+                    send(self._answer(command))
+                    if command == "quit":
+                        return
         except OSError:
             return
         finally:
@@ -121,7 +125,8 @@ def _described(stop: Stop) -> dict[str, Any]:
 
 def _break(debugger: Debugger, argument: str) -> Any:
     place = parse_breakpoint(argument)
-    return {"breakpoint": debugger.add(place), "at": str(place)}
+    number = debugger.add(place)
+    return {"breakpoint": number, "at": debugger.breakpoints[number]}
 
 
 def _delete(debugger: Debugger, argument: str) -> Any:
@@ -131,12 +136,24 @@ def _delete(debugger: Debugger, argument: str) -> Any:
     return {}
 
 
-def _registers(debugger: Debugger, argument: str) -> Any:
+def _cells(argument: str, usage: str) -> tuple[str, int, int]:
+    """Read a name, the first cell and how many."""
     name, *numbers = argument.split()[:3] or [""]
-    if not all(number.isascii() and number.isdigit() for number in numbers):
-        raise ValueError(f"'{argument}' does not read as: register NAME [FIRST [COUNT]]")
+    if not name or not all(number.isascii() and number.isdigit() for number in numbers):
+        raise ValueError(f"'{argument}' does not read as: {usage}")
     first, count = [*map(int, numbers), *(0, 16)[len(numbers) :]]
-    return {"first": first, "cells": debugger.register(name, first, min(count, _MOST_CELLS))}
+    return name, first, min(count, _MOST_CELLS)
+
+
+def _register(debugger: Debugger, argument: str) -> Any:
+    name, first, count = _cells(argument, "register NAME [FIRST [COUNT]]")
+    return {"first": first, "cells": debugger.register(name, first, count)}
+
+
+def _counter(debugger: Debugger, argument: str) -> Any:
+    name, first, count = _cells(argument, "counter NAME [FIRST [COUNT]]")
+    cells = debugger.counter(name, first, count)
+    return {"first": first, "packets": [p for p, _ in cells], "bytes": [b for _, b in cells]}
 
 
 def _print(debugger: Debugger, argument: str) -> Any:
@@ -146,9 +163,22 @@ def _print(debugger: Debugger, argument: str) -> Any:
         for name, value in values.items()
         if not argument or name == argument or name.startswith(f"{argument}.")
     }
-    if not shown:
-        raise LookupError(f"'{argument}' is no field or header that this packet has here")
-    return shown
+    if shown:
+        return shown
+    if matching(argument, values, fields=True):
+        name = full_name("field", argument, values)
+        return {name: values[name]}
+    header, _, _ = argument.partition(".")
+    if values.get(header) is False or values.get(header) == 0:
+        raise LookupError(f"header '{header}' is not valid in this packet here: it has no fields")
+    own = sorted(name.partition(".")[2] for name in values if name.startswith(f"{header}."))
+    if own:
+        raise LookupError(f"'{argument}' is no field of {header}; it has {', '.join(own)}")
+    there = ", ".join(sorted({name.partition(".")[0] for name in values if name[0] != "$"}))
+    raise LookupError(
+        f"'{argument}' is no field or header that this packet has here; it has {there} "
+        "(scalars and userMetadata are your own)"
+    )
 
 
 def _go_on(steps: bool) -> Callable[[Debugger, str], Any]:
@@ -164,6 +194,25 @@ def _pause(debugger: Debugger, argument: str) -> Any:
     return {}
 
 
+def _help(debugger: Debugger, argument: str) -> Any:
+    return _USAGE
+
+
+_USAGE = {
+    "break": "table NAME, action NAME, state NAME, control NAME, line [FILE:]NUMBER or "
+    "field NAME VALUE: stop there",
+    "delete": "NUMBER: delete a breakpoint",
+    "list": "show the breakpoints",
+    "continue": "run to the next breakpoint",
+    "step": "run to the next point",
+    "pause": "stop at the next point that any packet reaches",
+    "where": "show the packet's place",
+    "print": "[HEADER or FIELD]: show the packet's fields",
+    "register": "NAME [FIRST [COUNT]]: show cells of a register",
+    "counter": "NAME [FIRST [COUNT]]: show packets and bytes of a counter",
+    "help": "show this list",
+    "quit": "release the packet, delete the breakpoints and disconnect",
+}
 _COMMANDS: Mapping[str, Callable[[Debugger, str], Any]] = {
     "break": _break,
     "delete": _delete,
@@ -173,5 +222,8 @@ _COMMANDS: Mapping[str, Callable[[Debugger, str], Any]] = {
     "pause": _pause,
     "where": lambda debugger, argument: _described(debugger.stop),
     "print": _print,
-    "register": _registers,
+    "register": _register,
+    "counter": _counter,
+    "help": _help,
+    "quit": lambda debugger, argument: {},  # `_serve` disconnects
 }

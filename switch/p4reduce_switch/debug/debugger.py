@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from p4reduce_switch.debug.breakpoints import Breakpoint, FieldTest, Point
+from p4reduce_switch.debug.lookup import check_line, full_name
 
 _START = Point("control", "parser", "", 0)
 
@@ -28,11 +29,18 @@ class Program(Protocol):
     def places(self) -> Mapping[str, frozenset[str]]:
         """The names of tables, actions, states, controls and fields, by kind."""
 
+    @property
+    def lines(self) -> Mapping[str, frozenset[int]]:
+        """The lines at which the program can stop, by file."""
+
     def values(self, variables: Mapping[str, Any]) -> Values:
         """Return a packet's values from the variables of the generated code."""
 
     def register(self, name: str, first: int, count: int) -> list[int]:
-        """Return cells of a register. Raises LookupError."""
+        """Return cells of a register. Raises LookupError, ValueError."""
+
+    def counter(self, name: str, first: int, count: int) -> list[tuple[int, int]]:
+        """Return packets and bytes of cells of a counter. Raises LookupError, ValueError."""
 
 
 class NotStoppedError(Exception):
@@ -116,22 +124,25 @@ class Debugger:
             self._changed.notify_all()
 
     def add(self, place: Breakpoint | FieldTest) -> int:
-        """Add a breakpoint, and return its number. Raises ValueError if the program has no such
-        place."""
-        self._check(place)
+        """Add a breakpoint, and return its number. Names may be short, see `full_name`. Raises
+        ValueError if the program has no such place."""
+        place = self._found(place)
         with self._changed:
             self._numbers += 1
             self._breakpoints[self._numbers] = place
             return self._numbers
 
-    def _check(self, place: Breakpoint | FieldTest) -> None:
-        kind = "field" if isinstance(place, FieldTest) else place.kind
-        if self._program is None or kind == "line":
-            return
-        name = place.field if isinstance(place, FieldTest) else place.name
-        known = self._program.places[kind]
-        if name not in known:
-            raise ValueError(f"there is no {kind} '{name}'; there are {', '.join(sorted(known))}")
+    def _found(self, place: Breakpoint | FieldTest) -> Breakpoint | FieldTest:
+        """The same place with its full name."""
+        if self._program is None:
+            return place
+        places = self._program.places
+        if isinstance(place, FieldTest):
+            return replace(place, field=full_name("field", place.field, places["field"]))
+        if place.kind == "line":
+            check_line(place.file, place.line, self._program.lines, places["table"])
+            return place
+        return replace(place, name=full_name(place.kind, place.name, places[place.kind]))
 
     def delete(self, number: int) -> None:
         """Delete a breakpoint. Raises ValueError if none has that number."""
@@ -168,11 +179,19 @@ class Debugger:
 
     def register(self, name: str, first: int, count: int) -> list[int]:
         """Return cells of a register while a packet is held. Raises NotStoppedError,
-        LookupError."""
+        LookupError, ValueError."""
         with self._changed:
             self._held()
             assert self._program is not None
             return self._program.register(name, first, count)
+
+    def counter(self, name: str, first: int, count: int) -> list[tuple[int, int]]:
+        """Return packets and bytes of a counter's cells while a packet is held. Raises as
+        `register`."""
+        with self._changed:
+            self._held()
+            assert self._program is not None
+            return self._program.counter(name, first, count)
 
     def _held(self) -> Stop:
         if self._stop is None:

@@ -10,6 +10,7 @@ from p4reduce_switch.codegen_python.context import Binding
 from p4reduce_switch.codegen_python.generate import Generated, generate
 from p4reduce_switch.debug.breakpoints import Point
 from p4reduce_switch.debug.debugger import Debugger, Values
+from p4reduce_switch.debug.lookup import full_name
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.program.ir import Program
 
@@ -26,12 +27,17 @@ class DebugPipeline(Pipeline):
         self._variables: dict[str, str] = {}
         self._of_header: dict[str, str] = {}
         self._places: dict[str, frozenset[str]] = {}
+        self._lines: dict[str, frozenset[int]] = {}
         super().__init__(config, **options)
         debugger.attach(self)
 
     @property
     def places(self) -> Mapping[str, frozenset[str]]:
         return self._places
+
+    @property
+    def lines(self) -> Mapping[str, frozenset[int]]:
+        return self._lines
 
     def values(self, variables: Mapping[str, Any]) -> Values:
         """Return the values of valid headers and of metadata."""
@@ -45,13 +51,20 @@ class DebugPipeline(Pipeline):
         return found
 
     def register(self, name: str, first: int, count: int) -> list[int]:
-        if name not in self.registers:
-            there = ", ".join(sorted(self.registers)) or "none"
-            raise LookupError(f"there is no register '{name}'; there are {there}")
+        name = full_name("register", name, self.registers)
         cells = self.registers[name].cells
-        if not 0 <= first < len(cells):
-            raise LookupError(f"register '{name}' has the cells 0 to {len(cells) - 1}, no {first}")
+        _check_cell("register", name, first, len(cells))
         return list(cells[first : first + count])
+
+    def counter(self, name: str, first: int, count: int) -> list[tuple[int, int]]:
+        name = full_name("counter", name, self.counters)
+        counter = self.counters[name]
+        if counter.is_direct:
+            raise LookupError(
+                f"counter '{name}' has no cells: its counts are in the entries of {counter.table}"
+            )
+        _check_cell("counter", name, first, counter.size)
+        return [counter.read(cell) for cell in range(first, min(first + count, counter.size))]
 
     def _generate(self, program: Program) -> Generated:
         generated = generate(
@@ -75,6 +88,10 @@ class DebugPipeline(Pipeline):
             "control": frozenset(("parser", "ingress", "egress")),
             "field": frozenset(map(str, generated.fields.values())),
         }
+        self._lines = {
+            file: frozenset(line for where, line in generated.lines if where == file)
+            for file, _ in generated.lines
+        }
         return generated
 
     def _bound(self, binding: Binding) -> object:
@@ -87,3 +104,8 @@ class DebugPipeline(Pipeline):
     def _visit(self, kind: Any, name: str, source: str, variables: Mapping[str, Any]) -> None:
         file, _, line = source.rpartition(":")
         self._debugger.visit(self, Point(kind, name, file, int(line)), variables)
+
+
+def _check_cell(kind: str, name: str, cell: int, size: int) -> None:
+    if not 0 <= cell < size:
+        raise LookupError(f"{kind} '{name}' has the cells 0 to {size - 1}, no {cell}")

@@ -19,11 +19,10 @@ from p4reduce_switch.ports.place import PortSpec
 
 NAME = "p4reduce-simple-switch-grpc"
 
+_DEBUGGER = "the debugger is that of p4reduce-switch --debug PATH (docs/embedded-switch.md)"
 _REFUSED = {
-    "--debugger": "there is no debugger; the generated code can be read by p4reduce-switch "
-    "--dump-python",
-    "--debugger-addr": "there is no debugger; the generated code can be read by p4reduce-switch "
-    "--dump-python",
+    "--debugger": _DEBUGGER,
+    "--debugger-addr": _DEBUGGER,
     "--use-files": "packets come from interfaces only",
     "--packet-in": "packets come from interfaces only",
     "--restore-state": "state cannot be restored from a file; write it by P4Runtime",

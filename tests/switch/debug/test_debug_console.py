@@ -136,6 +136,8 @@ def test_whoever_leaves_lets_the_packet_go(path: tuple[Path, DebugPipeline]) -> 
         ("print", "no packet is held"),
         ("register r", "no packet is held"),
         ("register r x", "'r x' does not read as: register NAME"),
+        ("counter", "'' does not read as: counter NAME"),
+        ("counter c", "no packet is held"),
         ("\udcff\udcfe", "is no command"),
     ],
 )
@@ -154,8 +156,30 @@ def test_a_field_that_is_not_there(path: tuple[Path, DebugPipeline]) -> None:
     console.ask("break control egress")
     thread = send(path[1])
     console.wait()
-    assert "no field or header" in console.ask("print labels[2].value")["error"]
+    wrong = {
+        "labels[2].value": "header 'labels[2]' is not valid in this packet here",
+        "command.who": "'command.who' is no field of command; it has failure, what",
+        "nothing": "is no field or header that this packet has here; it has command, extra, ",
+    }
+    for name, complaint in wrong.items():
+        assert complaint in console.ask(f"print {name}")["error"], name
+    assert console.ask("print hdr.command.what") == {"ok": {"command.what": 0}}
+    assert console.ask("print value") == {"ok": {"labels[0].value": 0x123}}
+    assert "'value' could be extra.value or " in console.ask("break field value 1")["error"]
     console.ask("continue")
+    assert joined(thread)
+    console.close()
+
+
+def test_help_and_quit(path: tuple[Path, DebugPipeline]) -> None:
+    console = Console(path[0])
+    usage = console.ask("help")["ok"]
+    assert set(usage) >= {"break", "print", "register", "counter", "quit"}
+    console.ask("break control egress")
+    thread = send(path[1])
+    console.wait()
+    assert console.ask("quit") == {"ok": {}}
+    assert console.socket.recv(1) == b""
     assert joined(thread)
     console.close()
 

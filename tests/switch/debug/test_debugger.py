@@ -130,7 +130,8 @@ def test_registers() -> None:
     session.send(bytes(64))
     session.stop()
     assert session.debugger.register(name, 1, 2) == list(register.cells[1:3])
-    with pytest.raises(LookupError, match="no register 'nothing'; there are "):
+    assert session.debugger.register(name.partition(".")[2], 1, 1) == [5]
+    with pytest.raises(ValueError, match="no register 'nothing'; there are "):
         session.debugger.register("nothing", 0, 1)
     with pytest.raises(LookupError, match="has the cells 0 to"):
         session.debugger.register(name, 1 << 30, 1)
@@ -171,11 +172,51 @@ def test_a_breakpoint_that_is_deleted(digests: Session) -> None:
         ("table I.other", "there is no table 'I.other'; there are I.by_kind"),
         ("field a.nothing 1", "there is no field 'a.nothing'; there are a.address"),
         ("state end", "there is no state 'end'; there are start"),
+        ("line nosuch.p4:3", "there is no code of a file 'nosuch.p4'; there is of "),
+        ("line tuple_digests.p4:33", "there is no code at tuple_digests.p4:33; the nearest is at "),
+        ("line 9999", "there is no code at line 9999; the nearest is at tuple_digests.p4:"),
     ],
 )
 def test_places_that_there_are_not(digests: Session, text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(complaint)}"):
         digests.add(text)
+
+
+def test_a_line_without_code_names_its_neighbours_and_the_tables(digests: Session) -> None:
+    """A table is known at its declaration, not where it is applied."""
+    with pytest.raises(ValueError, match=r"break table I\.by_kind") as refused:
+        digests.add("line tuple_digests.p4:33")
+    near = [int(line) for line in re.findall(r"p4:(\d+)", str(refused.value))[1:]]
+    assert near
+    for line in near:
+        assert digests.add(f"line tuple_digests.p4:{line}")
+
+
+def test_short_names(digests: Session) -> None:
+    digests.add("table by_kind")
+    digests.add("field hdr.a.answer 1")
+    digests.add("action learn")
+    assert list(digests.debugger.breakpoints.values()) == [
+        "table I.by_kind",
+        "field a.answer 0x1",
+        "action I.learn",
+    ]
+    digests.send(FRAME)
+    assert digests.stop().why == "field a.answer 0x1"
+
+
+def test_a_counter() -> None:
+    session = Session("state")
+    [name, *_] = [one for one, counter in session.pipeline.counters.items() if counter.size > 1]
+    session.pipeline.counters[name].write(1, 3, 192)
+    session.add("control ingress")
+    session.send(bytes(64))
+    session.stop()
+    assert session.debugger.counter(name, 1, 1) == [(3, 192)]
+    with pytest.raises(LookupError, match=f"counter '{name}' has the cells 0 to "):
+        session.debugger.counter(name, 1 << 30, 1)
+    session.debugger.unwatch()
+    session.finish()
 
 
 def test_how_places_are_shown() -> None:

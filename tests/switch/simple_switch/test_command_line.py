@@ -105,8 +105,11 @@ WRONG = [
     ("--no-p4 --log-console --log-file x", "exclusive"),
     ("--no-p4 --log-level loud", "invalid choice: 'loud'"),
     ("--no-p4 --log-file x --log-file-max-size 0", "must be greater than 0"),
-    ("--no-p4 --debugger", "--debugger: there is no debugger"),
-    ("--no-p4 --debugger-addr ipc:///x", "--debugger-addr: there is no debugger"),
+    ("--no-p4 --debugger", "--debugger: the debugger is that of p4reduce-switch --debug PATH"),
+    (
+        "--no-p4 --debugger-addr ipc:///x",
+        "--debugger-addr: the debugger is that of p4reduce-switch --debug PATH",
+    ),
     ("--no-p4 --use-files 1", "--use-files: packets come from interfaces only"),
     ("--no-p4 --packet-in ipc:///x", "--packet-in: packets come from interfaces only"),
     ("--no-p4 --restore-state x", "--restore-state: state cannot be restored"),

@@ -152,7 +152,7 @@ def test_tls_without_client_certificates(tmp_path: Path) -> None:
         (["-i", "1@nosuchif0", "--no-p4"], "port 1=nosuchif0: "),
         (["BROKEN", "--", "--grpc-server-addr", "127.0.0.1:0"], "p4_device_config: "),
         (["--no-p4", "--log-file", "/nowhere/log"], "--log-file /nowhere/log: No such file"),
-        (["--no-p4", "--debugger"], "there is no debugger"),
+        (["--no-p4", "--debugger"], "p4reduce-switch --debug PATH"),
     ],
 )
 def test_what_cannot_start(arguments: list[str], complaint: str, tmp_path: Path) -> None:
