@@ -75,11 +75,10 @@ class Choice:
         if cores == 1:
             return self
         if self.switch != "embedded":
-            raise ArgumentsError(f"--cores {cores} takes the embedded switch: BMv2 has one core")
+            raise ArgumentsError(f"--cores {cores} requires SWITCH=embedded: BMv2 has one core")
         if self.network == "mininet":
             raise ArgumentsError(
-                f"--cores {cores} takes Unix or UDP ports (NET=local or NET=udp), and Mininet's "
-                "are interfaces"
+                f"--cores {cores} requires NET=local or NET=udp: Mininet's ports are interfaces"
             )
         return replace(self, cores=cores)
 
@@ -165,7 +164,9 @@ def _pick_switch(switch: str, network: str, wants_bmv2: bool) -> tuple[str, str]
     """Return the switch and the reason, which is empty where there is none to give."""
     if network == "udp":
         if switch == "bmv2":
-            raise ArgumentsError("NET=udp takes the embedded switch: BMv2 has no UDP ports")
+            raise ArgumentsError(
+                "NET=udp requires SWITCH=embedded, not SWITCH=bmv2: BMv2 has no UDP ports"
+            )
         return "embedded", "SWITCH as asked" if switch == "embedded" else ""
     obstacle = bmv2.unavailable()
     if switch == "bmv2" and obstacle:

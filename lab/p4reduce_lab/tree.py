@@ -118,7 +118,7 @@ class Tree(System):
     ) -> None:
         super().__init__(choice, directory, logs, shape.ranks)
         if choice.network == "udp":
-            raise LabError("TREE takes NET=local or NET=mininet: switches have no UDP links")
+            raise LabError("TREE requires NET=local or NET=mininet: switches have no UDP links")
         self._uplinks = uplinks
         self._nodes = _nodes(shape)
         self._below: dict[str, SwitchLauncher] = {}

@@ -62,7 +62,7 @@ def test_a_bandwidth_takes_mininet() -> None:
     assert "links of 100 Mbit/s" in choice.text
     with pytest.raises(ArgumentsError, match="BW=100Mbit needs NET=mininet"):
         choose("auto", "local", bandwidth=100.0)
-    with pytest.raises(ArgumentsError, match="BMv2 has no UDP ports"):
+    with pytest.raises(ArgumentsError, match="requires SWITCH=embedded, not SWITCH=bmv2: BMv2 has"):
         choose("bmv2", "udp")
 
 

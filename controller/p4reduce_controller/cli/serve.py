@@ -74,7 +74,8 @@ def _read_stations(
             raise click.BadParameter(f"{mac} is not an address that a host can have")
         if stations.setdefault(mac.lower(), int(port)) != int(port):
             raise click.BadParameter(
-                f"{mac} is at port {stations[mac.lower()]} and at port {port}: it can be at one"
+                f"{mac} is given for port {stations[mac.lower()]} and for port {port}: a station "
+                "stays at one port"
             )
     return tuple(stations.items())
 
@@ -137,7 +138,7 @@ def _page(address: str | None, token_file: Path | None, tls: TlsFiles | None) ->
         try:
             token = read_text(token_file).strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
+            why = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise click.BadParameter(
                 f"{token_file}: {why}", param_hint="--http-token-file"
             ) from None

@@ -48,7 +48,7 @@ def _packet_sockets(needed: bool) -> Finding:
     try:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
     except PermissionError:
-        found = "not allowed to this user, and network interfaces take them"
+        found = "not allowed to this user, and network interfaces require them"
         cure = (
             "Run as root or with CAP_NET_RAW, or use the embedded switch's Unix sockets "
             "(interface unix:PATH)."
@@ -68,7 +68,7 @@ def _packet_sockets(needed: bool) -> Finding:
 
 def _namespaces() -> Finding:
     name = "namespaces, veth"
-    purpose = "BMv2's ports and Mininet take them"
+    purpose = "BMv2's ports and Mininet require them"
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return note(
             SECTION, name, f"not looked at; {purpose}", "apt-get install util-linux iproute2"

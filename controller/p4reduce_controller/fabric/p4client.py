@@ -600,7 +600,7 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
     if arbitration.status.code == code_pb2.NOT_FOUND:
         raise NoPrimaryError(
             f"a backup: there is no primary now, but one with election id {primary} was there "
-            f"before, and the switch takes none lower; ours is {ours}",
+            f"before, and the switch accepts none lower; ours is {ours}",
             max(primary, ours),
         )
     raise NotPrimaryError(f"a backup: the primary has election id {primary}, ours is {ours}")

@@ -64,7 +64,7 @@ def check_delete(job: Job, token: str, operator: TokenHash) -> None:
 
 def _refusal(job: Job, token: str, what: str) -> RefusedError:
     why = "that is not the right one" if token else "none was given"
-    return RefusedError(Cause.WRONG_TOKEN, f"{what} job {job.name!r} takes a token, and {why}")
+    return RefusedError(Cause.WRONG_TOKEN, f"{what} job {job.name!r} requires a token, and {why}")
 
 
 def operator_token(directory: Path) -> TokenHash:

@@ -255,6 +255,9 @@ def _facts(facts: Mapping[str, str | Text]) -> RenderableType:
 def counters_table(counts: Iterable[pb.Count], of: str, *, zeros: bool) -> RenderableType:
     """List the cells of a counter, or the outcomes of frames. `of` is the column's name."""
     table = columns(of, "frames", "bytes", right=["frames", "bytes"])
+    counts = list(counts)
+    if not counts:  # a counter per entry of a table, whose entries come with jobs
+        return Text("no entries: no job is running", style="dim")
     for count in counts:
         if zeros or count.frames:
             table.add_row(count.name, str(count.frames), str(count.bytes))

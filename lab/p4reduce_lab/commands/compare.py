@@ -201,7 +201,7 @@ def command(
         else:
             click.echo(f"Without Open MPI, which takes {what}")
     if links == "udp" and switch == "bmv2":
-        raise ArgumentsError("--links udp takes the embedded switch: BMv2 has no UDP ports")
+        raise ArgumentsError("--links udp requires --switch embedded: BMv2 has no UDP ports")
     wish = (ranks, rates, sizes, precisions, densities, contenders, turns)
     cells = _cells(*wish, links)
     check_possible(contenders, any(cell.linked for cell in cells))
@@ -232,7 +232,7 @@ def _cells(
 
     if ranks is rates is sizes is None:
         if precisions is not None or densities is not None:
-            raise ArgumentsError("--precisions and --densities take --ranks, --rates or --sizes")
+            raise ArgumentsError("--precisions and --densities require --ranks, --rates or --sizes")
         return list((standard_udp if links == "udp" else standard)(contenders))
     return cells_of(
         CellOptions(

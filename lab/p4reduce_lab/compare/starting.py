@@ -190,6 +190,6 @@ def check_possible(contenders: Sequence[str], linked: bool) -> None:
     """Refuse what cannot run here. Raises UnavailableError, which says what is missing."""
     for contender in contenders:
         if (what := missing(contender)) is not None:
-            raise UnavailableError(f"{contender} takes {what}")
+            raise UnavailableError(f"{contender} requires {what}")
     if linked and (reason := links.unavailable()) is not None:
         raise UnavailableError(f"links of a limited rate are not available here: {reason}")

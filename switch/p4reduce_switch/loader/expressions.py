@@ -72,7 +72,7 @@ class Expressions:
 
     def target(self, item: Json, source: Source, params: Params = ()) -> FieldRef:
         """Return the target of an assignment."""
-        return self.field(item, source, "assignment to something else than a field", params)
+        return self.field(item, source, "assignment to a value that is not a field", params)
 
     def element(
         self, item: Any, source: Source, params: Params = ()

@@ -126,7 +126,7 @@ def _check_room(context: Context) -> None:
 def _load_digests(context: Context, items: Iterable[Json]) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a digest")
-        otherwise = f"digest '{name}' of something else than fields"
+        otherwise = f"digest '{name}' of a value that is not a field"
         fields = tuple(
             context.expressions.field(part, source_of(item), otherwise) for part in item["elements"]
         )
@@ -143,7 +143,7 @@ def _load_digests(context: Context, items: Iterable[Json]) -> None:
 
 def _field_list(context: Context, item: Json) -> ir.FieldList:
     name, source = item["name"], context.mentions.of_field_list(item["id"])
-    otherwise = f"field list '{name}' of something else than metadata"
+    otherwise = f"field list '{name}' with a field that is not metadata"
     fields = []
     for part in item["elements"]:
         if part["type"] == "field" and part["value"][1] == "<null>":
@@ -154,6 +154,8 @@ def _field_list(context: Context, item: Json) -> ir.FieldList:
             raise refusal(otherwise, source)
         context.headers.check_fixed(f"field list '{name}'", field, source)
         if field.header == "standard_metadata":
-            raise refusal(f"field list '{name}' with {field}", source)
+            raise refusal(
+                f"field list '{name}' with {field}, which is not your own metadata,", source
+            )
         fields.append(field)
     return ir.FieldList(tuple(fields))

@@ -211,7 +211,7 @@ class _States:
             stack, _, number = element_field
             width = self._headers.by_name[stack.elements[0]].fields[number].width
         else:
-            raise refusal("select on something else than a field", source)
+            raise refusal("select on a value that is not a field", source)
         hidden = self._hidden(width)
         ops.append(ir.Execute(ir.Primitive("assign", (hidden, value), source)))
         return hidden

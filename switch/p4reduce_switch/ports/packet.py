@@ -54,7 +54,7 @@ class InterfacePlace(Place):
 
     scheme = ""
     form = "INTERFACE"
-    purpose = "for a network interface (takes root)"
+    purpose = "for a network interface (requires root)"
 
     @classmethod
     def parse(cls, where: str) -> InterfacePlace:
@@ -103,7 +103,7 @@ class PacketPort(Port):
             self._socket = _open(place.name)
         except PermissionError:
             raise PortError(
-                f"port {spec}: opening an interface takes root or CAP_NET_RAW; "
+                f"port {spec}: opening an interface requires root or CAP_NET_RAW; "
                 f"without, use a socket: --port {spec.number}=unix:PATH"
             ) from None
         except OSError as error:

@@ -277,7 +277,7 @@ class UdpPort(PeerListener):
         try:
             peer = _socket_for(self._listener, address)
         except OSError as error:
-            self._warnings.warning("port %s: cannot take a peer: %s", self.description, error)
+            self._warnings.warning("port %s: cannot accept a peer: %s", self.description, error)
             return False
         self._link = Link.over_datagrams(peer, entered)
         self._in_loop.attach_link(self._link.pointer)

@@ -184,7 +184,7 @@ class UnixPort(PeerListener):
             self._accepting = False
             self._poller.change(self._listener.fileno(), 0)
         self._warnings.warning(
-            "port %s: cannot take a peer: %s%s",
+            "port %s: cannot accept a peer: %s%s",
             self.description,
             error.strerror,
             "; it waits until there is room (see ulimit -n)" if scarce else "",

@@ -27,7 +27,7 @@ _REFUSED = {
     "--packet-in": "packets come from interfaces only",
     "--restore-state": "state cannot be restored from a file; write it by P4Runtime",
     "--dp-grpc-server-addr": "packets come from interfaces only, not by gRPC; p4reduce-switch "
-    "takes Unix sockets as ports",
+    "accepts Unix sockets as ports",
     "--load-modules": "BMv2's modules (externs in C++) cannot be loaded",
 }
 _WITHOUT_VALUE = ("--debugger",)

@@ -72,7 +72,7 @@ SERVE = ("serve", "--switch", "x:1", "--ports", "1")
         ([*SERVE, "--station", "02:70:34:72:65:64@1"], "that is the switch's own address"),
         (
             [*SERVE, "--station", "02:00:00:00:00:01@1", "--station", "02:00:00:00:00:01@2"],
-            "is at port 1 and at port 2",
+            "is given for port 1 and for port 2: a station stays at one port",
         ),
         (["serve", "--switch", "x:1", "--ports", "1", "--lease", "0"], "0"),
         (["serve", "--switch", "foo", "--ports", "1"], "'foo' is not of the form HOST:PORT or"),
@@ -213,7 +213,11 @@ def test_the_switch(controller: RunningController, switch: SwitchProcess) -> Non
     assert status["connected"] is True
     assert status["ports"] == [1, 2, 3, 4]
     assert status["slots_free"] == 1024
+    contributed = cli(*at, "switch", "counters", "--name", "contributed").stdout
+    assert contributed.strip() == "no entries: no job is running"
     controller.running(switch, 2)
+    contributed = cli(*at, "switch", "counters", "--name", "contributed").stdout
+    assert contributed.strip() == "no frames so far"
     counts = {
         each["name"]: each["frames"] for each in cli_json(*at, "switch", "counters")["counts"]
     }

@@ -67,7 +67,9 @@ def test_deleting_a_job_from_another_machine(monkeypatch: pytest.MonkeyPatch) ->
     """The operator's token is not read for a controller that is elsewhere."""
 
     def refuse(*_: Any) -> None:
-        raise ControlError(grpc.StatusCode.PERMISSION_DENIED, "takes a token, and none was given")
+        raise ControlError(
+            grpc.StatusCode.PERMISSION_DENIED, "requires a token, and none was given"
+        )
 
     monkeypatch.setattr(ControlClient, "call", refuse)
     done = CliRunner().invoke(command, ["--controller", "192.0.2.1:7070", "job", "delete", "x"])

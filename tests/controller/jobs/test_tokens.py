@@ -46,7 +46,7 @@ def test_joining_takes_the_token(controller: RunningController) -> None:
 
 def test_the_first_rank_may_bring_it(controller: RunningController) -> None:
     join(controller, 0, TOKEN)
-    refused(lambda: join(controller, 1, ""), "takes a token")
+    refused(lambda: join(controller, 1, ""), "requires a token")
     join(controller, 1, TOKEN)
 
 
@@ -146,7 +146,7 @@ def test_the_command_line(
 
     without = cli_here(*there, "job", "delete", "train")
     assert without.exit_code == 1
-    assert "deleting job 'train' takes a token, and none was given" in without.stderr
+    assert "deleting job 'train' requires a token, and none was given" in without.stderr
     environment.setenv("P4REDUCE_TOKEN", OTHER)
     assert cli_here(*there, "job", "delete", "train").exit_code == 1
     # A worker's token in the environment does not keep the operator from using his own.
@@ -177,7 +177,7 @@ def test_workers_have_it_in_the_environment(
         "interface": f"unix:{mortal_switch.port_path(1)}",
     }
     monkeypatch.setenv("P4REDUCE_TOKEN", OTHER)
-    with pytest.raises(p4reduce.AdmissionError, match="takes a token") as caught:
+    with pytest.raises(p4reduce.AdmissionError, match="requires a token") as caught:
         p4reduce.init(**place)
     assert OTHER not in str(caught.value)
     monkeypatch.setenv("P4REDUCE_TOKEN", TOKEN)

@@ -108,7 +108,7 @@ def test_hosts_that_differ_get_tls_and_a_key(tmp_path: Path) -> None:
         assert "TLS" in network.text
         assert sums(network) == [3.0, 3.0]
         for lacking, error, says in (
-            ("P4REDUCE_TLS_CERT", p4reduce.ConfigurationError, "TLS takes all of"),
+            ("P4REDUCE_TLS_CERT", p4reduce.ConfigurationError, "TLS requires all of"),
             ("P4REDUCE_UDP_KEY", p4reduce.P4ReduceError, "do not have the same key"),
             ("P4REDUCE_TOKEN", None, ""),
         ):

@@ -23,7 +23,7 @@ MESSAGES = {
     "extract_at": (
         "parser state start: extract into an element of a header stack at a run-time index"
     ),
-    "field_list": "field_list.p4:20: field list 'field_list2' of something else than metadata",
+    "field_list": "field_list.p4:20: field list 'field_list2' with a field that is not metadata",
     "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'random'",
     "hash_input": "hash_input.p4:20: input of 'calc' that is neither a field nor a constant",
     "varbit_digest": "varbit_digest.p4:18: digest 'seen_t' of a varbit field",

@@ -69,7 +69,7 @@ def meter_unknown(root: Any) -> None:
         ("profiles", entries_of_indirect, "const entries of indirect table 'I.picked' is not"),
         ("profiles", unknown_profile, "there is no action profile 'I.other'"),
         ("digests", digest_twice, "digest 'learned_t' at several places is not supported"),
-        ("digests", digest_of_constant, "digest 'learned_t' of something else than fields is not"),
+        ("digests", digest_of_constant, "digest 'learned_t' of a value that is not a field is not"),
         ("digests", digest_unknown, "there is no digest 1"),
         ("digests", digest_in_egress, "primitive 'generate_digest' in egress is not supported"),
         ("meters", three_rates, "meters.p4:15: meter 'I.by_packets' of 3 rates is not supported"),

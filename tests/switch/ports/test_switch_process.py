@@ -377,7 +377,7 @@ def test_without_descriptors_it_waits_and_says_so_once(
     taken = [socket.create_connection((host, int(port))) for _ in range(2 * limit)]
     eventually(lambda: len(list(files.iterdir())) >= limit, "the descriptors' end")
     peer = plug(tmp_path, 1)
-    eventually(lambda: "cannot take a peer" in log.read_text(), "the warning")
+    eventually(lambda: "cannot accept a peer" in log.read_text(), "the warning")
     before = process_seconds(ready["pid"])
     time.sleep(2.5)  # it looks again once a second, and does not turn in between
     assert process_seconds(ready["pid"]) - before < 1.5
@@ -388,7 +388,7 @@ def test_without_descriptors_it_waits_and_says_so_once(
     peer.close()
     assert process.stop() == 0
     text = log.read_text()
-    assert text.count("cannot take a peer: Too many open files; it waits") == 1
+    assert text.count("cannot accept a peer: Too many open files; it waits") == 1
     assert len(text.splitlines()) < 20, text
 
 

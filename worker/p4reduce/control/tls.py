@@ -54,7 +54,9 @@ class TlsFiles:
             return None
         lacking = [name for name, path in zip(names, paths, strict=True) if not path]
         if cert is None or key is None or ca is None or lacking:
-            raise TlsError(f"TLS takes all of {', '.join(names)}; not given: {', '.join(lacking)}")
+            raise TlsError(
+                f"TLS requires all of {', '.join(names)}; not given: {', '.join(lacking)}"
+            )
         return cls(Path(cert), Path(key), Path(ca))
 
     @classmethod
