@@ -11,6 +11,7 @@ from scapy.packet import Packet, Raw
 
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import (
+    AGGREGATION_VERSION,
     EMPTY_FRAME_BYTES,
     HALF_FRAME_BYTES,
     NO_BLOCK,
@@ -96,7 +97,7 @@ def read_answer(
         return None
     if (ip.dst, udp.dport) != (here.ip, here.udp_port):
         return None
-    if (header.version, header.job, header.rank) != (1, job, rank):
+    if (header.version, header.job, header.rank) != (AGGREGATION_VERSION, job, rank):
         return None
     return header if len(frame) == _length(header.kind, Flag(int(header.flags))) else None
 

@@ -181,7 +181,7 @@ _BOTH: Final = "worker, switch"
 _SWITCH: Final = "switch"
 
 HEADER_FIELDS: Final = (
-    Field("version", 4, _ALL, "1", "Version", AGGREGATION_VERSION),
+    Field("version", 4, _ALL, f"{AGGREGATION_VERSION}", "Version", AGGREGATION_VERSION),
     Field("kind", 4, _ALL, "what the frame is, see below", "Kind", Kind.CONTRIBUTE),
     Field("flags", 8, _ALL, "see below", "Flags"),
     Field(
