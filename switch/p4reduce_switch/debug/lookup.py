@@ -12,9 +12,9 @@ _HIDDEN = "tbl_"  # how p4c names tables that it makes of statements; "$" is the
 def matching(name: str, known: Collection[str], *, fields: bool = False) -> list[str]:
     """Return the full names that a name may stand for, in order.
 
-    A short name is the end of a full one: "last" of "MyIngress.last". A field may also have the
-    program's own name of its struct before it, which p4c does not keep: "hdr.ipv4.ttl" is
-    "ipv4.ttl", and "meta.seen" is "scalars.meta_t.seen".
+    A short name is the end of a full one: "last" of "MyIngress.last". A field may have the name of
+    its struct before it, which p4c does not keep. So "hdr.ipv4.ttl" is "ipv4.ttl", and "meta.seen"
+    is "scalars.meta_t.seen".
     """
     headers = {one.partition(".")[0] for one in known}
     while name:
