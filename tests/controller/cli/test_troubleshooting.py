@@ -133,7 +133,7 @@ EXEMPT_ERRORS = {
 }
 # Texts that say themselves what would be right, in the words of `normal`.
 SAYS_WHAT_IS_RIGHT = re.compile(
-    r"it must be|each needs|bytes at most|takes net|(?:is|are) possible|at (?:most|least) …"
+    r"it must be|each needs|bytes at most|requires net|(?:is|are) possible|at (?:most|least) …"
     r"|is not one of|unset one of|set it or"
     r"|leave .* unset|pip install|apt get install|take … or more|take more|known …$"
     r"|networks here have|one at a time|try again|such as …|leave out|needs pytorch"
