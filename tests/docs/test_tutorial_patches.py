@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Flag
+from p4reduce.wire.format import Flag, Kind
 from p4reduce_controller.fabric.layout import own_addresses
 from p4reduce_lab import LocalNetwork
 from p4reduce_lab.lesson.traced import TracedSwitch
@@ -30,11 +32,35 @@ with p4reduce.init() as comm:
 """
 
 
-def patched(name: str, folder: str, directory: Path) -> Path:
-    """A copy of a folder of the repository with a patch applied."""
-    shutil.copytree(
-        ROOT / folder, directory / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pcap")
-    )
+FIELD = """
+import numpy as np, p4reduce
+from p4reduce.environment import placement
+engine = "reference" if placement(None, None).rank == 0 else "native"
+with p4reduce.init(engine=engine, slots=2) as comm:
+    print(comm.rank, comm.allreduce(np.full(1000, comm.rank + 1, np.float32))[-1])
+"""
+
+CAPTURED = """
+import json, sys
+from p4reduce.wire.dissect import Aggregation
+from scapy.utils import rdpcap
+for path in sys.argv[1:]:
+    for header in (packet[Aggregation] for packet in rdpcap(path) if Aggregation in packet):
+        print(json.dumps([int(header.kind), header.slot, header.round, header.sent]))
+"""
+
+
+def copied(folders: Sequence[str], directory: Path) -> None:
+    for folder in folders:
+        shutil.copytree(
+            ROOT / folder,
+            directory / folder,
+            ignore=shutil.ignore_patterns("__pycache__", "*.pcap"),
+        )
+
+
+def apply(name: str, directory: Path) -> None:
+    """Apply a patch to a copy of the repository, or of the part that it changes."""
     done = subprocess.run(
         ["git", "apply", "--verbose", str(TUTORIALS / name)],
         cwd=directory,
@@ -45,6 +71,12 @@ def patched(name: str, folder: str, directory: Path) -> Path:
     )
     assert done.returncode == 0, done.stderr
     assert "Skipped" not in done.stderr
+
+
+def patched(name: str, folder: str, directory: Path) -> Path:
+    """A copy of a folder of the repository with a patch applied."""
+    copied([folder], directory)
+    apply(name, directory)
     return directory / folder
 
 
@@ -90,3 +122,52 @@ def test_a_prefix_sum(tmp_path: Path, p4reduce_network: LocalNetwork) -> None:
     )
     wanted = [f"[{rank}] {rank} [{1 + rank:2} {10 * (1 + rank)}]" for rank in range(4)]
     assert sorted(done.stdout.splitlines()) == wanted, done.stdout + done.stderr
+
+
+@pytest.mark.p4c
+@pytest.mark.own_start
+def test_a_field_of_the_header(tmp_path: Path) -> None:
+    """A patched copy: its own header, program and machine code, and one all-reduce over them."""
+    if shutil.which("p4c-bm2-ss") is None:
+        pytest.skip("needs p4c-bm2-ss")
+    packages = ("worker", "native", "controller", "switch", "lab", "common")
+    copied([*packages, "p4src", "tools", "wireshark"], tmp_path)
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "protocol.md", tmp_path / "docs")
+    apply("field.patch", tmp_path)
+    path = os.pathsep.join([*(str(tmp_path / package) for package in packages), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "SWITCH": "embedded", "NET": "local"}
+
+    def python(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    python("tools/make_header.py")
+    assert "p4reduce.sent" in (tmp_path / "wireshark" / "p4reduce.lua").read_text()
+    python("tools/compile_p4.py")
+    ranks = ["exec", "-n", "2", "--pcap", "--", sys.executable, "-c", FIELD]
+    assert sorted(python("-m", "p4reduce_lab", *ranks).split("\n")) == [
+        "",
+        "[0] 0 3.0",
+        "[1] 1 3.0",
+    ]
+
+    captures = [f"build/exec/port{port}.pcap" for port in (1, 2)]
+    frames = [json.loads(line) for line in python("-c", CAPTURED, *captures).splitlines()]
+    most: dict[tuple[int, int], int] = {}
+    for kind, slot, number, sent in frames:
+        if kind == Kind.CONTRIBUTE:
+            most[slot, number] = max(sent, most.get((slot, number), 0))
+    results = [(most[slot, number], sent) for kind, slot, number, sent in frames if kind == 1]
+    assert len(results) >= 2 * len(most)
+    assert all(wanted == sent for wanted, sent in results)
+    assert max(most.values()) > 0

@@ -101,7 +101,7 @@ def test_after_the_job_was_deleted(bed: Testbed, jobs: Jobs, job: Job) -> None:
 # -- What it says of itself ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [0, 2, 15])
+@pytest.mark.parametrize("version", [0, wire.AGGREGATION_VERSION + 1, 15])
 def test_version(bed: Testbed, job: Job, version: int) -> None:
     refuse(bed, job, job.send(1, constant(9), version=version), Outcome.BAD_VERSION)
 
@@ -343,7 +343,8 @@ def test_what_each_rank_sent_is_counted(bed: Testbed, jobs: Jobs) -> None:
     ]
     bed.exchange(sent)
     bed.exchange([job.send(1, constant(1), job=0xDEAD), job.send(1, constant(1), kind=7)])
-    for rank, (frames, size) in enumerate([(3, 1102 + 78 + 78), (2, 78 + 1102)]):
+    bare, whole = wire.EMPTY_FRAME_BYTES, wire.PAYLOAD_FRAME_BYTES
+    for rank, (frames, size) in enumerate([(3, whole + 2 * bare), (2, bare + whole)]):
         source = number(job.ranks[rank].at.ip)
         counts = bed.counts("admission", job=job.id, rank=rank, src_ip=source)
         assert (counts.frames, counts.bytes) == (frames, size)

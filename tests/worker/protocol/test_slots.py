@@ -98,7 +98,7 @@ class Script:
         self.machine.sent(rows, self.now)
         frames = [self.machine.outgoing.get(row) for row in rows]
         for frame in frames:
-            assert len(frame) in (78, 1102)
+            assert len(frame) in (wire.EMPTY_FRAME_BYTES, wire.PAYLOAD_FRAME_BYTES)
         return [Ether(frame)[Aggregation] for frame in frames]
 
     def receive(self, *frames: bytes) -> list[Packet]:
@@ -566,7 +566,10 @@ def test_the_same_packet_is_repeated() -> None:
         repeated.flags = data.flags
         assert bytes(repeated) == bytes(data)
     assert script.machine.counts.retransmissions == 3
-    assert script.machine.counts.bytes_sent == 2 * 78 + 3 * 1102
+    assert (
+        script.machine.counts.bytes_sent
+        == 2 * wire.EMPTY_FRAME_BYTES + 3 * wire.PAYLOAD_FRAME_BYTES
+    )
 
 
 def test_a_packet_without_payload_is_repeated_padded_where_lanes_may_come_back() -> None:
@@ -579,7 +582,8 @@ def test_a_packet_without_payload_is_repeated_padded_where_lanes_may_come_back()
     assert len(again) == wire.AGG_BYTES + 1024
     again.flags = empty.flags
     assert bytes(again)[: wire.AGG_BYTES] == bytes(empty)
-    assert script.machine.counts.bytes_sent == 2 * 78 + 1102
+    bare, whole = wire.EMPTY_FRAME_BYTES, wire.PAYLOAD_FRAME_BYTES
+    assert script.machine.counts.bytes_sent == 2 * bare + whole
 
 
 def test_flags_of_a_repeated_packet_are_gone_in_the_next_round() -> None:
