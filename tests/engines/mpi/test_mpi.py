@@ -61,6 +61,20 @@ with p4reduce.mpi.wrap(world) as comm:
     big = np.full(3, 2**30, np.int32)
     comm.Allreduce(MPI.IN_PLACE, big)  # modulo 2^32, as MPI's own
     assert big.tolist() == [np.int64(n * 2**30).astype(np.int32)] * 3
+    nothing = np.empty((0, 3), np.float32)
+    comm.Allreduce(MPI.IN_PLACE, nothing)
+    for send, receive in (
+        (mine, sum[:599]),
+        ([mine, 601, MPI.INT], sum),
+        ([mine, -1, MPI.INT], [sum, -1, MPI.INT]),
+        (mine, [sum, (1, 600), MPI.INT]),
+        (mine.astype(np.float64), sum),
+    ):
+        try:
+            comm.Allreduce(send, receive)
+        except ValueError:
+            continue
+        raise AssertionError(f"{send} does not fit {receive}")
     switched = comm.switched
     # What the switch has no part in.
     longs, most = np.full(3, r, np.int64), np.zeros(3, np.float32)
@@ -87,6 +101,23 @@ comm.Allreduce(MPI.IN_PLACE, after)  # MPI's own from here on
 assert after[0] == n
 if r == 0:
     print("right", n)
+"""
+
+TENSORS = """
+import numpy as np
+import torch
+from mpi4py import MPI
+import p4reduce.mpi
+
+with p4reduce.mpi.wrap(MPI.COMM_WORLD) as comm:
+    mine = torch.arange(5.0)
+    total = torch.empty(5) if comm.rank else np.empty(5, np.float32)
+    comm.Allreduce(mine, total)
+    assert (torch.as_tensor(total) == mine * comm.size).all(), total
+    comm.Allreduce(MPI.IN_PLACE, mine)
+    assert comm.switched == 2
+    if comm.rank == 0:
+        print("right", mine.tolist())
 """
 
 # A rank that is killed; the others are in a sum with it.
@@ -128,6 +159,15 @@ def test_every_form_of_a_buffer(ranks: int) -> None:
         output, _ = run.communicate(timeout=DEADLINE)
     assert run.returncode == 0, output
     assert f"right {ranks}\n" in output
+
+
+@needs(programs=("mpirun",), packages=("mpi4py", "torch"))
+def test_tensors() -> None:
+    with marked() as environment:
+        run = mpirun(environment, 2, sys.executable, "-c", TENSORS)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, output
+    assert "right [0.0, 2.0, 4.0, 6.0, 8.0]" in output
 
 
 @with_mpi4py
@@ -342,14 +382,17 @@ def test_a_fortran_program(shim: tuple[Path, Path], tmp_path: Path) -> None:
     library, _ = shim
     program = tmp_path / "sums"
     source = str(HERE / "sums.f90")
-    subprocess.run(["mpif90", "-o", str(program), source], check=True, timeout=100, cwd=tmp_path)
+    operation = str(tmp_path / "add_at.o")
+    add_at = ["mpicc", "-c", "-o", operation, str(HERE / "add_at.c")]
+    for command in (add_at, ["mpif90", "-o", str(program), source, operation]):
+        subprocess.run(command, check=True, timeout=100, cwd=tmp_path)
     with marked() as environment:
         own = {**environment, "P4REDUCE_MPI_VERBOSE": "1"}
         run = mpirun(own, 2, str(program), preload=library)
         output, _ = run.communicate(timeout=DEADLINE)
     assert run.returncode == 0, output
-    assert "real 3.0 integer 2" in output
-    assert "2 all-reduces by the switch" in output
+    assert "real 3.0 integer 2 four  3  3  3  3" in output
+    assert "2 all-reduces by the switch, 1 by MPI" in output
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ def array_of(message: Any) -> npt.NDArray[Any] | None:
     Args:
         message: a buffer in host memory, or a list or tuple of a buffer and a datatype, with a
             count or a pair of count and displacement between them, as mpi4py's `Allreduce` takes.
+
+    Raises:
+        ValueError: the buffer is not contiguous, or smaller than the message says.
     """
     parts = list(message) if isinstance(message, list | tuple) else [message]
     if not parts:
@@ -46,12 +49,29 @@ def array_of(message: Any) -> npt.NDArray[Any] | None:
             count = int(part)
         elif part is not None:
             return None
+    data = _host_memory(data)
     name = _type_of(data, datatype)
     if name is None:
         return None
-    whole: npt.NDArray[Any] = np.frombuffer(_memory(data), np.dtype(name))
-    end = None if count is None else displacement + count
-    return whole[displacement:end]
+    whole = _numbers(data, np.dtype(name))
+    if count is None:
+        count = whole.size - displacement
+    if not 0 <= displacement <= displacement + count <= whole.size:
+        raise ValueError(
+            f"a message of {count} {name} from number {displacement} on is not within its buffer, "
+            f"which has {whole.size}"
+        )
+    return whole[displacement : displacement + count]
+
+
+def _host_memory(data: Any) -> Any:
+    """Return what numpy reads of tensors that only have `__dlpack__`, such as torch's."""
+    if isinstance(data, np.ndarray) or not hasattr(data, "__dlpack__"):
+        return data
+    try:
+        return np.from_dlpack(data)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return data  # on a device, or of a type that numpy lacks: it is MPI's
 
 
 def _type_of(data: Any, datatype: Any) -> str | None:
@@ -67,11 +87,13 @@ def _type_of(data: Any, datatype: Any) -> str | None:
     return own.name if own.name in _SUMMED and own.isnative else None
 
 
-def _memory(data: Any) -> memoryview:
+def _numbers(data: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     # Also of arrays in Fortran's order: contiguous memory, whatever its order.
     if isinstance(data, np.ndarray) and data.flags.f_contiguous and not data.flags.c_contiguous:
         data = data.T
     view = memoryview(data)
     if not view.contiguous:
         raise ValueError("the buffer of an all-reduce is not contiguous, as MPI wants it")
-    return view.cast("B")
+    if not view.nbytes:
+        return np.empty(0, dtype)  # a view of nothing may have dimensions that none is cast from
+    return np.frombuffer(view.cast("B"), dtype)

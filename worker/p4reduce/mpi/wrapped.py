@@ -61,11 +61,12 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         assert self._job is not None
         if not (type(sendbuf) is type(MPI.IN_PLACE) and sendbuf == MPI.IN_PLACE):
             source = array_of(sendbuf)
-            if source is None or source.dtype != target.dtype or source.size < target.size:
+            if source is None or source.dtype != target.dtype or source.size != target.size:
                 raise ValueError(
-                    f"sendbuf does not fit recvbuf, which has {target.size} of {target.dtype}"
+                    f"sendbuf has {_described(source)}, and recvbuf {_described(target)}: they "
+                    "have to be alike"
                 )
-            np.copyto(target, source[: target.size])
+            np.copyto(target, source)
         sum_in_place(self._job, target)
         self.switched += 1
 
@@ -180,6 +181,10 @@ def wrap(comm: Any, *, types: Sequence[str] | None = None, timeout: float = 60.0
         raise trouble or first or ClosedError("this rank has not joined")
     made._begin(job, network, chosen)
     return made
+
+
+def _described(numbers: Any) -> str:
+    return "another type" if numbers is None else f"{numbers.size} {numbers.dtype}"
 
 
 def _at_exit() -> None:

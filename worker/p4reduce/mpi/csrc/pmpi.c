@@ -216,15 +216,18 @@ static void detach(void)
                 shim.by_mpi);
 }
 
+/* By size as well: Fortran's types have that of the compiler options that MPI was built with. */
 static enum type type_of(MPI_Datatype datatype)
 {
-    if (datatype == MPI_FLOAT || datatype == MPI_REAL)
-        return FLOAT;
-    if (datatype == MPI_DOUBLE || datatype == MPI_DOUBLE_PRECISION)
-        return DOUBLE;
-    if (datatype == MPI_INT || datatype == MPI_INT32_T || datatype == MPI_INTEGER)
-        return INT;
-    return NO_TYPE;
+    int size = 0;
+    const int is_float = datatype == MPI_FLOAT || datatype == MPI_DOUBLE || datatype == MPI_REAL ||
+                         datatype == MPI_DOUBLE_PRECISION;
+    if (!is_float && datatype != MPI_INT && datatype != MPI_INT32_T && datatype != MPI_INTEGER)
+        return NO_TYPE;
+    PMPI_Type_size(datatype, &size);
+    if (is_float)
+        return size == 4 ? FLOAT : size == 8 ? DOUBLE : NO_TYPE;
+    return size == 4 ? INT : NO_TYPE;
 }
 
 static int is_ours(MPI_Comm comm)
@@ -280,19 +283,23 @@ int MPI_Finalize(void)
     return PMPI_Finalize();
 }
 
-int MPI_Allreduce(const void *send_buffer, void *receive_buffer, int count, MPI_Datatype datatype,
-                  MPI_Op op, MPI_Comm comm)
+/* What goes through the switch; NO_TYPE: MPI has to do it. */
+static enum type type_by_switch(int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
 {
     enum type type = shim.on && op == MPI_SUM ? type_of(datatype) : NO_TYPE;
-    size_t bytes;
+    if (type != NO_TYPE && shim.types >> type & 1 && count > 0 && is_ours(comm))
+        return type;
+    shim.by_mpi++;
+    return NO_TYPE;
+}
+
+static int sum(const void *send_buffer, void *receive_buffer, int count, enum type type,
+               MPI_Comm comm)
+{
+    const size_t bytes = (size_t)count * (type == DOUBLE ? 8 : 4);
     char *said;
     int failed;
 
-    if (type == NO_TYPE || !(shim.types >> type & 1) || count <= 0 || !is_ours(comm)) {
-        shim.by_mpi++;
-        return PMPI_Allreduce(send_buffer, receive_buffer, count, datatype, op, comm);
-    }
-    bytes = (size_t)count * (type == DOUBLE ? 8 : 4);
     if (!has_room(bytes)) {
         complain("no memory that can be shared for an all-reduce");
         PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
@@ -312,11 +319,22 @@ int MPI_Allreduce(const void *send_buffer, void *receive_buffer, int count, MPI_
     return MPI_SUCCESS;
 }
 
+int MPI_Allreduce(const void *send_buffer, void *receive_buffer, int count, MPI_Datatype datatype,
+                  MPI_Op op, MPI_Comm comm)
+{
+    const enum type type = type_by_switch(count, datatype, op, comm);
+    if (type == NO_TYPE)
+        return PMPI_Allreduce(send_buffer, receive_buffer, count, datatype, op, comm);
+    return sum(send_buffer, receive_buffer, count, type, comm);
+}
+
 #ifdef OPEN_MPI
 /* Open MPI's Fortran calls do not go through those of C. */
 extern void pmpi_init_(MPI_Fint *) __attribute__((weak));
 extern void pmpi_init_thread_(MPI_Fint *, MPI_Fint *, MPI_Fint *) __attribute__((weak));
 extern void pmpi_finalize_(MPI_Fint *) __attribute__((weak));
+extern void pmpi_allreduce_(void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
+                            MPI_Fint *) __attribute__((weak));
 extern int mpi_fortran_in_place_ __attribute__((weak));
 
 void mpi_init_(MPI_Fint *error)
@@ -342,8 +360,12 @@ void mpi_finalize_(MPI_Fint *error)
 void mpi_allreduce_(void *send_buffer, void *receive_buffer, MPI_Fint *count, MPI_Fint *datatype,
                     MPI_Fint *op, MPI_Fint *comm, MPI_Fint *error)
 {
-    int in_place = &mpi_fortran_in_place_ && send_buffer == (void *)&mpi_fortran_in_place_;
-    *error = MPI_Allreduce(in_place ? MPI_IN_PLACE : send_buffer, receive_buffer, *count,
-                           MPI_Type_f2c(*datatype), MPI_Op_f2c(*op), MPI_Comm_f2c(*comm));
+    const int in_place = &mpi_fortran_in_place_ && send_buffer == (void *)&mpi_fortran_in_place_;
+    const MPI_Comm c_comm = MPI_Comm_f2c(*comm);
+    const enum type type = type_by_switch(*count, MPI_Type_f2c(*datatype), MPI_Op_f2c(*op), c_comm);
+    if (type == NO_TYPE) /* it knows Fortran's MPI_BOTTOM, which is another one than C's */
+        pmpi_allreduce_(send_buffer, receive_buffer, count, datatype, op, comm, error);
+    else
+        *error = sum(in_place ? MPI_IN_PLACE : send_buffer, receive_buffer, *count, type, c_comm);
 }
 #endif
