@@ -11,8 +11,9 @@ from p4reduce_lab.errors import ArgumentsError, UnavailableError
 from p4reduce_lab.networks import mininet_net
 from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
-from p4reduce_lab.switches.embedded import EmbeddedSwitch, udp_ports
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.launch import SwitchLauncher
+from p4reduce_lab.switches.udp_ports import udp_ports
 from p4reduce_lab.units import rate_as_typed, rate_in_words
 
 NAMES = {"embedded": "embedded switch", "bmv2": "BMv2 (simple_switch_grpc)"}

@@ -24,8 +24,8 @@ from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.networks.veth import VethError
 from p4reduce_lab.processes.children import Child, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
-from p4reduce_lab.switches.embedded import UdpPorts
 from p4reduce_lab.switches.launch import SwitchLauncher
+from p4reduce_lab.switches.udp_ports import UdpPorts
 
 # Seconds. Who ends meanwhile is told of at once; so this is for what hangs, and long enough for a
 # busy machine.

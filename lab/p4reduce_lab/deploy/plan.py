@@ -18,9 +18,8 @@ from pathlib import Path
 from p4reduce.variables import TOKEN, UDP_KEY
 
 from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token
-from p4reduce_lab.deploy.interface import bracketed, free_udp_ports
 from p4reduce_lab.deploy.settings import Settings
-from p4reduce_lab.switches.embedded import UdpPorts, udp_ports
+from p4reduce_lab.switches.udp_ports import UdpPorts, bracketed, free_udp_ports, udp_ports
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from p4reduce_lab.errors import ArgumentsError
 
-MAX_UDP_PORT = 65535
 SWITCHES, CONTROLLER = "switches", "controller"
 LEAST_LEASE, LONGEST_LEASE = 0.1, 86400.0  # seconds; as of `p4reduce-controller serve`
 _SHARED = re.compile(r"[0-9A-Za-z-]{8,40}")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts a switch as a child process: BMv2 or the embedded one.
 
-Imports `networks`, for veth pairs, and `processes`.
+`udp_ports` finds free ports for the embedded switch. Imports `networks`, for veth
+pairs, and `processes`.
 """

@@ -3,37 +3,16 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from p4reduce_lab.switches.launch import CPU_PORT, DEVICE_ID, SwitchLauncher
+from p4reduce_lab.switches.udp_ports import UdpPorts
 
-_FIRST_UDP_PORT = 7000
 # Three runs of as many frames as one call takes (docs/links.md). So many fit into a queue of
 # 256 KiB, and one by one into a socket's buffer of the kernel's default size.
 _UDP_SLOTS = 3 * 59
-
-
-class UdpPorts(dict[int, str]):
-    """Ports on UDP sockets, and as what a worker names them (`interface`).
-
-    Args:
-        host: an address of this machine; IPv6 addresses in brackets.
-        count: how many ports.
-        first: the UDP port of the first one; the others follow.
-    """
-
-    def __init__(self, host: str, count: int, first: int = _FIRST_UDP_PORT + 1) -> None:
-        super().__init__({1 + n: f"udp:{host}:{first + n}" for n in range(count)})
-        self.interface = f"udp:{host}:{first - 1}+{{port}}"
-
-
-def udp_ports(count: int) -> UdpPorts:
-    """Return UDP ports of a loopback address that are probably free."""
-    host = ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
-    return UdpPorts(f"127.{host}", count)
 
 
 class EmbeddedSwitch(SwitchLauncher):

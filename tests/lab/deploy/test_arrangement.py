@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
 import pytest
 from p4reduce_lab.deploy.arrangement import Arrangement, arrange
-from p4reduce_lab.deploy.interface import UNKNOWN_RATE, free_udp_ports, link_rate
+from p4reduce_lab.deploy.interface import UNKNOWN_RATE, link_rate
 from p4reduce_lab.deploy.settings import Settings
 from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.planning.network import SWITCHES, Link
 from p4reduce_lab.planning.sizing import switches_for_an_interface
+from p4reduce_lab.switches.udp_ports import free_udp_ports, udp_ports
 
 REMOTE = "192.0.2.9"
 
@@ -81,6 +83,19 @@ def test_udp_ports_are_this_hosts_and_free() -> None:
         free_udp_ports("203.0.113.7", 1)
     with pytest.raises(ArgumentsError, match="8 ports from 65530 on end above 65535"):
         free_udp_ports("127.0.0.1", 8, 65530)
+
+
+def test_ports_that_somebody_has_at_all_addresses_are_not_drawn() -> None:
+    """As by the pages' `p4reduce-switch --port 1-8=udp:0.0.0.0:7001` on the same host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        with contextlib.suppress(OSError):  # somebody else has it
+            taken.bind(("0.0.0.0", 7002))
+        ports = udp_ports(2)
+        for number, where in ports.items():
+            _, host, port = where.split(":")
+            assert ports.interface.endswith(f"{int(port) - number}+{{port}}")
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+                own.bind((host, int(port)))
 
 
 def test_a_rate_that_is_not_known_is_a_gigabit(tmp_path: Path) -> None:

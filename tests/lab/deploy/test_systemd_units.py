@@ -203,7 +203,7 @@ def ranks(port: int, udp: int, *arguments: object) -> list[subprocess.Popen[str]
 @pytest.mark.parametrize("cores", [1, pytest.param(2, id="two cores")])
 def test_an_upgrade_of_the_controller_ends_no_job(tmp_path: Path, cores: int) -> None:
     """Two ranks sum, the controller is stopped and started again, and they sum on."""
-    from p4reduce_lab.deploy.interface import free_udp_ports
+    from p4reduce_lab.switches.udp_ports import free_udp_ports
 
     udp, tcp = free_udp_ports("127.0.0.1", 2), free_tcp_port()
     options = {

@@ -16,7 +16,8 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.control import control_pb2 as pb
-from p4reduce_lab.switches.embedded import EmbeddedSwitch, udp_ports
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.udp_ports import udp_ports
 from test_recovery import Training, beside
 from worker_system import PORTS, System, wait_for
 

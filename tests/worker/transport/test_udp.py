@@ -14,7 +14,8 @@ from fault_system import PATIENT_LEASE
 from p4reduce.errors import ConfigurationError
 from p4reduce.transport import udp
 from p4reduce.transport.udp import parse_udp
-from p4reduce_lab.switches.embedded import EmbeddedSwitch, udp_ports
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.udp_ports import udp_ports
 from test_recovery import beside
 from worker_system import System, wait_for
 

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 import without_linux
-from p4reduce_lab.switches.embedded import EmbeddedSwitch, udp_ports
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.udp_ports import udp_ports
 from worker_system import DEADLINE, System
 
 RANKS = 3

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UDP ports of this host for an embedded switch: which are free, and what workers call them."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+
+from p4reduce_lab.errors import ArgumentsError, LabError
+
+MAX_UDP_PORT = 65535
+_FIRST = 7001
+_LOWEST, _HIGHEST = 20_000, 32_000  # below the ports that Linux gives out by itself
+_ATTEMPTS = 100
+
+
+class UdpPorts(dict[int, str]):
+    """Ports on UDP sockets, and as what a worker names them (`interface`).
+
+    Args:
+        host: an address of this machine; IPv6 addresses in brackets.
+        count: how many ports.
+        first: the UDP port of the first one; the others follow.
+    """
+
+    def __init__(self, host: str, count: int, first: int = _FIRST) -> None:
+        super().__init__({1 + n: f"udp:{host}:{first + n}" for n in range(count)})
+        self.interface = f"udp:{host}:{first - 1}+{{port}}"
+
+
+def udp_ports(count: int) -> UdpPorts:
+    """Return free UDP ports of a loopback address that probably nobody else has drawn.
+
+    They begin at 7001. If somebody has these ports at all addresses, they are others.
+
+    Raises:
+        LabError: there is no free row of them.
+    """
+    host = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
+    busy = _busy(socket.AF_INET, host, _FIRST, count)
+    return UdpPorts(host, count, free_udp_ports(host, count) if busy else _FIRST)
+
+
+def bracketed(host: str) -> str:
+    """Return an address as it stands before a port: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def free_udp_ports(host: str, count: int, first: int = 0) -> int:
+    """Return the first of a number of consecutive free UDP ports.
+
+    Args:
+        host: an IP address of this host.
+        count: how many.
+        first: which are wanted; 0: any.
+
+    Raises:
+        ArgumentsError: the address is not this host's, or somebody has one of the wanted ports.
+        LabError: no such row was found.
+    """
+    family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    if first + count - 1 > MAX_UDP_PORT:
+        raise ArgumentsError(f"{count} ports from {first} on end above {MAX_UDP_PORT}")
+    try:
+        _bind(family, host, 0).close()
+    except OSError as error:
+        raise ArgumentsError(
+            f"host {host} is not an address of this host ({error.strerror}): `ip address` shows "
+            "them"
+        ) from None
+    if first:
+        if busy := _busy(family, host, first, count):
+            raise ArgumentsError(f"UDP port {busy} of {host} is in use: choose another first port")
+        return first
+    for _ in range(_ATTEMPTS):
+        first = _LOWEST + secrets.randbelow(_HIGHEST - _LOWEST)
+        if not _busy(family, host, first, count):
+            return first
+    raise LabError(f"no {count} free UDP ports in a row from {_LOWEST} to {_HIGHEST} of {host}")
+
+
+def _busy(family: int, host: str, first: int, count: int) -> int:
+    """Return the first port of the row that is in use; 0: all are free."""
+    ports = range(first, first + count)
+    return next((port for port in ports if not _is_free(family, host, port)), 0)
+
+
+def _is_free(family: int, host: str, port: int) -> bool:
+    try:
+        _bind(family, host, port).close()
+    except OSError:
+        return False
+    return True
+
+
+def _bind(family: int, host: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
