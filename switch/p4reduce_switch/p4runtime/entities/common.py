@@ -82,6 +82,7 @@ def query_cells(
         read: gives the value of a cell.
         fill: puts such a value into a `CounterEntry` or the like.
     """
+    field, number_field = f"{kind}_entry", f"{kind}_id"
     wanted = [(spec, indices(f"{kind} '{spec.name}'", spec.size, message)) for spec in specs]
 
     def snapshot() -> list[Any]:
@@ -90,8 +91,8 @@ def query_cells(
     def encode(row: Any) -> Any:
         number, cell, value = row
         entity = p4runtime_pb2.Entity()
-        out = getattr(entity, f"{kind}_entry")
-        setattr(out, f"{kind}_id", number)
+        out = getattr(entity, field)
+        setattr(out, number_field, number)
         out.index.index = cell
         out.index.SetInParent()
         fill(value, out)

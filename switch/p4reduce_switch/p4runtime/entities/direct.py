@@ -49,7 +49,7 @@ class _Kind:
 _COUNTERS = _Kind(
     "counter",
     lambda table: table.has_direct_counter,
-    lambda row, out: encode_counts(row.entry.packets, row.entry.bytes, out.data),
+    lambda row, out: encode_counts(row.packets, row.bytes, out.data),
 )
 _METERS = _Kind(
     "meter",

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ from p4reduce_switch.p4runtime.entities.table_entries import (
 )
 from p4reduce_switch.p4runtime.p4info import TableSpec
 from p4reduce_switch.state.meters import Rates
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import Entry, Match
+from p4reduce_switch.state.targets import Target
 
 
 class EntryRow(NamedTuple):
@@ -33,16 +34,27 @@ class EntryRow(NamedTuple):
 
     table: TableSpec
     is_default: bool
-    entry: Entry
     rates: Rates | None
+    match: Match
+    priority: int
+    action: str
+    args: tuple[int, ...]
+    target: Target | None
+    packets: int
+    bytes: int
+    controller_metadata: int
+    metadata: builtins.bytes
+    is_const: bool
+    idle_timeout_ns: int
+    last_hit_ns: int
 
 
-_values = attrgetter(*(field.name for field in fields(Entry) if field.compare))
+_values = attrgetter(*EntryRow._fields[3:])
 
 
 def _row(table: TableSpec, entry: Entry, *, is_default: bool = False) -> EntryRow:
     rates = entry.meter.rates if entry.meter is not None else None
-    return EntryRow(table, is_default, Entry(*_values(entry)), rates)
+    return EntryRow(table, is_default, rates, *_values(entry))
 
 
 def query_entries(config: ForwardingConfig, message: Any) -> Query:
@@ -62,23 +74,28 @@ def query_entries(config: ForwardingConfig, message: Any) -> Query:
 
     def encode(row: EntryRow) -> Any:
         entity = p4runtime_pb2.Entity()
-        out, entry = entity.table_entry, row.entry
+        out = entity.table_entry
         encode_row_key(row, out)
-        if entry.target is not None:
-            encode_target(config.p4info, entry.target, out.action)
+        if row.target is not None:
+            encode_target(config.p4info, row.target, out.action)
         else:
-            encode_action(config.p4info, entry.action, entry.args, out.action)
+            encode_action(config.p4info, row.action, row.args, out.action)
         # Setting a field of a message costs more than looking whether it has its default.
-        for field in ("controller_metadata", "metadata", "is_const", "idle_timeout_ns"):
-            if value := getattr(entry, field):
-                setattr(out, field, value)
+        if row.controller_metadata:
+            out.controller_metadata = row.controller_metadata
+        if row.metadata:
+            out.metadata = row.metadata
+        if row.is_const:
+            out.is_const = True
+        if row.idle_timeout_ns:
+            out.idle_timeout_ns = row.idle_timeout_ns
         if with_rates:
             encode_rates(row.rates, out.meter_config)
         if with_time and row.table.supports_idle_timeout:
-            out.time_since_last_hit.elapsed_ns = max(0, clock() - entry.last_hit_ns)
+            out.time_since_last_hit.elapsed_ns = max(0, clock() - row.last_hit_ns)
             out.time_since_last_hit.SetInParent()
         if with_counters and row.table.has_direct_counter:
-            encode_counts(entry.packets, entry.bytes, out.counter_data)
+            encode_counts(row.packets, row.bytes, out.counter_data)
         return entity
 
     return Query(snapshot_of(config, tables, message), encode)
@@ -106,13 +123,16 @@ def _filter_of(config: ForwardingConfig, message: Any) -> Callable[[EntryRow], b
             raise invalid(f"table '{table.name}' can only be filtered by an action")
         action_name = find_action(table, message.action.action.action_id).action.name
 
+    # Reading a message's field costs more than the comparison.
+    priority, metadata = message.priority, message.metadata
+    controller_metadata = message.controller_metadata
+
     def keep(row: EntryRow) -> bool:
-        entry = row.entry
         return (
-            message.priority in (0, entry.priority)
-            and action_name in (None, entry.action)
-            and message.controller_metadata in (0, entry.controller_metadata)
-            and message.metadata in (b"", entry.metadata)
+            priority in (0, row.priority)
+            and action_name in (None, row.action)
+            and controller_metadata in (0, row.controller_metadata)
+            and metadata in (b"", row.metadata)
         )
 
     return keep
@@ -152,4 +172,4 @@ def encode_row_key(row: EntryRow, out: Any) -> None:
     if row.is_default:
         out.is_default_action = True
     else:
-        encode_key(row.table, row.entry.match, row.entry.priority, out)
+        encode_key(row.table, row.match, row.priority, out)
