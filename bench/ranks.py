@@ -70,7 +70,7 @@ def run_ranks_on(
 
 
 def wait_for(processes: Processes, children: Sequence[Child], timeout: float) -> None:
-    """Wait until all children are through. Raises LabError: one failed, or the time is up."""
+    """Wait until all children have ended. Raises LabError: one failed, or the time is up."""
     deadline = time.monotonic() + timeout
     while any(child.returncode is None for child in children):
         processes.check(may_finish=children)

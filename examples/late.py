@@ -51,7 +51,7 @@ class Training:
 
 
 def train_coded(comm: p4reduce.Communicator, training: Training, steps: int) -> None:
-    """Each rank computes two parts; who is late computes none of a sum that is over."""
+    """Each rank computes two parts. A late rank skips a sum that is over."""
     with FractionalRepetition(comm, copies=2) as coded:
         while training.steps < steps:
             total = coded.sum(training.compute, "mean")
@@ -61,7 +61,7 @@ def train_coded(comm: p4reduce.Communicator, training: Training, steps: int) -> 
 def train_with_deadline(
     comm: p4reduce.Communicator, training: Training, steps: int, deadline: float
 ) -> None:
-    """Each rank computes one part; who is late catches up, and adds what it has to a later sum."""
+    """Each rank computes one part. A late rank catches up, and adds its part to a later sum."""
     sums = comm.partial_sums()
     while training.steps < steps:
         for missed in sums.catch_up():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile p4src/ into p4src/compiled/, or tell whether that is up to date.
 
-``compiled/`` is committed so that nobody needs p4c to run. ``sources.sha256``
-there is the fingerprint of the sources that it was made from: comparing it needs
-no compiler, so a stale ``compiled/`` is found everywhere.
+``compiled/`` is committed, so users need no p4c. ``sources.sha256`` there is the
+fingerprint of the sources that it was made from. Comparing it needs no compiler,
+so a stale ``compiled/`` is found everywhere.
 """
 
 from __future__ import annotations

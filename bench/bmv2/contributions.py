@@ -58,8 +58,8 @@ class Result:
         contributions_per_second: of all ranks together.
         goodput_mbit_per_second: sums that each rank got, 8,192 bits a block.
         switch_us: CPU time of all the switch's threads for a contribution.
-        busiest_thread_us: of the one that has most.
-        busiest_thread_load: the share of a core that it used, 0 to 1.
+        busiest_thread_us: CPU time of the thread that uses most.
+        busiest_thread_load: the share of a core that this thread used, 0 to 1.
         load_us: CPU time of this process for a contribution.
     """
 

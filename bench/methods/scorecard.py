@@ -69,7 +69,7 @@ def measure(
             task, method = waited_for[future]
             try:
                 row, _ = done[task, method] = future.result()
-            except ValueError as error:  # its models ran away
+            except ValueError as error:  # its models diverged
                 print(f"{task}, {method}: left out, {error}", flush=True)
                 continue
             print(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a contribution costs in a large job, beside what it costs in a small one.
 
-The speed of a virtual machine changes by half within minutes, and a small job is through in one
+The speed of a virtual machine changes by half within minutes, and a small job takes one
 second. So small ones are run again and again while the large one is under way, in turns with it,
 and both have met the same machine. Turns take seconds, so that a small job does not begin each of
 them with the large one's data in the processor's caches.

@@ -41,7 +41,7 @@ class Tree:
 
     Args:
         draw: where the order of frames comes from.
-        lost: tells of each frame whether it gets lost.
+        lost: called for each frame; returns whether the frame is lost.
         few: as of `SlotMachine`.
     """
 

@@ -144,7 +144,7 @@ def check_switch(system: System) -> list[str]:
 
 
 def watch(system: System, ranks: Sequence[Child], seconds: float) -> list[Sample]:
-    """Sample all processes until the ranks are through."""
+    """Sample all processes until the ranks have ended."""
     names = ["switch", "controller", *(f"rank {number}" for number in range(len(ranks)))]
     children = dict(zip(names, system.processes.children, strict=True))
     samples: list[Sample] = []

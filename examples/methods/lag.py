@@ -23,7 +23,7 @@ def main() -> None:
         curves.run("lag-wk, int8", lag_wk, precision="int8", **common)
         curves.run("lag-ps", lag_ps, **common)
         curves.run("lag-ps, ξ=1", lag_ps, xi=1.0, **common)
-        if comm.size >= 16:  # with fewer ranks the model runs away with it
+        if comm.size >= 16:  # with fewer ranks the model diverges
             curves.run("lag-ps, ξ=30", lag_ps, xi=30.0, **common)
         if given.picture:
             curves.draw("LAG on the synthetic linear task", given.picture)

@@ -162,7 +162,7 @@ def _meeting_point(system: System | None) -> dict[str, str]:
 
 
 def _wait(ranks: Processes, services: Processes | None) -> Child | None:
-    """Waits until all ranks are through, or one has failed, which it returns."""
+    """Waits until all ranks have ended or one has failed. Returns the one that failed."""
     while True:
         codes = [child.returncode for child in ranks.children]
         for child, code in zip(ranks.children, codes, strict=True):

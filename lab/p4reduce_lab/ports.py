@@ -33,7 +33,7 @@ def ports_for(controller: str, ranks: int, first: int | None = None) -> Iterator
         The number of each rank's port. Those of a tree's leaves are counted through, from 1.
 
     Raises:
-        ArgumentsError: there are not so many ports, or not so many that are free.
+        ArgumentsError: there are fewer ports, or fewer free ones.
         ControlError: a controller does not answer.
     """
     every: list[int] = []

@@ -27,8 +27,8 @@ from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.switches.launch import SwitchLauncher
 from p4reduce_lab.switches.udp_ports import UdpPorts
 
-# Seconds. Who ends meanwhile is told of at once; so this is for what hangs, and long enough for a
-# busy machine.
+# Seconds. A process that ends is reported at once. This is for one that hangs, and long enough for
+# a busy machine.
 READY_TIMEOUT = 120.0
 PROBE = 0.25  # seconds; the children are looked at between two probes
 CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"

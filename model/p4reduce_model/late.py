@@ -2,10 +2,10 @@
 """Ranks that are late or lost: every order of what attendants, callers and losses can do.
 
 It runs the attendants' real code, `p4reduce.late.duties` with its policies. A collective of all
-attendants is one step here: it is complete when all who are left have given their part, and each
-gets its result, or is told of a loss, at any later time. That collectives are so is what the other
-cases check, with frames. Callers call at any time; a roll is called without them at any time; a
-rank dies at any time, its part of a collective given or not.
+attendants is one step here. It is complete when all that are left have given their part. Each gets
+its result, or learns of a loss, at any later time. The other cases check with frames that
+collectives behave so. Callers call at any time, and a roll is called without them at any time. A
+rank dies at any time, before or after it has given its part of a collective.
 
 Generators cannot be copied: what has happened is done again.
 """

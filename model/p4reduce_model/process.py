@@ -176,7 +176,7 @@ class Process:
 
     @property
     def completed(self) -> int:
-        """What it told when it was halted: the first call whose result it lacks."""
+        """The first call whose result it lacked when it was halted."""
         return self._place[1]
 
     def _make_machine(self, life: int) -> SlotMachine:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which switches there are, who is at which port, and what the ranks are told of it.
+"""Which switches there are, who is at which port, and what the ranks know of it.
 
 One switch, or leaves with as many ranks each and a root above them. Switches have numbers: leaves
 first, the root last.

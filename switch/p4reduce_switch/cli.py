@@ -261,14 +261,15 @@ def cli(
         raise click.UsageError("--debug holds one program at a time: leave out --cores")
     if device_id + cores - 1 >= 1 << 64:
         raise click.UsageError(
-            f"--device-id {device_id}: {cores} cores have as many ids from it on"
+            f"--device-id {device_id}: {cores} cores need one id each, from that one on"
         )
     if settings.debug_path is not None and settings.engine == "native":
         raise click.UsageError("--debug runs programs in Python, and --engine native asks for C")
     if not address.is_local and settings.tls is None:
         raise click.UsageError(
-            f"--grpc-addr {address} is reachable from other machines, and whoever reaches it owns "
-            "the switch; add --tls-cert, --tls-key and --tls-ca, or use 127.0.0.1 or unix:PATH"
+            f"--grpc-addr {address} is reachable from other machines, and anyone who reaches it "
+            "controls the switch; add --tls-cert, --tls-key and --tls-ca, or use 127.0.0.1 or "
+            "unix:PATH"
         )
     try:
         settings.check_ports("--port", "--cpu-port")

@@ -206,8 +206,8 @@ class Collectives(ABC):
         The result is the same on all ranks, bit for bit. Blocks that are zero on all ranks are not
         sent. NaN or infinity in a block of any rank makes the whole block NaN on all ranks.
 
-        **Integers** are exact. They travel in lanes of their own width, so int8 arrays take a
-        quarter of the bytes of int32 ones of as many elements. A sum that leaves the dtype's range
+        **Integers** are exact. They travel in lanes of their own width, so an int8 array takes a
+        quarter of the bytes of an int32 array of the same size. A sum that leaves the dtype's range
         is an error, and so is a partial sum, in the order in which contributions arrive.
         With precision="wrap32" int32 arrays are added modulo 2^32 instead, without that error: for
         masks that cancel in the sum (`p4reduce.methods.masks`). With precision="int4" int8 arrays

@@ -89,7 +89,7 @@ def _network(
     ip: int,
     mac: int,
 ) -> tuple[Topology, dict[str, Server]]:
-    """Return what the options say of the switches, and where their P4Runtime servers are."""
+    """Return the switches that the options name, and the addresses of their P4Runtime servers."""
     from p4reduce_controller.settings import Server
 
     try:

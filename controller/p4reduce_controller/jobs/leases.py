@@ -20,7 +20,7 @@ from p4reduce_controller.jobs.job_states import JobState
 LOST_AFTER = 3 / 4
 LOOK = 1 / 40  # from one look at the leases to the next
 IDLE_LOOK = 1 / 8  # the same while nobody is there: who comes meanwhile has a lease that is longer
-LATE = 1 / 4  # a look that comes so much later tells of a controller that stood still
+LATE = 1 / 4  # of a lease: a check that is later than this shows that the controller stood still
 QUIET = 1 / 4  # without anybody for so long, it is not about one rank: two heartbeats of each
 DESERTED = 6  # without anybody for so long, all are lost
 

@@ -481,8 +481,8 @@ class Jobs(Roster):
         """Free a place in a job that is still forming."""
         self._listener.changed(job)
         if job.configuring or job.elastic:
-            # The switch is being told of this very rank: too late to have another one instead.
-            # And to an elastic job nobody else will come; those who are left can form it again.
+            # The entries of this rank are being written, so another one cannot take its place.
+            # No other rank will join an elastic job. Those that are left can form it again.
             member.state = state
             self.fail(job, Cause.RANK_LOST, reason)
             return

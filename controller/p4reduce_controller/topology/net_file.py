@@ -135,7 +135,7 @@ def _end(where: str, link: dict[str, Any], key: str, names: list[str]) -> tuple[
         )
     if name not in names:
         raise TopologyError(
-            f"{where}.{key}: there is no switch {name!r}, but {', '.join(names) or 'none'}"
+            f"{where}.{key}: there is no switch {name!r}; the file has {', '.join(names) or 'none'}"
         )
     return name, int(port)
 

@@ -123,7 +123,7 @@ def _watch(
     directory: Path,
     console: Console,
 ) -> None:
-    """Shows the progress until all are through, and makes the fault that is asked for."""
+    """Shows the progress until all ranks have ended, and injects the fault that is asked for."""
     deadline = time.monotonic() + TRAINING_TIMEOUT
     if config.compares:
         console.print(
@@ -156,7 +156,7 @@ def _watch_stage(
     rate = _Rate()
     with display(console, config.steps) as shown:
         while True:
-            # Looked at before the progress: who is through has written all of it.
+            # Before the progress is read: a rank that has ended has written all of it.
             through = all(child.returncode is not None for child in children)
             _check(children, processes, deadline)
             samples = [reader.poll() for reader in readers]

@@ -48,7 +48,7 @@ class Commands:
     Attributes:
         last: the effect of the last released frame.
         finished: the command that the latest one has finished: itself, or a `let` whose frame
-            was held at a breakpoint and is through now; empty while the switch holds a frame.
+            was held at a breakpoint and has now passed; empty while the switch holds a frame.
     """
 
     def __init__(self, world: World) -> None:

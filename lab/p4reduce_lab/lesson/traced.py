@@ -20,7 +20,7 @@ from p4reduce_switch.debug.pipeline import DebugPipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry, Table
 
-_WITHIN = 60.0  # seconds in which a frame is through, or held
+_WITHIN = 60.0  # seconds until a frame has passed or is held
 
 
 class Line(NamedTuple):

@@ -76,7 +76,7 @@ class Step:
         before, after: the slot's registers, both copies of it; empty at a rank.
         sent: frames that are on their way since.
         state: of the rank that took it, or "".
-        stop: where the switch holds it, at a breakpoint; None: it is through.
+        stop: the breakpoint at which the switch holds it; None: it has passed.
     """
 
     frame: HeldFrame

@@ -150,8 +150,8 @@ class MininetNetwork(StartedNetwork):
         link, node = self._mininet["link"], self._mininet["node"]
         self._net = self._mininet["net"].Mininet(controller=None, build=False, autoSetMacs=True)
         try:
-            # A Switch is what Mininet's own commands expect in the middle; what makes it one is
-            # the process that whoever uses this network starts on `ports`.
+            # Mininet's own commands expect a Switch in the middle. The user of this network
+            # starts the process on `ports` that makes it one.
             middle = [
                 self._net.addSwitch(f"s{number + 1}", cls=_process_switch(node.Switch))
                 for number in range(self._switches)

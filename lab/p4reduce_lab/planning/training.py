@@ -104,12 +104,12 @@ class StepTime:
 def step_time(step: Step, seconds: Callable[[int], float]) -> StepTime:
     """Return how long a step takes.
 
-    Sums go one after the other in the order of buckets: each begins when its bucket is there and
-    the one before is through.
+    Sums run one at a time, in the order of buckets. Each begins when its bucket is ready and the
+    previous sum is over.
 
     Args:
         step: what is computed.
-        seconds: returns the seconds of a sum of that many elements.
+        seconds: maps a number of elements to the seconds that their sum takes.
     """
     by_size = {size: seconds(size) for size in set(step.buckets)}
     each = [by_size[size] for size in step.buckets]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a P4 program compiled to machine code offers to whoever runs frames through it.
+/* The interface of a P4 program that is compiled to machine code.
  *
  * A compiled program is one shared object: the generated text and the pieces of csrc/p4 that it
  * needs. It keeps all of its state in a `struct p4r_program`; two of them do not share anything.

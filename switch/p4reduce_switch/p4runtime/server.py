@@ -158,8 +158,9 @@ class P4RuntimeServer:
             self._commit(config)
 
     def preload_program(self, program: bytes) -> None:
-        """Send packets through a program without a P4Info, unless a controller has set one by now;
-        until it does it can neither read nor write.
+        """Run a program without its P4Info, unless a controller has set a program already.
+
+        A controller can neither read nor write until it has set the program with its P4Info.
 
         Raises:
             P4RuntimeError: INVALID_ARGUMENT, the program cannot be loaded.

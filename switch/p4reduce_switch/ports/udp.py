@@ -224,7 +224,7 @@ class UdpPort(PeerListener):
         question = _PING + os.urandom(8)
         if len(rest) < len(question) or (move and now < move.asked + _CHALLENGE_S):
             return
-        # Each question has a nonce of its own, so an answer is of whoever receives there now. It is
+        # Each question has a nonce of its own, so an answer proves who receives there now. It is
         # not longer than what came.
         self._move = _Move(address, question[len(_PING) :], now)
         self._send(self._token + question, address)

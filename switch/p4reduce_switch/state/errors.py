@@ -17,7 +17,7 @@ class NotThereError(StateError):
 
 
 class FullError(StateError):
-    """There are as many objects as there is room for."""
+    """There is no room for another object."""
 
 
 class InUseError(StateError):

@@ -70,7 +70,10 @@ def link(parent: str, child: str) -> str:
 
 
 WRONG = {
-    "unknown switch": (A + link("a:1", "x:2"), "link 1.child: there is no switch 'x', but a"),
+    "unknown switch": (
+        A + link("a:1", "x:2"),
+        "link 1.child: there is no switch 'x'; the file has a",
+    ),
     "circle": (
         A + B + C + link("a:1", "b:1") + link("b:2", "c:1") + link("c:2", "a:2"),
         "the links are a circle: a -> c -> b -> a",

@@ -198,7 +198,7 @@ def test_models_that_run_away_are_an_error_on_all(rng: np.random.Generator) -> N
 
     errors = outcomes_of(3, work)
     assert {type(error) for error in errors} == {ValueError}
-    assert all("the models run away: a smaller rate than 1e+06" in str(error) for error in errors)
+    assert all("the models diverge: a smaller rate than 1e+06" in str(error) for error in errors)
 
 
 def test_somebody_has_to_have_labels(rng: np.random.Generator) -> None:

@@ -240,7 +240,7 @@ def test_bad_input_is_refused_on_all_ranks() -> None:
     said = refusal(lag_ps, parts, rate=1e-3, steps=3, precision="int4")
     assert said.startswith("lag-ps: rank 0: precision='int4': one of int32, int16, int8 is needed")
     said = refusal(lag_wk, parts, rate=1.0, steps=50)
-    assert "the model runs away at step" in said
+    assert "the model diverges at step" in said
     parts[1] = LeastSquares(np.zeros((0, 50)), np.zeros(0))
     assert refusal(lag_wk, parts, rate=1.0, steps=3) == "lag-wk: rank 1: there are no samples"
     parts[1] = LeastSquares(np.ones((3, 2)), np.zeros(3))

@@ -153,7 +153,7 @@ def test_bad_input_is_refused_on_all_ranks() -> None:
     said = refusal(local_sgd, parts, start=np.ones(3), **settings)
     assert "start: 50 finite numbers are needed" in said
     said = refusal(local_sgd, parts, **settings | {"rate": 1e200})
-    assert said.startswith("local-sgd: a rank's model runs away before step")
+    assert said.startswith("local-sgd: a rank's model diverges before step")
     network: list[Any] = [NetworkPart(np.ones((2, 3)), [0, 1], 2, 2) for _ in range(3)]
     network[1] = NetworkPart(np.ones((2, 3)), [0, 2], 2, 2)
     said = refusal(local_sgd, network, **settings)

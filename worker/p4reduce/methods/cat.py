@@ -62,7 +62,7 @@ def cat(
         θ, shape (d,), the same on all ranks.
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings, or if the model runs away.
+        ValueError: on all ranks, if one has bad data or settings, or if the model diverges.
     """
     unknown = first_of(
         positive("bandwidth", bandwidth),
@@ -91,7 +91,7 @@ def cat(
         model = model - rate * reduce.sum(problem.gradient(model), "cat/gradient")
         if not (np.abs(model) < FAR).all():
             raise ValueError(
-                f"cat: the model runs away at step {step}: a smaller rate than {rate:g} is needed"
+                f"cat: the model diverges at step {step}: a smaller rate than {rate:g} is needed"
             )
         if watch(step, model):
             break

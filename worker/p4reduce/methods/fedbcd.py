@@ -187,7 +187,7 @@ class _State:
         total = self.sum(own, self.settings.largest, "fedbcd/H")
         if not np.isfinite(total).all():
             raise ValueError(
-                f"fedbcd: the models run away: a smaller rate than {self.settings.rate:g} or fewer "
+                f"fedbcd: the models diverge: a smaller rate than {self.settings.rate:g} or fewer "
                 f"local steps than {self.settings.local_steps} are needed"
             )
         return own, total

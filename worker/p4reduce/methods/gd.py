@@ -40,7 +40,7 @@ def gd(
         θ, shape (d,), the same on all ranks.
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings, or if the model runs away.
+        ValueError: on all ranks, if one has bad data or settings, or if the model diverges.
     """
     trouble = first_of(
         positive("rate", rate),
@@ -52,7 +52,7 @@ def gd(
     model = np.zeros(problem.size)
     before = model
     for step in range(1, steps + 1):
-        away = f"gd: the model runs away at step {step}: a smaller rate than {rate:g} is needed"
+        away = f"gd: the model diverges at step {step}: a smaller rate than {rate:g} is needed"
         total = finite_sum(comm, problem.gradient(model), "gd/gradient", away)
         model, before = model - rate * total + momentum * (model - before), model
         if watch(step, model):

@@ -126,7 +126,7 @@ class _World:
             self.turns[self._ready.popleft()].release()
 
     def leave(self, number: int) -> None:
-        """A rank is through."""
+        """A rank has ended."""
         self.go_on()
 
     def meet(

@@ -46,7 +46,7 @@ DEPTH = 10
 XI = 0.1
 _LANES = {"int32": np.int32, "int16": np.int16, "int8": np.int8}
 _FINEST = 40  # bits between the unit of the first upload and the least there is
-_AWAY = 1e8  # times the longest of the first steps: the model runs away
+_AWAY = 1e8  # times the longest of the first steps: the model diverges
 
 Rule = Callable[[Array, Array, Array, float], Array | None]
 """What a rank's gradient is at a model; None: it stays silent. Gets the model, what it has
@@ -80,7 +80,7 @@ def lag_wk(
         θ, shape (d,), the same on all ranks.
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings, or if the model runs away.
+        ValueError: on all ranks, if one has bad data or settings, or if the model diverges.
     """
 
     def rule(model: Array, uploaded: Array, _at: Array, allowed: float) -> Array | None:
@@ -106,7 +106,7 @@ def lag_ps(
     L_m is `problem.smoothness()`. Arguments, result and errors are those of `lag_wk`. Where the
     ranks' L_m differ, as in the authors' data, their ξ = 1 uploads less. If 16 or more ranks have
     such data, few of them dominate, and ξ up to 0.15·M² converges. Where ranks are alike,
-    their errors add up, and the model runs away with it.
+    their errors add up, and the model diverges.
     """
     smoothness = 0.0 if problem.trouble() else problem.smoothness()
 
@@ -173,7 +173,7 @@ def _lag(
         near = (np.abs(model) < FAR).all() and squares[-1] <= _AWAY * longest
         if longest and not near:
             raise ValueError(
-                f"{method}: the model runs away at step {step}: xi={xi:g} or rate={rate:g} is too "
+                f"{method}: the model diverges at step {step}: xi={xi:g} or rate={rate:g} is too "
                 "large for these ranks' data"
             )
         if watch(step, model):

@@ -93,7 +93,7 @@ def local_sgd(
         θ, shape (d,), the same on all ranks.
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings, or if a model runs away.
+        ValueError: on all ranks, if one has bad data or settings, or if a model diverges.
     """
     begun = np.zeros(problem.size) if start is None else np.asarray(start, np.float64)
     trouble = first_of(
@@ -127,7 +127,7 @@ def local_sgd(
         if step % every and step < steps:
             continue
         away = (
-            f"local-sgd: a rank's model runs away before step {step}: a smaller rate than "
+            f"local-sgd: a rank's model diverges before step {step}: a smaller rate than "
             f"{rate:g} is needed"
         )
         total = finite_sum(comm, model - shared, "local-sgd/moved", away, precision=precision)

@@ -93,7 +93,7 @@ def _numbers(data: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         data = data.T
     view = memoryview(data)
     if not view.contiguous:
-        raise ValueError("the buffer of an all-reduce is not contiguous, as MPI wants it")
+        raise ValueError("the buffer of an all-reduce is not contiguous, which MPI requires")
     if not view.nbytes:
         return np.empty(0, dtype)  # a view of nothing may have dimensions that none is cast from
     return np.frombuffer(view.cast("B"), dtype)

@@ -43,7 +43,7 @@ class SlotState:
         urgent: how many of these, the last ones, are for class 1, 2 and so on.
         levels: switches above this rank.
         outgoing: the frames to send.
-        place: which one this is of the many ranks at its switch, from 0 on. None: these are few.
+        place: this rank's place among those at its switch, from 0. None: these are few.
         constants: the structure's first fields, by name.
 
     Attributes:

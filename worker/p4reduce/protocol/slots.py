@@ -79,7 +79,7 @@ class SlotMachine:
         urgent: how many of the slots, the last ones, are for collectives of class 1, 2 and so on.
         levels: the switches that sum for this rank, its own first, then in a tree those above it.
             None: there is one, with all ranks on it.
-        few: up to so many ranks at a switch all ask by themselves; of more one asks for all.
+        few: the most ranks at a switch that each ask for themselves; of more, one asks for all.
         library: the functions; None: those that are installed.
 
     Raises:

@@ -136,7 +136,7 @@ def _follow(name: str, rank: int, size: int, timeout: float) -> Member:
 
 
 class _Meeting:
-    """All ranks of a group join, or none does; what one cannot do, the others hear of.
+    """All ranks of a group join, or none does. The others learn why a rank cannot.
 
     They hear by the controller's actor, so that rank 0, which ends the network, ends it when all
     know why.

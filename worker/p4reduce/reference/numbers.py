@@ -157,12 +157,12 @@ class Numbers:
 
 
 class Call(Numbers):
-    """One collective with what its rank says of its blocks before it sends any.
+    """One collective, and what its rank has measured of its blocks.
 
     Attributes:
         count: blocks.
         exponents: of each block.
-        is_zero: of each block, whether all of it is zeros: it stays at home.
+        is_zero: whether each block is all zeros, which is not sent.
         stripes_left: how many are not over.
     """
 

@@ -132,7 +132,7 @@ class Links:
         return message
 
     async def _read(self) -> None:
-        """Take in what comes, so that a rank that has nothing to do hears of the others as well."""
+        """Receive what comes, so that an idle rank notices the end of another."""
         try:
             while True:
                 await self._arrived.put(await self._receive())

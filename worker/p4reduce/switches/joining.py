@@ -67,7 +67,7 @@ def join_all(
             )
             undo.callback(session.abandon)
             sessions.append(session)
-            # They come before the next switch: all ranks hear of the same ones.
+            # They come before the next switch, and all ranks get the same list.
             to_join.extendleft(reversed(address.to_cores(session.cores)))
             check_several(len(sessions) + len(to_join), job)
         undo.pop_all()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The futures of collectives: how one fails, and which thread runs its callbacks.
 
-torch runs a callback of `Future.then` in the thread that completes the future, but where that is
-complete already, in the one that calls `then`. So with the collectives that callbacks call, the
-ranks would differ in their order and in the route (routes.py) that they take. A future of ours
-always runs its callbacks in the thread of threads.py, in the order in which they were given.
+torch runs a callback of `Future.then` in the thread that completes the future. If the future is
+complete already, it runs the callback in the thread that calls `then`. So collectives that
+callbacks call would differ among ranks in their order and in their route (routes.py). A future of
+ours always runs its callbacks in the thread of threads.py, in the order in which they were given.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _add_done_callback = torch._C.Future.add_done_callback
 def in_order(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
     """Make a future's callbacks, and those of its `then`, run in order; return it.
 
-    A future that `then` made is an object of C++, and can be no subclass that has another `then`.
-    (One made in Python cannot be, as only a callback that raises ends a future with an error.) So
-    the class itself learns to ask whether a future is one of these.
+    `then` makes futures in C++, so a subclass cannot give them another `then`. A future made in
+    Python will not do: only a callback that raises can end a future with an error. So this patches
+    torch's class, which then asks whether a future is one of ours.
     """
     if torch._C.Future.then is not _then_in_order:
         torch._C.Future.then = _then_in_order

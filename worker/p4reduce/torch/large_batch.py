@@ -189,7 +189,7 @@ def to_digits(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
 
 
 def from_digits(digits: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-    """Return what `to_digits` of a sum stand for; NaN where one was too large."""
+    """Return the numbers whose digits `to_digits` has made, summed; NaN where one was too large."""
     total = digits[:, -2::-1].astype(np.float64) @ _PLACES[::-1]
     return np.where(digits[:, -1] > 0, np.nan, total)
 

@@ -28,8 +28,8 @@ from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.threads import current_level
 
 # Seconds for the inner Gloo group to connect; the ranks have just met on the switch. Gloo waits for
-# a rank that was killed since then, and cannot be told to stop. A busy machine may need longer: so
-# the ranks try again, if all of them are still on the switch.
+# a rank that was killed since then, and cannot be interrupted. A busy machine may need longer. So
+# the ranks try again if all of them are still on the switch.
 CONNECT_TIMEOUT = 20.0
 CONNECT_ATTEMPTS = 3
 

@@ -2,7 +2,7 @@
 """A demo worker's reports to the launcher, by files in the run's directory.
 
 Files, because they work the same in one network namespace or in many. Progress is one JSON object
-a line, appended; the report is written when the rank is through.
+a line, appended; the report is written when the rank has ended.
 """
 
 from __future__ import annotations

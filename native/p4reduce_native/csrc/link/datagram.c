@@ -21,7 +21,7 @@
 
 #include "common/clock.h"
 
-#define REFUSALS 3 /* so often must the other host say that nobody listens there */
+#define REFUSALS 3 /* messages that nobody listens there, before it counts */
 
 static struct p4r_datagrams *make(const uint8_t *token, uint32_t bytes, uint32_t patience_ms)
 {
@@ -123,8 +123,8 @@ size_t p4r_link_letter(struct p4r_link *link, uint8_t *letter)
     return bytes;
 }
 
-/* That nobody listens there may be said by anybody, so it counts only when it is said again and
- * again, and nothing comes from the peer meanwhile. */
+/* Anybody can forge the message that nobody listens there. So it counts only if it comes several
+ * times, and nothing comes from the peer meanwhile. */
 int p4r_datagrams_failed(struct p4r_link *link, int code)
 {
     if (code == ECONNREFUSED)

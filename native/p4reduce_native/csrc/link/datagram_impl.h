@@ -9,7 +9,7 @@
 #define P4R_UDP_HEAD 12
 /* Bytes that one call can send: a packet's, less IPv4's and UDP's heads. */
 #define P4R_UDP_MOST P4R_LINK_RUN_BYTES
-#define P4R_UDP_GREETING P4R_LETTER_BYTES /* greeting and answer have so many at most */
+#define P4R_UDP_GREETING P4R_LETTER_BYTES /* the most bytes of greeting and answer */
 #define P4R_UDP_ARRIVALS 16 /* messages of one call to receive, each of one datagram or of many */
 
 /* <linux/udp.h>, which not every kernel's headers have in full. */

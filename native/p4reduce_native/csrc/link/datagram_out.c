@@ -136,12 +136,12 @@ static size_t bytes_of(const struct msghdr *message)
 static int refused(struct p4r_link *link, int code, int datagrams, int *again, uint64_t now_ns)
 {
     struct p4r_datagrams *own = link->datagrams;
-    if (code == EMSGSIZE && !*again) { /* perhaps said of an earlier datagram, by whomever */
+    if (code == EMSGSIZE && !*again) { /* this error may belong to an earlier datagram */
         *again = 1;
         return p4r_datagrams_failed(link, code);
     }
     *again = 0;
-    if (datagrams > 1) { /* not in this way; whether the size is right shows one by one */
+    if (datagrams > 1) { /* runs are refused: single datagrams show whether the size fits */
         own->single_until_ns = now_ns + refusal_ns;
         own->counts.tx_runs_refused++;
         return 0;

@@ -136,7 +136,7 @@ static int receive_answer(int fd, int64_t deadline, uint8_t *answer, int *memory
             close(*memory_fd);
         if (bytes == 0 && p4r_has_hung_up(fd))
             return EPIPE;
-        /* Else a frame for whoever had the port before, or for everybody. */
+        /* Else a frame for the port's previous peer, or a broadcast. */
     }
 }
 

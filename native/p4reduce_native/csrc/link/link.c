@@ -59,7 +59,7 @@ uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
     /* Of what has been read already no event tells: waiting for room is a way to come back at once. */
     if (link->kind == P4R_LINK_DATAGRAM || link->kind == P4R_LINK_OFFLOAD)
         return EPOLLIN | (frames_wait || link->has_more ? EPOLLOUT : 0);
-    /* The same holds for a socket that carries bells alone. Room in a ring is told by a bell. */
+    /* The same holds for a socket that carries bells alone. A bell reports room in a ring. */
     if (link->kind == P4R_LINK_SHARED ? link->uncovered : frames_wait)
         events |= EPOLLOUT;
     return events;

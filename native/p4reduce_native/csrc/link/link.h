@@ -28,8 +28,8 @@
 
 #define P4R_LINK_MIN_FRAME P4R_MIN_FRAME_BYTES
 #define P4R_LINK_MAX_FRAME 2048
-#define P4R_LINK_FRAMES 64 /* of one message; every receive has room for so many */
-#define P4R_LINK_MOST 128  /* one call gives at most so many */
+#define P4R_LINK_FRAMES 64 /* most of one message; every receive has room for them */
+#define P4R_LINK_MOST 128  /* most frames that one call gives */
 /* Of a ring, unless asked otherwise: 264 KiB per direction. More than a job has under way at most
  * times would only be more memory to go round in, most of it in no core's cache. */
 #define P4R_LINK_SLOTS 128
@@ -92,7 +92,7 @@ struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t 
                                          const uint8_t *answer, uint32_t answer_bytes,
                                          uint32_t patience_ms);
 
-/* What one call takes at most of frames over UDP, each of which has so many bytes more. */
+/* The most bytes of frames that one call takes over UDP, and the bytes that each frame adds. */
 #define P4R_LINK_RUN_BYTES 65507
 #define P4R_LINK_RUN_EXTRA 14
 
@@ -128,7 +128,7 @@ const struct p4r_link_counts *p4r_link_counts(const struct p4r_link *link);
 /* The file descriptor to wait at, in every kind, and what to wait for (EPOLLIN, EPOLLOUT,
  * EPOLLRDHUP; poll's have the same values). `frames_wait`: the caller has frames that
  * p4r_link_send did not take. On any event send what waits and receive, in this order, and then
- * ask again what to wait for; it seldom changes. Who does so loses no wake-up. */
+ * ask again what to wait for; it seldom changes. In this order no wake-up is lost. */
 int p4r_link_fd(const struct p4r_link *link);
 uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait);
 
@@ -142,7 +142,7 @@ uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait);
 int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most);
 
 /* The same into rows `stride` bytes apart. A frame longer than `room` is cut off there, and short
- * ones are delivered: whoever asked for rows looks at every length. */
+ * ones are delivered: the caller checks every length. */
 int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
                           int64_t *lengths, int most);
 

@@ -98,7 +98,7 @@ static void write16(uint8_t *bytes, size_t value)
     bytes[1] = (uint8_t)value;
 }
 
-/* Whether it is UDP over IPv4 that says of itself how long it is, without options and fragments. */
+/* Whether it is UDP over IPv4 with a valid length, without options and fragments. */
 static int is_plain_udp(const uint8_t *bytes, size_t length)
 {
     return length >= HEADERS && read16(bytes + 12) == 0x0800 && bytes[14] == 0x45 &&

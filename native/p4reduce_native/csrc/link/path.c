@@ -9,8 +9,8 @@
 enum {
     TRIES = 3,
     PATIENCE_MS = 300,
-    CONFIRM = 7, /* so many times the patience between two trials */
-    WIDEN = 32,  /* the same before a larger size is tried again */
+    CONFIRM = 7, /* the time between two trials, as a multiple of the patience */
+    WIDEN = 32,  /* the time before a larger size is tried again, likewise */
     NS_PER_MS = 1000000,
     IPV4_AND_UDP = 28,
     IPV6_AND_UDP = 48,
@@ -136,7 +136,7 @@ void p4r_path_answered(struct p4r_path *path, const uint8_t *nonce, uint64_t now
 
 void p4r_path_doubt(struct p4r_path *path, uint64_t now_ns)
 {
-    /* One trial at a time, and not one after the other for whoever floods this host with lies. */
+    /* One trial at a time, so that a flood of forged messages does not start one after the other. */
     if (path->trial == 0 && path->due_ns > now_ns &&
         path->due_ns - now_ns < (CONFIRM - 1) * path->patience_ns)
         path->due_ns = now_ns;

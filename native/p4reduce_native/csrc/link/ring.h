@@ -21,8 +21,8 @@
 
 /* In shared memory. Each word has a cache line to itself: two processes write them. */
 struct p4r_ring_words {
-    _Alignas(64) _Atomic uint32_t put;             /* frames so far, told by the sender */
-    _Alignas(64) _Atomic uint32_t taken;           /* frames so far, told by the receiver */
+    _Alignas(64) _Atomic uint32_t put;             /* frames so far, by the sender */
+    _Alignas(64) _Atomic uint32_t taken;           /* frames so far, by the receiver */
     _Alignas(64) _Atomic uint32_t receiver_sleeps; /* and wants a bell when frames come */
     _Alignas(64) _Atomic uint32_t sender_sleeps;   /* and wants a bell when there is room */
 };
@@ -41,8 +41,8 @@ size_t p4r_ring_bytes(uint32_t count);
 /* Lays a ring over memory (zeros: an empty ring). */
 void p4r_ring_attach(struct p4r_ring *, uint8_t *memory, uint32_t count);
 
-/* Frames that the receiver may take, slots that the sender may fill; negative: the other end has
- * told what cannot be. */
+/* Frames that the receiver may take, slots that the sender may fill; negative: the other end's
+ * count is impossible. */
 int p4r_ring_ready(const struct p4r_ring *);
 int p4r_ring_room(const struct p4r_ring *);
 
@@ -73,8 +73,8 @@ void p4r_ring_tell(struct p4r_ring *);
 /* A hint that the next slot will be filled soon. */
 void p4r_ring_will_write(const struct p4r_ring *);
 
-/* Whether the other end sleeps and has to be told; it is told once. Of room only when half of the
- * ring is free. */
+/* Whether the other end sleeps and needs a bell; true once. For room only when half of the ring is
+ * free. */
 int p4r_ring_receiver_sleeps(struct p4r_ring *);
 int p4r_ring_sender_sleeps(struct p4r_ring *);
 

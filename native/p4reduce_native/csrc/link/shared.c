@@ -108,7 +108,7 @@ static int look(struct p4r_link *link)
         if (!gone)
             arm(&link->in.words->receiver_sleeps);
         ready = p4r_ring_ready(&link->in);
-        /* The bell that was taken may have told of frames that came just now, or of room. */
+        /* The bell that was taken may stand for frames that came just now, or for room. */
         link->uncovered = ready > 0 || (link->wants_room && p4r_ring_has_room(&link->out));
     }
     if (ready < 0)

@@ -74,7 +74,7 @@ void p4r_port_detach(struct p4r_port *port)
     if (port->fd < 0)
         return;
     drop_queue(port);
-    port->put_count = 0; /* the ring that they are in goes, and nobody is left to be told of them */
+    port->put_count = 0; /* the ring that they are in goes, and so does its reader */
     p4r_loop_watch_port(port->loop, port, EPOLL_CTL_DEL, 0);
     port->kind->detach(port);
     port->fd = -1;
@@ -245,7 +245,7 @@ void p4r_port_flush(struct p4r_port *port)
         } else if (sent == -EINTR) {
             continue;
         } else {
-            fail(port, -sent); /* an interface's trouble is told when a receive hears of it */
+            fail(port, -sent); /* a receive reports an interface's trouble */
             if (port->failed != 0)
                 return;
         }

@@ -107,7 +107,7 @@ void p4r_port_done(struct p4r_port *port, int one_by_one);
 /* Copies a frame, to be sent by the next flush at the latest; or drops and counts it. */
 void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length);
 
-/* Tells Python something, unless it is to hear of worse already. */
+/* Reports an event to Python, unless a worse one waits there already. */
 void p4r_port_tell(struct p4r_port *port, enum p4r_port_news news, int error);
 
 /* Sends what waits, as far as there is room. */

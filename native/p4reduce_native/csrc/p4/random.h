@@ -29,7 +29,7 @@ static P4R_UNUSED uint64_t p4r_random_next(struct p4r_random *random)
 }
 
 /* low..high inclusive, all of them equally likely; `span` (high - low) is scratch space. All are
- * numbers of `count` limbs; whoever calls has seen to it that low <= high. */
+ * numbers of `count` limbs; the caller has checked that low <= high. */
 static P4R_UNUSED void p4r_random_between(struct p4r_random *random, uint64_t *to,
                                           const uint64_t *low, const uint64_t *high, uint64_t *span,
                                           unsigned count)

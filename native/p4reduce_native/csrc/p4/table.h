@@ -121,7 +121,7 @@ P4R_INLINE const struct p4r_slot *p4r_choose(const struct p4r_slots *slots, uint
     return &slots->slot[slots->chooses ? (uint32_t)hash % slots->count : 0];
 }
 
-/* An empty table; whoever calls has it zeroed. */
+/* An empty table. The caller has zeroed it. */
 void p4r_table_init(struct p4r_table *table, uint32_t key_words, const struct p4r_range *ranges,
                     uint32_t range_count);
 void p4r_table_clear(struct p4r_table *table); /* and free what it has */

@@ -44,7 +44,8 @@ static inline uint16_t p4r_half_of_float(float number)
     uint32_t subnormal = p4r_bits_of_float(p4r_float_of_bits(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
     result = magnitude >= 0x477ff000u ? 0x7c00u : result;
-    /* NaN keeps what fits of its payload, and never becomes infinity for that. */
+    /* NaN keeps the part of its payload that fits. If that is zero, a bit is set, so that it does not
+     * become infinity. */
     uint32_t payload = magnitude >> 13 & 0x3ffu;
     result = magnitude > 0x7f800000u ? 0x7c00u | payload | (payload == 0) : result;
     return (uint16_t)(sign | result);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is found out of blocks before they are sent: measure.py. */
+/* Measures blocks before they are sent: measure.py. */
 #include "worker/worker.h"
 
 #include <string.h>

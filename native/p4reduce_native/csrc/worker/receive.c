@@ -214,7 +214,7 @@ static void read_visited(struct p4r_slots *slots, const struct p4r_stream *strea
     }
 }
 
-enum { AHEAD = 2 }; /* blocks, in the time of which memory is there */
+enum { AHEAD = 2 }; /* blocks: prefetched memory arrives in the time that they take */
 
 /* What a slot will send next is asked for while others are quantised. */
 static void will_send(const struct p4r_slots *slots, uint32_t at)

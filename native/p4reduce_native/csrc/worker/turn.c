@@ -238,7 +238,7 @@ static uint32_t wait_for_more(const struct jobs *jobs, double looked, double now
     return woken & P4R_LINK_WOKEN ? why | P4R_TURN_WOKEN : why;
 }
 
-/* Whether somebody wants something of the progress thread. */
+/* Whether the progress thread has been asked for something. */
 static int is_wanted(const struct p4r_turn *turn, int called)
 {
     return called ? p4r_link_lock_is_awaited(turn->lock) : is_woken(turn->wake_fd);

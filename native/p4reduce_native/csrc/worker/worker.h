@@ -98,7 +98,7 @@ struct p4r_blocks {
 
 enum p4r_part { P4R_FIRST = 1, P4R_SECOND = 2, P4R_WHOLE = 3 };
 
-/* Quantise a block into a payload. `number` is what the noise goes by. */
+/* Quantise a block into a payload. `number` is the seed of its noise. */
 void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source, int64_t block,
                       int64_t number, uint8_t exponent, uint8_t *payload);
 
@@ -217,8 +217,9 @@ enum p4r_trouble {
     P4R_DEADLINE,   /* of the stream with sequence number `trouble_sequence` */
 };
 
-/* Blocks that only Python can reach, such as those of sparse tensors. `what`: P4R_READ to get
- * numbers into rows, an enum p4r_part to put sums, P4R_ZEROS or P4R_NONFINITE to fill. */
+/* Visits blocks that only Python can reach, such as those of sparse tensors. `what` is P4R_READ to
+ * copy their numbers into rows, or an enum p4r_part to store sums. P4R_ZEROS and P4R_NONFINITE fill
+ * the blocks. */
 enum p4r_visit { P4R_READ = 0, P4R_ZEROS = 4, P4R_NONFINITE = 5 };
 typedef void (*p4r_visit)(int64_t sequence, uint32_t what, const int64_t *blocks, uint32_t count,
                           uint8_t *rows);
@@ -348,7 +349,7 @@ void p4r_timers_answered(struct p4r_slots *slots, uint32_t slot, int heard, int 
 /* A slot's contribution or its result was lost, unless it was sent a moment ago. */
 void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now);
 
-/* Results have come, and so many of them were troubled; and anything has. */
+/* Results have come, `troubled` of them after a repetition. Any frame has come. */
 void p4r_window_completed(struct p4r_slots *slots, int64_t results, int64_t troubled);
 void p4r_window_heard(struct p4r_slots *slots, double now);
 

@@ -17,7 +17,7 @@ class Query:
     """The query of one requested entity.
 
     Attributes:
-        snapshot: copies the rows out of the pipeline, as an operation does its work.
+        snapshot: copies the rows out of the pipeline; called in the data plane's thread.
         encode: makes a `p4.v1.Entity` of one row. It is slow, in pure-Python protobuf.
     """
 

@@ -133,10 +133,10 @@ class HookState:
         return self._hierarchy
 
     def priority(self, bucket: Any) -> int:
-        """Return a bucket's class. The later it comes, the sooner the next forward pass needs it.
+        """Return a bucket's class. The next forward pass needs the last buckets first.
 
-        The last bucket has the highest class alone, and the others share those below it evenly.
-        Until a backward pass has told how many there are, these have class 0.
+        The highest class is the last bucket's alone. The others share the lower classes evenly.
+        Before the end of the first backward pass their number is unknown, and they have class 0.
         """
         highest, index = len(self.channel.comm.class_slots) - 1, bucket.index()
         if bucket.is_last():

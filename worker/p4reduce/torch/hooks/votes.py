@@ -110,8 +110,8 @@ class _OneBit(_Vote):
         each = np.repeat(beside, SHARED)[: votes.size]
         sent = np.sign(self.whole) * each
         kept = (self.whole - sent).astype(self.whole.dtype)
-        # Where some rank's numbers are not finite nothing was received. This rank's own wait for
-        # the next step, but for those that are not finite: they would be none for good.
+        # Where some rank's numbers are not finite, nothing was received. This rank keeps its own
+        # for the next step, except numbers that are not finite: these would stay so for ever.
         lost = ~np.isfinite(kept)
         kept[lost] = self.whole[lost]
         if not np.isfinite(self.whole).all():
