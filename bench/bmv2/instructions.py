@@ -76,7 +76,7 @@ class CountedSwitch(Bmv2Switch):
 
 
 def count(program: Program, contributions: int) -> dict[str, int]:
-    """Instructions of each thread for a whole run with so many contributions."""
+    """Count the instructions of each thread in a whole run of a number of contributions."""
     with ExitStack() as cleanup:
         directory = cleanup.enter_context(run_directory())
         veths = cleanup.enter_context(VethPorts(RANKS))

@@ -75,7 +75,7 @@ def compare(
     ranks: tuple[int, int],
     switch: str = "embedded",
 ) -> list[Compared]:
-    """Take so many steps of each method in three ways; all tasks have as many ranks."""
+    """Take the same steps of each method in three ways; all tasks have the same number of ranks."""
     real = over_the_switch(todo, steps, seed, ranks, switch)
     rows = []
     for (method, task), (gap, up, down) in zip(todo, real, strict=True):

@@ -99,7 +99,7 @@ def train(
         seed: of the batches.
         mine: streams of this rank.
         streams: of all ranks.
-        most_steps: end after so many.
+        most_steps: end after this number of steps.
         to_target: end at the task's accuracy, which is looked at after each step.
         begin: called when a step begins; returns the time.
         meet: called before each step, to wait for the other ranks.

@@ -6,7 +6,7 @@ A network of a million parameters in four buckets or so, trained by DistributedD
 
 - the CPU time of a bucket in Python's threads: in the hook, which starts the all-reduce, and in the
   thread that completes its future;
-- with `--bandwidth`, on Mininet links of so many Mbit/s: a step's computing alone, its buckets
+- with `--bandwidth`, on Mininet links of that rate: a step's computing alone, its buckets
   alone, and the whole step, measured in turns, as others may use the machine as well. The bound is
   1.15 times the greater of computing and communicating, and one bucket. Two more figures say what
   DDP can reach at all: it has nothing to send until the first bucket is full, and nothing to

@@ -116,7 +116,7 @@ def reduce_all(report: Path) -> None:
 
 
 def measure(choice: Choice, workers: int, switches: int, megabits: float) -> list[Measured]:
-    """All cases with so many workers and switches side by side, in a network of their own."""
+    """All cases of a number of workers and of switches side by side, in a network of their own."""
     reports = run_ranks(choice, workers, ["-m", "bench.scale.measured"], TIMEOUT, switches)
     cluster = Cluster(
         workers, Link(megabits * 1e6, overhead=0), switch=SWITCHES["embedded"], slots=SLOTS

@@ -30,7 +30,7 @@ Scheme = Callable[[int], Estimate]
 
 
 def schemes(switch: SwitchCost) -> dict[str, tuple[Scheme, str, int]]:
-    """For each way to sum: what it takes with so many ranks, its colour, and its most ranks."""
+    """For each way to sum: its time by the number of ranks, its colour, and its most ranks."""
     tensor = Tensor(ELEMENTS)
 
     def cluster(ranks: int) -> Cluster:

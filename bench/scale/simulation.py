@@ -95,7 +95,7 @@ class Outcome:
 
     @property
     def microseconds_needed(self) -> float:
-        """The same by the contributions that there would be if nothing were repeated."""
+        """The same, divided by the contributions without repetitions."""
         return self.microseconds * (1 + self.repeated)
 
     @property

@@ -59,7 +59,7 @@ PLOT = Path(__file__).resolve().parents[2] / "build" / "bench" / "sparsity.png"
 
 @dataclass(frozen=True)
 class Point:
-    """What is measured together: so many repetitions, each with other blocks."""
+    """What is measured together: repetitions, each with other blocks."""
 
     density: float
     overlap: str

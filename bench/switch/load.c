@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The far ends of a switch's ports, as fast as can be: a closed loop, so many frames under way and
- * never more. Both functions run for `duration_ns` and return how many frames the switch took in
+/* The far ends of a switch's ports, as fast as possible: a closed loop with a fixed number of
+ * frames under way. Both functions run for `duration_ns` and return how many frames the switch took in
  * meanwhile, or minus an errno; -ETIME: nothing came back for ten seconds. */
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames per second through the ports of a real `p4reduce-switch` process.
 
-Two loads, both closed loops (so many frames are under way, never more), over Unix-socket ports and,
+Two loads, both closed loops (a fixed number of frames is under way), over Unix-socket ports and,
 as root, over interfaces (veth pairs):
 
 - forward: frames of a host that the bridge table knows, from port 1 to port 2;

@@ -72,7 +72,7 @@ class Tree:
         self.now = 0.0
 
     def allreduce(self, arrays: list[Array]) -> list[Array]:
-        """Call one on all ranks, and go on until it is over; returns the results."""
+        """Run one all-reduce on all ranks to its end, and return the results."""
         outs = self.submit(arrays)
         while not self.over:
             self.step()
@@ -105,7 +105,7 @@ class Tree:
         return all(machine.idle for machine in self.ranks)
 
     def step(self) -> None:
-        """Send what is to be sent, and deliver a frame; where there is none, let timers run out."""
+        """Send what waits, and deliver a frame. If there is none, let timers run out."""
         for rank, machine in enumerate(self.ranks):
             rows = machine.take_sendable()
             machine.sent(rows, self.now)

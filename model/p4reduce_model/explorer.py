@@ -40,7 +40,7 @@ def explore(system: System, *, reduce: bool = True, limit: int = 10_000_000) -> 
     Args:
         system: at its beginning.
         reduce: leave frames out of the network that can have no effect any more.
-        limit: give up after so many states.
+        limit: give up after this number of states.
     """
     return _Search(system, reduce, limit).run()
 

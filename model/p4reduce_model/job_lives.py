@@ -44,7 +44,7 @@ class World:
 
     Args:
         ranks: of a job.
-        most_jobs: so many lives of the name, new jobs of its survivors included.
+        most_jobs: the most lives of the name, new jobs of its survivors included.
     """
 
     def __init__(self, ranks: int, most_jobs: int) -> None:
@@ -332,7 +332,7 @@ class World:
 
 @dataclass(frozen=True)
 class JobCase:
-    """How much is explored: so many ranks, so many lives of the name."""
+    """How much is explored: the number of ranks, and of lives of the name."""
 
     ranks: int
     lives: int

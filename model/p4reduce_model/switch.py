@@ -122,7 +122,7 @@ class Switch:
         return len(self._contents)
 
     def restarts(self, done: int) -> int:
-        """How often it has restarted when so many of the controller's steps have been done."""
+        """How often it has restarted after this number of the controller's steps."""
         return self._restarts[done]
 
     # -- What happens --------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class Jobs(Roster):
         return only
 
     def check_world_size(self, world_size: int, tree: str) -> None:
-        """Raise RefusedError if neither a tree nor a single switch has room for so many ranks."""
+        """Raise RefusedError if neither a tree nor a switch has room for that many ranks."""
         if len(self.topology.trees[tree]) > 1:
             check_number("world size", world_size, 1, MAX_WORLD_SIZE)
         elif world_size > MAX_CHILDREN:

@@ -32,7 +32,7 @@ def check_number(what: str, value: int, lowest: int, highest: int) -> None:
 
 
 def check_classes(name: str, urgent_slots: Sequence[int], slots: int) -> None:
-    """Raise RefusedError unless a job with so many slots can reserve these for classes 1, 2, …"""
+    """Raise RefusedError unless a job with these slots can reserve some for classes 1, 2, …"""
     if len(urgent_slots) >= MAX_CLASSES:
         raise RefusedError(
             Cause.INVALID,

@@ -56,7 +56,7 @@ def to_look(job: Job, member: Member, now: float, lease: float) -> bool:
 
 
 def of_all(job: Job, member: Member, now: float, lease: float) -> str:
-    """Return a message that the switch answers no rank, or nothing. `member` is one that waits."""
+    """Return a message if the switch answers no rank, else nothing. `member` waits for it."""
     since = member.report.silent_since
     limit = LOST_AFTER * lease
     if since is None or now - since < limit:

@@ -103,7 +103,7 @@ class Cell:
         return self.rate is not None or self.links == UDP
 
     def bound(self, case: Case, otherwise: float = 0.0) -> float:
-        """Return a case's bound, as of links of `otherwise` Mbit/s where there is no rate."""
+        """Return a case's bound. `otherwise` stands for a missing rate, in Mbit/s."""
         return case.bound(self.ranks, self.size, self.rate or otherwise, self.links)
 
 

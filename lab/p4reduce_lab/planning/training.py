@@ -157,8 +157,8 @@ def hiding_factor(step: Step, each: Sequence[float], *, waits: float = 0.05) -> 
 
     They hide if an overlapped step waits for them for no more than `waits` of its computing. The
     last bucket's sum always comes after the last gradient, so a share of 0 is never reached. This
-    is the rule of Zou et al., "Distributed Training Large-Scale Deep Architectures" (2017), that
-    the communication of a minibatch has to fit into its computing, with what overlaps in earnest.
+    is the rule of Zou et al., "Distributed Training Large-Scale Deep Architectures" (2017): the
+    communication of a minibatch has to fit into its computing. Here only what overlaps counts.
 
     Args:
         step: with its present batch.

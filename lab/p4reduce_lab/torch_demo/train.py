@@ -80,7 +80,7 @@ class Progress:
         self._next = 0.0
 
     def __call__(self, done: int) -> None:
-        """Say that so many steps are done, if the last line is some time ago."""
+        """Print the number of steps that are done, if the last line is some time ago."""
         now = time.monotonic()
         if self._shown and (now >= self._next or done == self._steps):
             self._next = now + REPORT

@@ -51,8 +51,7 @@ class Expressions:
     # -- Values ------------------------------------------------------------------------------------
 
     def data(self, expr: Expr, modulo: int | None = None) -> Value:
-        """Return an integer; with `modulo`, one that agrees with it in so many of the lowest
-        bits."""
+        """Return an integer; with `modulo`, one whose lowest `modulo` bits are right."""
         if isinstance(expr, ir.Const):
             value = expr.value
             return constant(value if modulo is None else value & (1 << modulo) - 1)

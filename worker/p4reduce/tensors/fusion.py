@@ -96,7 +96,7 @@ class Group:
         return lane_format(dtype, precision, self.world_size)
 
     def _fuse(self, members: list[_Member]) -> list[list[_Member]]:
-        """Tell members apart by dtype, and put as many together as the threshold allows."""
+        """Group members by dtype, up to the threshold per group."""
         groups: list[list[_Member]] = []
         filling: dict[str, tuple[list[_Member], int]] = {}  # the group of each dtype with room
         for member in members:

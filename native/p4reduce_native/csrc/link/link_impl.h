@@ -88,7 +88,7 @@ int p4r_shared_map(struct p4r_link *, int memory_fd, uint32_t slots);
 /* Whether a wait may begin; arms the bells. */
 int p4r_shared_may_sleep(struct p4r_link *, int writable);
 
-/* The switch's end: whether these bytes are a hello; and to answer it. */
+/* The switch's end: tell whether these bytes are a hello, and answer one. */
 int p4r_is_hello(const uint8_t *bytes, size_t length);
 void p4r_answer_hello(struct p4r_link *, const uint8_t *hello, uint32_t offers);
 

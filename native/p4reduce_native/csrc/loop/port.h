@@ -30,8 +30,8 @@ struct p4r_port_kind {
     void (*done)(struct p4r_port *port);
     /* Sends the first frames. Returns how many; 0 or minus an errno: what became of the first. */
     int (*send)(struct p4r_port *port, const struct p4r_frame *frames, int count);
-    /* Whether there was room for a frame right away, without any copy here; NULL: there never is.
-     * `tell` has to follow, which returns 0 or minus an errno. */
+    /* Puts a frame where the peer takes it, without a copy here; returns whether there was room.
+     * NULL: there never is. Call `tell` after it, which returns 0 or minus an errno. */
     int (*put)(struct p4r_port *port, const uint8_t *bytes, uint32_t length);
     int (*tell)(struct p4r_port *port);
     /* What epoll has to wait for, if frames wait to be sent. */

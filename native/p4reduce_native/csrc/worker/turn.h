@@ -50,7 +50,7 @@ enum {
     P4R_TURN_BROKEN = 16,   /* the way cannot be used any more */
     P4R_TURN_PAUSED = 32,   /* only a caller: again, when signals have been seen to */
     P4R_TURN_DONE = 64,     /* only a caller: the collective is over, as it should be */
-    P4R_TURN_REFUSED = 128, /* only a caller: the progress thread has the turn, and nothing was done */
+    P4R_TURN_REFUSED = 128, /* only a caller: the progress thread has the turn */
 };
 
 /* Drive the engines of jobs on one port, one at least, until there is something for Python, or for

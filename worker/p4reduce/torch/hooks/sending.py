@@ -51,8 +51,8 @@ def send_sparse(
     """Take the mean of a sparse bucket, uncoalesced as DDP has it, without making it dense."""
     if reason := sparse_reason(tensor):
         raise ValueError(
-            f"{hook}: a gradient is {reason}; rows of float tensors (sparse_dim 1), as "
-            "nn.Embedding(sparse=True) has them, can be sent"
+            f"{hook}: a gradient is {reason}; of sparse ones it sends rows of floats "
+            "(sparse_dim 1), such as those of nn.Embedding(sparse=True)"
         )
     sparse = SparseSum(state.channel.comm, tensor, Operation.MEAN, name, precision, state.seed)
     work = state.channel.start(
