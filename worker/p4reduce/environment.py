@@ -97,7 +97,7 @@ def placement(
     world_size = whole_number("world_size", world_size)
     if not 1 <= world_size <= MAX_WORLD_SIZE:
         raise ConfigurationError(
-            f"world size {world_size} is not within 1 and {MAX_WORLD_SIZE}, the most ranks "
+            f"world size {world_size} is not within 1 to {MAX_WORLD_SIZE}, the most ranks "
             "of a tree of switches"
         )
     if not 0 <= rank < world_size:

@@ -164,6 +164,6 @@ def _stay_on(grid: Grid, comm: Comm, method: str, rho: float) -> None:
     """Refuse to go on, on all ranks, if the model of one has left the grid."""
     if comm.allreduce(np.array([grid.left], np.int32), name=f"{method}/left").any():
         raise ValueError(
-            f"{method}: a rank's model diverges, or a local solve fails; try another rho than "
-            f"{rho:g}"
+            f"{method}: a rank's model diverges, or a local solve fails: another rho than "
+            f"{rho:g} is needed"
         )
