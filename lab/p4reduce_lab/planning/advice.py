@@ -210,6 +210,12 @@ def _reasons(
         f"With the ring and no overlap, {share:.0%} of a step is communication, so by Amdahl's law "
         f"no faster sum makes it more than {amdahl(share, math.inf):,.3g} times as fast."
     )
+    if len(question.step.buckets) == 1:
+        yield (
+            "All gradients fit one bucket, which is ready when backward ends: no sum overlaps with "
+            "backward, so both steps are equal. A smaller bucket (--bucket, and bucket_cap_mb of "
+            "DistributedDataParallel) makes sums overlap."
+        )
     if best is ring:
         yield (
             "With this hardware nothing that sends float32 as it is gets faster than the ring. The "

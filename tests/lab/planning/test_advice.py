@@ -90,6 +90,15 @@ def test_ports_of_hardware_and_of_shared_memory_are_no_interfaces_of_a_host(kind
     assert not any("--one-interface" in reason for reason in advice.reasons)
 
 
+@pytest.mark.parametrize("buckets", [1, 2])
+def test_one_bucket_does_not_overlap(buckets: int) -> None:
+    step = even_step(0.1, 500_000, 500_000 // buckets)
+    advice = advise(Question(Cluster(4, Link(1e8, 1e-5)), step))
+    equal = all(one.time.overlapped == one.time.after for one in advice.options)
+    said = any("All gradients fit one bucket" in reason for reason in advice.reasons)
+    assert equal is said is (buckets == 1)
+
+
 def test_zero_blocks_stay_at_home() -> None:
     advice = answer(Cluster(4, Link(1e7)), density=0.01)
     dense = advice.options[1]
