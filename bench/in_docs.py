@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.measured.pages import put_text, table
+
+from bench.pages import put_text, table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "figures.md"
@@ -17,7 +18,7 @@ IMAGES = DOCS / "images"
 def put_table(
     name: str, head: Sequence[str], rows: Sequence[Sequence[str]], page: Path = PAGE
 ) -> None:
-    """Replace the section of a page by a table (`p4reduce_lab.measured.pages`)."""
+    """Replace the section of a page by a table (`bench.pages`)."""
     try:
         put_text(page, name, table(head, rows))
     except LabError as error:

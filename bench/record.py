@@ -5,7 +5,7 @@
     python -m bench.record --check    # say which pages differ from their records; 1 if any does
 
 A record is a file in bench/records/, NAME-DATE-COMMIT.json. Its sections have the text of a section
-of a page (`p4reduce_lab.measured.pages`). Sections of the page `SITE` have all rows. `make docs`
+of a page (`bench.pages`). Sections of the page `SITE` have all rows. `make docs`
 makes that page, and the repository does not hold it.
 """
 
@@ -21,7 +21,8 @@ from typing import Any
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described
-from p4reduce_lab.measured.pages import put_text, table, text_of
+
+from bench.pages import put_text, table, text_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = Path(__file__).resolve().parent / "records"

@@ -23,17 +23,20 @@ from pathlib import Path  # noqa: E402
 from types import TracebackType  # noqa: E402
 from typing import Any  # noqa: E402
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # for bench
+
 import numpy as np  # noqa: E402
 import report  # noqa: E402
 import study  # noqa: E402
 from over_switch import METHODS, RADIO_METHOD, compressor  # noqa: E402
 from p4reduce.compression import Cat, Compressor, CostModel, Scheme  # noqa: E402
 from p4reduce_lab.errors import Interrupted, LabError  # noqa: E402
-from p4reduce_lab.measured.pages import put_text  # noqa: E402
 from p4reduce_lab.processes.foreground import raise_on_signals, run_through  # noqa: E402
 from p4reduce_lab.progress import LongWork  # noqa: E402
 from simulate import run, spent  # noqa: E402
 from tasks import TASKS, Network, Task  # noqa: E402
+
+from bench.pages import put_text  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "experiments.md"

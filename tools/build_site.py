@@ -24,10 +24,10 @@ from draw_states import drawn
 from nbconvert import MarkdownExporter
 from p4reduce_common.rows import markdown_table, parse_rows
 from p4reduce_lab.explain.messages import table_of
-from p4reduce_lab.measured.pages import with_tables
 from p4reduce_switch.constructs import constructs
 from variables import VARIABLES
 
+from bench.pages import with_tables
 from bench.record import SITE, newest, site_page
 
 ROOT = Path(__file__).resolve().parent.parent

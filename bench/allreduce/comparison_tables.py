@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 
 from p4reduce_lab.compare.results import AIMS_HEAD, HEAD
-from p4reduce_lab.measured.pages import pivot
+
+from bench.pages import pivot
 
 Table = tuple[list[str], list[list[str]]]
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from p4reduce_lab.measured.machine import provenance
-from p4reduce_lab.measured.pages import pivot
 
 from bench.in_docs import DOCS, IMAGES
 from bench.methods.row import HEAD, Row
 from bench.methods.scorecard import OUTPUT
+from bench.pages import pivot
 from bench.record import ROOT, SITE, Record, Section
 
 PAGE = DOCS / "methods.md"

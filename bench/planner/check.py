@@ -28,12 +28,12 @@ from p4reduce_lab.compare.run import compare
 from p4reduce_lab.compare.turns import machine_seconds
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import put_text, table
 from p4reduce_lab.networks import links
 from p4reduce_lab.planning.network import SWITCHES, Link
 from p4reduce_lab.planning.schemes import Cluster, Tensor, by_ring, by_switches
 
 from bench.in_docs import DOCS
+from bench.pages import put_text, table
 from bench.ranks import run_ranks
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"

@@ -26,10 +26,10 @@ from typing import Any
 
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import pivot, table
 from p4reduce_lab.networks import links
 
 from bench.in_docs import DOCS, IMAGES, PAGE
+from bench.pages import pivot, table
 from bench.pytorch.accuracy_plot import plot
 from bench.pytorch.over_links import run_over_links
 from bench.record import SITE, Record, Section

@@ -21,9 +21,9 @@ from typing import Any
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import pivot, table
 from p4reduce_lab.networks import links
 
+from bench.pages import pivot, table
 from bench.pytorch.accuracy import BASE, CANNOT_RUN, results, train
 from bench.record import SITE, Record, Section
 

@@ -28,12 +28,12 @@ from typing import Any
 from p4reduce_lab.compare.cells import ETHERNET, PORT_BYTES
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import table
 from p4reduce_lab.networks import links
 from p4reduce_lab.planning.network import SWITCHES, Link
 from p4reduce_lab.planning.schemes import Cluster, Tensor, by_ring, by_switches
 from p4reduce_lab.planning.training import efficiency, even_step, step_time
 
+from bench.pages import table
 from bench.pytorch.over_links import run_over_links
 from bench.record import Record, Section
 

@@ -22,9 +22,9 @@ from typing import Any
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described
-from p4reduce_lab.measured.pages import table
 from p4reduce_lab.networks import links
 
+from bench.pages import table
 from bench.pytorch.accuracy import BASE, CANNOT_RUN, HEAD, lines, measure, results
 from bench.record import SITE, Record, Section
 

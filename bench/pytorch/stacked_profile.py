@@ -21,9 +21,9 @@ from typing import Any
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import table
 from p4reduce_lab.networks import links
 
+from bench.pages import table
 from bench.pytorch.over_links import run_over_links
 from bench.record import Record, Section
 

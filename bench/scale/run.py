@@ -19,10 +19,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.measured.pages import pivot
-
 from bench.in_docs import DOCS, IMAGES, put_table
 from bench.machine import describe, machine
+from bench.pages import pivot
 from bench.scale.cost import Cost, in_turns
 from bench.scale.links import Faults
 from bench.scale.measured import Measured, what

@@ -34,11 +34,11 @@ import numpy.typing as npt
 import p4reduce
 from p4reduce_lab.choice import Choice, choose
 from p4reduce_lab.errors import UnavailableError
-from p4reduce_lab.measured.pages import pivot
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SUBNET
 
 from bench.in_docs import IMAGES, put_table
 from bench.machine import describe, machine
+from bench.pages import pivot
 from bench.ranks import run_ranks
 from bench.sparse.sparsity_result import Result
 from bench.sparse.tcp_ring import Ring

@@ -28,6 +28,7 @@ MAX_FRAMES = 128
 """The most frames of one call."""
 
 _LETTER_BYTES = 128
+_ROW_BYTES = 2112  # P4R_ROW_STRIDE
 _MAX_WAIT_MS = 2**31 - 1
 _WOKEN = 2
 
@@ -113,7 +114,6 @@ _QUICK: Signatures = {
     "p4r_link_receive": (_INT, _POINTER, _POINTER, _INT),
     "p4r_link_receive_rows": (_INT, _POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _INT),
     "p4r_link_send_rows": (_INT, _POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _INT),
-    "p4r_link_send_packed": (_INT, _POINTER, _BYTES, _POINTER, _INT),
 }
 
 
@@ -318,9 +318,13 @@ class Link:
             OSError: as for `receive`; EAGAIN if there is no room for the first one.
         """
         count = len(frames)
-        lengths = (_UINT * count)(*map(len, frames))
-        sent: int = self._library.p4r_link_send_packed(
-            self.pointer, b"".join(frames), ctypes.addressof(lengths), count
+        rows = b"".join(frame.ljust(_ROW_BYTES)[:_ROW_BYTES] for frame in frames)
+        memory = ctypes.create_string_buffer(rows, len(rows))
+        lengths = (ctypes.c_int64 * count)(*map(len, frames))
+        numbers = (ctypes.c_int64 * count)(*range(count))
+        sent = self.send_rows(
+            *(ctypes.addressof(memory), _ROW_BYTES),
+            *(ctypes.addressof(lengths), ctypes.addressof(numbers), count),
         )
         if sent > 0 or not count:
             return sent

@@ -54,7 +54,7 @@ class NativePipeline(Pipeline):
         self._queued = generated.queued
         if generated.queued:
             native.set_queues(settings)
-        self._move_state(native, program, generated)
+        self._move_state(native, generated)
         self.native = NativeEntry(
             process=native.address_of("p4r_program_process"),
             events=native.address_of("p4r_program_events"),
@@ -125,7 +125,7 @@ class NativePipeline(Pipeline):
 
     # -- State -------------------------------------------------------------------------------------
 
-    def _move_state(self, native: NativeProgram, program: Program, generated: Generated) -> None:
+    def _move_state(self, native: NativeProgram, generated: Generated) -> None:
         """Replace everything that packets change or look at by what is in the program's memory."""
 
         def place(kind: str, name: str) -> int:

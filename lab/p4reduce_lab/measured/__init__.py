@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements: the machine, tables for pages, and changes between results.
+"""Measurements: the machine, and changes between results.
 
 Imports `errors` only; for `compare`, and for `bench/` and `experiments/` of the checkout.
 """

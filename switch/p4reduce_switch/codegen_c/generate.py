@@ -91,7 +91,7 @@ def _generate(program: Program, with_queues: bool) -> Generated:
         *functions,
         *_process(context),
         *(queues.release(context) if queued else []),
-        *state.define(context.replays),
+        *state.define(),
     ]
     return Generated("\n".join(parts) + "\n", state.objects, tuple(context.events), queued)
 
@@ -227,7 +227,7 @@ def _write_ingress(context: Context, packet: Packet) -> None:
     if context.replays and instance_type is not None:
         actions.set(instance_type, make("u64", "(uint64_t)type", 0, 7))
     for number, field in enumerate(carried_fields(context)):
-        set_kept(context, actions, field, f"kept->carried_{number}")
+        set_kept(actions, field, f"kept->carried_{number}")
     write_flags(context, "ingress")
     if context.usage.ingress.digests:
         context.writer.line("uint32_t digest = 0;")

@@ -129,7 +129,7 @@ class Packet:
         for field in self.fields:
             member = f"packet->{names.field(field)}"
             if kind_of_width(field.width) == "wide":
-                set_kept(context, actions, field, member)
+                set_kept(actions, field, member)
             else:
                 writer.line(f"{context.field(field)} = {member};")
         for name in self.valids:

@@ -53,7 +53,7 @@ def store_member(
     context.writer.limbs(limbs, f"{member}[i] = {text};")
 
 
-def set_kept(context: Context, actions: ActionWriter, field: FieldRef, member: str) -> None:
+def set_kept(actions: ActionWriter, field: FieldRef, member: str) -> None:
     """Set a field from a struct member."""
     actions.set(field, stored(member, field.width, field.signed, (field.low, field.high)))
 
@@ -74,7 +74,7 @@ def write_reset(context: Context, actions: ActionWriter) -> None:
     for field in fields_to_reset(context):
         actions.set(field, constant(0))
     for number, field in enumerate(clone_fields(context)):
-        set_kept(context, actions, field, f"kept->clone_{number}")
+        set_kept(actions, field, f"kept->clone_{number}")
     instance_type = context.live_field("instance_type")
     if instance_type is not None:
         actions.set(instance_type, constant(InstanceType.INGRESS_CLONE))

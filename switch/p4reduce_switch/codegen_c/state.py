@@ -81,7 +81,7 @@ class State:
             lines.append("    struct waiting waiting[P4R_MAX_REPLAYS];")
         return [*lines, "};"]
 
-    def define(self, replays: bool) -> list[str]:
+    def define(self) -> list[str]:
         """Write the functions that create it and return the addresses of its parts."""
         lines = ["uint32_t p4r_program_abi(void) { return P4R_PIPELINE_ABI; }", ""]
         lines += self._ranges()

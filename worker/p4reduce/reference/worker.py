@@ -256,7 +256,7 @@ class Worker:
         if not current:
             self.counts.stale += 1
         elif is_status:
-            self._take_status(slot, header, now)
+            self._take_status(slot, header)
         elif header.flags.MISMATCH:
             self._mismatch(slot)
         elif self._is_right(slot, header):
@@ -351,7 +351,7 @@ class Worker:
         level: int = min(header.next_exponent, len(self._levels) - 1)
         return level
 
-    def _take_status(self, slot: Slot, header: Packet, now: float) -> None:
+    def _take_status(self, slot: Slot, header: Packet) -> None:
         self.counts.statuses += 1
         if header.flags.PADDED:
             if slot.is_bare:  # "Room": the frame again, at once, with padding

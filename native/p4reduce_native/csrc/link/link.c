@@ -308,27 +308,6 @@ int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride
     return done;
 }
 
-int p4r_link_send_packed(struct p4r_link *link, const uint8_t *bytes, const uint32_t *lengths,
-                         int count)
-{
-    int done = 0;
-    while (done < count) {
-        struct p4r_frame frames[P4R_LINK_MOST];
-        int turn = count - done < P4R_LINK_MOST ? count - done : P4R_LINK_MOST;
-        for (int i = 0; i < turn; i++) {
-            frames[i] = (struct p4r_frame){bytes, lengths[done + i]};
-            bytes += lengths[done + i];
-        }
-        int sent = p4r_link_send(link, frames, turn);
-        if (sent < 0)
-            return sent;
-        done += sent;
-        if (sent < turn)
-            break;
-    }
-    return done;
-}
-
 int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writable)
 {
     struct pollfd waits[2] = {

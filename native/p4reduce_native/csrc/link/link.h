@@ -183,10 +183,6 @@ int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int cou
 int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride,
                        const int64_t *lengths, const int64_t *rows, int count);
 
-/* The same from frames that lie one behind the other. */
-int p4r_link_send_packed(struct p4r_link *link, const uint8_t *bytes, const uint32_t *lengths,
-                         int count);
-
 /* Put one frame where the peer will find it after the next `tell`, if there is room for it right
  * away; returns whether there was. Else, and on all kinds but SHARED, it is to be sent by `send`,
  * which tells of those before as well. `tell` returns 0 or minus an errno. */
