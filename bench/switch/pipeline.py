@@ -25,6 +25,7 @@ from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry
 
 from bench.machine import describe, machine
+from bench.switch.run_many import run_many
 
 CONFIG = Path(__file__).resolve().parents[2] / "p4src" / "compiled" / "p4reduce.json"
 SWITCH_IP = 0x0A4DFFFE
@@ -103,7 +104,7 @@ def measure_native(pipeline: NativePipeline, frames: list[tuple[int, bytes]]) ->
     joined = b"".join(frame for _, frame in frames)
     length = len(frames[0][1])
     start = time.process_time()
-    results = pipeline.run_many(ports, joined, length)
+    results = run_many(pipeline, ports, joined, length)
     return time.process_time() - start, results
 
 

@@ -81,21 +81,6 @@ class NativePipeline(Pipeline):
         """Handle the events that the program has left: digests, messages, failed assertions."""
         serve_events(self._native, self._events, self.digests)
 
-    def run_many(self, ports: bytes, frames: bytes, length: int) -> int:
-        """Run frames of `length` bytes, stored one after the other in `frames`, for measurements.
-
-        `ports`: the ingress port of each, as 32 bits in the processor's byte order. Returns the
-        number of copies; the copies themselves are dropped.
-        """
-        if length < 1 or len(frames) % length or len(ports) != 4 * (len(frames) // length):
-            raise ValueError(f"{len(frames)} bytes are not {len(ports) // 4} frames of {length}")
-        native = self._native
-        copies: int = native.library.p4r_run_many(
-            native.state, len(ports) // 4, ports, frames, length, self.timers.clock()
-        )
-        self._serve_waiting()
-        return copies
-
     def _run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         native = self._native
         used = ctypes.c_uint64()
@@ -116,12 +101,9 @@ class NativePipeline(Pipeline):
                 at += _HEAD.size
                 copies.append((egress_port, data[at : at + length]))
                 at += length
-        self._serve_waiting()
-        return copies
-
-    def _serve_waiting(self) -> None:
         if self._native.library.p4r_program_events(self._native.state):
             self.serve_events()
+        return copies
 
     # -- State -------------------------------------------------------------------------------------
 

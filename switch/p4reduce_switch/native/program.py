@@ -48,7 +48,6 @@ _SIGNATURES: Signatures = {
     "p4r_set_queue": (None, _pointer, _u32, _u32, _u64),
     "p4r_run_due": (_pointer, _pointer, _u64, ctypes.POINTER(_u64), ctypes.POINTER(_u64)),
     "p4r_run": (_pointer, _pointer, _u32, _bytes, _u32, _u64, ctypes.POINTER(_u64)),
-    "p4r_run_many": (_u64, _pointer, _u32, _bytes, _bytes, _u32, _u64),
 }
 
 

@@ -11,13 +11,13 @@
  * Whoever else listens at the veth pair sees packets of up to 64 KB. So nothing is put together for
  * a peer that has not done so itself a moment ago, or that is known to understand it.
  */
+#include "common/clock.h"
 #include "link_impl.h"
 
 #include <linux/if_packet.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define HEADERS 42 /* Ethernet, IPv4 without options, UDP */
@@ -29,8 +29,8 @@
 #define UDP_BYTES 8
 #define IP_UDP_BYTES 28
 #define MOST_BYTES 65535 /* of a packet: what a filter of packet sockets lets through at most */
-#define TRUST_NS 2000000000LL
-#define REFUSAL_NS 10000000000LL /* before packets of many frames are tried again */
+#define TRUST_NS 2000000000u
+#define REFUSAL_NS 10000000000u /* before packets of many frames are tried again */
 #define TAG_BYTES 4
 #define MAC_PAIR_BYTES 12
 
@@ -48,9 +48,9 @@ union auxdata {
 };
 
 struct p4r_offload {
-    int is_known;          /* the peer understands it, whatever it sends */
-    int64_t trusted_until; /* else until when */
-    int64_t single_until;  /* the kernel or the device took no packet of many frames */
+    int is_known;           /* the peer understands it, whatever it sends */
+    uint64_t trusted_until; /* else until when */
+    uint64_t single_until;  /* the kernel or the device took no packet of many frames */
     /* A packet that is being taken apart: its bytes, its payload's part that is left. */
     uint8_t *packet;
     size_t at, end, segment;
@@ -81,13 +81,6 @@ void p4r_offload_free(struct p4r_offload *offload)
     if (offload != NULL)
         free(offload->packet);
     free(offload);
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 static unsigned read16(const uint8_t *bytes) { return (unsigned)bytes[0] << 8 | bytes[1]; }
@@ -197,7 +190,7 @@ static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int mos
         if (vnet.gso_type == GSO_UDP_L4 && start == TAG_BYTES && vnet.gso_size != 0 &&
             vnet.gso_size <= P4R_LINK_MAX_FRAME - HEADERS && bytes > HEADERS &&
             is_plain_udp(packet, (size_t)bytes) && read16(packet + UDP_CHECKSUM) == 0) {
-            it->trusted_until = now_ns() + TRUST_NS;
+            it->trusted_until = p4r_now_ns() + TRUST_NS;
             it->segment = vnet.gso_size;
             it->is_right = sum_of(packet + IP_HEADER) == 0xFFFF;
             it->at = start + HEADERS;
@@ -252,7 +245,7 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
     } heads[P4R_LINK_FRAMES];
     struct iovec vectors[2 * P4R_LINK_FRAMES];
     int runs[P4R_LINK_FRAMES], messages = 0, used = 0, done = 0;
-    const int64_t now = now_ns();
+    const uint64_t now = p4r_now_ns();
     int coalesces = (link->offload->is_known || now < link->offload->trusted_until) &&
                     now >= link->offload->single_until;
     if (count > P4R_LINK_FRAMES)

@@ -148,25 +148,3 @@ const uint8_t *p4r_run_due(struct p4r_program *program, uint64_t now_ns, uint64_
     *used = common->collected_used;
     return common->collected;
 }
-
-static void count_copy(void *context, uint32_t port, const uint8_t *frame, uint32_t length)
-{
-    (void)port;
-    (void)frame;
-    (void)length;
-    ++*(uint64_t *)context;
-}
-
-uint64_t p4r_run_many(struct p4r_program *program, uint32_t count, const uint32_t *ports,
-                      const uint8_t *frames, uint32_t length, uint64_t now_ns)
-{
-    const struct p4r_common *common = p4r_program_object(program, P4R_COMMON);
-    uint64_t copies = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        p4r_program_process(program, ports[i], frames + (size_t)i * length, length, now_ns,
-                            count_copy, &copies);
-        if (common->release)
-            common->release(program, now_ns, count_copy, &copies, NULL);
-    }
-    return copies;
-}

@@ -60,8 +60,5 @@ const uint8_t *p4r_run(struct p4r_program *program, uint32_t port, const uint8_t
 /* The same for what is due; `next_ns` as p4r_program_release returns it. */
 const uint8_t *p4r_run_due(struct p4r_program *program, uint64_t now_ns, uint64_t *next_ns,
                            uint64_t *used);
-/* Run `count` frames of `length` bytes each, one after the other in `frames`; how many copies. */
-uint64_t p4r_run_many(struct p4r_program *program, uint32_t count, const uint32_t *ports,
-                      const uint8_t *frames, uint32_t length, uint64_t now_ns);
 
 #endif
