@@ -271,6 +271,7 @@ def test_every_line_of_the_planner_is_taken(
         )
 
 
+@pytest.mark.usefixtures("nothing_left")
 def test_the_deployed_network_of_the_planner_sums(tmp_path: Path) -> None:
     """Its first line starts a network whose jobs have the slots that the planner found."""
     lines = planned_lines("embedded-udp", 2, one_interface=True)["one switch"]
@@ -299,3 +300,5 @@ def test_the_deployed_network_of_the_planner_sums(tmp_path: Path) -> None:
     ]
     said = [process.communicate(timeout=DEADLINE)[0].split() for process in ranks]
     assert said == [[slots, "3.0"]] * 2
+    deployed.process.terminate()
+    deployed.wait()
