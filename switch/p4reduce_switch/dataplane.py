@@ -28,6 +28,7 @@ from p4reduce_switch.errors import exhausted, invalid, too_early
 from p4reduce_switch.ports.place import PortOptions, PortSpec
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, Port
 from p4reduce_switch.ports.port_warnings import PortWarnings
+from p4reduce_switch.rate_limited_log import RateLimitedLog
 from p4reduce_switch.requests import Requests, result_of
 from p4reduce_switch.state.timers import Timers
 
@@ -89,8 +90,7 @@ class DataPlane:
         self._closed = False
         self._stop_requested = False
         self._thread = threading.Thread(target=self._serve, name="dataplane", daemon=True)
-        self._next_report = 0.0
-        self._unreported = 0
+        self._failures = RateLimitedLog(log, _LOG_INTERVAL_S)
         self._complaints = PortWarnings(ports)
 
     # -- From any thread ---------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class DataPlane:
                     self._complaints.look(time.monotonic())
             except Exception:  # noqa: PERF203 - once a turn
                 # A port's own failure must not stop the others.
-                self._report("the data plane")
+                self._failures.exception("the data plane failed")
         self._requests.serve()
 
     def _wait_s(self) -> float:
@@ -251,23 +251,14 @@ class DataPlane:
                     emit(egress_port, out)
             except Exception:  # noqa: PERF203 - the next frame must not suffer
                 self.stats.failed += 1
-                self._report(f"a frame of {len(frame)} bytes from port {port_number}")
+                self._failures.exception(
+                    "a frame of %d bytes from port %d failed", len(frame), port_number
+                )
 
     def _flush(self) -> None:
         self._loop.flush_captures()
         for port in self.ports.values():
             port.flush()
-
-    def _report(self, what: str) -> None:
-        """Log the exception being handled, but not once per packet."""
-        now = time.monotonic()
-        if now < self._next_report:
-            self._unreported += 1
-            return
-        more = f" ({self._unreported} more since the last report)" if self._unreported else ""
-        log.exception("%s failed%s", what, more)
-        self._next_report = now + _LOG_INTERVAL_S
-        self._unreported = 0
 
     def _counts(self) -> dict[str, dict[str, int]]:
         self.stats.no_pipeline, self.stats.no_such_port, lost = self._loop.counts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings at a limited rate, for causes that others control, with the number of suppressed
+"""Messages at a limited rate, for causes that others control, with the number of suppressed
 ones."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class RateLimitedLog:
-    """Logs a warning at most every `interval` seconds. Thread-safe, except for the count."""
+    """Logs a message at most every `interval` seconds. Thread-safe, except for the count."""
 
     def __init__(
         self,
@@ -30,12 +30,19 @@ class RateLimitedLog:
 
     def warning(self, text: str, *arguments: object) -> None:
         """Log as `logging.Logger.warning` does, or nothing."""
+        self._say(self._log.warning, text, arguments)
+
+    def exception(self, text: str, *arguments: object) -> None:
+        """Log as `logging.Logger.exception` does, or nothing."""
+        self._say(self._log.exception, text, arguments)
+
+    def _say(self, say: Callable[..., None], text: str, arguments: tuple[object, ...]) -> None:
         now = self._clock()
         if now < self._next:
             self._kept_back += 1
             return
         more = f" ({self._kept_back} more since the last report)" if self._kept_back else ""
-        self._log.warning(text + more, *arguments)
+        say(text + more, *arguments)
         self._next = now + self._interval
         self._kept_back = 0
 
