@@ -216,22 +216,56 @@ def test_requests_are_served_under_load(switch: Switch) -> None:
             assert right.receive() == ethernet(b"m")
 
 
-def test_what_waits_for_more_on_a_crowded_core_leaves_under_load(tmp_path: Path) -> None:
+@contextmanager
+def crowded(directory: Path) -> Iterator[Switch]:
+    """One that holds back what waits for more, as on a core that peers share."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})  # the switch's loop looks when it is made
     try:
-        switch = Switch(tmp_path)
+        made = Switch(directory)
     finally:
         os.sched_setaffinity(0, cores)
     try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_what_waits_for_more_on_a_crowded_core_leaves_under_load(tmp_path: Path) -> None:
+    with crowded(tmp_path) as switch:
         left, right = switch.plug(1), switch.plug(2)
         with flood(switch, left):
             for i in range(200):
                 right.send(ethernet(b"m" + i.to_bytes(2, "big")))
             for i in range(200):
                 assert right.receive() == ethernet(b"m" + i.to_bytes(2, "big"))
-    finally:
-        switch.close()
+
+
+def test_a_slow_program_holds_nothing_for_long(tmp_path: Path) -> None:
+    """As in Python: 2,048 frames take it a second, so that timers run out."""
+    worked = 0
+    before = []  # frames of the flood between a question and its answer
+
+    def slow(port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        nonlocal worked
+        if port == 2:
+            worked = 0
+            return [(2, frame)]
+        time.sleep(1e-3)
+        worked += 1
+        return []
+
+    with crowded(tmp_path) as switch:
+        left, right = switch.plug(1), switch.plug(2)
+        with flood(switch, left):
+            switch.install(Program(slow))
+            for i in range(3):
+                question = ethernet(b"m" + i.to_bytes(2, "big"))
+                right.send(question)
+                assert right.receive() == question
+                before.append(worked)
+            switch.install(switch.program)
+    assert max(before) < 200, before
 
 
 def test_a_port_that_does_not_read_loses_its_own_frames_only(switch: Switch) -> None:

@@ -20,6 +20,7 @@ enum {
     UNSEEN = 8,  /* frames that leave an egress queue before the port must have shown its room */
     HELD = 2048, /* frames that come in, at most, while others wait for more: up to 1 ms */
     NS_PER_MS = 1000000,
+    HELD_NS = 4 * NS_PER_MS, /* the same where a program takes long for a frame */
 };
 
 /* What an epoll event belongs to, in the upper half of its data; the lower half says which. */
@@ -38,6 +39,7 @@ struct p4r_loop {
     uint64_t now_ns; /* of this batch */
     struct p4r_port *dirty;
     uint32_t held; /* frames that have come, and turns, since all was flushed */
+    uint64_t held_since_ns;
     int cores;
     int neighbours; /* ports whose peers run on this machine, and are there */
     struct p4r_packet_ins packet_ins;
@@ -195,7 +197,10 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
         p4r_pace_rest(&loop->pace, deadline_ns, loop->wake_fd);
     const uint64_t began_ns = p4r_now_ns();
     const int count = epoll_wait(loop->epoll_fd, events, EVENTS, holds ? 0 : wait_ms(deadline_ns));
-    p4r_pace_looked(&loop->pace, began_ns, p4r_now_ns());
+    const uint64_t looked_ns = p4r_now_ns();
+    p4r_pace_looked(&loop->pace, began_ns, looked_ns);
+    if (!holds)
+        loop->held_since_ns = looked_ns;
     loop->taken = loop->taken_elsewhere = 0;
     for (int i = 0; i < count; i++) {
         const uint32_t which = (uint32_t)events[i].data.u64;
@@ -218,7 +223,8 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
         release(loop);
     }
     loop->held += 1 + loop->taken + loop->taken_elsewhere;
-    const int hold = count > 0 && loop->held < HELD;
+    const int hold = count > 0 && loop->held < HELD && loop->dirty != NULL &&
+                     p4r_now_ns() < loop->held_since_ns + HELD_NS;
     if (!hold)
         loop->held = 0;
     flush_or_hold(loop, hold);
