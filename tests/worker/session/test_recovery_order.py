@@ -306,3 +306,54 @@ def test_the_life_that_was_found_just_before_the_ring_is_let_go(
     assert (seeking.incarnation, controller.reforms, closed) == (2, [1], [0])
     seeking.cancel(DEADLINE)
     assert closed == [0, 1]
+
+
+class _PausedLock:
+    """A lock after which one thread stands still, while others go on."""
+
+    def __init__(self, who: str) -> None:
+        self.left, self.go_on = threading.Event(), threading.Event()
+        self._who, self._lock = who, threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if threading.current_thread().name == self._who and not self.left.is_set():
+            self.left.set()
+            assert self.go_on.wait(DEADLINE)
+
+
+def test_one_thread_seeks_if_what_was_found_is_let_go_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that found the old life has not looked at what it found when the ring begins."""
+    monkeypatch.setattr(seeker, "NOTICED_WITHIN", 0.0)
+    controller, ways = Controller(), list[int]()
+    controller.states = {1: pb.RUNNING, 2: pb.FORMING}
+
+    def await_ready(*_: object) -> Any:
+        time.sleep(0.2)  # for another thread to come as well
+        return pb.Ready(world_size=3)
+
+    def connect(udp_port: int) -> Any:
+        ways.append(udp_port)
+        return SimpleNamespace(close=lambda: None)
+
+    controller.await_ready = await_ready
+    over = threading.Semaphore(0)
+    seeking = Seeker(
+        cast(Membership, controller),
+        JobLives.of_engine(seat(1), 6),
+        *(0, connect, 6, lambda to: None, over.release),
+    )
+    lock = _PausedLock("p4reduce-seek-0")
+    seeking._lock = cast(Any, lock)  # private: a thread has to stand still just behind it
+    seeking.start()
+    assert lock.left.wait(DEADLINE)
+    seeking.go_by_ring()
+    lock.go_on.set()
+    assert all(over.acquire(timeout=DEADLINE) for _ in range(2))  # of both threads
+    assert (seeking.incarnation, controller.reforms, len(ways)) == (2, [1], 2)
+    seeking.cancel(DEADLINE)

@@ -195,9 +195,8 @@ class Seeker:
 
     def _run(self) -> None:
         try:
-            while self.found is None:
-                self._step()
-                if self.found is None and self._cancelled.wait(_PAUSE):
+            while not self._step():
+                if self._cancelled.wait(_PAUSE):
                     return
         except _CancelledError:
             return
@@ -212,8 +211,11 @@ class Seeker:
         if self._cancelled.is_set():
             raise _CancelledError
 
-    def _step(self) -> None:
-        """Do what the state of the job asks for."""
+    def _step(self) -> bool:
+        """Do what the state of the job asks for. Return whether a way was found.
+
+        `found` does not tell: somebody may have taken it already.
+        """
         lives = self._lives
         try:
             reply = self._membership.heartbeat(lives.seat, _ASK_TIMEOUT, completed=self._completed)
@@ -223,20 +225,19 @@ class Seeker:
                 # seat in the old one it gets its place back.
                 lives.seat = lives.before
                 self._moved(lives.seat)
-                return
+                return False
             self._refused(error)
-            return
+            return False
         self._unknown_since = None
         self.unheard = False
         self._raise_if_over(reply)
         if reply.state == pb.FAILED:
-            self._reform()
-        elif lives.seat is lives.life and reply.state == pb.RUNNING and not self.by_ring:
-            self._reconnect()
-        elif lives.seat is lives.life and reply.state == pb.RUNNING:
-            self._reform()  # for the controller this job was never without a switch
-        else:
-            self._attach()
+            return self._reform()
+        if lives.seat is lives.life and reply.state == pb.RUNNING and not self.by_ring:
+            return self._reconnect()
+        if lives.seat is lives.life and reply.state == pb.RUNNING:
+            return self._reform()  # for the controller this job was never without a switch
+        return self._attach()
 
     def _refused(self, error: ControlError) -> None:
         """Remember what is missing. Raises what no further attempt can change."""
@@ -266,7 +267,7 @@ class Seeker:
                 ranks=left,
             )
 
-    def _reform(self) -> None:
+    def _reform(self) -> bool:
         if not self.all_lost:
             self.awaited = "the controller has no switch yet, or not all ranks have asked for it"
             self.all_lost = True
@@ -282,18 +283,18 @@ class Seeker:
             )
         except ControlError as error:
             self._refused(error)
-            return
+            return False
         lives.before = before
         self.switch_there = True
         self._moved(lives.seat)
-        self._attach()
+        return self._attach()
 
-    def _attach(self) -> None:
+    def _attach(self) -> bool:
         """Enter the latest life, be it forming or running: none of this rank has run in it."""
         lives = self._lives
         opened = self._open(0)
         if opened is None:
-            return
+            return False
         self.awaited = _ALL_RANKS
         try:
             attached = self._membership.attach(
@@ -305,8 +306,9 @@ class Seeker:
                 self._refused(error)
             else:
                 self.awaited = str(error)
-        else:
-            self.found = Found(attached.transport, attached, lives.resume_from)
+            return False
+        self.found = Found(attached.transport, attached, lives.resume_from)
+        return True
 
     def _open_again(self) -> PortShare:
         opened = self._open(0)
@@ -315,18 +317,19 @@ class Seeker:
         self.awaited = _ALL_RANKS
         return opened
 
-    def _reconnect(self) -> None:
+    def _reconnect(self) -> bool:
         """The job runs: the switch is there, or the controller has not noticed its loss yet."""
         if time.monotonic() < self._started + NOTICED_WITHIN:
-            return
+            return False
         transport = self._open(self._udp_port)
         if transport is None:
-            return
+            return False
         with self._lock:
             if not self.by_ring:
                 self.found = Found(transport, None, self._lives.resume_from)
-                return
+                return True
         transport.close()
+        return False
 
     def _open(self, udp_port: int) -> PortShare | None:
         try:
