@@ -154,7 +154,7 @@ def main() -> None:
     fast = [report for rank, report in enumerate(reports) if rank != SLOW]
 
     def seconds(name: str, factor: float) -> float:
-        """Median over the rounds, of the slowest of the ranks that are not slow."""
+        """Median over the rounds of the time of the slowest normal rank."""
         return float(np.median(np.max([report[f"{name} {factor}"] for report in fast], axis=0)))
 
     results, c = [], options.compute

@@ -49,7 +49,7 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def choice(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows: what is scarce, and per task the best methods, with how many times less."""
+    """Head and rows: what is scarce, and the best methods per task with their factors."""
     tasks = list(dict.fromkeys(row.task for row in rows))
     table = []
     for name, amount in SCARCE:

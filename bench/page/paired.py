@@ -155,7 +155,7 @@ class Side:
 
 
 def ratios(first: Side, second: Side, pairs: int) -> list[Cost]:
-    """Return what the second takes by what the first takes, pair after pair."""
+    """Return the second's time divided by the first's, for each pair."""
     first.sums(), second.sums()  # what is done once
     found = []
     for _ in range(pairs):
@@ -169,7 +169,7 @@ def ratios(first: Side, second: Side, pairs: int) -> list[Cost]:
 
 
 def measured(ranks: int, pairs: int, sums: int, browsers: int | None) -> tuple[Interval, Interval]:
-    """Compare a system without the page with one with it and so many browsers; None: no page.
+    """Compare a system without the page to one with it and its browsers. None: no page at all.
 
     Returns:
         Of the ratios of seconds, and of the switch's processor time.

@@ -32,8 +32,8 @@ def stay_up(choice: Choice, ports: int, output: Path, switches: Switches = 1) ->
     """
     if choice.network == "mininet":
         raise LabError(
-            "workers of your own shell are not on Mininet's hosts: use `p4reduce-lab lab` "
-            "(make lab), whose prompt is, or NET=local"
+            "workers that you start in a shell do not run on Mininet's hosts: start them at the "
+            "prompt of `p4reduce-lab lab` (make lab), or use NET=local"
         )
     with (
         results_directory(output, replace=("*.log", "*.pcap")) as logs,

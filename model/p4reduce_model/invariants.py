@@ -93,7 +93,7 @@ class Invariants:
     # -- Frames --------------------------------------------------------------------------------
 
     def check_sent_by(self, switch: int, frame: Frame) -> None:
-        """A result has one contribution of each rank, a leaf's sum one of each of its own."""
+        """A result has one contribution of each rank. A leaf's sum has one of each of its ranks."""
         head = frame.header
         if head.kind is Kind.STATUS or head.flags & Flag.MISMATCH:
             return

@@ -39,14 +39,14 @@ class _InterfaceOption(click.Option):
     metavar="NAME",
     envvar="P4REDUCE_INTERFACE",
     show_envvar=True,
-    help="How a worker on this machine reaches the switch: {forms}. A job of one rank is run by "
-    "way of it.",
+    help="How a worker on this machine reaches the switch: {forms}. The doctor runs a job of one "
+    "rank through it.",
 )
 @click.option(
     "--switch",
     metavar="ADDR",
     callback=read_address,
-    help="Ask a P4Runtime server for its version; the controller's own one is looked at anyway.",
+    help="Ask a P4Runtime server for its version, besides the controller's own switch.",
 )
 @tls_options("switch-", "the switch")
 @state_dir_option

@@ -194,7 +194,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     type=click.IntRange(min=1, max=(1 << 128) - 1),
     default=1,
     show_default=True,
-    help="The controller with the highest one is primary; a lower one refuses to serve.",
+    help="The controller with the highest id is primary; a lower one refuses to serve.",
 )
 @click.option(
     "--take-over/--no-take-over",

@@ -112,7 +112,9 @@ def _names(context: click.Context, option: click.Parameter, text: str | None) ->
     help="The links' rates, such as 10Mbit,1Gbit; none: no limit, and no links with --links "
     "ethernet.",
 )
-@click.option("--sizes", callback=_sizes, metavar="BYTES,…", help="The tensor's, such as 4K,2M.")
+@click.option(
+    "--sizes", callback=_sizes, metavar="BYTES,…", help="The tensor's sizes, such as 4K,2M."
+)
 @click.option(
     "--precisions", callback=_names, metavar="NAME,…", help="Which lanes: int32, int16, int8, int4."
 )
@@ -126,7 +128,7 @@ def _names(context: click.Context, option: click.Parameter, text: str | None) ->
     "--contenders",
     callback=_names,
     metavar="NAME,…",
-    help="Who is compared, of p4reduce, gloo, mpi.  [default: all that are installed; p4reduce "
+    help="The systems to compare: p4reduce, gloo, mpi.  [default: all that are installed; p4reduce "
     "and gloo at least]",
 )
 @click.option(

@@ -57,7 +57,7 @@ from p4reduce_lab.options import RATE
 @click.option(
     "--slots",
     type=click.IntRange(1, 1024),
-    help="Slots of a job that does not say.  [default: 128]",
+    help="Slots of a job that asks for no number.  [default: 128]",
 )
 @click.option(
     "--lease",

@@ -21,8 +21,8 @@ MAX_RANKS = 64**3
 
 
 @click.command()
-@click.option("--parameters", type=COUNT, help="How many the model has, such as 25e6.")
-@click.option("--compute", type=TIME, help="What a step computes on one rank, such as 120ms.")
+@click.option("--parameters", type=COUNT, help="The model's number of parameters, such as 25e6.")
+@click.option("--compute", type=TIME, help="A step's computing time on one rank, such as 120ms.")
 @click.option(
     "--profile",
     "script",
@@ -56,7 +56,7 @@ MAX_RANKS = 64**3
     "--uplink", type=RATE, help="The rate of links between switches.  [default: as --bandwidth]"
 )
 @click.option(
-    "--delay", type=TIME, default="10us", show_default=True, help="How long a link takes one way."
+    "--delay", type=TIME, default="10us", show_default=True, help="The one-way delay of a link."
 )
 @click.option("--batch", type=click.IntRange(1), help="Samples that each rank takes in a step.")
 @click.option(

@@ -18,10 +18,10 @@ import click
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("timeline.png"),
     show_default=True,
-    help="Which picture to write.",
+    help="The picture's file.",
 )
-@click.option("--begin", type=click.FloatRange(0), default=0.0, help="From which second on.")
-@click.option("--end", type=click.FloatRange(0), help="Up to which second.")
+@click.option("--begin", type=click.FloatRange(0), default=0.0, help="Start at this second.")
+@click.option("--end", type=click.FloatRange(0), help="End at this second.")
 def command(traces: tuple[Path, ...], output: Path, begin: float, end: float | None) -> None:
     """Draw the traces of `Communicator.trace`, one of TRACES per rank, each in a row.
 

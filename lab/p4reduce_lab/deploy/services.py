@@ -19,7 +19,7 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, Child, ChildFailedError, Processes, ending
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
-READY_TIMEOUT = 110.0  # seconds; who ends meanwhile is told of at once
+READY_TIMEOUT = 110.0  # seconds; a process that ends meanwhile is reported at once
 MOST_RESTARTS, WITHIN = 3, 60.0  # of one process, within so many seconds
 _UPLINK = 500  # a port above those of all ranks
 

@@ -79,7 +79,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (
         SparseElements([4, 4], np.array([100, 100], np.int8), 12),
         p4reduce.ValueRangeError,
-        "what is given several times for 4 adds up to more than int8 holds",
+        "the values given for 4 add up to more than int8 holds",
     ),
     (SparseBlocks([2, 1], np.ones((2, 4)), 12), ValueError, "have to ascend"),
     ([1, 2], TypeError, "SparseElements, SparseRows, SparseBlocks or a scipy.sparse matrix"),

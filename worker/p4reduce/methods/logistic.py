@@ -159,7 +159,7 @@ class LogisticRegression(Estimator):
         return float(sums[0]), sums[1 : 1 + size], whole + np.triu(whole, 1).T
 
     def decision_function(self, samples: npt.ArrayLike) -> Floats:
-        """Return the logits, (samples, classes); with two classes of the second, (samples,)."""
+        """Return the logits, shape (samples, classes); of two classes the second's, (samples,)."""
         array = self._samples(samples, self.coef_.shape[1])
         logits = array @ self.coef_.T + self.intercept_
         return np.asarray(logits[:, 0] if len(self.classes_) == 2 else logits)

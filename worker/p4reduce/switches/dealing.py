@@ -37,7 +37,7 @@ class Part:
     """The part of a call that goes through one switch.
 
     Attributes:
-        session: that runs it.
+        session: runs it.
         sequence: its number in the session.
         number: of the call within the communicator.
         wanted: whether the call's result depends on it.
@@ -54,11 +54,11 @@ class Part:
 
 @dataclass
 class Deal:
-    """Where some calls go.
+    """The switches that some calls use.
 
     Attributes:
-        parts: in the order in which they are to be given to their sessions.
-        keep: to be called when they are given: what is dealt next comes after them.
+        parts: of the calls, in the order in which their sessions get them.
+        keep: call it when the sessions have got them. It makes the next deal follow this one.
     """
 
     parts: Sequence[Part]

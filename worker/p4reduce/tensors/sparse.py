@@ -334,7 +334,7 @@ def _in_order(numbers: Indices, rows: Array) -> tuple[Indices, Array]:
     if (sums != wide).any():
         number = int(numbers[first][np.argmax((sums != wide).any(axis=1))])
         raise ValueRangeError(
-            f"what is given several times for {number} adds up to more than {rows.dtype} holds"
+            f"the values given for {number} add up to more than {rows.dtype} holds"
         )
     return numbers[first], sums
 

@@ -186,7 +186,7 @@ static int wait_ms(uint64_t deadline_ns)
     return ms < 3600000 ? (int)ms : 3600000;
 }
 
-/* One batch of every port that has frames; so nobody starves. */
+/* One batch from each port that has frames, so no port starves. */
 static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
 {
     struct epoll_event events[EVENTS];

@@ -37,7 +37,7 @@ static int change(uint32_t *state, uint32_t from, uint32_t to)
 static int take(struct p4r_link_lock *lock)
 {
     while (!change(&lock->state, P4R_FREE, P4R_TAKEN)) {
-        /* Who has it looks at this in every turn, and is woken by what has woken us. */
+        /* The holder reads this in every turn, and whatever woke us wakes the holder too. */
         (void)change(&lock->state, P4R_TAKEN, P4R_AWAITED);
         wait_for(&lock->state);
     }

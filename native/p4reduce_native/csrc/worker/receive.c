@@ -278,7 +278,7 @@ static void tell_timer(struct batch *batch, const uint8_t *frame, uint32_t slot)
     struct p4r_slots *slots = batch->slots;
     uint32_t ahead = p4r_get_round(frame) - (uint32_t)slots->expected[slot];
     int level = level_of(slots, frame);
-    /* Who is in what a switch above has heard is this one, with all of its ranks. */
+    /* A STATUS from a switch above is about switches, and not about single ranks. */
     int mine = level || p4r_get_contributors(frame) & slots->own_bit;
 
     if (p4r_get_flags(frame) & P4R_FLAG_PADDED || slots->expected[slot] == P4R_IDLE)

@@ -244,8 +244,8 @@ static int is_wanted(const struct p4r_turn *turn, int called)
     return called ? p4r_link_lock_is_awaited(turn->lock) : is_woken(turn->wake_fd);
 }
 
-/* The same, and once more if those were few and the kernel carries them: their answers leave together
- * with those of the frames that have come meanwhile. */
+/* Receives, and receives again if few frames came and the kernel carries them. Answers to both then
+ * leave together. */
 static int receive_more(const struct jobs *jobs)
 {
     const int count = receive(jobs);
