@@ -22,7 +22,7 @@ def mermaid(table: Table, start: Enum, everywhere: frozenset[Enum]) -> str:
     Args:
         table: from each state, by each event.
         start: the first state.
-        everywhere: these events, which the page tells in words.
+        everywhere: the events to leave out, which the page describes.
 
     Raises:
         ValueError: a text has a colon, at which mermaid's parser ends.

@@ -267,7 +267,7 @@ class Process:
             self.waiting += self.machine.take_sendable().tolist()
 
     def send(self, number: int) -> list[bytes]:
-        """Send so many of the rows taken, the first first; return the frames."""
+        """Send the first `number` rows in order, and return their frames."""
         rows, self.waiting[:] = self.waiting[:number], self.waiting[number:]
         if self.machine is None or not rows:
             return []

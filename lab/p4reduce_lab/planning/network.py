@@ -61,8 +61,8 @@ class SwitchCost:
 
 SWITCHES = {
     "hardware": SwitchCost("a switch at line rate"),
-    # docs/figures.md, "make bench": processor time for each frame taken in, a copy for
-    # each included, which is halved here.
+    # docs/figures.md, "make bench": processor time per received frame, with one copy sent.
+    # Half of it counts for each.
     "embedded": SwitchCost("the embedded switch as machine code", 1.6e-6, 1.6e-6),
     # docs/performance.md, "What limits large tensors": per contribution, its result included.
     "embedded-udp": SwitchCost("the embedded switch, by UDP with offloads", 0.3e-6, 0.3e-6),

@@ -44,16 +44,16 @@ def measure_link(
 ) -> SwitchLink:
     """Measure round trip and rate; all ranks call it at the same time and get the same answer.
 
-    One block takes two rounds, of which one opens its stripe. The further time of `blocks` blocks
-    gives the rate of the bottleneck: link, switch or worker. As many blocks of zeros take one round
-    of frames without lanes. Their time beyond a round trip and their bytes is the cost of a frame.
-    (For software it hardly matters whether a frame is full.) Each rank takes the median of the
+    One block takes two rounds, the first of which opens its stripe. The time that `blocks` blocks
+    take beyond that gives the rate of the bottleneck: link, switch or worker. The same number of
+    zero blocks takes one round of frames without lanes. Without the round trip and the bytes, its
+    time is the cost of frames, which in software hardly depends on their length. Each rank takes the median of the
     repetitions, and the result is the mean of these medians.
 
     Args:
         communicator: the one to be used later; nothing else may be under way on it.
-        blocks: of the larger all-reduce, 1 KiB each; several times the number of slots, or it
-            is the round trips that are timed once more.
+        blocks: of the larger all-reduce, 1 KiB each: several times the number of slots, so
+            that it measures the rate and not the round trip.
         repetitions: of the larger all-reduce; the brief ones are repeated four times as often.
         clock: seconds.
 
