@@ -47,8 +47,8 @@ def measure_link(
     One block takes two rounds, the first of which opens its stripe. The time that `blocks` blocks
     take beyond that gives the rate of the bottleneck: link, switch or worker. The same number of
     zero blocks takes one round of frames without lanes. Without the round trip and the bytes, its
-    time is the cost of frames, which in software hardly depends on their length. Each rank takes the median of the
-    repetitions, and the result is the mean of these medians.
+    time is the cost of frames, which in software hardly depends on their length. Each rank takes
+    the median of the repetitions, and the result is the mean of these medians.
 
     Args:
         communicator: the one to be used later; nothing else may be under way on it.
