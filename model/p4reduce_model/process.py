@@ -197,7 +197,7 @@ class Process:
         parts = {type(one).__name__: one for one in (machine, machine.state, machine.outgoing)}
         for kind, name in NOT_STATE:
             if kind in parts and not hasattr(parts[kind], name):
-                raise AttributeError(f"NOT_STATE names {kind}.{name}, which there is not")
+                raise AttributeError(f"NOT_STATE names {kind}.{name}, which does not exist")
         return machine
 
     def _collective(self, life: int, call: int, source: Array) -> Collective:

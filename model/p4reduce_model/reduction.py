@@ -61,7 +61,7 @@ _T = TypeVar("_T", bound=_Ordered)
 
 
 class Earliest(Generic[_T]):
-    """Of the moments added, those that none of the others may come before."""
+    """The earliest of the moments added: no other one may come before these."""
 
     def __init__(self) -> None:
         self._moments: list[_T] = []

@@ -87,8 +87,7 @@ class Switch:
         self._frames = frames
         self._invariants = invariants
         self._steps = [step for step in control.steps if step.switch == number]
-        # Of those, how many have been done, and how often it has restarted, by how many of all have
-        # been done.
+        # By the number of steps that all switches have done: this one's steps, and its restarts.
         self._own_steps = _counts(step.switch == number for step in control.steps)
         self._restarts = _counts(step.switch == number and step.wipes for step in control.steps)
         self._pipeline = Pipeline(program, cpu_port=CPU_PORT)

@@ -68,9 +68,9 @@ class RoundTrips:
 class Counts:
     """Counts of the engine.
 
-    For each block that some rank has, a round is about it, in which each rank contributes its block
-    or an empty frame; one more empty contribution opens each stripe. So, while nothing is under
-    way, blocks_sent + empty_sent = blocks_announced + stripes opened.
+    Each block that some rank has takes one round. In it each rank contributes its block or an empty
+    frame. One more empty contribution opens each stripe. So if nothing is under way,
+    blocks_sent + empty_sent = blocks_announced + stripes opened.
 
     Attributes:
         frames_sent, bytes_sent: contributions, with retransmissions: what goes up. Bytes are those

@@ -131,11 +131,11 @@ class Holdings:
         Raises ValueError if another job holds it, or if the switch does not exist.
         """
         if job.tree not in self._trees:
-            raise ValueError(f"job {job.name!r} is on the tree {job.tree}, which there is not")
+            raise ValueError(f"job {job.name!r} is on the tree {job.tree}, which does not exist")
         for switch, share in job.shares.items():
             holding = self._of.get(switch)
             if holding is None:
-                raise ValueError(f"job {job.name!r} is on a switch {switch} that there is not")
+                raise ValueError(f"job {job.name!r} is on switch {switch}, which does not exist")
             holding.slots.claim(share.slots)
             holding.replica_ids.claim(share.replica_ids)
             holding.group_ids.claim(share.groups)

@@ -18,7 +18,7 @@ enum {
     EVENTS = 64, /* of one turn */
     AHEAD = 2,   /* frames that are asked for while one is worked on */
     UNSEEN = 8,  /* frames that leave an egress queue before the port must have shown its room */
-    HELD = 2048, /* frames that come in, at most, while others wait for more: up to 1 ms */
+    HELD = 2048, /* the most frames that come in while others are held back: up to 1 ms */
     NS_PER_MS = 1000000,
     HELD_NS = 4 * NS_PER_MS, /* the same where a program takes long for a frame */
 };

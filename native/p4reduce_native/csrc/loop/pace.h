@@ -27,7 +27,7 @@ void p4r_pace_init(struct p4r_pace *);
  * read from `wake_fd`. */
 void p4r_pace_rest(struct p4r_pace *, uint64_t deadline_ns, int wake_fd);
 
-/* After it: when it has begun to wait for frames, and when it has ended. */
+/* After a look: when its wait for frames began and ended. */
 void p4r_pace_looked(struct p4r_pace *, uint64_t began_ns, uint64_t ended_ns);
 
 /* How many frames it has brought by interfaces, and by other ports. */

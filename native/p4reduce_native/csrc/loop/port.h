@@ -116,7 +116,7 @@ void p4r_port_flush(struct p4r_port *port);
 /* Tells epoll what to wait for, if that has changed; after each turn of the port. */
 void p4r_port_watch(struct p4r_port *port);
 
-/* Whether the peer has hung up, be it since epoll was asked. */
+/* Whether the peer has hung up, even after epoll's last report. */
 int p4r_port_has_hung_up(const struct p4r_port *port);
 
 #endif
