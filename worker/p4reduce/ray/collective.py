@@ -199,7 +199,7 @@ def register(timeout: float = 60.0) -> None:
         import ray
 
         raise ConfigurationError(
-            f"Ray {ray.__version__} takes no backends of other packages: {_SINCE} or newer is needed"
+            f"Ray {ray.__version__} has no backends of other packages: {_SINCE} or newer is needed"
         ) from None
     P4ReduceGroup.timeout = timeout
     if not is_backend_available(NAME):
