@@ -319,6 +319,15 @@ def test_packet_sockets_where_there_are_none(monkeypatch: pytest.MonkeyPatch) ->
     assert "CAP_NET_RAW" in needed.cure
 
 
+def test_a_kernel_without_runs_of_datagrams(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert only(kernel.examine("udp:127.0.0.1:7001"), kernel.UDP_RUNS).status is Status.OK
+    monkeypatch.setattr(kernel, "UDP_SEGMENT", 250)  # no kernel knows that
+    needed = only(kernel.examine("udp:127.0.0.1:7001"), kernel.UDP_RUNS)
+    assert needed.status is Status.WARNING
+    assert "Invalid argument" in needed.found
+    assert only(kernel.examine("eth0"), kernel.UDP_RUNS).status is Status.NOTE
+
+
 def test_clocks() -> None:
     good = clock.Reading(late=0.001, drift=0.0001, slept=0.0, date=1.8e9)
 
