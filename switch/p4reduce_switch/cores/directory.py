@@ -18,6 +18,7 @@ from pathlib import Path
 
 _PREFIX = "cores-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes it
+_LONGEST = 107 - len("/cores-12345678/core15.sock")  # sun_path, less the final zero
 _SOCKET = re.compile(r"core\d+\.sock")
 
 
@@ -31,12 +32,15 @@ def socket_directory(beside: Path | None) -> Iterator[Path]:
     """Make a directory that only this user can open, and remove it when the block ends.
 
     Args:
-        beside: the path beside which it is made; None: the directory for temporary files.
+        beside: the path beside which it is made; None: the directory for temporary files. If that
+            is too long for the path of a socket, it is made in /tmp.
 
     Raises:
         OSError: the directory cannot be made.
     """
     place = Path(tempfile.gettempdir()) if beside is None else beside
+    if len(os.fsencode(place.absolute())) > _LONGEST:
+        place = Path("/tmp")
     _remove_left(place)
     path, lock = _make(place)
     try:

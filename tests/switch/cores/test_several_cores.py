@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ import pytest
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
+from p4reduce_switch.cores.directory import socket_directory, socket_path
 from p4rt_client import INSERT, PROGRAMS, BatchError, Builder, Client, config, exact
 from scapy.utils import rdpcap
 from switch_peer import Peer, ethernet
@@ -302,3 +304,15 @@ def test_what_cannot_be_is_refused(start: Any, arguments: list[str], why: str) -
     switch = start(*arguments)
     assert switch.finish() == 2
     assert why in switch.log.read_text()
+
+
+def test_a_long_path_is_no_place_for_the_cores_sockets(tmp_path: Path) -> None:
+    """Such as a $TMPDIR that the user knows of, where these names are not known."""
+    place = tmp_path / ("x" * 100)
+    place.mkdir()
+    for beside, parent in ((tmp_path, tmp_path), (place, Path("/tmp"))):
+        with socket_directory(beside) as directory:
+            assert directory.parent == parent
+            with closing(socket.socket(socket.AF_UNIX)) as listener:
+                listener.bind(str(socket_path(directory, 15)))
+        assert not directory.exists()
