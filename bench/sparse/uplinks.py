@@ -51,7 +51,7 @@ def uplink_bytes(control: ControlClient) -> int:
 
 
 def reduce_all(size: int, density: float, repetitions: int, report: Path) -> None:
-    """What each rank does: leaves its times, and rank 0 the bytes of each way."""
+    """What each rank does. It writes its times, and rank 0 the bytes of each way."""
     with p4reduce.init(timeout=TIMEOUT) as comm, ControlClient() as control:
         rng = np.random.default_rng([SEED, comm.rank])
         gradient = rng.standard_normal(size).astype(np.float32)

@@ -125,7 +125,7 @@ class System:
         """Makes the network, starts both processes and does not wait for them.
 
         Raises:
-            LabError: something that network or switch need cannot be had.
+            LabError: something that the network or the switch needs is missing.
         """
         ports: int | Mapping[int, str] = self._ports
         if self._choice.network == "mininet" and self.network is None:

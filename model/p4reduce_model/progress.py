@@ -58,8 +58,7 @@ class Progress:
         except Violation as violation:
             if violation.invariant == PROGRESS:
                 raise
-            # Another invariant. The search comes to it on a shorter way, and ends with it in any
-            # case: nobody need run to it again.
+            # Another invariant. The search finds this violation by a shorter way, and ends with it.
             self.elsewhere = violation
             self._good.update(path)
             return

@@ -3,10 +3,10 @@
 
 The real `Recovery` and `Seeker` run, in this thread and without a network. Whenever they ask or
 wait for somebody, the `World` chooses an answer: controller, switches, the other rank, the caller
-and the clock are in it. A run is a list of choices, and what is not listed goes well. It is a
-violation if the table has no such transition, if a job is entered that begins with another
-collective than the one that a rank lacks, if a connection stays open, if the ring goes on although
-there is a switch, and if no end comes.
+and the clock are in it. A run is a list of choices, and what is not listed goes well. These are
+violations: a transition that the table lacks, a job that begins at another collective than the one
+that a rank lacks, a connection that stays open, a ring that continues although there is a switch,
+and a run without end.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 #define P4R_MIN_FRAME_BYTES 1 /* the program says what is too short for it */
 #define P4R_MAX_FRAME_BYTES 2048
-/* Rows of frames lie so far apart: room for one byte that shows a frame as too long and for a VLAN
+/* The distance between two rows of frames: room for one byte that shows a frame as too long and for a VLAN
  * tag; and no power of two, so that the headers of many frames do not share one set of a cache. */
 #define P4R_ROW_BYTES 2112
 

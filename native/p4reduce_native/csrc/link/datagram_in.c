@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datagrams of the peer come in, many by one call: the kernel gives those of one size that came in a
- * row as one message, and says that size (UDP_GRO). Each of them is judged by itself. */
+/* Receives the peer's datagrams, many per call. The kernel joins consecutive datagrams of one size
+ * into one message, and reports that size (UDP_GRO). Each datagram is checked by itself. */
 #include "datagram_impl.h"
 
 #include <netinet/in.h>
@@ -79,7 +79,7 @@ static int hear(struct p4r_link *link, const uint8_t *bytes, size_t length)
     }
 }
 
-/* How long each datagram of a message is, but for the last one. */
+/* The length of each datagram of a message except the last one. */
 static size_t segment_of(struct mmsghdr *message)
 {
     struct cmsghdr *header = CMSG_FIRSTHDR(&message->msg_hdr);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers of more than 128 bits: limbs of 64 bits, the lowest first, two's complement where they
- * can be negative. What goes limb by limb the generated code does itself, in loops that the
- * compiler vectorises; here is what carries from limb to limb. `count` is the number of limbs. */
+ * can be negative. Generated code does operations without a carry itself, in loops that the compiler
+ * vectorises. Those with a carry are here. `count` is the number of limbs. */
 #ifndef P4R_P4_WIDE_H
 #define P4R_P4_WIDE_H
 

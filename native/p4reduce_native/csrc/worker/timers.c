@@ -40,7 +40,7 @@ static double after(const struct p4r_timeout *timeout, int64_t retransmissions)
     return fmin(ldexp(timeout->seconds, doubled), timeout->ceiling);
 }
 
-/* How long a contribution waits that was sent again so often. */
+/* How long a contribution waits, by how often it was repeated. */
 static double waits(const struct p4r_slots *slots, const struct p4r_timeout *timeout, int64_t tries)
 {
     return slots->stretch * after(timeout, tries / slots->tries_a_doubling + slots->turn);
