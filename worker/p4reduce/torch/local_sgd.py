@@ -155,8 +155,10 @@ class LocalSGD:
             for one, start, speed, delta in zip(
                 self._parameters, self._start, self._speed, moved, strict=True
             ):
-                speed.mul_(self._momentum).add_(delta)
-                start.add_(delta.add(speed, alpha=self._momentum), alpha=self._rate)
+                if self._momentum:  # without it these are passes over memory for nothing
+                    speed.mul_(self._momentum).add_(delta)
+                    delta.add_(speed, alpha=self._momentum)
+                start.add_(delta, alpha=self._rate)
                 one.copy_(start)
             if self._buffers:
                 self._mean([one.detach() for one in self._buffers], "buffers", None)
