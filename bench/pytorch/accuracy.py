@@ -115,6 +115,7 @@ def results(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "target": some[0]["target"],
             "steps": statistics.median(run["steps"] for run in some),
             "step_ms": statistics.median(run["step_ms"] for run in some),
+            "least_step_ms": min(run["step_ms"] for run in some),
             "megabytes_up": statistics.median(run["megabytes_up"] for run in some),
             "accuracy": statistics.median(run["accuracy"] for run in some),
         }

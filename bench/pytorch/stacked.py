@@ -6,6 +6,9 @@ Gloo can do in the same training: float32, float16, PowerSGD, sparse rows, and l
 same number of steps, also in float16 and with PowerSGD. "As in torch" is what needs
 nothing but torch. What computing takes without any sums bounds all of them.
 
+Other work on the machine only adds time, by chance. So the summary takes the least time per step
+of all seeds, times the median of the steps. In parentheses are the ratios of single seeds.
+
     python -m bench.pytorch.stacked [--rates 10 25 100] [--seeds 1] [--models mlp cnn embedding]
         [--methods NAME ...] [--from FILE ...] [--docs]
 """
@@ -55,10 +58,7 @@ PAGE = "docs/experiments.md"
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return lines for `SUMMARY`, of what reached the target with all seeds.
-
-    Ratios are of runs with the same seed: the median, and the least and the most.
-    """
+    """Return lines for `SUMMARY`, of what reached the target with all seeds."""
     rows = results(runs)
     there = [row for row in rows if row["reached"] == row["seeds"]]
     shown = []
@@ -74,64 +74,78 @@ def summary(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
         assert rival is not None, "there are some"
         assert best is not None, "there are some"
         least = min(ours, key=lambda row: float(row["megabytes_up"]))
-        alone = [row for row in rows if (*here, ALONE) == (*_place(row), row["name"])]
+        alone = [row for row in rows if (model, ALONE) == (row["model"], row["name"])]
         base = next((row for row in theirs if row["name"] == BASE[model]), None)
         shown.append(
             [
                 f"{rate:g} Mbit/s",
                 str(model),
-                "-" if base is None else f"{base['seconds']:.1f} s",
+                "-" if base is None else f"{_seconds(base):.1f} s",
                 *(
-                    "-" if one is None else f"{one['seconds']:.2f} s ({_short(one)})"
+                    "-" if one is None else f"{_seconds(one):.2f} s ({_short(one)})"
                     for one in (plain, rival, best)
                 ),
-                *(_ratio(runs, one, best, "seconds", ".2f") for one in (plain, rival)),
-                *(f"{rival['seconds'] / _alone_seconds(one, ours):.2f}" for one in alone[:1] or ()),
-                *(() if alone else ("-",)),
-                _ratio(runs, base, best, "seconds", ".1f"),
-                "-"
-                if base is None
-                else f"{_ratio(runs, base, least, 'megabytes_up', '.0f')}; {_short(least)}",
+                *(_faster(runs, one, best, ".2f") for one in (plain, rival)),
+                f"{_seconds(rival) / _alone_seconds(alone, ours):.2f}" if alone else "-",
+                _faster(runs, base, best, ".1f"),
+                "-" if base is None else f"{_fewer(runs, base, least):.0f} ({_short(least)})",
             ]
         )
     return shown
 
 
+def _seconds(row: dict[str, Any]) -> float:
+    """What a training takes while nothing else uses the machine."""
+    return float(row["steps"]) * float(row["least_step_ms"]) / 1e3
+
+
 def _fastest(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    return min(rows, key=lambda row: float(row["seconds"]), default=None)
+    return min(rows, key=_seconds, default=None)
 
 
-def _ratio(
-    runs: Sequence[dict[str, Any]],
-    one: dict[str, Any] | None,
-    other: dict[str, Any],
-    what: str,
-    form: str,
-) -> str:
-    """ "1.50 (1.40 to 1.60)": of the seeds that both rows have; "-" without a row."""
-    if one is None:
-        return "-"
-    by_seed: list[dict[int, float]] = [
+def _of_both(
+    runs: Sequence[dict[str, Any]], one: dict[str, Any], other: dict[str, Any]
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The runs of two rows, by the seeds that both have."""
+    by_seed = [
         {
-            run["seed"]: float(run[what])
+            run["seed"]: run
             for run in runs
             if _place(run) == _place(row) and run["method"] == row["name"]
         }
         for row in (one, other)
     ]
     mine, yours = by_seed
-    found = [mine[seed] / yours[seed] for seed in mine if seed in yours]
-    middle = f"{statistics.median(found):{form}}"
-    return middle if len(found) == 1 else f"{middle} ({min(found):{form}} to {max(found):{form}})"
+    return [(mine[seed], yours[seed]) for seed in mine if seed in yours]
+
+
+def _faster(
+    runs: Sequence[dict[str, Any]], one: dict[str, Any] | None, other: dict[str, Any], form: str
+) -> str:
+    """ "1.50 (1.40 to 1.60)"; "-" without a row."""
+    if one is None:
+        return "-"
+    pairs = _of_both(runs, one, other)
+    steps = [statistics.median(pair[side]["steps"] for pair in pairs) for side in (0, 1)]
+    times = [one["least_step_ms"] * steps[0], other["least_step_ms"] * steps[1]]
+    single = [mine["seconds"] / yours["seconds"] for mine, yours in pairs]
+    text = f"{times[0] / times[1]:{form}}"
+    return text if len(single) == 1 else f"{text} ({min(single):{form}} to {max(single):{form}})"
+
+
+def _fewer(runs: Sequence[dict[str, Any]], one: dict[str, Any], other: dict[str, Any]) -> float:
+    pairs = _of_both(runs, one, other)
+    return statistics.median(mine["megabytes_up"] / yours["megabytes_up"] for mine, yours in pairs)
 
 
 def _place(row: dict[str, Any]) -> tuple[float, str]:
     return row["rate_mbit"], row["model"]
 
 
-def _alone_seconds(alone: dict[str, Any], ours: Sequence[dict[str, Any]]) -> float:
-    """What computing takes in the fewest steps of ours: no sums are faster than none."""
-    return float(alone["step_ms"]) / 1e3 * min(float(row["steps"]) for row in ours)
+def _alone_seconds(alone: Sequence[dict[str, Any]], ours: Sequence[dict[str, Any]]) -> float:
+    """What computing takes, on links of any rate, in the fewest steps of ours: sums take none."""
+    least = min(float(row["least_step_ms"]) for row in alone)
+    return least / 1e3 * min(float(row["steps"]) for row in ours)
 
 
 def _short(row: dict[str, Any]) -> str:

@@ -209,10 +209,10 @@ def test_lanes_are_compared_with_gloo_in_float32() -> None:
 
 def test_computing_alone_bounds_what_sums_can_gain() -> None:
     runs = [
-        _run("Gloo float32", 50.0, megabytes_up=200.0),
-        _run("Gloo, PowerSGD", 20.0),
-        _run("Gloo, local SGD, fp16, H = 8", 10.0),
-        _run("p4reduce int8, H = 8", 8.0, steps=40),
+        _run("Gloo float32", 50.0, megabytes_up=200.0, step_ms=1000.0),
+        _run("Gloo, PowerSGD", 20.0, step_ms=400.0),
+        _run("Gloo, local SGD, fp16, H = 8", 10.0, step_ms=200.0),
+        _run("p4reduce int8, H = 8", 8.0, steps=40, step_ms=200.0),
         _run("computing alone", None, step_ms=150.0, steps=40),
     ]
     (row,) = summary(runs)
@@ -220,22 +220,27 @@ def test_computing_alone_bounds_what_sums_can_gain() -> None:
     assert shown["of Gloo's best"] == "1.25"
     assert shown["of Gloo as in torch"] == "2.50"
     assert shown["of it at most"] == "1.67"  # 40 steps of 150 ms take 6 s
-    assert shown["fewest bytes: Gloo float32 over ours"] == "100; int8, H = 8"
+    assert shown["fewest bytes: Gloo float32 over ours"] == "100 (int8, H = 8)"
     without = summary([run for run in runs[1:] if run["seconds"] is not None])
     assert [cell for cell in without[0] if cell == "-"] == ["-"] * 4
 
 
-def test_ratios_are_of_runs_with_the_same_seed() -> None:
+def test_what_else_used_the_machine_is_left_out() -> None:
+    theirs = [(10, 4.0, 400.0), (20, 4.0, 200.0), (10, 3.0, 300.0)]
+    ours = [(10, 1.0, 100.0), (20, 4.0, 200.0)]
     runs = [
-        _run("Gloo float32", 50.0),
-        *(_run("Gloo, sparse", seconds, seed=seed) for seed, seconds in enumerate((4.0, 9.0, 2.0))),
-        *(_run("p4reduce, sparse", seconds, seed=seed) for seed, seconds in enumerate((2.0, 3.0))),
+        _run("Gloo float32", 50.0, step_ms=1000.0),
+        *(
+            _run(name, seconds, seed=seed, steps=steps, step_ms=step)
+            for name, some in (("Gloo, sparse", theirs), ("p4reduce, sparse", ours))
+            for seed, (steps, seconds, step) in enumerate(some)
+        ),
     ]
     (row,) = summary(runs)
     shown = dict(zip(SUMMARY, row, strict=True))
-    assert shown["best of Gloo"] == "4.00 s (sparse)"
-    assert shown["of Gloo's best"] == "2.50 (2.00 to 3.00)"
-    assert shown["of Gloo float32"] == "25.0"
+    assert shown["best of Gloo"] == "2.00 s (sparse)"  # 10 steps of 200 ms
+    assert shown["of Gloo's best"] == "2.00 (1.00 to 4.00)"
+    assert shown["of Gloo float32"] == "50.0"  # the first seed alone: 50 steps of 1 s, 10 of 100 ms
 
 
 def test_of_a_sum_waiting_ends_when_the_last_rank_begins() -> None:
