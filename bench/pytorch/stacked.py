@@ -135,7 +135,9 @@ def _faster(
 
 def _fewer(runs: Sequence[dict[str, Any]], one: dict[str, Any], other: dict[str, Any]) -> float:
     pairs = _of_both(runs, one, other)
-    return statistics.median(mine["megabytes_up"] / yours["megabytes_up"] for mine, yours in pairs)
+    return statistics.median(
+        float(mine["megabytes_up"]) / float(yours["megabytes_up"]) for mine, yours in pairs
+    )
 
 
 def _place(row: dict[str, Any]) -> tuple[float, str]:
