@@ -33,6 +33,10 @@ world = MPI.COMM_WORLD
 with p4reduce.mpi.wrap(world) as comm:
     assert isinstance(comm, MPI.Intracomm)
     n, r = comm.size, comm.rank
+    with comm.Dup() as twin:
+        ones = np.ones(3, np.float32)
+        twin.Allreduce(MPI.IN_PLACE, ones)
+        assert ones.tolist() == [n] * 3 and twin.switched == (n > 1)
     total = n * (n + 1) // 2
     # Each rank gives the same message in another form: all must decide alike.
     for dtype, mpi in ((np.float32, MPI.FLOAT), (np.float64, MPI.DOUBLE), (np.int32, MPI.INT)):
@@ -83,9 +87,6 @@ with p4reduce.mpi.wrap(world) as comm:
     assert longs.tolist() == [n * (n - 1) // 2] * 3 and most.tolist() == [n - 1] * 3
     assert comm.allreduce({1, r} , op=lambda a, b: a | b) == {1, *range(n)}
     assert comm.switched == switched
-    with comm.Dup() as twin:
-        twin.Allreduce(MPI.IN_PLACE, whole)
-        assert twin.switched == 1
     half = comm.Split(r % 2)
     one = np.ones(1, np.float32)
     half.Allreduce(MPI.IN_PLACE, one)

@@ -72,10 +72,13 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
 
     def Dup(self, info: Any = MPI.INFO_NULL) -> SwitchedComm:  # noqa: N802
         """Return a duplicate whose `Allreduce` also goes through the switch."""
-        if self._job is None:
+        if self._job is None and self.size > 1:
             raise ClosedError("this communicator has left the switch")
         made = SwitchedComm(super().Dup(info))
-        made._begin(self._job.dup(), None, self._types)
+        if self._job is None:
+            made._stay_alone()
+        else:
+            made._begin(self._job.dup(), None, self._types)
         return made
 
     def Free(self) -> None:  # noqa: N802
@@ -95,6 +98,11 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         self.switched = 0
         self._job, self._network, self._types = job, network, types
         _open.append(self)
+
+    def _stay_alone(self) -> None:
+        """Of a single rank, which needs no switch."""
+        self.switched, self._types = 0, frozenset()
+        self._job = self._network = None
 
     def _leave(self) -> None:
         job, self._job = self._job, None
@@ -148,8 +156,7 @@ def wrap(comm: Any, *, types: Sequence[str] | None = None, timeout: float = 60.0
         )
     made = SwitchedComm(comm)
     if comm.size == 1:
-        made.switched, made._types = 0, frozenset()
-        made._job = made._network = None
+        made._stay_alone()
         return made
     hosts = comm.gather(MPI.Get_processor_name())
     network: Network | None = None
