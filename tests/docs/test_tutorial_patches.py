@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -121,7 +122,9 @@ def test_a_prefix_sum(tmp_path: Path, p4reduce_network: LocalNetwork) -> None:
         check=False,
     )
     wanted = [f"[{rank}] {rank} [{1 + rank:2} {10 * (1 + rank)}]" for rank in range(4)]
-    assert sorted(done.stdout.splitlines()) == wanted, done.stdout + done.stderr
+    # On a busy machine a rank may also say that it waits.
+    printed = [line for line in done.stdout.splitlines() if re.match(r"\[\d\] \d ", line)]
+    assert sorted(printed) == wanted, done.stdout + done.stderr
 
 
 @pytest.mark.p4c
