@@ -182,6 +182,10 @@ def refusals() -> None:
     refuses(NotImplementedError, "start_timeline", lambda: hvd.start_timeline("x"))
     refuses(NotImplementedError, "SyncBatchNorm", lambda: hvd.SyncBatchNorm(3))
     refuses(NotImplementedError, "init(comm=[0])", lambda: hvd.init(comm=[0]))
+    model = torch.nn.Linear(2, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    more = {"params": torch.nn.Linear(2, 1).parameters()}
+    refuses(NotImplementedError, "add_param_group", lambda: optimizer.add_param_group(more))
     refuses(ValueError, "op supersedes", lambda: hvd.allreduce(own, average=True, op=hvd.Sum))
 
 

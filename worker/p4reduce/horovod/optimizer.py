@@ -18,7 +18,7 @@ import torch
 
 from p4reduce.horovod.compression import Compression
 from p4reduce.horovod.context import ProcessSet, global_process_set
-from p4reduce.horovod.errors import HorovodInternalError
+from p4reduce.horovod.errors import HorovodInternalError, refused
 from p4reduce.horovod.functions import broadcast_object
 from p4reduce.horovod.handles import Handle
 from p4reduce.horovod.operations import (
@@ -202,6 +202,15 @@ class _Distributed:
                 "are being summed"
             )
         super().zero_grad(*args, **kwargs)  # type: ignore[misc]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch's, of a rank alone. With several, NotImplementedError: nobody sums the group."""
+        if self._gradients is not None:
+            raise refused(
+                "add_param_group of a DistributedOptimizer",
+                "add groups to torch's optimizer, and make the DistributedOptimizer then",
+            )
+        super().add_param_group(param_group)  # type: ignore[misc]
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
         """As torch's; a step that had begun is forgotten."""
