@@ -13,7 +13,10 @@ from fuzzing import Fuzz
 from p4reduce_native.library import CSRC
 
 _COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-_FLAGS = ("-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-pthread", "-fno-strict-aliasing")
+_FLAGS = (
+    *("-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-pthread"),
+    "-fno-strict-aliasing",
+)
 _DEADLINE_S = 300
 
 

@@ -48,9 +48,11 @@ def test_wrong_arguments_are_named(arguments: list[str], message: str) -> None:
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UnavailableError, match=r"gloo takes PyTorch: pip install 'p4reduce\[torch"):
+    with pytest.raises(
+        UnavailableError, match=r"gloo requires PyTorch: pip install 'p4reduce\[torch"
+    ):
         starting.check_possible(["p4reduce", "gloo"], linked=False)
-    with pytest.raises(UnavailableError, match="mpi takes mpi4py and Open MPI: apt-get install"):
+    with pytest.raises(UnavailableError, match="mpi requires mpi4py and Open MPI: apt-get install"):
         starting.check_possible(["mpi"], linked=False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UnavailableError, match="network namespaces need root"):

@@ -194,7 +194,7 @@ def test_nothing_as_large_as_the_dense_array_is_made(rng: np.random.Generator, f
 
 def test_repeated_rows_of_integers_may_not_overflow() -> None:
     array = SparseRows([5, 2, 5], np.full((3, 2), 2**30, np.int32), (9, 2))
-    with pytest.raises(ValueRangeError, match=r"times for 5 .*int32"):
+    with pytest.raises(ValueRangeError, match=r"given for 5 .*int32"):
         to_runs(array)
 
 
