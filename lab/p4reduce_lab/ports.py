@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -17,6 +18,11 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 
 from p4reduce_lab.errors import ArgumentsError
+
+# A rank of a job that is over may still be in the controller's table: its farewell has 3 s, and
+# then its lease runs.
+_ENDING_S = 10.0
+_LOOK_AGAIN_S = 0.2
 
 
 @contextmanager
@@ -33,16 +39,10 @@ def ports_for(controller: str, ranks: int, first: int | None = None) -> Iterator
         The number of each rank's port. Those of a tree's leaves are counted through, from 1.
 
     Raises:
-        ArgumentsError: there are fewer ports, or fewer free ones.
+        ArgumentsError: there are fewer ports, or fewer free ones for 10 s.
         ControlError: a controller does not answer.
     """
-    every: list[int] = []
-    taken: set[int] = set()
-    for address in controller.split(","):
-        with ControlClient(address) as control:
-            numbers = _numbers(control)
-            every = every or list(numbers.values())
-            taken |= _taken(control, numbers)
+    every, taken = _ports(controller)
     if ranks > len(every):
         raise ArgumentsError(
             f"{ranks} ranks need as many ports, but the switch of the controller at {controller} "
@@ -54,21 +54,45 @@ def ports_for(controller: str, ranks: int, first: int | None = None) -> Iterator
             f"--first-port {first} and {ranks} ranks need the ports {first} to {wanted[-1]}, but "
             f"the switch has no port {min(missing)}: its ports are {_text(every)}"
         )
+    deadline = time.monotonic() + _ENDING_S
     with ExitStack() as held:
-        got: list[int] = []
-        for port in wanted:
-            if len(got) == ranks:
-                break
-            if port not in taken and (claim := _claim(controller, port)) is not None:
-                held.enter_context(claim)
-                got.append(port)
-        if len(got) < ranks:
-            busy = [port for port in wanted if port not in got]
-            raise ArgumentsError(
-                f"{ranks} ranks need as many ports, but other jobs have {_text(busy)} of "
-                f"{_text(wanted)}: wait for them, or start `p4reduce-lab up` with more --ports"
-            )
+        while len(got := _reserve(controller, wanted, taken, ranks, held)) < ranks:
+            if time.monotonic() >= deadline:
+                busy = [port for port in wanted if port not in got]
+                raise ArgumentsError(
+                    f"{ranks} ranks need as many ports, but other jobs have {_text(busy)} of "
+                    f"{_text(wanted)}: wait for them, or start `p4reduce-lab up` with more --ports"
+                )
+            held.close()
+            time.sleep(_LOOK_AGAIN_S)
+            taken = _ports(controller)[1]
         yield got
+
+
+def _ports(controller: str) -> tuple[list[int], set[int]]:
+    """Return the numbers of all ports, and of those that attached ranks have."""
+    every: list[int] = []
+    taken: set[int] = set()
+    for address in controller.split(","):
+        with ControlClient(address) as control:
+            numbers = _numbers(control)
+            every = every or list(numbers.values())
+            taken |= _taken(control, numbers)
+    return every, taken
+
+
+def _reserve(
+    controller: str, wanted: list[int], taken: set[int], ranks: int, held: ExitStack
+) -> list[int]:
+    """Claim up to one port per rank, until `held` is closed."""
+    got: list[int] = []
+    for port in wanted:
+        if len(got) == ranks:
+            break
+        if port not in taken and (claim := _claim(controller, port)) is not None:
+            held.enter_context(claim)
+            got.append(port)
+    return got
 
 
 def _numbers(control: ControlClient) -> dict[tuple[str, int], int]:
