@@ -38,7 +38,7 @@ def _keep_futures() -> None:
     """Let callbacks of works that come through C++ run in order as well (futures.py).
 
     `Work.get_future` of such a work asks ours, but returns another object for the same future.
-    Twice is once.
+    A second call changes nothing.
     """
     torchs, own = dist.Work.get_future, OutcomeWork.get_future
     if getattr(torchs, "is_p4reduce", False):
