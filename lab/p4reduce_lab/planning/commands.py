@@ -30,7 +30,8 @@ def commands(advice: Advice, option: Option) -> list[str]:
     count = option.switches if "side by side" in option.name else 1
     several = f" --switches {min(count, _MOST_OF_EXEC)}" if count > 1 else ""
     if cluster.switch is SWITCHES["embedded-memory"]:
-        return [f"p4reduce-lab exec -n {min(cluster.ranks, 64)}{several} -- python train.py"]
+        ranks = min(cluster.ranks, LARGEST_FANOUT)
+        return [f"p4reduce-lab exec -n {ranks}{several} -- python train.py"]
     if cluster.ranks > LARGEST_FANOUT or "tree" in option.name:
         lines = _tree(advice)
     elif cluster.switch is SWITCHES["embedded-udp"] and count == 1:

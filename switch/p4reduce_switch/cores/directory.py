@@ -16,9 +16,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from p4reduce_switch.ports.unix import MAX_PATH_BYTES
+
 _PREFIX = "cores-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes it
-_LONGEST = 107 - len("/cores-12345678/core15.sock")  # sun_path, less the final zero
+_LONGEST = MAX_PATH_BYTES - len("/cores-12345678/core15.sock")
 _SOCKET = re.compile(r"core\d+\.sock")
 
 

@@ -88,10 +88,10 @@ class DebugPipeline(Pipeline):
             "control": frozenset(("parser", "ingress", "egress")),
             "field": frozenset(map(str, generated.fields.values())),
         }
-        self._lines = {
-            file: frozenset(line for where, line in generated.lines if where == file)
-            for file, _ in generated.lines
-        }
+        lines: dict[str, set[int]] = {}
+        for file, line in generated.lines:
+            lines.setdefault(file, set()).add(line)
+        self._lines = {file: frozenset(numbers) for file, numbers in lines.items()}
         return generated
 
     def _bound(self, binding: Binding) -> object:

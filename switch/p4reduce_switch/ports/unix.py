@@ -27,7 +27,7 @@ from p4reduce_switch.ports.port import Poller, Port, PortError
 
 log = logging.getLogger(__name__)
 
-_MAX_PATH_BYTES = 107  # sun_path, less the final zero
+MAX_PATH_BYTES = 107  # sun_path, less the final zero
 # Until one of these passes, epoll would report the same peer again at once, for ever.
 _SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -41,9 +41,9 @@ def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
         OSError: ENOENT if the directory is missing, EADDRINUSE if a process listens there or it is
             no socket, or what the file system says.
     """
-    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise OSError(
-            errno.ENAMETOOLONG, f"the path is longer than {_MAX_PATH_BYTES} bytes", str(path)
+            errno.ENAMETOOLONG, f"the path is longer than {MAX_PATH_BYTES} bytes", str(path)
         )
     if not path.parent.is_dir():
         raise OSError(errno.ENOENT, f"there is no directory {path.parent}", str(path))

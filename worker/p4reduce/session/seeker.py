@@ -233,11 +233,10 @@ class Seeker:
         self._raise_if_over(reply)
         if reply.state == pb.FAILED:
             return self._reform()
-        if lives.seat is lives.life and reply.state == pb.RUNNING and not self.by_ring:
-            return self._reconnect()
-        if lives.seat is lives.life and reply.state == pb.RUNNING:
-            return self._reform()  # for the controller this job was never without a switch
-        return self._attach()
+        if lives.seat is not lives.life or reply.state != pb.RUNNING:
+            return self._attach()
+        # For the controller this job was never without a switch; on the ring it needs a new one.
+        return self._reform() if self.by_ring else self._reconnect()
 
     def _refused(self, error: ControlError) -> None:
         """Remember what is missing. Raises what no further attempt can change."""
