@@ -30,7 +30,11 @@ from p4reduce_lab.processes import tether
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 _COMMANDS = ("-m", "-c")
 # What tests/conftest.py takes away and p4reduce sets, be it before this is read or later.
-_USUAL = {"PYTHONDONTWRITEBYTECODE": "", "GRPC_VERBOSITY": "NONE"}
+_USUAL = {
+    "PYTHONDONTWRITEBYTECODE": "",
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
+    "GRPC_VERBOSITY": "NONE",
+}
 _STARTED_WITH = os.environ | _USUAL
 _one_at_a_time = threading.Lock()
 

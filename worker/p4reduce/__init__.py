@@ -82,10 +82,14 @@ __all__ = [
     "init",
 ]
 
-# gRPC's own log repeats at length on the terminal what our errors say. It reads this when it is
-# imported: not ours to change where the program has done that, or has settings of its own.
-if "grpc" not in sys.modules and "GRPC_TRACE" not in os.environ:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# gRPC reads these when it is imported: not ours to change where the program has done that.
+if "grpc" not in sys.modules:
+    # In a forked child, such as a DataLoader's, gRPC would start threads that go on with what the
+    # parent's were doing, and abort: "Check failed: next_worker->state == KICKED".
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    # Its own log repeats at length on the terminal what our errors say.
+    if "GRPC_TRACE" not in os.environ:
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 # Loaded when they are asked for: scapy and numpy take half a second, which who only talks to the
 # controller, like its command line, should not have to wait.

@@ -7,7 +7,9 @@ with ControlClient() as controller:
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
@@ -31,6 +33,21 @@ _OPTIONS = [
     # Or another client's failures in this process would make this one wait at first.
     ("grpc.use_local_subchannel_pool", 1),
 ]
+
+_CHANNELS: weakref.WeakSet[grpc.Channel] = weakref.WeakSet()
+_INHERITED: list[grpc.Channel] = []
+
+
+def _keep_inherited() -> None:
+    """In a forked child, keep the parent's channels for good.
+
+    To let go of one is to use it. A thread that the child does not have may have held its locks,
+    and its connection is the parent's.
+    """
+    _INHERITED.extend(_CHANNELS)
+
+
+os.register_at_fork(after_in_child=_keep_inherited)
 
 
 def answered(missing: Iterable[int] = ()) -> tuple[tuple[str, str], ...]:
@@ -79,6 +96,7 @@ class ControlClient:
         else:
             credentials = self._tls.channel_credentials()
             self._channel = grpc.secure_channel(self.address, credentials, options=_OPTIONS)
+        _CHANNELS.add(self._channel)
         self.stub = ControlStub(self._channel)
         self._lock = threading.Lock()
         self._users = 1
