@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from p4reduce.statistics import RoundTrips
@@ -50,8 +51,8 @@ def allreduce_seconds(network: Network, load: Load, slots: int, *, symmetric: bo
     enough = max(FOLLOWED, 8 * slots)
     if part.blocks <= enough:
         return _Run(network, part, slots, symmetric).seconds
-    half = _Run(network, Load(enough // 2, part.up, part.down), slots, symmetric).seconds
-    whole = _Run(network, Load(enough, part.up, part.down), slots, symmetric).seconds
+    half = _Run(network, replace(part, blocks=enough // 2), slots, symmetric).seconds
+    whole = _Run(network, replace(part, blocks=enough), slots, symmetric).seconds
     return whole + (part.blocks - enough) * (whole - half) / (enough - enough // 2)
 
 
@@ -100,7 +101,7 @@ class _Run:
     def __init__(self, network: Network, load: Load, slots: int, symmetric: bool) -> None:
         self.load = load
         self.seconds = 0.0
-        self.stripes = max(1, min(slots, load.blocks))
+        self.stripes = load.stripes(slots)
         self.network = network
         self._events: list[tuple[float, int, Event]] = []
         self._order = itertools.count()

@@ -8,10 +8,10 @@ rank has. A rank without that block sends a frame without lanes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from p4reduce.tensors.precision import PRECISIONS
-from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES, stripes_of
 
 OVERLAPS = ("aligned", "independent")
 """Whether the blocks that ranks have are the same ones, or drawn by each rank for itself."""
@@ -28,20 +28,26 @@ class Load:
         up: mean bytes of a rank's frame in such a round.
         down: bytes of its result.
         opening: bytes of a frame that opens a stripe, either way.
+        lane_bits: of the lanes.
     """
 
     blocks: int
     up: float = PAYLOAD_FRAME_BYTES
     down: float = PAYLOAD_FRAME_BYTES
     opening: int = EMPTY_FRAME_BYTES
+    lane_bits: int = 32
 
     def part(self, count: int) -> Load:
         """The same for one of `count` switches side by side, the one with the most blocks."""
-        return Load(math.ceil(self.blocks / count), self.up, self.down, self.opening)
+        return replace(self, blocks=math.ceil(self.blocks / count))
+
+    def stripes(self, slots: int) -> int:
+        """The slots that it goes through."""
+        return stripes_of(self.blocks, slots, self.lane_bits)
 
     def octets_up(self, slots: int) -> float:
         """The bytes that a rank sends, without repetitions."""
-        return self.blocks * self.up + min(slots, max(self.blocks, 1)) * self.opening
+        return self.blocks * self.up + self.stripes(slots) * self.opening
 
 
 def load_of(
@@ -82,4 +88,4 @@ def load_of(
     rounds = round(blocks * union)
     own = density / union if union else 0.0
     up = own * PAYLOAD_FRAME_BYTES + (1 - own) * EMPTY_FRAME_BYTES
-    return Load(rounds, up=up)
+    return Load(rounds, up=up, lane_bits=PRECISIONS[precision].lane_bits)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES, stripes_of
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -246,7 +246,7 @@ class SwitchLink:
         """
         mine = np.asarray(own, dtype=np.float64)
         every = np.asarray(union, dtype=np.float64)
-        stripes = float(min(self.slots, total))
+        stripes = float(stripes_of(total, self.slots, self.lane_bits))
         # The share of the union's rounds that a contribution without lanes completes.
         halved = 1.0 - np.divide(mine, every, out=np.ones_like(every * mine), where=every > 0)
         frames_up = stripes + every
@@ -268,7 +268,7 @@ class SwitchLink:
             raise ValueError(f"masks of {ranks} ranks for a link of {self.workers} workers")
         senders = masks.sum(axis=0)
         union = senders > 0
-        stripes = min(self.slots, total)
+        stripes = stripes_of(total, self.slots, self.lane_bits)
         # Only the mask says how long the longest stripe is.
         padded = np.zeros(-(-total // stripes) * stripes, dtype=np.bool_)
         padded[:total] = union

@@ -19,7 +19,7 @@ from p4reduce.tensors.kept import Kept, Spare
 from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
-from p4reduce.wire.format import Format
+from p4reduce.wire.format import Format, stripes_of
 
 DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""
@@ -116,7 +116,7 @@ class Collective:
         self.source: BlockRows = source
         self.target = target
         self.count = self.none = len(source)
-        self.stripes = max(1, min(slots, self.count))
+        self.stripes = stripes_of(self.count, slots, lane_format.lane_bits)
         self.left = np.array([self.stripes, _NO_OVERFLOW])
         self.slots, self.first_slot = slots, first_slot
         self.offset = first_slot
