@@ -55,6 +55,10 @@ VARIABLES = (
     Variable("P4REDUCE_HOST", _WAY, "an IP address",
              "This host's address for ranks on other hosts, where an engine starts the network. "
              "Default: that of the interface towards them."),
+    Variable("P4REDUCE_LEASE", _WAY, "seconds, 0.1 to 86,400",
+             "How long a rank may be silent before it is lost, in a network that an engine, "
+             "`launch.start` or `p4reduce-lab deploy` starts. Read on the switch's host. "
+             "Default: 10."),
     Variable("P4REDUCE_LINK", _WAY, "`single`, `batch` or `shared`",
              "The fastest kind of link to negotiate on a Unix socket. Default: `shared`."),
     Variable("P4REDUCE_RING_ADDRESS", _WAY, "`HOST` or `HOST:PORT`",

@@ -33,6 +33,7 @@ READY_TIMEOUT = 120.0  # seconds; a network that cannot start says so at once
 _END_TIMEOUT = 20.0  # seconds
 _MODULE = "p4reduce_lab.deploy"
 _END = b"end\n"  # without it, the process that started a network was killed
+_LEASE = "P4REDUCE_LEASE"
 
 
 class Network:
@@ -169,8 +170,8 @@ def start(
         first_port: the first of as many UDP ports as there are ranks and switches; the
             controller is at the TCP port of this number. 0: any that are free.
         slots: of a job, 1 to 1,024. 0: the default.
-        lease: seconds that a rank may be silent before it is lost, 0.1 to 86,400. 0: the
-            controller's default, 10.
+        lease: seconds that a rank may be silent before it is lost, 0.1 to 86,400. 0: those of
+            `P4REDUCE_LEASE` in this process's environment, or 10.
         logs: a directory for the logs. "": they are removed with the network.
         captures: a directory for each port's frames, as portN.pcap, with a folder per switch if
             there are several. Complete when the network has ended. "": none.
@@ -182,7 +183,8 @@ def start(
 
     Raises:
         TypeError, ValueError: an argument is invalid; names it.
-        ConfigurationError: the arguments contradict each other, or the host is not this one.
+        ConfigurationError: the arguments contradict each other, the host is not this one, or
+            `P4REDUCE_LEASE` is not a number.
         LaunchError: something is missing on this host, or does not start; says what.
     """
     request = {
@@ -194,7 +196,7 @@ def start(
         "link_rate": float(link_rate),
         "first_port": number_within("first_port", first_port, 0, 65535),
         "slots": number_within("slots", slots, 0, MAX_SLOTS),
-        "lease": float(lease),
+        "lease": float(lease) or _lease_of_environment(),
         "logs": os.fspath(logs),
         "captures": os.fspath(captures),
         "part": part,
@@ -219,3 +221,11 @@ def start(
         network.close()
         raise
     return network
+
+
+def _lease_of_environment() -> float:
+    text = os.environ.get(_LEASE) or "0"
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"{_LEASE}={text!r} is not a number of seconds") from None

@@ -22,16 +22,19 @@ from p4reduce.variables import ALL, CONTROLLER, INTERFACE
 JOB = "P4REDUCE_JOB"
 
 
-def begin(ranks: int, hosts: Sequence[str], engine: str) -> tuple[dict[str, str], Network | None]:
+def begin(
+    ranks: int, hosts: Sequence[str], engine: str, lease: float = 0.0
+) -> tuple[dict[str, str], Network | None]:
     """On rank 0: start a network unless the environment names one; return what ranks need.
 
     Args:
         ranks: their number.
         hosts: names of all ranks' hosts, this one's first.
         engine: the beginning of the job's name.
+        lease: of a network that is started, as of `p4reduce.launch.start`.
 
     Raises:
-        ConfigurationError: the others can reach no address of this host.
+        ConfigurationError: the others can reach no address of this host; the lease is wrong.
         LaunchError: it does not start.
     """
     job = {JOB: f"{engine}-{secrets.token_hex(6)}"}
@@ -39,7 +42,7 @@ def begin(ranks: int, hosts: Sequence[str], engine: str) -> tuple[dict[str, str]
     if CONTROLLER in given and INTERFACE in given:
         return {**given, **job}, None
     address = address_towards(hosts, hosts[0])
-    network = start(ranks, address, unix=not address)
+    network = start(ranks, address, unix=not address, lease=lease)
     return {**network.variables, **job}, network
 
 

@@ -63,6 +63,8 @@ from p4reduce_lab.options import RATE
     "--lease",
     type=click.FloatRange(min=0.1, max=86400.0),
     metavar="SECONDS",
+    envvar="P4REDUCE_LEASE",
+    show_envvar=True,
     help="How long a rank may be silent before it is declared lost.  [default: 10]",
 )
 @click.option(

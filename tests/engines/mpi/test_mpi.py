@@ -194,6 +194,39 @@ def test_a_killed_rank_ends_all_and_leaves_nothing() -> None:
 
 
 @with_mpi4py
+def test_a_frozen_rank_is_lost_after_the_lease() -> None:
+    """mpirun sees an ended process, but not one that stands still."""
+    program = """
+import os, signal
+import numpy as np
+from mpi4py import MPI
+import p4reduce, p4reduce.mpi
+world = MPI.COMM_WORLD
+comm = p4reduce.mpi.wrap(world, timeout=120, lease=4)
+pids = world.allgather(os.getpid())
+if world.rank == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    comm.Allreduce(MPI.IN_PLACE, np.ones(1000, np.float32))
+except p4reduce.WorkerLostError as error:
+    print(f"rank {world.rank} heard:", error, flush=True)
+if world.rank == 0:
+    world.recv(source=2)
+    os.kill(pids[1], signal.SIGKILL)
+else:
+    world.send(None, 0)
+"""
+    with marked() as environment:
+        run = mpirun(environment, 3, sys.executable, "-c", program)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode != 0
+    for rank in (0, 2):
+        heard = re.search(rf"rank {rank} heard: .*rank 1.*no heartbeat for (\S+) s", output)
+        assert heard is not None, output
+        assert float(heard[1]) >= 3.0  # three quarters
+
+
+@with_mpi4py
 @pytest.mark.parametrize("victim", SERVICES)
 def test_a_killed_service_is_started_again(victim: str) -> None:
     program = """
@@ -348,9 +381,11 @@ def test_a_killed_service_of_a_c_program(
     end, begun = tmp_path / "end", tmp_path / "end.begun"
     network = victim == "p4reduce_lab.deploy"  # all of it goes with this one
     with marked() as environment:
-        run = mpirun(environment, 2, str(program), "until", str(end), preload=library)
+        own = {**environment, "P4REDUCE_LEASE": "45"}
+        run = mpirun(own, 2, str(program), "until", str(end), preload=library)
         while not begun.exists():
             assert run.poll() is None, run.communicate()[0]
+        pid_of(environment, "--lease 45 ")
         wait_for_socket(environment, f"-m {'p4reduce_switch' if network else victim}")
         os.kill(pid_of(environment, f"-m {victim}"), signal.SIGKILL)
         if not network:

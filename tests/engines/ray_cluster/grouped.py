@@ -29,8 +29,8 @@ SIZE = 3
 class Member:
     def __init__(self, rank: int, timeout: float) -> None:
         self.rank = rank
-        p4reduce.ray.register(timeout)
-        p4reduce.ray.register(timeout)  # once more is no error
+        p4reduce.ray.register(timeout, lease=45.0)
+        p4reduce.ray.register(timeout, lease=45.0)  # once more is no error
 
     def begin(self, group: str) -> None:
         col.init_collective_group(SIZE, self.rank, "P4REDUCE", group)

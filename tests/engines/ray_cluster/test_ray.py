@@ -264,6 +264,7 @@ def test_a_killed_part_of_a_group(victim: str, cluster: dict[str, str], tmp_path
     log = tmp_path / "log"
     run = started(cluster, log, str(HERE / "grouped.py"), "service", str(tmp_path))
     until((tmp_path / "begun").exists, log, run)
+    pid_of(cluster, "--lease 45 ")
     if victim == "driver":
         run.kill()
         run.wait()

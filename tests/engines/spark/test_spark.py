@@ -203,7 +203,7 @@ def task(comm, rows):
     return first
 
 arguments = sys.argv[1:]
-print("first runs", barrier_run(numbers, task, timeout=20))
+print("first runs", barrier_run(numbers, task, timeout=20, lease=45.0))
 nothing_left()
 """
 
@@ -216,6 +216,7 @@ def begun_loop(
         assert process.poll() is None, own_words(process.communicate()[0])
         time.sleep(0.05)
     wait_for_socket(environment, "-m p4reduce_switch")
+    pid_of(environment, "--lease 45 ")
     return process
 
 

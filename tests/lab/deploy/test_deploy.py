@@ -138,6 +138,18 @@ def test_the_lease_is_the_controllers() -> None:
         assert sums(network) == [1.0]
 
 
+def test_the_lease_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_LEASE", "44.5")
+    for argument, used in ((0.0, b"44.5"), (77.5, b"77.5")):
+        with launch.start(1, unix=True, lease=argument) as network:
+            command = Path(f"/proc/{network.pids['controller']}/cmdline").read_bytes().split(b"\0")
+            assert command[command.index(b"--lease") + 1] == used
+    for wrong, said in (("ten", "P4REDUCE_LEASE=.ten. is not a number"), ("0.01", "a lease of")):
+        monkeypatch.setenv("P4REDUCE_LEASE", wrong)
+        with pytest.raises(p4reduce.ConfigurationError, match=said):
+            launch.start(1, unix=True)
+
+
 @pytest.mark.parametrize("victim", ["switch", "controller"])
 def test_what_is_killed_is_started_again_and_calls_go_on(victim: str) -> None:
     with launch.start(2, unix=True) as network:

@@ -132,7 +132,9 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
             self._end_network()
 
 
-def wrap(comm: Any, *, types: Sequence[str] | None = None, timeout: float = 60.0) -> SwitchedComm:
+def wrap(
+    comm: Any, *, types: Sequence[str] | None = None, timeout: float = 60.0, lease: float = 0.0
+) -> SwitchedComm:
     """Return a communicator like `comm`, whose `Allreduce` goes through the switch.
 
     All ranks of `comm` call it. Rank 0's host starts switch and controller, for which it needs the
@@ -144,9 +146,11 @@ def wrap(comm: Any, *, types: Sequence[str] | None = None, timeout: float = 60.0
         types: the types for the switch: some of "float", "double" and "int". None: those of
             `P4REDUCE_MPI_TYPES`, or all. Rank 0's value counts.
         timeout: seconds to wait for ranks, here and in `Allreduce`.
+        lease: seconds that a rank may be silent before it is lost. 0: those of `P4REDUCE_LEASE`,
+            or 10. Rank 0's value counts. A network that runs has its own.
 
     Raises:
-        ConfigurationError: hosts or types are wrong; a communicator is wrapped already.
+        ConfigurationError: hosts, types or lease are wrong; a communicator is wrapped already.
         LaunchError: the network does not start; on all ranks.
         P4ReduceError: as `p4reduce.init`; on all ranks.
     """
@@ -163,7 +167,7 @@ def wrap(comm: Any, *, types: Sequence[str] | None = None, timeout: float = 60.0
     told: Any = None
     if comm.rank == 0:
         try:
-            variables, network = begin(comm.size, hosts, ENGINE)
+            variables, network = begin(comm.size, hosts, ENGINE, lease)
             told = (variables, summed_types(types))
         except P4ReduceError as error:
             told = error

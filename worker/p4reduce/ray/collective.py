@@ -46,13 +46,14 @@ class P4ReduceGroup(BaseGroup):
     """
 
     timeout: ClassVar[float] = 60.0
+    lease: ClassVar[float] = 0.0
 
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)
         self.calls: Counter[str] = Counter()
         self._member: Member | None = None
         if world_size > 1:
-            self._member = join(group_name, rank, world_size, self.timeout)
+            self._member = join(group_name, rank, world_size, self.timeout, self.lease)
         self._rest: Any = None
         if find_spec("torch") is not None:
             from ray.util.collective.collective_group.torch_gloo_collective_group import (
@@ -182,13 +183,15 @@ class P4ReduceGroup(BaseGroup):
         return self._rest
 
 
-def register(timeout: float = 60.0) -> None:
+def register(timeout: float = 60.0, lease: float = 0.0) -> None:
     """Register the backend with `ray.util.collective` in this process. Repeating it has no effect.
 
     The driver and each actor call it before groups are made.
 
     Args:
         timeout: seconds for groups and for each of their calls.
+        lease: seconds that a rank may be silent before it is lost. 0: those of `P4REDUCE_LEASE`, or
+            10. Rank 0's value counts. A network that runs has its own.
 
     Raises:
         ConfigurationError: this version of Ray does not accept other backends.
@@ -201,7 +204,7 @@ def register(timeout: float = 60.0) -> None:
         raise ConfigurationError(
             f"Ray {ray.__version__} has no backends of other packages: {_SINCE} or newer is needed"
         ) from None
-    P4ReduceGroup.timeout = timeout
+    P4ReduceGroup.timeout, P4ReduceGroup.lease = timeout, lease
     if not is_backend_available(NAME):
         register_collective_backend(NAME, P4ReduceGroup)
 

@@ -57,7 +57,7 @@ class _ReplacedError(P4ReduceError):
     """The network that was found was that of an earlier group of the same name."""
 
 
-def join(group: str, rank: int, size: int, timeout: float) -> Member:
+def join(group: str, rank: int, size: int, timeout: float, lease: float) -> Member:
     """Join the job of a group. Rank 0 starts its network first.
 
     If the environment names a network, that one is used.
@@ -77,9 +77,12 @@ def join(group: str, rank: int, size: int, timeout: float) -> Member:
             "destroy_collective_group first, or take another actor"
         )
     else:
-        meet = _lead if rank == 0 else _follow
+        name = f"p4reduce: {group}"
         try:
-            member = meet(f"p4reduce: {group}", rank, size, timeout)
+            if rank == 0:
+                member = _lead(name, rank, size, timeout, lease)
+            else:
+                member = _follow(name, rank, size, timeout)
         except BaseException:
             _forget()
             raise
@@ -87,11 +90,12 @@ def join(group: str, rank: int, size: int, timeout: float) -> Member:
     return member
 
 
-def _lead(name: str, rank: int, size: int, timeout: float) -> Member:
+def _lead(name: str, rank: int, size: int, timeout: float, lease: float) -> Member:
     here = ray.util.get_node_ip_address()
     others = sorted({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]} - {here})
     try:
-        network = RayNetwork([here, *([*others[:1]] or [here]) * (size - 1)], name=name)
+        hosts = [here, *([*others[:1]] or [here]) * (size - 1)]
+        network = RayNetwork(hosts, name=name, lease=lease)
     except ValueError:
         raise ConfigurationError(
             f"{name!r} is an actor that lives: another group has this name, or did not end with "

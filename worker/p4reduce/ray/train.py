@@ -33,7 +33,8 @@ class P4ReduceConfig(TorchConfig):
         switches: how many side by side. 0: as many as it takes ("Which switches", docs/deploy.md).
         tree: "LxR": a root above L leaves of R ranks each. "": none up to 64 ranks.
         slots: of a job, 1 to 1,024. 0: the default.
-        lease: seconds that a worker may be silent before it is lost. 0: 10 seconds.
+        lease: seconds that a worker may be silent before it is lost. 0: those of
+            `P4REDUCE_LEASE`, or 10.
         logs: a directory on the host of rank 0 for the logs. "": they go with the network.
     """
 

@@ -21,7 +21,11 @@ _ENGINE = "spark"
 
 
 def barrier_run(
-    rdd: Any, fn: Callable[[Communicator, Iterator[Any]], T], *, timeout: float = 60.0
+    rdd: Any,
+    fn: Callable[[Communicator, Iterator[Any]], T],
+    *,
+    timeout: float = 60.0,
+    lease: float = 0.0,
 ) -> list[T]:
     """Call a function on each partition at the same time, and return the results.
 
@@ -36,6 +40,8 @@ def barrier_run(
         fn: takes the communicator and the partition's rows; its result is pickled for the driver.
             The communicator is closed when it returns.
         timeout: seconds to wait for ranks, at the start and in each collective.
+        lease: seconds that a rank may be silent before it is lost. 0: those of `P4REDUCE_LEASE` in
+            the first task's environment, or 10. A network that runs has its own.
 
     Returns:
         The results, by rank.
@@ -50,7 +56,7 @@ def barrier_run(
 
     def task(partition: Iterator[Any]) -> Iterable[tuple[int, T]]:
         # Imported by the worker under its name, so that the package is pickled by reference.
-        return [run_task(fn, partition, timeout)]
+        return [run_task(fn, partition, timeout, lease)]
 
     # The shuffle makes it a stage that Spark runs again: it aborts a job whose last stage, which
     # hands results to the driver, is a barrier stage that fails.
@@ -59,7 +65,10 @@ def barrier_run(
 
 
 def run_task(
-    fn: Callable[[Communicator, Iterator[Any]], T], rows: Iterator[Any], timeout: float
+    fn: Callable[[Communicator, Iterator[Any]], T],
+    rows: Iterator[Any],
+    timeout: float,
+    lease: float,
 ) -> tuple[int, T]:
     """Run one task; return its rank and `fn`'s result. See `barrier_run`."""
     from pyspark import BarrierTaskContext
@@ -73,7 +82,7 @@ def run_task(
             told = ""
             if rank == 0:
                 try:
-                    variables, network = begin(len(hosts), hosts, _ENGINE)
+                    variables, network = begin(len(hosts), hosts, _ENGINE, lease)
                     told = as_text(variables)
                 except P4ReduceError as error:
                     told = as_text(error)
