@@ -183,7 +183,7 @@ def commands_page() -> str:
 
 
 def _help(command: click.Command, context: click.Context, level: int) -> list[str]:
-    context.max_content_width = context.terminal_width = 100
+    context.max_content_width = context.terminal_width = 80  # a column of the site
     lines = [f"{'#' * level} {context.command_path}", "", "```text"]
     lines += [*command.get_help(context).splitlines(), "```", ""]
     if isinstance(command, click.Group):

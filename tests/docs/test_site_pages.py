@@ -64,6 +64,11 @@ def test_the_pages_of_the_site(
     assert "python -m bench.switch.ports" in rows
 
 
+def test_each_tab_opens_the_first_page_that_it_lists() -> None:
+    """`navigation.indexes` makes a README the tab's own page, and takes it out of the list."""
+    assert "navigation.indexes" not in (ROOT / "zensical.toml").read_text()
+
+
 def test_every_page_is_in_the_navigation() -> None:
     text = (ROOT / "zensical.toml").read_text()
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}

@@ -189,15 +189,15 @@ def _reasons(
     cluster, ring, switches = question.cluster, options[0], options[1]
     line_rate = 1 / cluster.link.seconds(PAYLOAD_FRAME_BYTES)
     rate, what = limit
-    yield f"By {switches.name}, {what} allow {rate:,.0f} contributions/s of each rank" + (
+    yield f"With {switches.name}, {what} allow {rate:,.0f} contributions/s per rank" + (
         f"; a link of {rate_in_words(cluster.link.rate)} would carry {line_rate:,.0f}."
         if rate < line_rate * 0.999
-        else ": no switch makes dense sums of float32 faster."
+        else ": no faster switch would speed up dense sums of float32."
     )
     yield from _interfaces(question, network)
     if needed > 1:
         yield (
-            f"{needed} switches side by side limit nothing: each sums 1/{needed} of the blocks. "
+            f"{needed} switches side by side are no limit: each sums 1/{needed} of the blocks. "
             + (
                 "Each rank then has a link to each of them."
                 if cluster.trunk is None
@@ -218,17 +218,17 @@ def _reasons(
         )
     if best is ring:
         yield (
-            "With this hardware nothing that sends float32 as it is gets faster than the ring. The "
-            "first line says what would have to be faster."
+            "With this hardware, no way to sum whole float32 gradients is faster than the ring. "
+            "The first line says what limits the switch."
         )
     else:
         yield (
-            f"By {best.name} a step is {ring.time.after / best.time.after:.2f} times as fast as by "
-            f"the ring, and {best.faster:.2f} times where sums overlap with backward."
+            f"With {best.name}, a step is {ring.time.after / best.time.after:.2f} times as fast as "
+            f"with the ring, and {best.faster:.2f} times if sums overlap with backward."
         )
     if fastest is not best:
         yield (
-            f"With further hardware it is faster: {fastest.faster:.2f} times the ring by "
+            f"With more hardware, a step is {fastest.faster:.2f} times as fast as with the ring: "
             f"{fastest.name}."
             + (
                 " A ring over as many links is faster, too."
@@ -238,11 +238,12 @@ def _reasons(
         )
     for option in dict.fromkeys((ring, best)):
         hides = _hiding(option.hides, question.step.batch)
-        yield f"Sums by {option.name} hide behind computing {hides}."
+        name = option.name[0].upper() + option.name[1:]
+        yield f"{name}: sums hide behind computing {hides}."
     yield (
         f"The round trip without queues is {in_words(sizes.round_trip)}, so {sizes.window} frames "
-        f"under way fill the bottleneck; the power of two above twice that, within 32 and 1,024, "
-        f"is {sizes.slots} slots (SwitchML's rule for its pool, and room for late ranks)."
+        f"in flight fill the bottleneck. A job should have {sizes.slots} slots: the power of two "
+        "above twice that, within 32 and 1,024 (SwitchML's rule, with room for late ranks)."
     )
     if not sizes.enough:
         yield (
@@ -252,7 +253,7 @@ def _reasons(
     if any("int" in one.name for one in options):
         yield (
             "int16, int8 and int4 lanes keep 16, 8 or 4 bits of a number, less those that the sum "
-            "takes, and round the rest at random (docs/lanes.md): they are not counted as best."
+            "needs, and round at random (docs/lanes.md). So they are never counted as best."
         )
     if cluster.ranks > LARGEST_FANOUT:
         yield (
@@ -272,7 +273,7 @@ def _interfaces(question: Question, network: Network) -> Iterator[str]:
         if cluster.trunk.rate < children * cluster.link.rate:
             yield (
                 f"The switch's host has {one_for_all}, of {rate_in_words(cluster.trunk.rate)}. It "
-                f"limits nothing from {enough} on."
+                f"is no limit from {enough} on."
             )
         return
     if cluster.switch in _WITHOUT_HOST_LINKS:
@@ -289,20 +290,20 @@ def _interfaces(question: Question, network: Network) -> Iterator[str]:
 
             time = step_time(step, seconds)
             name = "float32" if precision == "int32" else precision
-            found.append(f"{ring / time.overlapped:.2f} in {name}")
+            found.append(f"{ring / time.overlapped:.2f} ({name})")
     yield (
         f"Each rank has a link of its own to the switch. If its host has {one_for_all} instead, "
-        f"that needs {enough}. With {rate_in_words(cluster.link.rate)} (--one-interface) a step by "
-        f"one switch has {' and '.join(found)} of the ring's speed."
+        f"that needs {enough}. With {rate_in_words(cluster.link.rate)} (--one-interface), a step "
+        f"with one switch runs at {' and '.join(found)} times the ring's speed."
     )
 
 
 def _hiding(factor: float, batch: int) -> str:
     if math.isinf(factor):
-        return "at no batch"
+        return "at no batch size"
     if batch:
         least = max(1, math.ceil(factor * batch))
-        return f"from a batch of {least:,} samples per rank on (now {batch:,})"
+        return f"if a batch has {least:,} samples per rank or more (now {batch:,})"
     if factor <= 1:
-        return f"already; {factor:.2g} of the present batch would do"
+        return f"already; {factor:.2g} times the present batch would suffice"
     return f"from {factor:,.{0 if factor >= 10 else 1}f} times the present batch on"

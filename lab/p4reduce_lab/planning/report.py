@@ -58,11 +58,11 @@ def text(advice: Advice) -> str:
 
 
 def _to_run(advice: Advice) -> Iterator[str]:
-    """The commands for the best option, and for a faster one with further hardware."""
+    """The commands for the best option, and for a faster one with more hardware."""
     yield "To run it:" if advice.best.switches else "To run one switch although the ring is faster:"
     yield _indented(commands(advice, advice.best))
     if advice.fastest is not advice.best:
-        yield f"With further hardware, {advice.fastest.name}:"
+        yield f"With more hardware, {advice.fastest.name}:"
         yield _indented(commands(advice, advice.fastest))
 
 
