@@ -225,7 +225,8 @@ class Communicator(Collectives):
     later one. `LaneOverflowError` breaks nothing.
 
     A child made by `os.fork` cannot use its parent's communicator, because threads do not survive
-    a fork: `ClosedError`.
+    a fork: `ClosedError`. It cannot call `init` either while its parent was in a job at the fork:
+    `ConfigurationError`.
     """
 
     def __init__(
@@ -407,7 +408,7 @@ class Communicator(Collectives):
         if self._process != os.getpid():
             raise ClosedError(
                 f"this communicator belongs to process {self._process}, from which this one was "
-                "forked; call init in the child"
+                'forked; fork before init, or start the process by multiprocessing\'s "spawn"'
             )
 
     # -- What runs -------------------------------------------------------------------------------

@@ -19,7 +19,9 @@ import grpc
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control import tls
 from p4reduce.control.control_pb2_grpc import ControlStub
-from p4reduce.control.controller_address import default_address
+from p4reduce.control.controller_address import connections_to, default_address
+from p4reduce.errors import ConfigurationError
+from p4reduce.inherited import let_go
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
@@ -34,20 +36,34 @@ _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
-_CHANNELS: weakref.WeakSet[grpc.Channel] = weakref.WeakSet()
+_CHANNELS: weakref.WeakKeyDictionary[grpc.Channel, str] = weakref.WeakKeyDictionary()
 _INHERITED: list[grpc.Channel] = []
+FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 
 
 def _keep_inherited() -> None:
-    """In a forked child, keep the parent's channels for good.
+    """In a forked child, keep the parent's channels for good, without their connections.
 
-    To let go of one is to use it. A thread that the child does not have may have held its locks,
-    and its connection is the parent's.
+    To close a channel is to use it. A thread that the child does not have may have held its locks.
+    A connection that stays open here hides from the controller that the parent has ended.
     """
     _INHERITED.extend(_CHANNELS)
+    if addresses := frozenset(_CHANNELS.values()):
+        let_go(list(connections_to(addresses)))
+    _CHANNELS.clear()
 
 
 os.register_at_fork(after_in_child=_keep_inherited)
+
+
+def _check_process() -> None:
+    """Raise ConfigurationError where gRPC would wait for threads that only the parent has."""
+    if _INHERITED and os.environ.get(FORK_SUPPORT, "1").lower() in ("0", "false", "no"):
+        raise ConfigurationError(
+            "this process was forked from one with an open connection to the controller, so gRPC "
+            "does not work in it: fork before init or after close, or start the process by "
+            'multiprocessing\'s "spawn" or by subprocess'
+        )
 
 
 def answered(missing: Iterable[int] = ()) -> tuple[tuple[str, str], ...]:
@@ -83,10 +99,12 @@ class ControlClient:
     """A connection to the controller at `address`, by default `default_address()`. Thread-safe.
 
     Over TCP it uses TLS if there are `files`; by default they come from the environment. Raises
-    TlsError if they cannot be used.
+    TlsError if they cannot be used, and ConfigurationError in a forked child of a process with
+    such a connection.
     """
 
     def __init__(self, address: str | None = None, files: tls.TlsFiles | None = None) -> None:
+        _check_process()
         self.address = address or default_address()
         # A Unix socket is protected by its directory.
         by_tcp = not self.address.startswith("unix:")
@@ -96,7 +114,7 @@ class ControlClient:
         else:
             credentials = self._tls.channel_credentials()
             self._channel = grpc.secure_channel(self.address, credentials, options=_OPTIONS)
-        _CHANNELS.add(self._channel)
+        _CHANNELS[self._channel] = self.address
         self.stub = ControlStub(self._channel)
         self._lock = threading.Lock()
         self._users = 1
@@ -127,6 +145,7 @@ class ControlClient:
             last = not self._users
         if last:
             self._channel.close()
+            _CHANNELS.pop(self._channel, None)
 
     def call(
         self,

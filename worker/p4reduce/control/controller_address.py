@@ -6,6 +6,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import socket
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from p4reduce import variables
@@ -61,3 +63,37 @@ def is_local(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def connections_to(addresses: Collection[str]) -> Iterator[int]:
+    """Yield the descriptors of this process's sockets that are connected to gRPC addresses.
+
+    A host has to be given by its IP address, or as "localhost".
+    """
+    wanted = {_peer_name(address) for address in addresses}
+    try:
+        names = [path.name for path in Path("/proc/self/fd").iterdir()]
+    except OSError:  # not Linux
+        return
+    for descriptor in map(int, names):
+        try:
+            sock = socket.socket(fileno=descriptor)
+        except OSError:  # no socket; or what listed the names
+            continue
+        try:
+            peer = sock.getpeername()
+        except OSError:  # not connected
+            continue
+        finally:
+            sock.detach()
+        if (peer if isinstance(peer, str) else peer[:2]) in wanted:
+            yield descriptor
+
+
+def _peer_name(address: str) -> str | tuple[str, int]:
+    """Return what `getpeername` says of a connection to a gRPC address."""
+    if address.startswith("unix:"):
+        return address.removeprefix("unix:").removeprefix("//")
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    return "127.0.0.1" if host == "localhost" else host, int(port) if port.isdecimal() else 0

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from p4reduce.errors import (
@@ -16,6 +17,7 @@ from p4reduce.errors import (
     P4ReduceTimeoutError,
     WorkerLostError,
 )
+from p4reduce.inherited import keep_from_children
 from p4reduce.ring import handshake
 from p4reduce.ring.handshake import HandshakeError, Introduction
 from p4reduce.ring.rank_address import Listener, parse_address
@@ -83,6 +85,12 @@ class Links:
         self.after = after
         self._arrived: asyncio.Queue[bytes | P4ReduceError] = asyncio.Queue(_MESSAGES_AHEAD)
         self._reading = asyncio.ensure_future(self._read())
+        keep_from_children(self)
+
+    def descriptors(self) -> Iterator[int]:
+        """As `Holder`."""
+        for _, writer in (self.before, self.after):
+            yield writer.get_extra_info("socket").fileno()
 
     async def exchange(self, out: bytes | memoryview) -> bytes:
         """Send a message to the next rank, and return the one that arrives meanwhile.

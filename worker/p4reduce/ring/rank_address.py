@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import os
 import socket
+import weakref
+from collections.abc import Iterator
 
 from p4reduce.errors import ConfigurationError
+from p4reduce.inherited import keep_from_children
 
 RING_ENVIRONMENT = "P4REDUCE_RING_ADDRESS"
 _BACKLOG = 16
@@ -65,10 +68,19 @@ class Listener:
                 f"{RING_ENVIRONMENT} says where the other ranks reach this one by TCP"
             ) from None
         self.address = format_address(host, self._socket.getsockname()[1])
+        self._duplicates: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        keep_from_children(self)
 
     def socket(self) -> socket.socket:
         """Return a duplicate of the socket, which the caller closes."""
-        return self._socket.dup()
+        duplicate = self._socket.dup()
+        self._duplicates.add(duplicate)
+        return duplicate
+
+    def descriptors(self) -> Iterator[int]:
+        """As `Holder`."""
+        yield self._socket.fileno()
+        yield from (duplicate.fileno() for duplicate in self._duplicates)
 
     def close(self) -> None:
         """Stop listening."""

@@ -18,6 +18,7 @@ from p4reduce_native.cores import path_at_core
 from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
 
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
+from p4reduce.inherited import keep_from_children
 from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
 from p4reduce.transport.port_type import Look, PortType
 from p4reduce.transport.unix import connect, hung_up
@@ -58,6 +59,12 @@ class FramesOverLink:
         self._lengths_at: int = self.received.lengths.ctypes.data
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
+        keep_from_children(self)
+
+    def descriptors(self) -> Iterator[int]:
+        """As `Holder`."""
+        if not self._closed:
+            yield self.link.fileno()
 
     @property
     def dropped(self) -> int:

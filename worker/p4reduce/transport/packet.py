@@ -55,6 +55,10 @@ class PacketTransport(FramesOverLink):
         self.endpoint = Endpoint(mac, ip, port)
         self._dropped = 0
 
+    def descriptors(self) -> Iterator[int]:
+        yield from super().descriptors()
+        yield from (self._port_guard.fileno(), self._socket.fileno())
+
     @property
     def dropped(self) -> int:
         self._dropped += drops_of(self._socket)

@@ -25,6 +25,7 @@ from p4reduce_native.udp_handshake import (
 
 from p4reduce import variables
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
+from p4reduce.inherited import keep_from_children
 from p4reduce.transport.base import BUFFER_BYTES, RECEIVE_BATCH, Indices
 from p4reduce.transport.link import FramesOverLink, broken
 from p4reduce.transport.port_type import Look, PortType
@@ -89,6 +90,11 @@ class PythonUdpTransport:
         for end in (self._woken, self._waker):
             end.setblocking(False)
         self.wake_fd = self._woken.fileno()
+        keep_from_children(self)
+
+    def descriptors(self) -> Iterator[int]:
+        """As `Holder`."""
+        yield self._link.fileno()
 
     def receive(self) -> int:
         try:
