@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training that outlives its workers: when one is lost, the others go on without it.
+"""Training that outlives its workers: when one is lost, the others continue without it.
 
 `p4reduce-lab exec` ends all when one ends, so leave a switch and a controller running in one shell,
 

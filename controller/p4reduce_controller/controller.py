@@ -127,10 +127,10 @@ class Controller:
         if self._start.jobs:
             anew = [name for name, taken in self._start.switches.items() if not taken.kept]
             began = "the switch" if anew == [ONLY] else ", ".join(anew)
-            how = f"{began} began anew" if anew else "the switch is as it was"
+            how = f"{began} was restarted or reloaded" if anew else "the switch is as it was"
             self.event("jobs-taken-up", None, f"{len(self._start.jobs)} from a former life; {how}")
             for name in anew:
-                self.jobs.lost(name, "it began anew while no controller was there")
+                self.jobs.lost(name, "it was restarted or reloaded while no controller ran")
             for name in anew:
                 self.jobs.back(name)
         for link in self.probes.unproven:

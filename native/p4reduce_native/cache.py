@@ -91,7 +91,9 @@ class Cache:
                 f"set {DIRECTORY_VARIABLE} to one that you may write to"
             ) from None
         if not stat.S_ISDIR(status.st_mode):
-            raise CacheError(f"{directory} should be a directory for compiled files, and is none")
+            raise CacheError(
+                f"{directory} should be a directory for compiled files, and is not one"
+            )
         if status.st_uid != os.geteuid():
             raise CacheError(
                 f"compiled files in {directory} are not trusted: the directory belongs to user "

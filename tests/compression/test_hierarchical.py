@@ -132,6 +132,6 @@ def test_a_tensor_that_is_smaller_than_a_leaf(saved: list[Any]) -> None:
 def test_what_is_refused(saved: list[Any]) -> None:
     for one in saved:
         size, mean, leaf = one["refused"].tolist()
-        assert "what is kept of it is of" in size
-        assert "is of a sum, not of a mean" in mean
+        assert "but its residual has" in size
+        assert "has the residual of a sum, not of a mean" in mean
         assert "rank 0; ranks 1 to 3" in leaf

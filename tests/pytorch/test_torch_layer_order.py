@@ -31,7 +31,7 @@ def test_the_order_changes_no_bit(system: TorchSystem, tmp_path: Path) -> None:
         assert third == sorted(third)
         assert set(third) == {0, 1, 2, 3}
         twice, unused, nothing = one.lines[1:]
-        assert "has a mean under way: LayerOrder needs a forward pass" in twice
+        assert "has a mean in flight: LayerOrder needs a forward pass" in twice
         assert unused == (
             "layer '0' has gradients of 1 of its 2 parameters: LayerOrder needs all of them"
         )

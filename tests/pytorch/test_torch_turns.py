@@ -54,7 +54,7 @@ def test_calls_are_made_in_the_order_of_the_script() -> None:
     assert isinstance(behind, QueuedHandle)
     assert made == ["before"]
     assert not later.done()
-    with pytest.raises(P4ReduceTimeoutError, match="it goes on"):
+    with pytest.raises(P4ReduceTimeoutError, match="it continues"):
         behind.wait(0.0)
     agreed.set()
     assert (behind.wait(), later.wait()) == ("behind", "agrees")

@@ -775,7 +775,7 @@ def _slots_for(call: Call, session: Session | Solo) -> dict[str, int]:
 
 def _interrupted(by: str) -> InterruptedCallError:
     return InterruptedCallError(
-        f"an earlier call was left by {by}: whether the other ranks count on it is not known, so "
+        f"an earlier call was interrupted by {by}. The other ranks may count on it, so "
         "this rank has left the job; close this communicator, and call init again"
     )
 
@@ -839,9 +839,9 @@ def _ring_settings(
     if fallback is None:
         return None
     if fallback != "ring":
-        raise ValueError(f"fallback={fallback!r}: 'ring' is the one there is, or None")
+        raise ValueError(f"fallback={fallback!r}: 'ring' or None is needed")
     if not recover:
-        raise ValueError("fallback='ring' needs recover=True: it is a way to go on")
+        raise ValueError("fallback='ring' needs recover=True: the ring continues after a loss")
     return RingSettings(after, address)
 
 

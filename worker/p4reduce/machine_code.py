@@ -391,8 +391,8 @@ def check_layouts(library: ctypes.CDLL) -> None:
     for name in sorted(here.keys() | there.keys()):
         if here.get(name) != there.get(name):
             raise NativeUnavailableError(
-                f"the library is of another version than the package: {name} is at "
-                f"{_said(there.get(name))} there, and at {_said(here.get(name))} here"
+                f"the library and the package have different versions: {name} is at "
+                f"{_said(there.get(name))} in the library, and at {_said(here.get(name))} here"
             )
 
 

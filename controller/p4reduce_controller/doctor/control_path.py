@@ -266,7 +266,7 @@ def judge_lease(lease: float, slowest: float, late: float) -> Finding:
     """Compare the lease with the slowest answer and the latest timer, all in seconds."""
     name = "lease"
     if not lease:
-        return skipped(SECTION, name, "the controller does not tell: it is of an older version")
+        return skipped(SECTION, name, "the controller does not report it: its version is older")
     found = f"{lease:g} s, counted by the controller's monotonic clock"
     if lease >= max(_LEAST_LEASE, _LEASE_MARGIN * (slowest + late)):
         return ok(SECTION, name, f"{found}; dates need not agree")

@@ -30,8 +30,8 @@ CURES: dict[type[p4reduce.P4ReduceError], str] = {
     ),
     p4reduce.P4ReduceTimeoutError: (
         "Frames do not come through. Is the interface wired to one of the ports that "
-        "p4reduce-controller switch status lists? See p4reduce-controller switch counters: what "
-        "is counted says how far they get."
+        "p4reduce-controller switch status lists? See p4reduce-controller switch counters: the "
+        "counts show how far they get."
     ),
     p4reduce.ControllerUnreachableError: "See Controller, above.",
     p4reduce.ConfigurationError: "Set --interface or the environment as the message says.",

@@ -32,8 +32,8 @@ _TLS_CURES = {
 
 # Outcomes that a set-up in order does not have, and where they come from.
 SYMPTOMS = {
-    "malformed": "Something on the path changes frames, or a worker is of another version.",
-    "bad-version": "A worker is of another version.",
+    "malformed": "Something on the path changes frames, or a worker has another version.",
+    "bad-version": "A worker has another version.",
     "bad-ipv4-checksum": "Checksum offload of an interface: ethtool -K IFACE tx off rx off.",
     "not-admitted": (
         "Frames came from another port or address than their rank attached from, or of a job "
@@ -75,7 +75,7 @@ def examine(
         yield skipped(
             SECTION,
             "connection",
-            "no controller told of it",
+            "no controller reported it",
             "" if address else "Give --switch ADDR to look at a P4Runtime server by itself.",
         )
         return
@@ -140,7 +140,7 @@ def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _Server:
     except (SwitchUnreachableError, TlsError) as error:
         return _Server(error=str(error))
     except grpc.RpcError as error:
-        found = f"what listens at {address} is no P4Runtime server: {error.code().name}"
+        found = f"the server at {address} does not speak P4Runtime: {error.code().name}"
         return _Server(error=found)
     return _Server(reply.p4runtime_api_version, ports)
 
@@ -161,7 +161,7 @@ def _ports(switch: pb.Switch, server: _Server | None) -> Finding:
     if server is None:
         why = f"{switch.address} is an address of the controller's machine, and that is another"
     else:
-        why = server.error or "P4Runtime has no list of ports, and this switch tells none"
+        why = server.error or "P4Runtime has no list of ports, and this switch reports none"
     return compare(SECTION, switch.ports, server.ports if server else None, why)
 
 
@@ -218,7 +218,7 @@ def _slots(switch: pb.Switch) -> Finding:
             SECTION,
             "slots",
             found,
-            "No further job can start. See p4reduce-controller job list; delete what is left over.",
+            "No further job can start. Delete an unused one (see p4reduce-controller job list).",
         )
     return ok(SECTION, "slots", found)
 

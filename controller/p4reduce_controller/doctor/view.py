@@ -70,7 +70,7 @@ def verdict(findings: Iterable[Finding]) -> Text:
     statuses = [finding.status for finding in findings]
     failures, warnings = statuses.count(Status.FAILURE), statuses.count(Status.WARNING)
     if failures:
-        text = Text(f"{_count(failures, 'thing')} to put right", style="bold red")
+        text = Text(f"{_count(failures, 'thing')} to repair", style="bold red")
         if warnings:
             text.append(f", {_count(warnings, 'warning')}", style="yellow")
         return text

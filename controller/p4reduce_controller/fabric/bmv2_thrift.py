@@ -120,14 +120,16 @@ class _Reply:
         """Return the list in the answer. Raises ThriftError."""
         version, length = self._numbers(">Ii")
         if version & 0xFFFF0000 != _VERSION or not 0 <= length <= 100:
-            raise ThriftError("what listens at its Thrift port does not speak Thrift")
+            raise ThriftError("the server at its Thrift port does not speak Thrift")
         self._bytes(length + 4)  # the method's name, and the call's number
         [kind] = self._numbers(">b")
         if version & 0xFF != _REPLY or kind != _LIST:
             raise ThriftError(f"its Thrift server does not show the register {register!r}")
         field, of, count = self._numbers(">hbi")
         if field != 0 or of != _I64 or not 0 <= count <= MOST_CELLS:
-            raise ThriftError(f"its Thrift server's answer for {register!r} is no list of numbers")
+            raise ThriftError(
+                f"its Thrift server's answer for {register!r} is not a list of numbers"
+            )
         found = self._numbers(f">{count}q")
         self._bytes(1)  # the end of the struct
         if _LARGEST in found:

@@ -363,7 +363,7 @@ class SwitchClient:
             if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
                 return None
             raise RequestRefusedError(
-                f"the switch does not tell its pipeline: {error.code().name} {error.details()}"
+                f"the switch does not report its pipeline: {error.code().name} {error.details()}"
             ) from None
         return reply.config if reply.HasField("config") else None
 
@@ -578,9 +578,8 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
                 )
             if code == grpc.StatusCode.UNIMPLEMENTED:
                 raise SwitchError(
-                    f"what answers at {address} is no switch (P4Runtime); is it a controller's "
-                    "address (--listen)? The switch's is what p4reduce-switch was told by "
-                    "--grpc-addr"
+                    f"the server at {address} is not a switch (P4Runtime); is it a controller's "
+                    "address (--listen)? Give the one of p4reduce-switch --grpc-addr"
                 )
             raise SwitchError(
                 f"the switch at {address} refuses device id {session.device_id}: "
@@ -599,8 +598,8 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
     primary = _election_id(arbitration)
     if arbitration.status.code == code_pb2.NOT_FOUND:
         raise NoPrimaryError(
-            f"a backup: there is no primary now, but one with election id {primary} was there "
-            f"before, and the switch accepts none lower; ours is {ours}",
+            f"a backup: there is no primary now, but an earlier one had election id {primary}, "
+            f"and the switch accepts none lower; ours is {ours}",
             max(primary, ours),
         )
     raise NotPrimaryError(f"a backup: the primary has election id {primary}, ours is {ours}")

@@ -213,7 +213,7 @@ class Link:
             delay = min(2 * delay, BACKOFF[1])
             patience = min(2 * patience, PATIENCE[1])
         if not kept and not self._lost:
-            self._user.switch_lost(f"{reason}; it has begun anew")
+            self._user.switch_lost(f"{reason}; it was configured again")
         self._lost, self._primary, self._since = "", True, time.time()
         self.sessions += 1
         self._broken = self._loop.create_future()

@@ -128,7 +128,7 @@ class Jobs(Roster):
         if not only:
             raise RefusedError(
                 Cause.INVALID,
-                f"job {name!r} has to say which switch it is for (switch=), as this controller has "
+                f"job {name!r} must name its switch (switch=), as this controller has "
                 f"several that are not linked: {self.topology.names_text}",
             )
         return only

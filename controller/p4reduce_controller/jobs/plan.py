@@ -65,6 +65,6 @@ def _check_room(job: Job, switch: str, children: int) -> None:
     if children > MAX_CHILDREN:
         raise RefusedError(
             Cause.EXHAUSTED,
-            f"switch {switch} would have to hear {children} ranks and switches for job "
+            f"switch {switch} would have {children} ranks and switches below it in job "
             f"{job.name!r}, and has room for {MAX_CHILDREN}: spread the ranks over more switches",
         )

@@ -69,7 +69,7 @@ class Reforming:
         if job.state is JobState.RUNNING and left and not intact:
             # It can reduce nothing any more, and here is one who does not wait for it to end.
             verb = "has" if len(left) == 1 else "have"
-            reason = f"{ranks_text(left)} {verb} left, and {member} wants to go on without"
+            reason = f"{ranks_text(left)} {verb} left, and {member} wants to continue without"
             self._jobs.fail(job, Cause.RANK_LOST, reason)
         elif job.state is JobState.RUNNING and intact and not left:
             reason = f"{member} has gone on without the switch, and asks for a new job"
@@ -257,7 +257,7 @@ def _check_intact(job: Job) -> None:
         verb = "is" if len(gone) == 1 else "are"
         raise RefusedError(
             Cause.RANK_LOST,
-            f"job {job.name!r} cannot go on as it was, as {ranks_text(gone)} {verb} gone",
+            f"job {job.name!r} cannot continue as it was: {ranks_text(gone)} {verb} gone",
         )
 
 
@@ -273,8 +273,8 @@ def _check(job: Job, member: Member) -> None:
     if member.state is MemberState.LOST:
         raise RefusedError(
             Cause.OUT,
-            f"{member} was declared lost, as no heartbeat of it came in time; the others go on "
-            "without it, and it may join their new job where that has room",
+            f"{member} was declared lost, as no heartbeat of it came in time; the others continue "
+            "without it, and it may join their new job if that has room",
         )
     if not member.active:
         raise RefusedError(Cause.OUT, f"{member} has left job {job.name!r}")

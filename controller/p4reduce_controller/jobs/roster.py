@@ -203,7 +203,7 @@ class Roster:
         """
         for job in jobs:
             if job.incarnation in self._by_incarnation:
-                raise ValueError(f"incarnation {job.incarnation} is there twice")
+                raise ValueError(f"incarnation {job.incarnation} occurs twice")
             if job.configuring:
                 # Nobody knows how far that came, so it is done again.
                 job.step(Event.SWITCH_LOST)

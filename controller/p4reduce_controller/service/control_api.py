@@ -144,7 +144,7 @@ class Service(ControlServicer):
         try:
             await self._controller.keep()
         except RefusedError as error:
-            self._jobs.give_up(job, member, f"could not be told: {error}")
+            self._jobs.give_up(job, member, f"could not be notified: {error}")
             raise
         return self._joined(job, member)
 

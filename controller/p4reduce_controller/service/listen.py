@@ -96,7 +96,7 @@ def _prepare_unix(path: Path) -> None:
     except OSError as error:
         raise ListenError(f"cannot listen at unix:{path}: {error}") from None
     if not stat.S_ISSOCK(mode):
-        raise ListenError(f"{path} is there already, and is not a socket")
+        raise ListenError(f"{path} exists already, and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(2.0)
         try:
@@ -105,7 +105,7 @@ def _prepare_unix(path: Path) -> None:
             path.unlink(missing_ok=True)  # nobody listens: its owner died
             return
         except OSError as error:
-            raise ListenError(f"{path} is there already, and does not answer: {error}") from None
+            raise ListenError(f"{path} exists already, and does not answer: {error}") from None
     raise ListenError(f"another controller listens at unix:{path}")
 
 

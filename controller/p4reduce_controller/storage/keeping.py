@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 log = logging.getLogger(__name__)
 
 SLOW = 5.0  # seconds that a write may take before the log has it
-_SLOW_TEXT = "the job table is not on disk after %g s: ranks that join or go on wait for the disk"
+_SLOW_TEXT = "the job table is not on disk after %g s: ranks that join or recover wait for the disk"
 
 RETRY = 1.0  # seconds after a write that failed
 LAST_WRITE = 2.0  # seconds for it

@@ -29,7 +29,7 @@ class Exit(enum.IntEnum):
     DEADLINE = 6, "not done in time"
     NO_SWITCH = 7, "serve: no switch answers"
     NO_LISTEN = 8, "serve: cannot listen there"
-    SICK = 9, "doctor: something has to be put right"
+    SICK = 9, "doctor: something needs repair"
 
 
 class Failure(click.ClickException):

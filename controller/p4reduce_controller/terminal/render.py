@@ -184,7 +184,7 @@ def _worker_figures(ranks: Mapping[int, pb.RankStatistics]) -> RenderableType:
     numbers = ["rank", "collectives", "blocks", "skipped", "density", "sent", "empty", "repeated"]
     table = columns(*numbers, right=numbers)
     table.title, table.title_justify, table.title_style = (
-        "told by the ranks, of all lives of the job",
+        "reported by the ranks, over all lives of the job",
         "left",
         "dim",
     )

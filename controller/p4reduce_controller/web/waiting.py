@@ -30,7 +30,7 @@ def sentence(job: Job, stall: Stall | None, now: float) -> str:
         if not job.reformable:
             return f"Failed: {job.reason}."
         return (
-            f"Failed: {job.reason}. It goes on when "
+            f"Failed: {job.reason}. It continues when "
             f"{ranks_text([member.rank for member in job.active])} call reform()."
         )
     if stall is None or stall.seconds < STUCK_AFTER:

@@ -18,7 +18,7 @@ import click
     show_default=True,
     help="The share by which figures without a measured spread may differ.",
 )
-@click.option("--all", "everything", is_flag=True, help="Show what is within noise as well.")
+@click.option("--all", "everything", is_flag=True, help="Show changes within noise, too.")
 def command(before: str, after: str, noise: float, everything: bool) -> None:
     """Show what got slower beyond noise from BEFORE to AFTER.
 

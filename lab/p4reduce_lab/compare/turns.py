@@ -88,7 +88,7 @@ class Ranks:
                 self._check()
                 if time.monotonic() > deadline:
                     raise LabError(
-                        f"{len(self._streams)} of {self._number} ranks of {self.name} were there "
+                        f"{len(self._streams)} of {self._number} ranks of {self.name} were ready "
                         f"within {timeout:g} s"
                     ) from None
                 continue

@@ -110,7 +110,7 @@ class TrainingConfig:
         if self.faulty and self.compresses:
             raise LabError("a fault and a compression in one run; show one at a time")
         if self.fault == KILL_WORKER and self.workers < 2:
-            raise LabError(f"{KILL_WORKER} leaves nobody of 1 worker; take 2 or more")
+            raise LabError(f"{KILL_WORKER} needs other workers; take 2 or more")
         try:
             compressor_by_name(self.compression, self.workers)
         except ValueError as error:

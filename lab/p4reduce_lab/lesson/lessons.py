@@ -121,7 +121,7 @@ LOST_CONTRIBUTION = Lesson(
     "The network may lose any frame. Here it loses what rank 1 sends first.",
     (
         Scene("Rank 0 is heard.", "let 1", Outcome.ROUND_OPENED),
-        Scene("Rank 1's frame is lost. Nobody is told.", "drop 2"),
+        Scene("Rank 1's frame is lost. Nobody notices.", "drop 2"),
         Scene("Rank 0 waits too long for the result. Its timer runs out: it repeats.", "repeat 0"),
         Scene(
             "The switch has heard rank 0 in this round: its bit is set in heard_ranks. So nothing "
@@ -182,7 +182,7 @@ LOST_RESULT = Lesson(
             Outcome.ROUND_COMPLETED,
         ),
         Scene(
-            "The result for rank 1 is lost. Nobody is told. From now on only the switch can give "
+            "The result for rank 1 is lost. Nobody notices. From now on only the switch can give "
             "rank 1 this sum.",
             "drop 8",
         ),
@@ -252,7 +252,7 @@ LATE_DUPLICATE = Lesson(
         Scene("Rank 0 is in round 2 and ignores it.", "let 13"),
         Scene(
             "And the copy from round 0. Copy 0 is about round 2 now. Rank 0's bit and the round's "
-            "last bit say nothing here: only the whole round number tells that this is old.",
+            "last bit say nothing here: only the whole round number shows that this is old.",
             "let 3",
             Outcome.STALE,
         ),
@@ -279,8 +279,8 @@ ZEROS = Lesson(
             "let 2",
             Outcome.ROUND_COMPLETED,
         ),
-        Scene("So all go on with block 1. Nobody sends block 0.", "let 3"),
-        Scene("Rank 1 goes on with block 1 too.", "let 4"),
+        Scene("So all continue with block 1. Nobody sends block 0.", "let 3"),
+        Scene("Rank 1 continues with block 1 too.", "let 4"),
         Scene(
             "Rank 0's block 1 is all zeros. It takes part in the round by a frame without lanes: "
             "78 bytes in place of 1,102.",
@@ -319,7 +319,7 @@ OVERFLOW = Lesson(
         Scene("The rank does not return a wrong sum. Its call ends with an error.", "let 7"),
         Scene("On every rank the same.", "let 8"),
     ),
-    "An overflow is never silent, and all ranks hear of it in the same call.",
+    "An overflow is never silent, and all ranks get the error in the same call.",
     {0: None, 1: None},
 )
 

@@ -64,7 +64,7 @@ def parse_breakpoint(text: str) -> Breakpoint | FieldTest:
     kind, _, rest = text.strip().partition(" ")
     rest = rest.strip()
     if not rest:
-        raise ValueError(f"'{text.strip()}' is no place to stop: {_FORMS}")
+        raise ValueError(f"'{text.strip()}' is not a place to stop: {_FORMS}")
     for named in _NAMED:
         if kind == named:
             return Breakpoint(named, rest)  # type: ignore[arg-type]
@@ -79,4 +79,4 @@ def parse_breakpoint(text: str) -> Breakpoint | FieldTest:
             return FieldTest(field, int(value, 0))
         except ValueError:
             raise ValueError(f"'{value}' is not a number: field NAME VALUE") from None
-    raise ValueError(f"'{kind}' is no kind of place: {_FORMS}")
+    raise ValueError(f"'{kind}' is not a kind of place: {_FORMS}")

@@ -112,7 +112,7 @@ class _Console:
         name, _, argument = line.partition(" ")
         command = _COMMANDS.get(name)
         if command is None:
-            return {"error": f"'{name}' is no command; there are {', '.join(_COMMANDS)}"}
+            return {"error": f"'{name}' is not a command; commands are {', '.join(_COMMANDS)}"}
         try:
             return {"ok": command(self._debugger, argument.strip())}
         except (ValueError, LookupError, NotStoppedError) as error:
@@ -173,10 +173,10 @@ def _print(debugger: Debugger, argument: str) -> Any:
         raise LookupError(f"header '{header}' is not valid in this packet here: it has no fields")
     own = sorted(name.partition(".")[2] for name in values if name.startswith(f"{header}."))
     if own:
-        raise LookupError(f"'{argument}' is no field of {header}; it has {', '.join(own)}")
+        raise LookupError(f"'{argument}' is not a field of {header}; it has {', '.join(own)}")
     there = ", ".join(sorted({name.partition(".")[0] for name in values if name[0] != "$"}))
     raise LookupError(
-        f"'{argument}' is no field or header that this packet has here; it has {there} "
+        f"'{argument}' is not a field or header of this packet here; it has {there} "
         "(scalars and userMetadata are your own)"
     )
 

@@ -57,7 +57,9 @@ def check_line(
     """
     files = [one for one in lines if one.endswith(file)]
     if not files:
-        raise ValueError(f"there is no code of a file '{file}'; there is of {_listed(lines)}")
+        raise ValueError(
+            f"the program has no code from a file '{file}'; its files are {_listed(lines)}"
+        )
     if any(line in lines[one] for one in files):
         return
     places = [(number, one) for one in files for number in lines[one]]

@@ -26,7 +26,7 @@ def load_calculation(context: Context, item: Json, source: Source) -> ir.Calcula
     inputs: list[FieldRef | ir.ConstBits] = []
     with_payload = False
     if not isinstance(item["input"], list):
-        raise LoadError(f"{source}: the input of calculation {item['name']!r} is no list")
+        raise LoadError(f"{source}: the input of calculation {item['name']!r} is not a list")
     for part in item["input"]:
         kind = part["type"]
         if kind == "payload":

@@ -83,7 +83,7 @@ class NativeProgram:
         self.library = load(path)
         bind(self.library, _SIGNATURES)
         if self.library.p4r_program_abi() != _ABI:
-            raise NativeUnavailableError(f"{path} is of another version of p4reduce")
+            raise NativeUnavailableError(f"{path} belongs to another version of p4reduce")
         state = self.library.p4r_program_new(drop_port)
         if not state:
             raise MemoryError("no memory for the state of the program")

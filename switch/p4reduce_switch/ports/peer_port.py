@@ -105,5 +105,5 @@ def grow_buffers(peer: socket.socket) -> None:
 def _why_gone(error: int) -> str:
     """How a log line about a peer that is lost ends, by an errno."""
     if error == errno.EPROTO:
-        return "is cut off: it wrote what cannot be into the shared memory"
+        return "is cut off: it wrote invalid data into the shared memory"
     return "left" if error == errno.EPIPE else f"left: {os.strerror(error)}"

@@ -96,7 +96,7 @@ class UnixCallingPlace(UnixPlace):
 
     scheme = "unix-to:"
     form = "unix-to:PATH"
-    purpose = "to call at one of another switch"
+    purpose = "to connect to one of another switch"
 
     def open(self, spec: PortSpec, options: PortOptions) -> Port:
         return UnixCallingPort(spec, options.captures)

@@ -61,7 +61,7 @@ def announce(
             with os.fdopen(settings.ready_fd, "w") as stream:
                 stream.write(state + "\n")
     except OSError as error:
-        raise StartError(f"cannot tell that the switch is ready: {error}") from None
+        raise StartError(f"cannot report that the switch is ready: {error}") from None
     cpu = "none" if settings.cpu_port is None else settings.cpu_port
     devices = f"device {settings.device_id}"
     if cores:

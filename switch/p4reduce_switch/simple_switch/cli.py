@@ -35,7 +35,7 @@ _WITHOUT_MEANING = {
     "thrift_port": "there is no Thrift, so simple_switch_CLI and runtime_CLI cannot connect; use "
     "P4Runtime, and --queue-depth and --queue-rate for queues",
     "notifications_addr": "notifications go to P4Runtime's stream",
-    "nanolog": "there is no event log; --log-console shows what log_msg says",
+    "nanolog": "there is no event log; --log-console shows what log_msg prints",
     "dump_packet_data": "packets are not logged; use --pcap",
     "max_port_count": "there are as many ports as interfaces are given",
     "max_mc_groups": "there are 32767 multicast groups",

@@ -122,7 +122,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert found["Data plane", "sums"]["status"] == "skipped"
     people = cli_here(*arguments)
     assert people.exit_code == 9
-    assert "things to put right" in people.stdout.splitlines()[-1]
+    assert "things to repair" in people.stdout.splitlines()[-1]
 
 
 @pytest.mark.usefixtures("few_tools")

@@ -50,7 +50,7 @@ def test_a_controllers_address_as_the_switchs(
 ) -> None:
     done = serve(controller.address, tmp_path)
     assert done.returncode == Exit.REFUSED
-    assert f"what answers at {controller.address} is no switch (P4Runtime)" in done.stderr
+    assert f"the server at {controller.address} is not a switch (P4Runtime)" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [("job", "list"), ("watch",), ("switch", "status")])
@@ -59,7 +59,7 @@ def test_a_switchs_address_as_the_controllers(
 ) -> None:
     done = cli("--controller", switch.address, *arguments)
     assert done.returncode == Exit.REFUSED
-    assert f"what answers at {switch.address} is not a p4reduce controller" in done.stderr
+    assert f"the server at {switch.address} is not a p4reduce controller" in done.stderr
     assert "--listen" in done.stderr
 
 

@@ -492,7 +492,9 @@ def test_a_controller_that_died_leaves_its_switch_to_the_next(
     options: dict[str, Any] = {"election_id": 4, "state_directory": tmp_path / "second"}
     needed = 5 if mortal_switch.remembers_election_ids else 4
     if needed > 4:
-        with pytest.raises(NotPrimaryError, match="is no primary now, but one with election id"):
+        with pytest.raises(
+            NotPrimaryError, match="is no primary now, but an earlier one had election id"
+        ):
             RunningController(mortal_switch.address, tmp_path, take_over=False, **options)
     second = start(mortal_switch, **options)
     assert second.call("GetSwitch").election_id == str(needed)

@@ -55,7 +55,7 @@ def test_cells_of_two_registers() -> None:
         (answer(1, 2)[:-5], "hung up in the middle"),
         (b"", "hung up in the middle"),
         (HEAD + struct.pack(">bhi", 8, 1, 1) + b"\0", "does not show the register 'jobs'"),
-        (HEAD + struct.pack(">bhbi", 15, 0, 10, 1 << 30), "is no list of numbers"),
+        (HEAD + struct.pack(">bhbi", 15, 0, 10, 1 << 30), "is not a list of numbers"),
         (answer((1 << 63) - 1), "64 bits, of which Thrift shows 63"),
     ],
 )

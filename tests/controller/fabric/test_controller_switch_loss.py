@@ -151,7 +151,7 @@ def test_a_switch_that_forgot_its_program(
         controller.client_now().set_pipeline(load_program())
     reply = failed(ranks)
     assert reply.cause == pb.CAUSE_SWITCH_LOST
-    assert "has lost its program; it has begun anew" in reply.reason
+    assert "has lost its program; it was configured again" in reply.reason
     again = reform(ranks, world_size=2)
     for rank in again:
         rank.await_ready()

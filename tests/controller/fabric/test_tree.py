@@ -238,7 +238,7 @@ def test_a_job_says_which_tree_it_is_for(controller: RunningController, net: Net
     anywhere = refused(
         grpc.StatusCode.INVALID_ARGUMENT, lambda: Rank(controller, net.switches["a"], 0, 2, "x")
     )
-    assert "which switch it is for" in anywhere
+    assert "must name its switch" in anywhere
     assert "root, a, b, alone" in anywhere
 
 

@@ -380,7 +380,7 @@ def test_all_or_nobody(survivors: Survivors, jobs: Jobs, world: World) -> None:
             Cause.RANK_LOST,
             lambda pair=(reformation, member): survivors.reforming.place(*pair),
         )
-        assert message == "job 'train' cannot go on as it was, as rank 2 is gone"
+        assert message == "job 'train' cannot continue as it was: rank 2 is gone"
         survivors.reforming.withdraw(reformation, member)
     refused(
         Cause.RANK_LOST,

@@ -155,7 +155,7 @@ def test_too_many_ranks_at_one_leaf(world: World) -> None:
     assert job.configuring
     crowd = attached(jobs, [0] * 65, "crowd")
     assert (crowd.state, crowd.cause) == (JobState.FAILED, Cause.EXHAUSTED)
-    assert "switch leaf-0 would have to hear 65 ranks and switches" in crowd.reason
+    assert "switch leaf-0 would have 65 ranks and switches below it" in crowd.reason
 
 
 def test_a_loss_hits_only_the_jobs_that_need_it(jobs: Jobs, world: World) -> None:

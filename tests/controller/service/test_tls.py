@@ -85,7 +85,7 @@ def test_both_sides_show_certificates(controller: RunningController, ours: Path)
 
 def test_a_client_without_a_certificate(controller: RunningController) -> None:
     told = unreachable(controller.address, None)
-    assert "it speaks TLS, and wants a client's certificate: give --tls-cert" in told
+    assert "it speaks TLS, and requires a client certificate: give --tls-cert" in told
 
 
 def test_a_client_of_another_ca(controller: RunningController, ours: Path, theirs: Path) -> None:
@@ -275,7 +275,7 @@ def test_p4runtime(switch_with_tls: str, ours: Path, theirs: Path) -> None:
     client.set_pipeline(load_program())
     client.close()
     strangers = {
-        "it speaks TLS, and wants a client's certificate: give --switch-tls-cert": None,
+        "it speaks TLS, and requires a client certificate: give --switch-tls-cert": None,
         "it refuses our certificate": replace(files(theirs, "client"), ca=ours / "ca.pem"),
         "its certificate does not pass": replace(files(ours, "client"), ca=theirs / "ca.pem"),
     }

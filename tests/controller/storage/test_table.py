@@ -316,7 +316,7 @@ def test_tables_that_contradict_themselves() -> None:
     jobs = make_jobs(world)
     job = running(jobs)
     twice = decode(Job, encode(job))
-    with pytest.raises(ValueError, match="is there twice"):
+    with pytest.raises(ValueError, match="occurs twice"):
         make_jobs(World()).restore([job, twice])
     twice.incarnation += 1
     with pytest.raises(ValueError, match=r"range\(0, 32\) is not free"):

@@ -135,7 +135,7 @@ def test_ranks_that_do_not_agree_end_with_an_error() -> None:
         ("repeat 7", "there is no rank 7; ranks are 0 to 1"),
         ("show 7", "frame #7 is neither on its way nor the last one"),
         ("jump", "there is no command 'jump'; help lists them"),
-        ("break colour 1", "'colour' is no kind of place"),
+        ("break colour 1", "'colour' is not a kind of place"),
         ("break table nowhere", "there is no table 'nowhere'"),
         ("unbreak 4", "there is no breakpoint 4"),
         ("step", "the switch holds no frame"),

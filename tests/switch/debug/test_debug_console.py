@@ -127,10 +127,10 @@ def test_whoever_leaves_lets_the_packet_go(path: tuple[Path, DebugPipeline]) -> 
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [
-        ("", "'' is no command; there are break, delete, list, continue, step"),
-        ("jump 3", "'jump' is no command"),
+        ("", "'' is not a command; commands are break, delete, list, continue, step"),
+        ("jump 3", "'jump' is not a command"),
         ("break table I.t", "there is no table 'I.t'"),
-        ("break", "'' is no place to stop"),
+        ("break", "'' is not a place to stop"),
         ("delete x", "'x' is not the number of a breakpoint"),
         ("continue", "no packet is held: set a breakpoint, or pause"),
         ("print", "no packet is held"),
@@ -138,7 +138,7 @@ def test_whoever_leaves_lets_the_packet_go(path: tuple[Path, DebugPipeline]) -> 
         ("register r x", "'r x' does not read as: register NAME"),
         ("counter", "'' does not read as: counter NAME"),
         ("counter c", "no packet is held"),
-        ("\udcff\udcfe", "is no command"),
+        ("\udcff\udcfe", "is not a command"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -158,8 +158,8 @@ def test_a_field_that_is_not_there(path: tuple[Path, DebugPipeline]) -> None:
     console.wait()
     wrong = {
         "labels[2].value": "header 'labels[2]' is not valid in this packet here",
-        "command.who": "'command.who' is no field of command; it has failure, what",
-        "nothing": "is no field or header that this packet has here; it has command, extra, ",
+        "command.who": "'command.who' is not a field of command; it has failure, what",
+        "nothing": "is not a field or header of this packet here; it has command, extra, ",
     }
     for name, complaint in wrong.items():
         assert complaint in console.ask(f"print {name}")["error"], name

@@ -100,7 +100,7 @@ def test_waiting_for_less_than_the_deadline_ends_nothing(system: System) -> None
             assert released.wait(DEADLINE)
         handle = comm.allreduce_async(ONES)
         if comm.rank == 0:
-            with pytest.raises(p4reduce.P4ReduceTimeoutError, match=r"after 0\.05 s; it goes on"):
+            with pytest.raises(p4reduce.P4ReduceTimeoutError, match=r"after 0\.05 s; it continues"):
                 handle.wait(0.05)
             assert not handle.done()
             released.set()

@@ -113,7 +113,7 @@ def test_a_group_that_does_not_come_is_named(system: System) -> None:
         assert isinstance(error, (p4reduce.P4ReduceTimeoutError, p4reduce.WorkerLostError))
         if isinstance(error, p4reduce.P4ReduceTimeoutError):
             assert error.missing == (2, 3)
-            assert "nobody is there of group 1 (ranks 2, 3, parts 2, 3)" in str(error)
+            assert "no rank of group 1 (ranks 2, 3, parts 2, 3) has called" in str(error)
 
 
 def test_floats_have_the_same_bits_whoever_is_late(

@@ -90,7 +90,7 @@ def test_with_groups_of_two_any_rank_and_most_pairs_can_be_late() -> None:
         if late[0] // 2 == late[1] // 2:
             assert members is None
             group = f"group {late[0] // 2} (ranks {late[0]}, {late[1]}, parts {late[0]}, {late[1]})"
-            assert policy.missing(roll) == f"nobody is there of {group}"
+            assert policy.missing(roll) == f"no rank of {group} has called"
             with pytest.raises(p4reduce.WorkerLostError, match=f"group {late[0] // 2} is lost"):
                 policy.check(late, None)
         else:
@@ -135,7 +135,7 @@ def test_enough_ranks_go_after_the_deadline_and_all_at_once() -> None:
         due = max(100 - waited, 0) * TICK if there >= 4 else math.inf
         assert policy.due(roll) == due, (waited, there)
     text = policy.missing(roll_of({seat: present(at_least=4) for seat in range(3)}))
-    assert text == "3 ranks are there, at_least=4 are needed, and ranks 3 to 7 are missing"
+    assert text == "3 ranks have called, at_least=4 are needed, and ranks 3 to 7 are missing"
 
 
 def test_the_next_roll_is_called_when_those_who_are_in_anyway_can_be_there() -> None:

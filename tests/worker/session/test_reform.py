@@ -222,7 +222,7 @@ def test_the_example_trains_on_without_the_rank_that_dies(broken: FaultSystem) -
     assert said[0][-1].split("distance")[1] == said[2][-1].split("distance")[1]
 
 
-# -- What cannot be formed anew ------------------------------------------------------------------
+# -- What cannot be formed again ------------------------------------------------------------------
 
 
 @EMBEDDED

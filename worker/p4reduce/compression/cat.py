@@ -89,7 +89,7 @@ class Cat(Compressor):
             self.feedback = self.fold
         elif self.error_feedback and not self.fold:
             # |Q - g| may exceed |g| then, and a residual that grows each step never comes back.
-            raise ValueError("error feedback needs fold=True: Q itself is no contraction")
+            raise ValueError("error feedback needs fold=True: Q itself is not a contraction")
 
     def weigh(self, link: SwitchLink) -> None:
         """As `Compressor.weigh`; the levels are chosen by these costs too."""

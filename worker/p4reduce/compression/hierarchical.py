@@ -238,13 +238,13 @@ class HierarchicalTopK:
         known = self._tensors.setdefault(name, _Tensor(op, np.zeros_like(shard)))
         if known.kept.shape != shard.shape or known.kept.dtype != shard.dtype:
             raise ValueError(
-                f"tensor {name!r} has a shard of {shard.size} {shard.dtype}, and what is kept "
-                f"of it is of {known.kept.size} {known.kept.dtype}; reset() forgets that"
+                f"tensor {name!r} has a shard of {shard.size} {shard.dtype}, but its residual has "
+                f"{known.kept.size} {known.kept.dtype}; reset() drops it"
             )
         if known.op is not op:
             raise ValueError(
-                f"tensor {name!r}: what is kept of it is of a {known.op.name.lower()}, not of a "
-                f"{op.name.lower()}; reset() forgets that"
+                f"tensor {name!r} has the residual of a {known.op.name.lower()}, not of a "
+                f"{op.name.lower()}; reset() drops it"
             )
         return known
 

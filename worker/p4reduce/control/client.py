@@ -195,8 +195,7 @@ class ControlClient:
         if code == grpc.StatusCode.UNIMPLEMENTED:
             return ControlError(
                 code,
-                f"what answers at {self.address} is not a p4reduce controller, or an older one; is "
-                "it a switch's address (--grpc-addr)? The controller's is what serve was told by "
-                "--listen",
+                f"the server at {self.address} is not a p4reduce controller, or an older one; is "
+                "it a switch's address (--grpc-addr)? Give the one of serve --listen",
             )
         return ControlError(code, f"the controller at {self.address} failed: {code.name} {details}")

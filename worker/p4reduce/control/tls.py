@@ -176,7 +176,7 @@ def _try(
         return f"it does not speak TLS ({error.reason})" if files else ""
     with secure:
         if files is None:
-            return f"it speaks TLS, and wants a client's certificate: {cure}"
+            return f"it speaks TLS, and requires a client certificate: {cure}"
         # A server of TLS 1.3 looks at our certificate after we are done, and then hangs up;
         # one that is content begins HTTP/2 by itself.
         try:

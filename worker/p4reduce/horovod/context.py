@@ -63,7 +63,7 @@ class ProcessSet:
         if any(not isinstance(rank, int) or rank < 0 for rank in listed):
             raise ValueError(f"ProcessSet({ranks!r}): ranks are numbers from 0 on")
         if len(set(listed)) != len(listed):
-            raise ValueError(f"ProcessSet({ranks!r}): a rank is there twice")
+            raise ValueError(f"ProcessSet({ranks!r}): a rank occurs twice")
         self.process_set_id: int | None = None
         self.ranks = listed
         self._group: Any = None

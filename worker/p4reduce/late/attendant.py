@@ -175,7 +175,7 @@ class Attendant:
                 raise MismatchError(
                     f"this rank called another sum {total.number} than "
                     f"{describe_ranks(total.members)}, who did not wait for it; dtype, shape, op, "
-                    "name, precision, deadline and at_least have to be the same",
+                    "name, precision, deadline and at_least must be the same",
                     ranks=(self.seat,),
                 )
             return total
@@ -183,7 +183,9 @@ class Attendant:
             self.abandon(error)
             raise
         except BaseException as error:
-            self.abandon(InterruptedCallError(f"a sum was left by {type(error).__name__} {error}"))
+            self.abandon(
+                InterruptedCallError(f"a sum was interrupted by {type(error).__name__} {error}")
+            )
             raise
 
     def close(self) -> None:

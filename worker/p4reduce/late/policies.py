@@ -82,7 +82,7 @@ class AtLeast:
         if left < needed:
             gone = sorted({*lost, *roll.leaving})
             raise WorkerLostError(
-                f"at_least={needed} ranks are asked for, and {left} of {self._size} are left: "
+                f"at_least={needed} ranks are needed, and {left} of {self._size} are left: "
                 f"{describe_ranks(gone)} {_is_or_are(gone)} gone",
                 ranks=gone,
             )
@@ -91,7 +91,7 @@ class AtLeast:
         """Return the ranks, as `Policy` says."""
         needed = roll.call().at_least if roll.present else 1
         return (
-            f"{len(roll.present)} ranks are there, at_least={needed} are needed, and "
+            f"{len(roll.present)} ranks have called, at_least={needed} are needed, and "
             f"{describe_ranks(roll.not_present)} {_is_or_are(roll.not_present)} missing"
         )
 
@@ -136,7 +136,7 @@ class OneOfEachGroup:
             if gone.issuperset(group):
                 raise WorkerLostError(
                     f"group {number} is lost: {describe_ranks(group)} {_is_or_are(group)} gone, "
-                    f"and nobody else computes {_parts(group)}",
+                    f"and no other rank computes {_parts(group)}",
                     ranks=group,
                 )
 
@@ -148,7 +148,7 @@ class OneOfEachGroup:
             for number, group in enumerate(self._groups)
             if present.isdisjoint(group)
         ]
-        return f"nobody is there of {' and '.join(late)}"
+        return f"no rank of {' and '.join(late)} has called"
 
 
 def _parts(group: Sequence[int]) -> str:

@@ -170,7 +170,7 @@ class Roll:
             raise MismatchError(
                 f"the ranks called different sums: {describe_ranks(others)} another one than "
                 f"{describe_ranks([seat for seat in present if seat not in others])}; dtype, "
-                "shape, op, name, precision, deadline and at_least have to be the same",
+                "shape, op, name, precision, deadline and at_least must be the same",
                 ranks=others,
             )
         return self.rows[present[called.index(usual)]]

@@ -67,7 +67,7 @@ class Party:
             self.labels = None if labels is None else real(labels)
         except (TypeError, ValueError) as error:
             self.features, self.labels = np.zeros((0, 0)), None
-            self._trouble = f"features or labels are no arrays of numbers: {error}"
+            self._trouble = f"features or labels are not arrays of numbers: {error}"
         self.squares = squares
         self.size = len(self.features) if self.features.ndim else 0
 

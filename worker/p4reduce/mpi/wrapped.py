@@ -64,7 +64,7 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
             if source is None or source.dtype != target.dtype or source.size != target.size:
                 raise ValueError(
                     f"sendbuf has {_described(source)}, and recvbuf {_described(target)}: they "
-                    "have to be alike"
+                    "must match"
                 )
             np.copyto(target, source)
         sum_in_place(self._job, target)

@@ -98,7 +98,7 @@ def _lead(name: str, rank: int, size: int, timeout: float, lease: float) -> Memb
         network = RayNetwork(hosts, name=name, lease=lease)
     except ValueError:
         raise ConfigurationError(
-            f"{name!r} is an actor that lives: another group has this name, or did not end with "
+            f"{name!r} is a live actor: another group has this name, or did not end with "
             "destroy_collective_group on rank 0"
         ) from None
     meeting = _Meeting(network.actors[CONTROLLER_PART], name, rank)

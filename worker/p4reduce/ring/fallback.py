@@ -102,7 +102,7 @@ def try_ring(who: Neighbourhood, listener: Listener, timeout: float) -> None:
     if without:
         raise ConfigurationError(
             f"rank {who.rank} was started with fallback='ring' and {describe_ranks(without)} "
-            "without; all ranks have to be alike in that"
+            "without; all ranks need the same setting"
         )
 
     async def once() -> None:
@@ -118,7 +118,7 @@ def try_ring(who: Neighbourhood, listener: Listener, timeout: float) -> None:
     except asyncio.TimeoutError:
         seconds = time.monotonic() - start
         raise P4ReduceTimeoutError(
-            f"the ring that this job would fall back to did not come about within {seconds:.3g} s: "
+            f"the ring that this job would fall back to was not ready within {seconds:.3g} s: "
             f"rank {who.rank} cannot reach rank {who.after} at {who.addresses[who.after]}, or is "
             f"not reached by rank {who.before} at {who.addresses[who.rank]} (ring_address=)",
             seconds=seconds,
@@ -241,7 +241,7 @@ class RingRun:
         try:
             while True:
                 rank = None if links is None else links.awaited
-                text = what if rank is None else f"rank {rank} to go on with the ring"
+                text = what if rank is None else f"rank {rank} to continue with the ring"
                 left = self._left(text, rank)
                 done, _ = await asyncio.wait({task}, timeout=min(left, _LONGEST_WAIT))
                 if done:

@@ -274,4 +274,4 @@ def _unpack(data: bytes, rank: int) -> P4ReduceError:
 
 
 def _no_message(rank: int) -> P4ReduceError:
-    return P4ReduceError(f"rank {rank} sent something that is no message of a ring")
+    return P4ReduceError(f"rank {rank} sent something that is not a message of the ring")

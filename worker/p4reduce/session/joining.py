@@ -188,7 +188,7 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
                 continue
             except ControlError as error:
                 if _is_over(error, waiting):
-                    what = f"{membership.who} was formed anew, but does not start"
+                    what = f"{membership.who} was formed again, but does not start"
                     raise translated(error, what) from None
                 continue
             undo.callback(attached.transport.close)
@@ -203,7 +203,7 @@ def _new_seat(
 ) -> tuple[Membership, Seat]:
     while isinstance(new := _try_reform(membership, seat, world_size, waiting), ControlError):
         if _is_over(new, waiting):
-            raise translated(new, f"{membership.who} cannot be formed anew")
+            raise translated(new, f"{membership.who} cannot be formed again")
         waiting.pause(_PAUSE, new)
     return membership.moved(new), new
 

@@ -155,7 +155,7 @@ class Port:
                 self._requests.append(lambda: self._clients.append(client))
                 self.transport.wake()
                 return
-        error = self.error or ClosedError("the way to the switch was closed")
+        error = self.error or ClosedError("the path to the switch was closed")
         threading.Thread(target=_end_all, args=([client], error), daemon=True).start()
 
     def post(self, work: Callable[[], None]) -> None:

@@ -266,7 +266,7 @@ class Recovery:
         seconds = now - due_first.started
         text = (
             f"{due_first.description} is not complete after {seconds:.3g} s: the switch was lost "
-            f"{now - self._started:.3g} s ago ({self._why}), and this rank cannot go on yet: "
+            f"{now - self._started:.3g} s ago ({self._why}), and this rank cannot continue yet: "
             f"{self._awaited}"
         )
         if self._switch_there:
@@ -339,7 +339,7 @@ class Recovery:
             return
         with contextlib.suppress(ControlError, ValueError):  # it does not answer, or is closed
             if self._host.membership.heartbeat(seat, _LOOK_TIMEOUT).state == pb.RUNNING:
-                raise SwitchUnreachableError("the job goes on at the switch where it was")
+                raise SwitchUnreachableError("the job continues at the switch where it was")
         self._look_home_at = time.monotonic() + LOOK_HOME
 
     def _taken_at_home(self, found: Found) -> Taken:

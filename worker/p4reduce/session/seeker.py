@@ -245,12 +245,12 @@ class Seeker:
             self.unheard = True
             return
         if error.code not in _PASSING:
-            raise translated(error, f"{self._membership.who} cannot go on")
+            raise translated(error, f"{self._membership.who} cannot continue")
         if error.code == grpc.StatusCode.NOT_FOUND:
             now = time.monotonic()
             self._unknown_since = self._unknown_since or now
             if now - self._unknown_since > UNKNOWN_FOR:
-                raise translated(error, f"{self._membership.who} cannot go on")
+                raise translated(error, f"{self._membership.who} cannot continue")
 
     def _raise_if_over(self, reply: pb.HeartbeatReply) -> None:
         seat = self._lives.seat
@@ -349,7 +349,7 @@ def why_over(job: str, seat: Seat, reply: pb.HeartbeatReply) -> P4ReduceError | 
             text = f"job {job!r} has failed, as all ranks were declared lost (reform() takes it up)"
         else:
             text = (
-                f"job {job!r} goes on without this rank, rank {seat.rank}, which was itself "
+                f"job {job!r} continues without this rank, rank {seat.rank}, which was itself "
                 "declared lost"
             )
         return WorkerLostError(f"{text}: {reply.reason}", ranks=lost)

@@ -551,7 +551,7 @@ class Session:
         with self._lock:
             if self._closing.is_set():
                 raise ClosedError("the communicator is closed")
-            self.fail(ClosedError("the communicator is being formed anew"))
+            self.fail(ClosedError("the communicator is being formed again"))
         self._stop()
         return self._seat
 

@@ -67,6 +67,6 @@ class Waiting:
         if now >= self._next_word:
             self._next_word = now + _EVERY
             log.warning(
-                "%s has waited %.3g s, and goes on for %.3g s at most: %s",
+                "%s has waited %.3g s, and waits %.3g s more at most: %s",
                 *(self._who, now - self._started, max(self.deadline - now, 0.0), what),
             )

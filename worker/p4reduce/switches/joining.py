@@ -169,7 +169,7 @@ def form_all_anew(
     places = {(one.rank, one.world_size) for one in new}
     if len(places) > 1:
         raise AdmissionError(
-            f"job {session.job!r} was formed anew of different ranks on its switches: "
+            f"job {session.job!r} was formed again with different ranks on its switches: "
             + ", ".join(f"rank {rank} of {size}" for rank, size in sorted(places))
             + ". Close this communicator, and call init again"
         )

@@ -235,7 +235,7 @@ class Collective:
         if not self.join(timeout):
             limit = self.timeout + _GRACE if timeout is None else timeout
             raise P4ReduceTimeoutError(
-                f"{self.description} is not over after {limit:.3g} s; it goes on"
+                f"{self.description} is not complete after {limit:.3g} s; it continues"
                 if timeout is not None
                 else f"the progress thread did not end {self.description} within {limit:.3g} s",
                 seconds=limit,

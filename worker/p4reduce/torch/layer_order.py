@@ -175,7 +175,7 @@ class _Layer:
         """One more gradient is there; return whether all are."""
         if self.work is not None:
             raise RuntimeError(
-                f"layer {self.name!r} has a mean under way: LayerOrder needs a forward pass "
+                f"layer {self.name!r} has a mean in flight: LayerOrder needs a forward pass "
                 "before each backward pass"
             )
         self._arrived += 1

@@ -51,7 +51,7 @@ class QueuedHandle:
         """
         began = time.monotonic()
         if not self._came.wait(timeout):
-            raise P4ReduceTimeoutError(f"not over after {timeout:.3g} s; it goes on")
+            raise P4ReduceTimeoutError(f"not complete after {timeout:.3g} s; it continues")
         if self._error is not None:
             raise self._error
         assert self._handle is not None, "begin sets one of the two"

@@ -52,7 +52,9 @@ class Outcome:
             timeout: seconds; None: as long as the collective may take.
         """
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
-            raise dist.DistBackendError(f"p4reduce: not over after {timeout:.3g} s; it goes on")
+            raise dist.DistBackendError(
+                f"p4reduce: not complete after {timeout:.3g} s; it continues"
+            )
         try:
             if not self._over:
                 self._run(timeout)

@@ -76,5 +76,5 @@ def without_machine_code(error: NativeUnavailableError) -> ConfigurationError:
     """Return the error for a rank without machine code."""
     return ConfigurationError(
         f"a rank needs machine code, and there is none here: {error}. "
-        'engine="reference" at a UDP port does without, hundreds of times slower'
+        'engine="reference" at a UDP port needs none, and is hundreds of times slower'
     )

@@ -161,7 +161,7 @@ def broken(description: str, code: int) -> SwitchUnreachableError:
         return hung_up(description)
     if code == errno.EPROTO:
         return SwitchUnreachableError(
-            f"the switch wrote what cannot be into the memory shared by {description}"
+            f"the switch wrote invalid data into the memory shared by {description}"
         )
     return SwitchUnreachableError(
         f"cannot exchange frames with the switch by {description}: {os.strerror(code)}"

@@ -103,7 +103,7 @@ def reserve_port(interface: str, ip: str, port: int) -> socket.socket:
     except OSError as error:
         guard.close()
         raise SwitchUnreachableError(
-            f"cannot have UDP port {port} of {ip} ({interface}): {error.strerror}"
+            f"cannot take UDP port {port} of {ip} ({interface}): {error.strerror}"
         ) from None
     return guard
 

@@ -183,7 +183,7 @@ def own_key() -> bytes:
 
 def _reason(error: OSError | RefusedError) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there; is the switch running, and has it this port?"
+        return "nobody listens there; is the switch running, and does it have this port?"
     if isinstance(error, TimeoutError):
         return f"{error}; is the switch running, and does a firewall let UDP through?"
     return str(getattr(error, "strerror", None) or error)

@@ -56,11 +56,11 @@ def _reason(path: Path, error: OSError) -> str:
     if error.errno == errno.ENOENT and not path.parent.is_dir():
         return f"there is no directory {path.parent}; is the switch running?"
     if error.errno == errno.ENOENT:
-        return "there is no such socket; is the switch running, and has it this port?"
+        return "there is no such socket; is the switch running, and does it have this port?"
     if error.errno == errno.ECONNREFUSED:
         return "nobody listens there; is the switch running?"
     if error.errno == errno.EPROTOTYPE:
-        return "that is a Unix socket of another type, so it is no port of the switch"
+        return "that is a Unix socket of another type, so it is not a port of the switch"
     if isinstance(error, TimeoutError):
         return "the switch does not accept the connection"
     return error.strerror or str(error)

@@ -199,6 +199,6 @@ def channel_of(group: Any) -> Channel:
             f"group {group.group_name!r} has no job on the switch, as it is of one rank"
         )
     raise ValueError(
-        f"group {group.group_name!r} is of another backend: give one of "
+        f"group {group.group_name!r} has another backend: give one of "
         'init_process_group("p4reduce"), or a communicator of p4reduce.init()'
     )
