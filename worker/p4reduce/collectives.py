@@ -114,7 +114,7 @@ class Collectives(ABC):
         Args:
             plans: in the order in which all ranks start them.
             result: makes what the handle's `wait` returns.
-            timeout: seconds, for all of them; None: what `init` was given.
+            timeout: seconds, for all of them; None: that of `init`.
             here: whether this thread will wait for them at once. It may run them then.
         """
 
@@ -213,9 +213,9 @@ class Collectives(ABC):
         masks that cancel in the sum (`p4reduce.methods.masks`). With precision="int4" int8 arrays
         of numbers from -7 to 7 take an eighth of int32's bytes; a sum beyond -8 to 7 is an error.
 
-        **Floats** travel as integers with an exponent per block. The table has the largest error
-        of n ranks' sum before it is rounded to the dtype. 2^e is the power of two above the
-        largest magnitude in the block. `p4reduce.error_bound` computes it; the mean has 1/n of it.
+        **Floats** travel as integers with an exponent per block. The table gives the largest error
+        of n ranks' sum before it is rounded to the dtype. 2^e is the power of two above the largest
+        magnitude in the block. `p4reduce.error_bound` computes it; the mean's is 1/n of it.
 
         ========= =========================== ======== ===== ======== =============
         precision off by at most              elements bytes ranks at 4 ranks
@@ -241,16 +241,16 @@ class Collectives(ABC):
                 C-contiguous is copied first. Finite float64 magnitudes have to be below 2^128.
                 PyTorch tensors on the CPU can be given as they are, or as `tensor.numpy()`.
                 Masked arrays are refused: use `array.filled(0)`.
-                Arrays without elements are allowed: the ranks then only meet. Or a sparse array,
+                Arrays without elements are allowed: the call is then a barrier. Or a sparse array,
                 as `allreduce_sparse` takes it.
             op: `SUM`, or `MEAN` for floats; or "sum" or "mean".
             name: for messages; the same on all ranks.
             out: a C-contiguous array of the same shape and dtype for the result; `array` itself
                 to work in place. None: a new one, sparse if `array` is.
-            timeout: seconds; None: what `init` was given.
+            timeout: seconds; None: that of `init`.
             precision: "int32", "int16", "int8" or "int4": what floats travel as; the same on all
-                ranks. None: "int32". Of int32 arrays: "wrap32", or None; of int8 arrays: "int4", or
-                None.
+                ranks. None: "int32". For int32 arrays: "wrap32", or None; for int8 arrays: "int4",
+                or None.
             seed: of the random rounding. The same seed gives the same results for the same calls
                 on the same ranks. It may be the same for all ranks and calls, which still draw
                 independent numbers. None: other numbers each time. Without effect if nothing is
@@ -271,15 +271,16 @@ class Collectives(ABC):
             sum and the missing ones. MEAN divides by the number of ranks in it.
 
         Raises:
-            TypeError: `array` is no array or has another dtype; MEAN or a precision for integers,
-                "wrap32" for other numbers than int32, "int4" for other integers than int8.
+            TypeError: `array` is not an array or has another dtype; MEAN or a precision for
+                integers, "wrap32" for other numbers than int32, "int4" for other integers than
+                int8.
             ValueError: `out` does not fit, or overlaps `array` without being the same. The
                 operation, precision or priority does not exist. The precision is too narrow for
                 the number of ranks. No slots are kept for the priority.
             ValueRangeError: a float64 number of 2^128 or more, or for "int4" an integer beyond -7
                 to 7. Only this rank notices.
             LaneOverflowError: a sum of integers left the lanes' range, on all ranks.
-            MismatchError: the ranks called different things.
+            MismatchError: the ranks called different collectives.
             P4ReduceTimeoutError: not complete in time; names the ranks that are missing.
             WorkerLostError: a rank died or left.
             SwitchUnreachableError: the switch does not answer.
@@ -379,18 +380,18 @@ class Collectives(ABC):
     ) -> list[npt.NDArray[Any]]:
         """Sum many arrays, each over all ranks, or take their means.
 
-        As `allreduce` of one after the other, but faster for small arrays: those of one dtype are
+        As `allreduce` of each array in turn, but faster for small arrays: those of one dtype are
         fused. Fusion changes no bit of the results, except of those rounded at random. The whole
         call ends in one error, or none.
 
         Args:
-            arrays: as in `allreduce`, of different shapes and dtypes if need be; the same number
-                in the same order on all ranks, of the same numbers of elements and dtypes.
+            arrays: as in `allreduce`; shapes and dtypes may differ. All ranks give as many, in the
+                same order, with the same numbers of elements and dtypes.
             op: as in `allreduce`.
             names: one for each array, for messages; the same on all ranks.
             outs: one for each array, as `out` of `allreduce`; `arrays` itself to work in place.
-            timeout: seconds, for the whole call; None: what `init` was given.
-            fusion_threshold: bytes that are fused at most; the same on all ranks. A larger array
+            timeout: seconds, for the whole call; None: that of `init`.
+            fusion_threshold: the most bytes that are fused; the same on all ranks. A larger array
                 is not fused. 0: none is.
             precision: of the floats among them, as in `allreduce`.
             seed: as `precision`.
@@ -478,21 +479,21 @@ class Collectives(ABC):
 
         - **By blocks** (`agree=False`): the same collective as `allreduce`, and the same sums bit
           for bit. Ranks with a dense array call `allreduce`, and those with few
-          rows, blocks or numbers with this. Memory and time go with what is not zero, besides 9
+          rows, blocks or numbers with this. Memory and time grow with what is not zero, besides 9
           bytes for each block of 256 elements of the dense array, and three times that while the
           call is prepared.
         - **By the union** (`agree=True`): ranks first give their indices, at most
           2 + log2(N / k) bits for each of k among N. Then the values of the union are summed as
-          a dense array without gaps. Of few elements at random places this takes a small part
-          of the bytes. Where the sum by blocks would take fewer, all ranks sum by blocks. Sums
-          of integers are the same as the dense ones. For floats `allreduce` has the bound, with
-          256 (512, 1,024) elements of the union in place of a block.
+          a dense array without gaps. For few elements at random places this takes a small part of
+          the bytes. Where the sum by blocks would take fewer, all ranks sum by blocks. Sums of
+          integers are the same as the dense ones. Floats have the bound of `allreduce`, with 256
+          (512, 1,024) elements of the union in place of a block.
 
         Args:
             array: `SparseElements`, `SparseRows`, `SparseBlocks`, or a matrix or array of
                 scipy.sparse in one or two dimensions; the same number of elements and dtype on
-                all ranks. What is added up is elements in C order: of different shapes those at
-                the same place in it. dtypes as in `allreduce`.
+                all ranks. Elements are matched by their place in C order, so shapes may differ.
+                dtypes as in `allreduce`.
             op: as in `allreduce`.
             name: as in `allreduce`.
             timeout: as in `allreduce`.
@@ -507,12 +508,12 @@ class Collectives(ABC):
             ascending order. SciPy's formats are kept.
 
         Raises:
-            TypeError: no sparse array, or a dtype that cannot be reduced.
+            TypeError: not a sparse array, or a dtype that cannot be reduced.
             ValueError: an index is out of range, shapes do not fit, blocks do not ascend.
             ValueRangeError: repeated rows of integers add up to more than their dtype holds; a
                 float64 number of 2^128 or more. Only this rank notices.
             ConfigurationError: with `agree`, where another rank raises one of the above, or has
-                numbers that are not finite. Nothing is broken then.
+                numbers that are not finite. The communicator remains usable.
             P4ReduceError: as `allreduce`.
 
         Example:
@@ -612,13 +613,13 @@ class Collectives(ABC):
             out: a C-contiguous array of the same shape and dtype for the result; `array` itself
                 to work in place, as mpi4py's `Bcast` and Horovod's `broadcast_` do. None: a new
                 one, on the root as well.
-            timeout: seconds; None: what `init` was given.
+            timeout: seconds; None: that of `init`.
 
         Returns:
             `out`, or a new array.
 
         Raises:
-            TypeError: no array, or one of Python objects.
+            TypeError: not an array, or one of Python objects.
             ValueError: there is no such rank; `out` does not fit.
             P4ReduceError: as `allreduce`.
         """
@@ -722,9 +723,9 @@ class Collectives(ABC):
             precision: as in `allreduce`.
             seed: as in `allreduce`.
             out: a C-contiguous array for this rank's rows, apart from `array`. None: a new one.
-            counts: how many rows each rank gets, the same on all ranks, as mpi4py's
-                `Reduce_scatter` has it. None: equally many; if there is a remainder, the first
-                ranks get one more, as in Horovod's `reducescatter`.
+            counts: how many rows each rank gets, the same on all ranks, as in mpi4py's
+                `Reduce_scatter`. None: equally many; if there is a remainder, the first ranks get
+                one more, as in Horovod's `reducescatter`.
 
         Returns:
             `out`, or a new array, of shape (counts[rank], ...).
@@ -781,16 +782,15 @@ class Collectives(ABC):
             name: for messages; the same on all ranks.
             out: a C-contiguous array for the result; `array` may be its own part of it (MPI's
                 `IN_PLACE`). None: a new one.
-            timeout: seconds, for the whole call; None: what `init` was given.
-            counts: how many rows each rank has, the same on all ranks, as mpi4py's `Allgatherv`
-                has it. None: the ranks tell each other first, which takes two round trips and one
-                block.
+            timeout: seconds, for the whole call; None: that of `init`.
+            counts: how many rows each rank has, the same on all ranks, as in mpi4py's `Allgatherv`.
+                None: the ranks exchange them first, which takes two round trips and one block.
 
         Returns:
             `out`, or a new array, of shape (sum of counts, ...).
 
         Raises:
-            TypeError: no array, or one of Python objects.
+            TypeError: not an array, or one of Python objects.
             ValueError: `counts` or `out` do not fit.
             P4ReduceError: as `allreduce`.
         """

@@ -85,7 +85,7 @@ def init(
     engine: str = NATIVE,
     check_shapes: bool | None = None,
 ) -> Communicator:
-    """Join a job, and return when all of its ranks are there.
+    """Join a job, and return when all of its ranks have joined.
 
     Args:
         rank: of this process, 0 to world_size - 1. None: from the environment of torchrun, Open
@@ -295,8 +295,8 @@ class Communicator(Collectives):
     def calls(self) -> int:
         """How many collectives this rank has called.
 
-        After an exception in the middle of a call, as of a signal handler, this says whether the
-        call had begun.
+        After an exception in the middle of a call, such as a signal handler's, this shows whether
+        the call had begun.
         """
         return self._dealer.calls
 
@@ -544,7 +544,7 @@ class Communicator(Collectives):
             urgent_slots: as `slots`.
 
         Returns:
-            The communicator of this rank's group, to be closed by itself; None for no group.
+            The communicator of this rank's group, which is closed separately; None for no group.
 
         Raises:
             TypeError, ValueError: an argument is invalid. The other ranks get ConfigurationError.
@@ -668,7 +668,7 @@ class Communicator(Collectives):
                 replacements join with the missing ones by `init`. None: the number of remaining
                 ranks, which are renumbered without gaps in the old order.
             timeout: seconds to wait for all remaining ranks to call this, and for replacements.
-                None: what `init` was given.
+                None: that of `init`.
 
         Returns:
             A communicator; `rank` and `size` are the new ones.
@@ -707,7 +707,8 @@ class Communicator(Collectives):
     def close(self) -> None:
         """Wait for the collectives in flight, within their deadlines, and leave the job.
 
-        Closing twice is no error. Collectives that fail meanwhile raise only from their handles.
+        Closing twice is not an error. Collectives that fail meanwhile raise only from their
+        handles.
         """
         self._end(wait=True)
 

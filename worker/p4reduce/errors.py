@@ -57,7 +57,7 @@ class SwitchUnreachableError(P4ReduceError, ConnectionError):
 
 
 class P4ReduceTimeoutError(P4ReduceError, TimeoutError):
-    """A wait came to its deadline.
+    """A wait reached its deadline.
 
     Attributes:
         missing: ranks that the switch or the controller reported as not heard.
@@ -122,14 +122,14 @@ class LaneOverflowError(P4ReduceError, OverflowError):
 
 
 class ValueRangeError(P4ReduceError, OverflowError):
-    """A float64 number is out of the range of float32, which the block exponents have."""
+    """A float64 number is out of the range of float32, and so of the block exponents."""
 
 
 class InterruptedCallError(P4ReduceError):
     """An exception from outside, such as a signal handler's, interrupted an earlier call.
 
     Examples are KeyboardInterrupt, and exceptions of a SIGALRM handler. It is then unknown how far
-    the call came, and whether the other ranks rely on it.
+    the call got, and whether the other ranks rely on it.
     """
 
 

@@ -45,7 +45,8 @@ class Handle(Generic[T]):
 
         Raises:
             P4ReduceTimeoutError: not over in time.
-            ClosedError: not over when this process was forked, which has no thread to end it.
+            ClosedError: the collective was in flight when this process was forked; wait in the
+                parent.
             P4ReduceError: what `Communicator.allreduce` raises.
         """
         if self._process != os.getpid() and not self.done():

@@ -40,8 +40,8 @@ class Network:
     """A switch and its controller, or several switches, that run on this host. See `start`.
 
     Attributes:
-        variables: the environment by which `p4reduce.init` finds them. It has secrets: a token, a
-            key, and if hosts differ a certificate with its key.
+        variables: the environment by which `p4reduce.init` finds them. It contains secrets: a
+            token, a key, and if hosts differ a certificate with its key.
         ranks: the largest number of ranks.
         text: what was started, for people.
         pids: the processes by their names: "controller", "switch" or "switch-a", …, and
@@ -166,7 +166,7 @@ def start(
             flattest one.
         unix: ports are Unix sockets instead of UDP ports: faster, for this user's workers on this
             host.
-        link_rate: of this host's interface, in bit/s. 0: what Linux says of it.
+        link_rate: of this host's interface, in bit/s. 0: as Linux reports it.
         first_port: the first of as many UDP ports as there are ranks and switches; the
             controller is at the TCP port of this number. 0: any that are free.
         slots: of a job, 1 to 1,024. 0: the default.

@@ -136,8 +136,8 @@ class Statistics(Counts):
         dropped: frames that the kernel dropped on this host because nobody read them in time.
         round_trip_p50, round_trip_p90, round_trip_p99: seconds from a contribution to its result,
             of the latest 4,096 rounds; this includes waiting for the slowest rank. NaN at first.
-        retransmission_timeout: seconds after which a contribution is sent again, now.
-        window: how many slots may have a contribution in flight at once, now.
+        retransmission_timeout: seconds after which a contribution is sent again at present.
+        window: how many slots may have a contribution in flight at once at present.
         recoveries: how often the job was formed again after the loss of a switch.
         repeated: collectives that were repeated for this, for this rank or another.
         by_ring: collectives that the ranks reduced by the ring, without a switch.

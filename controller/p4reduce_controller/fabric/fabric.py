@@ -68,7 +68,7 @@ class Fabric:
         """Bring a switch into the state that it should have, and use this session from now on.
 
         Returns True if the switch kept its program and registers. Then only differing entries were
-        changed, and jobs continue. Otherwise the switch is configured anew, without jobs. Raises
+        changed, and jobs continue. Otherwise the switch is configured again, without jobs. Raises
         SwitchError.
         """
         kept = self.cookie is not None and client.has_pipeline(self.program, self.cookie)

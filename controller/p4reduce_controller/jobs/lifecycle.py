@@ -376,7 +376,7 @@ class Jobs(Roster):
         leases.begin(member, self._clock(), self.lease)
 
     def begin_attending(self, member: Member) -> None:
-        """Note a new call that stays open as long as the rank's process lives."""
+        """Note a new call that stays open as long as the rank's process runs."""
         presence.begin(member)
 
     def end_attending(self, job: Job, member: Member) -> None:

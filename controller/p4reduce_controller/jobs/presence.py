@@ -62,7 +62,7 @@ def end(member: Member, now: float, lease: float) -> str:
 
 
 def run_out(member: Member, now: float, lease: float) -> str:
-    """Return why a rank without a call is lost by now, or nothing."""
+    """Return why a rank without a call is now lost, or nothing."""
     if member.attending or member.waiting:
         return ""
     if member.cut is not None and now - member.cut >= lease:

@@ -7,7 +7,7 @@ port. Each heartbeat says how long the switch has not answered the rank.
 A switch answers each repeated contribution of a job that it has. So if a rank has heard nothing for
 half a lease, the controller checks that the switch has all of the job. If no rank hears anything
 for longer than it takes to find one that is cut off, the job has lost its switch. Its ranks form it
-anew, instead of waiting for their deadlines.
+again, instead of waiting for their deadlines.
 """
 
 from __future__ import annotations

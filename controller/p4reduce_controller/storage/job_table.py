@@ -5,7 +5,7 @@ Each controller has one file in the state directory. The first line has the form
 length and SHA-256 of the JSON that follows. Each version is written beside the last one, flushed,
 and renamed over it, so a crash at any byte leaves one or the other. The file holds nonces and
 secrets, so only this user may read it. It has all fields of a job that are not TRANSIENT
-(jobs/job.py). A lock beside it is held as long as the controller lives.
+(jobs/job.py). A lock beside it is held as long as the controller runs.
 """
 
 from __future__ import annotations

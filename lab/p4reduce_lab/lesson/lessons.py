@@ -20,8 +20,8 @@ class Scene:
     """A step of a lesson.
 
     Attributes:
-        text: what is said before it.
-        command: what is to be typed.
+        text: shown before it.
+        command: to type.
         outcome: what the switch makes of the frame; None: the step is about no frame to it.
     """
 
@@ -37,7 +37,7 @@ class Lesson:
     Attributes:
         name, title: for the list.
         begin: makes the world.
-        about: what it is about, before the first step.
+        about: its subject, shown before the first step.
         scenes: the steps.
         ending: what was to be seen.
         results: what each rank has at the end: the first number, or None after an error.

@@ -50,7 +50,7 @@ class LessonRun:
         self._said: list[str] = []
 
     def begin(self, number: int) -> None:
-        """Begin a lesson anew, or another one."""
+        """Restart a lesson, or begin another one."""
         self._commands.world.close()
         self._number = number
         self._lesson = LESSONS[number - 1]
@@ -58,7 +58,7 @@ class LessonRun:
         self._at, self._said = 0, []
 
     def do(self, typed: str) -> None:
-        """Do a command; what came of it, or what is wrong, is in the next view."""
+        """Run a command; the next view shows its result or its error."""
         with self._lock:
             name, _, which = typed.partition(" ")
             if name == "lesson" and which in map(str, range(1, len(LESSONS) + 1)):

@@ -110,7 +110,7 @@ def _asked(ask: Ask, prompt: str) -> str | None:
 
 
 def _do(commands: Commands, typed: str, say: Callable[[str], None]) -> bool:
-    """Do a command and show what came of it, or what is wrong."""
+    """Run a command and show its result or its error."""
     if not typed:
         return False
     try:

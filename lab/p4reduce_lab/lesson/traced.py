@@ -79,7 +79,7 @@ class TracedSwitch:
         return self._until_news()
 
     def go_on(self, *, steps: bool) -> FrameRun | Paused:
-        """Let the held frame go on: by one point, or to the next breakpoint or its end.
+        """Continue the held frame by one point, or to the next breakpoint or its end.
 
         Raises NotStoppedError: none is held.
         """
@@ -115,7 +115,7 @@ class TracedSwitch:
 
 
 class _Recorder(Debugger):
-    """Writes down the lines that a frame comes to, beside holding it where it is to be held."""
+    """Records the lines that a frame reaches, and holds it at breakpoints."""
 
     def __init__(self, texts: Mapping[tuple[str, int], str]) -> None:
         super().__init__()

@@ -86,7 +86,7 @@ class _Core:
         self._free = 0.0
 
     def serve(self, seconds: float, at: float) -> float:
-        """Return when what comes at a moment is done."""
+        """Return when work that arrives at a moment is done."""
         self._free = max(self._free, at) + seconds
         return self._free
 

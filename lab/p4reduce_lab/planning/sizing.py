@@ -46,7 +46,7 @@ class Pool:
 def frame_rate(network: Network) -> tuple[float, str]:
     """Return the largest number of contributions per second of each rank, and what limits it.
 
-    Of one tree of the network: side by side there are so many more.
+    For one tree of the network; switches side by side multiply it.
     """
     switch, frame = network.switch, PAYLOAD_FRAME_BYTES
     names = ["the ranks' links", *["the links between switches"] * (len(network.links) - 1)]

@@ -430,7 +430,7 @@ class _MaskedIndex:
         """Do nothing: the packet path finds it in `default_slot`."""
 
     def _put(self, entry: Entry, new: _Candidate | None, old: _Candidate | None = None) -> None:
-        """Build the changed group anew and swap in the tuple of groups: copy on write."""
+        """Build the changed group and swap in the tuple of groups: copy on write."""
         masks, masked = self._masks(entry)
         groups = {group.masks: group for group in self._groups}
         buckets = dict(groups[masks].buckets) if masks in groups else {}

@@ -65,8 +65,8 @@ class Compressed:
     """One rank's contribution to an all-reduce of one tensor.
 
     Attributes:
-        values: same shape and dtype as the gradient, zero where nothing is sent. Of a compressor
-            that is `LinearOperator`, what it makes of the gradient: flat, of another size.
+        values: same shape and dtype as the gradient, zero where nothing is sent. Of a
+            `LinearOperator`, its message: flat, of another size.
         lane_bits: 32, 16, 8 or 4: the lanes that can carry the values.
         level: units chosen.
         units: units of the tensor.
@@ -169,7 +169,7 @@ class Compressor(ABC):
     narrow_proposals: ClassVar[bool] = False
     """Whether what is summed first travels in the same narrow lanes."""
     prices: ClassVar[bool] = False
-    """Whether what is sent depends on what the link charges: who calls it measures the link."""
+    """Whether the choice depends on the link's costs, so that the caller measures the link."""
 
     def __post_init__(self) -> None:
         self.lanes = lanes_of(self.lane_bits)
@@ -216,7 +216,7 @@ class Compressor(ABC):
             agreed: the sum of what the ranks proposed, if they did.
 
         Raises:
-            TypeError: the gradient is no numpy array of floats.
+            TypeError: the gradient is not a numpy array of floats.
             ValueError: the gradient's shape is not that of the residual of this name.
         """
         state = self._state(name, gradient)

@@ -167,7 +167,7 @@ class Traffic:
     """What one collective moves over a rank's link, and how many round trips it waits for.
 
     Frames of results are the expected numbers: a result comes in two halves when the contribution
-    that completes its round is one without lanes, and any rank may be the last.
+        that completes its round has no lanes, and any rank may be the last.
 
     Attributes:
         frames_up, frames_down: number of frames.
@@ -195,7 +195,7 @@ class SwitchLink:
         workers: world size n.
         bandwidth: bits per second in each direction.
         rtt: seconds from a contribution to its result on an idle link.
-        slots: stripes that may be under way.
+        slots: stripes that may be in flight.
         lane_bits: 32, 16, 8 or 4; a block has 1,024 bytes of lanes whatever their width.
         overlap: how far the ranks' choices agree, 0 (independent) to 1 (the same blocks); the
             union of their blocks, which comes down, is between the two.

@@ -66,7 +66,7 @@ class _Tensor:
 
 
 class HierarchicalTopK:
-    """Sums tensors over all ranks, of which each leaf sends the largest elements of its own sum.
+    """Sums tensors over all ranks; each leaf sends the largest elements of its own sum.
 
     Every rank makes the same calls in the same order. Making one is a collective, by `split`: each
     leaf is a job of its own on its switch, and so are the ranks that have the same shard.
@@ -109,7 +109,7 @@ class HierarchicalTopK:
                 as many of these jobs as a leaf has ranks.
 
         Raises:
-            ValueError: the density is out of range; `leaf` is.
+            ValueError: `density` or `leaf` is out of range.
             ConfigurationError: leaves have different numbers of ranks.
             P4ReduceError: as `Communicator.split`.
         """

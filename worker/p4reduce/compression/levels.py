@@ -126,7 +126,7 @@ def measure(gradient: Vector, scheme: Scheme = Scheme.SPARSE, unit: int = 1) -> 
         unit: elements that are chosen together.
 
     Raises:
-        ValueError: the gradient has NaN or infinity in it.
+        ValueError: the gradient contains NaN or infinity.
     """
     flat = gradient.reshape(-1)
     energy = unit_energy(flat, unit)

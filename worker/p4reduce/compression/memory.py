@@ -27,10 +27,10 @@ Where q is 0 it is the paper's rule again.
   It is above 1 if messages take less than the share alpha of a residual that is flatter than the
   gradient.
 * The persistence of the gradient, <e, g> / (a <g, g'>), with the previous step's gradient g'. It is
-  1 if g has been the same while e came together, 0 if it points elsewhere by now. The noise of
-  minibatches cancels in both products, as it is drawn anew each step, and so it is not taken for
-  progress that waits. If worth fades with age as exp(-age / tau), this gives tau, and the q of any
-  level: exp(-k (1/alpha - 1) / tau).
+  1 if g has been the same while e came together, 0 if it now points elsewhere. The noise of
+  minibatches cancels in both products, as it is drawn again in each step, and so it does not count
+  as progress that waits. If worth fades with age as exp(-age / tau), this gives tau, and the q of
+  any level: exp(-k (1/alpha - 1) / tau).
 
 **What a step costs besides.** Each of the steps that a low level adds also computes, waits for the
 other buckets and agrees. With a `clock` this is measured as well, from a tensor's result to its

@@ -51,7 +51,7 @@ def measure_link(
     the median of the repetitions, and the result is the mean of these medians.
 
     Args:
-        communicator: the one to be used later; nothing else may be under way on it.
+        communicator: the one to be used later; nothing else may be in flight on it.
         blocks: of the larger all-reduce, 1 KiB each: several times the number of slots, so
             that it measures the rate and not the round trip.
         repetitions: of the larger all-reduce; the brief ones are repeated four times as often.

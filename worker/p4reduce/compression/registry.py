@@ -136,7 +136,7 @@ def compressor_by_name(
             2003.06377.
         world_size: ranks whose contributions are summed.
         cost: what CAT weighs its levels against, such as the link of `measure_link`; default: a
-            SwitchLink of 100 Mbit/s, 1 ms. A SwitchLink is taken for the lanes of the name. All
+            SwitchLink of 100 Mbit/s, 1 ms. A `SwitchLink` is adapted to the lanes of the name. All
             kinds whose ranks choose different blocks send everything where that takes no more
             frames (`DenseSwitchOver`), by the slots of that link, or 32 if it is of another kind.
         seed: of random choices; the same on all ranks.

@@ -44,7 +44,7 @@ FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 def _keep_inherited() -> None:
     """In a forked child, keep the parent's channels for good, without their connections.
 
-    To close a channel is to use it. A thread that the child does not have may have held its locks.
+    Closing a channel would use it. A thread that the child does not have may have held its locks.
     A connection that stays open here hides from the controller that the parent has ended.
     """
     _INHERITED.extend(_CHANNELS)

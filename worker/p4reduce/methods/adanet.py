@@ -238,7 +238,7 @@ class AdaNetClassifier(Estimator):
         return np.asarray(self.complexity * np.sqrt(depths) + self.penalty)
 
     def _descend(self, logits: Floats, classes: Integers) -> float:
-        """Lower F by the weights of all subnetworks, and return what it has come to.
+        """Lower F by the weights of all subnetworks, and return its new value.
 
         Proximal gradient steps (Beck and Teboulle, SIAM J. Imaging Sciences 2(1), 2009, section
         3): of each, the ranks sum the logits, and compute the slopes of their own weights from

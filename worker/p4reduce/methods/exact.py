@@ -103,6 +103,6 @@ def _greatest(comm: Comm, mine: Floats, name: str) -> Floats:
 
 
 def _unit(greatest: Floats, addends: int) -> npt.NDArray[np.int32]:
-    """Return exponents of the smallest units in which so many addends have sums of 62 bits."""
+    """Return exponents of the smallest units in which sums of `addends` numbers fit 62 bits."""
     _, exponents = np.frexp(greatest)
     return np.asarray(exponents + (max(addends - 1, 0).bit_length() - _BITS), np.int32)

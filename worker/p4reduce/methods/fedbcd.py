@@ -11,7 +11,7 @@ by blocks: ∇_k F = X_kᵀ d + λ θ_k with d_i = loss'(H_i; y_i)/N, which the 
 computes.
 
 - FedBCD-p, in parallel: H is summed, d is returned, and all parties take Q steps. The label party
-  computes d anew at each of its steps, from the others' stale part H − H_k. The others have no
+  computes d again at each of its steps, from the others' stale part H − H_k. The others have no
   labels and keep the stale d.
 - FedBCD-s, in sequence: party after party takes its Q steps, each with a d that knows of the
   earlier ones. A round is one turn of every party.

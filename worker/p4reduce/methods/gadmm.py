@@ -161,7 +161,7 @@ def _gadmm(
 
 
 def _stay_on(grid: Grid, comm: Comm, method: str, rho: float) -> None:
-    """Refuse to go on, on all ranks, if the model of one has left the grid."""
+    """Raise an error on all ranks if the model of one has left the grid."""
     if comm.allreduce(np.array([grid.left], np.int32), name=f"{method}/left").any():
         raise ValueError(
             f"{method}: a rank's model diverges, or a local solve fails: another rho than "

@@ -137,7 +137,7 @@ class _World:
         value: Any,
         combine: Callable[[list[Any]], Any],
     ) -> Any:
-        """Wait until all members have come to a place; return what `combine` makes of theirs."""
+        """Wait until all members have arrived; return what `combine` makes of their values."""
         there = self._there.setdefault(place, {})
         there[number] = value
         if len(there) == len(members):

@@ -41,7 +41,8 @@ def meet(
             with a problem may be anything.
         same: the names of those that must be equal on all ranks.
         settings: numbers that must be equal too, under the same names on all ranks. With other
-            settings ranks would call other collectives, and wait for each other in vain.
+            settings ranks would call different collectives, and wait for each other until the
+            deadline.
 
     Returns:
         Each fact of all ranks, by rank: shape (ranks,).

@@ -129,7 +129,7 @@ def _watch(rank: socket.socket, proxy: Proxy) -> None:
 
 
 def _read(rank: socket.socket, size: int) -> bytes:
-    """Read so many bytes; none where the rank has gone."""
+    """Read that many bytes; none if the rank has ended."""
     data = b""
     while len(data) < size:
         more = rank.recv(size - len(data))

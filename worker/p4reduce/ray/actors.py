@@ -63,7 +63,7 @@ class Part:
         """Say what is served. Raises P4ReduceError: it did not start.
 
         Args:
-            rank: of a group, who joins by this; it hears of a rank that gives up.
+            rank: of a group, which joins by this call; it learns of a rank that gives up.
         """
         if self._trouble is not None:
             raise self._trouble

@@ -222,7 +222,7 @@ class RingRun:
         return mine[2] != 0 and all(one[2] == mine[2] for one in headers)
 
     async def _called(self, number: int, links: Links) -> Collective:
-        """Wait until this rank calls the collective, or hears of another one's end."""
+        """Wait until this rank calls the collective, or learns that another rank has ended."""
         changed = self._changed
         assert changed is not None
         while (collective := self._ledger.running(number)) is None:

@@ -48,7 +48,7 @@ class Codec:
         library: the functions.
         collective: whose blocks they are.
         world_size: of the job.
-        frames: to fill and to read; so many at a time at most.
+        frames: the number of frames to fill and to read at a time, at most.
     """
 
     def __init__(

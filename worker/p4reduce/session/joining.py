@@ -41,7 +41,7 @@ def join(
     urgent_slots: Sequence[int],
     waiting: Waiting,
 ) -> Session:
-    """Join a job, and return when all of its ranks are there.
+    """Join a job, and return when all of its ranks have joined.
 
     Args:
         membership: closed if this fails.
@@ -237,7 +237,7 @@ def _connect(settings: Settings, waiting: Waiting) -> PortShare:
 
 
 def _pause(error: SwitchUnreachableError | PlaceLostError, waiting: Waiting) -> None:
-    """Wait a little for what is gone; raises the error where that is in vain."""
+    """Wait briefly for a lost peer to return; raises the error if waiting cannot help."""
     if error.lasting or not waiting.may_wait(_PAUSE):
         raise error
     waiting.pause(_PAUSE, error)

@@ -202,7 +202,7 @@ class Membership:
 
     Attributes:
         client: closed by `close`.
-        place: who this is, at first; a job formed anew may give another rank.
+        place: who this is, at first; a job that forms again may give another rank.
         job: its name.
         ring_address: where other ranks reach this one by TCP, or "".
         switch: the name of the switch that the rank is at, where the controller has several.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery from the loss of a switch: what is waited for, and until when."""
+"""Recovery from the loss of a switch: what a rank waits for, and until which deadline."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ class Recovery:
         return _LONGEST_WAIT if failed else _ELSEWHERE_PAUSE
 
     def _elsewhere(self, machine: Machine) -> bool:
-        """Try the other switches. Returns False if it was in vain for now."""
+        """Try the other switches. Returns False if none works for now."""
         self._on(Event.DUE_ELSEWHERE)
         host, others = self._host, self._host.fallback_switches
         assert others is not None
@@ -327,7 +327,7 @@ class Recovery:
         return False
 
     def _check_elsewhere(self) -> None:
-        """Raise what ends waiting at another switch: also that the job goes on where it was.
+        """Raise what ends waiting at another switch: also that the job continues where it was.
 
         A rank may have stopped waiting for that switch in the moment in which the last one arrived
         there. The others are there then, and nobody comes to where this one goes.
@@ -349,7 +349,7 @@ class Recovery:
         return Taken(host.home, host.membership, found.attached, host.connect)
 
     def _agree(self, taken: Taken, machine: Machine) -> bool:
-        """Agree with the others on what is to be repeated, and go on; False: it was in vain."""
+        """Agree with the others on what to repeat, and continue; False: it failed."""
         host = self._host
         machine_there, completed = host.machine(taken.attached), host.ledger.completed
         agreement = Agreement(taken, machine_there, completed, host.slots)

@@ -106,7 +106,7 @@ class Seeker:
     """Seeks in a thread, until it finds a switch, is cancelled, or cannot succeed.
 
     Attributes:
-        awaited: why it cannot go on yet, as a clause for people.
+        awaited: why it cannot continue yet, as a clause for people.
         switch_there: whether it waits for something else than the switch.
         all_lost: whether the whole job has lost the switch, not only this rank.
         unheard: whether the controller does not answer.

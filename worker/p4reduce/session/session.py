@@ -377,9 +377,9 @@ class Session:
     # -- Staying ---------------------------------------------------------------------------------
 
     def _stay(self) -> None:
-        """Renew the lease several times within its length, and hear how the others are.
+        """Renew the lease several times within its length, and get the state of the others.
 
-        This goes on when the job has failed: who is still there may form it anew.
+        This continues when the job has failed: the remaining ranks may form it again.
         """
         trouble_since: float | None = None
         self._attend()

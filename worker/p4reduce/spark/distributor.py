@@ -21,7 +21,7 @@ class TorchDistributor(_TorchDistributor):
     """As `pyspark.ml.torch.distributor.TorchDistributor`, with the same arguments.
 
     Rank 0's process starts switch and controller, for which its host needs the extra "lab", and
-    the others hear of them by torch's store. `init_process_group("p4reduce")` in the training
+    the others find them through torch's store. `init_process_group("p4reduce")` in the training
     function or file finds them. They end with the training.
     """
 

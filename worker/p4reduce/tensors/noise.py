@@ -2,8 +2,8 @@
 """Random numbers for stochastic rounding: each block always gets the same ones.
 
 Blocks are rounded when their turn comes, which is never twice in the same order, and once more
-where a collective has to be run again. A generator that goes on step by step would give each of
-them other numbers in each run. So the numbers are a hash of a key and a place, as in Salmon et al.,
+where a collective has to be run again. A generator with a running state would give each of them
+other numbers in each run. So the numbers are a hash of a key and a place, as in Salmon et al.,
 "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The hash is that of SplitMix64 (Steele, Lea
 and Flood, OOPSLA 2014), whose n-th output is mix(key + n * gamma).
 """

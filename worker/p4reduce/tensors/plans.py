@@ -323,7 +323,7 @@ def barrier() -> Plan[None]:
 
 @functools.cache
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return numpy's name of a dtype. numpy itself computes it anew each time, in Python."""
+    """Return numpy's name of a dtype. numpy itself computes it each time, in Python."""
     return str(dtype.name)
 
 

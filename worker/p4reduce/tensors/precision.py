@@ -42,7 +42,7 @@ def lane_format(dtype: np.dtype[Any], precision: str | None, world_size: int) ->
     Raises:
         TypeError: a precision for integers, other than wrapping lanes for int32 or 4 bits for
             int8.
-        ValueError: there is no such precision, or it has no room for so many ranks.
+        ValueError: there is no such precision, or it has no room for that many ranks.
     """
     if precision == WRAP:
         if dtype != np.int32:
@@ -118,7 +118,7 @@ def error_bound(
     - int8: the same with M = 127 // n;
     - int4: the same with M = 7 // n;
 
-    and 1/n of that for the mean. The result's own rounding to its dtype is not in it.
+    and 1/n of that for the mean. The result's own rounding to its dtype is not included.
 
     Args:
         largest: the largest magnitude, on any rank, in the block that the element is in. A block

@@ -23,12 +23,12 @@ from p4reduce.tensors.sparse_blocks import Runs, SparseSums
 class SparseRows:
     """Some rows of an array whose other rows are zeros, such as an embedding's gradient.
 
-    What TensorFlow calls `IndexedSlices`, and PyTorch a sparse tensor with one sparse dimension:
+    As TensorFlow's `IndexedSlices`, or a sparse tensor of PyTorch with one sparse dimension:
     `SparseRows(t.indices()[0], t.values(), t.shape)`.
 
     Attributes:
-        indices: which rows, integers, shape (k,), in any order. The rows of an index that is
-            there several times are added up.
+        indices: which rows, integers, shape (k,), in any order. Rows of a repeated index are added
+            up.
         values: the rows, shape (k, *shape[1:]).
         shape: of the whole array, of at least one dimension.
     """
@@ -59,7 +59,7 @@ class SparseBlocks:
         numbers: of the blocks, integers, shape (k,), ascending.
         blocks: their contents, shape (k, elements of a block). A frame holds 256 elements of
             32 bits; blocks of this size, or a multiple of it, are the cheapest.
-        size: elements of the whole array. What the last block has beyond it has to be zero.
+        size: elements of the whole array. Elements of the last block beyond it must be zero.
     """
 
     numbers: npt.NDArray[Any]
@@ -83,8 +83,8 @@ class SparseElements:
     """Some elements of an array whose others are zeros: a stream of (index, value) pairs.
 
     Attributes:
-        indices: where, in C order, integers, shape (k,), in any order. The values of an index
-            that is there several times are added up.
+        indices: where, in C order, integers, shape (k,), in any order. Values of a repeated index
+            are added up.
         values: shape (k,).
         shape: of the whole array; a number of elements is taken as one dimension.
     """
@@ -140,7 +140,7 @@ def to_runs(array: SparseArray) -> tuple[Runs, tuple[int, ...], Callable[[Sparse
     """Convert a sparse array to runs. Return also its dense shape, and how to return such sums.
 
     Raises:
-        TypeError: no sparse array, or a dtype that cannot be reduced.
+        TypeError: not a sparse array, or a dtype that cannot be reduced.
         ValueError: shapes do not fit, or an index is out of range, or blocks do not ascend.
         ValueRangeError: repeated rows of integers add up to more than their dtype holds.
     """

@@ -96,7 +96,7 @@ class LayerOrder:
             take_rank_0s(self._channel, [*model.parameters(), *model.buffers()], _WHAT)
 
     def finish(self) -> None:
-        """Wait for all means under way, and do their steps; as before the parameters are saved."""
+        """Wait for all means in flight, and take their steps; call it before you save the model."""
         for layer in self._layers:
             layer.step()
 

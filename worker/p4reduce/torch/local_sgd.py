@@ -50,13 +50,13 @@ class _Summing:
 class LocalSGD:
     """An optimiser's steps on this rank alone, and an average of all ranks' models every few.
 
-    After `every` steps, with Δ the mean over the ranks of what their parameters have moved by::
+    After `every` steps, with Δ the mean over the ranks of the change of their parameters::
 
         v ← outer_momentum·v + Δ,    θ ← θ + outer_rate·(Δ + outer_momentum·v)
 
-    which with the defaults makes θ the mean of the models: local SGD. DiLoCo's authors take
-    outer_rate=0.7, outer_momentum=0.9, and AdamW as the optimiser. The model is not to be wrapped
-    in DistributedDataParallel, which would sum gradients as well. Its state starts as rank 0's.
+    which with the defaults makes θ the mean of the models: local SGD. DiLoCo's authors use
+    `outer_rate=0.7`, outer_momentum=0.9, and AdamW as the optimiser. Do not wrap the model in
+    DistributedDataParallel, which would sum gradients as well. Its state starts as rank 0's.
 
     Example::
 
@@ -68,9 +68,9 @@ class LocalSGD:
         outer_rate: above 0.
         outer_momentum: Nesterov's, from 0 to below 1.
         buffers: tensors of floats that are averaged as well, such as a BatchNorm's statistics.
-        precision: of the switch's lanes for what the parameters have moved by: "int16" or "int8"
+        precision: of the switch's lanes for the change of the parameters: "int16" or "int8"
             for a half or a quarter of the bytes (docs/lanes.md). None: 32 bits.
-        compressor: what is sent of what the parameters have moved by: a name, such as
+        compressor: what is sent of the change of the parameters: a name, such as
             "powersgd:2/int16" (docs/compression.md), or a `p4reduce.compression.Compressor`. The
             parameters are of one dtype then. What is not sent waits for the next average. None:
             all of it.
@@ -79,10 +79,10 @@ class LocalSGD:
 
     Attributes:
         optimizer: the inner one, for schedulers.
-        averages: how many there were.
+        averages: their number so far.
 
     Raises:
-        TypeError, ValueError: what is given does not fit; names it.
+        TypeError, ValueError: an argument is invalid; names it.
         DistBackendError: a rank is lost, or the ranks' parameters differ in shape.
     """
 
@@ -141,7 +141,7 @@ class LocalSGD:
         return loss
 
     def average(self) -> None:
-        """Average now: all ranks call it, as after the last step."""
+        """Average now: all ranks call it, for example after the last step."""
         self._left = self._every
         with torch.no_grad():
             moved = [

@@ -108,7 +108,7 @@ def log_statistics(writer: Any, group: Any = None, *, prefix: str = "p4reduce/")
 
     Args:
         writer: TensorBoard's `SummaryWriter`, the module `mlflow`, the module `wandb` or one of
-            its runs, or a logger of Lightning; None, on ranks that are to write nothing.
+            its runs, or a logger of Lightning; None, on ranks that write nothing.
         group: a process group of the backend "p4reduce", or a communicator; None: the default.
         prefix: of the names.
 

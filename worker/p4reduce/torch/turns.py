@@ -2,7 +2,7 @@
 """Calls in one order on all ranks, even if some must wait for an earlier one.
 
 What an all-reduce of sparse rows sends depends on what the ranks have agreed on just before. That
-takes a thread: the script goes on meanwhile, as it may with any asynchronous collective. Calls that
+takes a thread: the script continues meanwhile, as with any asynchronous collective. Calls that
 the script makes until then wait in the same thread for their turn, or a rank whose agreement takes
 longer would make them in another order than the others.
 """

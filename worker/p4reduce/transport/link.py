@@ -182,7 +182,7 @@ def _best_kind() -> Kind:
 
 
 def _look(_path: str) -> Iterator[Look]:
-    """Opening says what there is to say."""
+    """Do nothing: opening raises the error that names the cause."""
     yield from ()
 
 

@@ -30,7 +30,7 @@ from p4reduce_switch.state.targets import Target
 
 
 class EntryRow(NamedTuple):
-    """A copy of an `Entry`, as the live one goes on counting, and of its meter's rates."""
+    """A copy of an `Entry`, because the live one continues to count, and of its meter's rates."""
 
     table: TableSpec
     is_default: bool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communication hooks for DistributedDataParallel: its gradients by the switch, in fewer bytes.
+"""Communication hooks for DistributedDataParallel: sums by the switch, in fewer bytes.
 
     from p4reduce.torch import hooks
 

@@ -20,9 +20,9 @@ from p4reduce.wire.calls import Operation
 def deadline_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Take the mean of the ranks that are in time, as `Communicator.allreduce(deadline=)` does.
 
-    `HookState.deadline` counts for each bucket. What a rank was late with is added to its next
-    gradient. All ranks get the same mean, so their weights stay alike. DDP itself waits for all
-    ranks once, after the first step, and before each step if it broadcasts buffers.
+    `HookState.deadline` counts for each bucket. A late rank's gradient is added to its next one.
+    All ranks get the same mean, so their weights stay equal. DDP itself waits for all ranks once,
+    after the first step, and before each step if it broadcasts buffers.
 
     Raises:
         ValueError: `HookState` has no deadline, or the gradient is sparse.

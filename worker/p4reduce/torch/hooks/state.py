@@ -31,15 +31,15 @@ class HookState:
         group: a process group of the backend "p4reduce", or a communicator that
             `p4reduce.init` made, beside whatever backend DDP has. None: the default group.
         error_feedback: of `int16_hook`, `int8_hook` and `int4_hook`: round on the rank's own scale
-            first, and add what that took to the next step's gradient. Trainings fail with lanes of
-            4 bits and 4 ranks or more, as the error is larger than the gradient.
+            first, and add the error to the next step's gradient. Training fails with lanes of 4
+            bits and 4 ranks or more, because the error is larger than the gradient.
         density: of `topk_hook` and `elements_hook`: the share of the blocks or elements that a rank
             sends, above 0 and up to 1; of `hierarchical_hook`: that a leaf sends.
-        compressor: of `compressed_hook`: which one, by its name or made by the caller; of
-            `cat_hook` and `topk_hook`: another one.
+        compressor: of `compressed_hook`: a name or an object; of `cat_hook` and `topk_hook`: one
+            in place of their own.
         seed: of the random rounding; None: another one in each run.
         link: what `cat_hook` weighs its levels against, beside what a step costs otherwise; None:
-            measured in the first backward pass, by some all-reduces of altogether about 2 MB.
+            measured in the first backward pass, by all-reduces of about 2 MB together.
         deadline: of `deadline_hook`: seconds that a bucket waits for late ranks; None: not given.
         at_least: of `deadline_hook`: the least number of ranks in a mean.
 
@@ -77,10 +77,10 @@ class HookState:
         """Return the compressor, which is made at the first call.
 
         Args:
-            name: the one of the hook, where the user has not said another; "": it has none.
+            name: the hook's own, used if the user named none; "": it has none.
 
         Raises:
-            ValueError: there is no such compressor, or nobody has said which.
+            ValueError: there is no such compressor, or none was given.
         """
         if isinstance(self._compressor, Compressor):
             return self._compressor
@@ -148,8 +148,8 @@ class HookState:
     def name(self, bucket: Any) -> str:
         """Return a bucket's name, and forget state of buckets that were rebuilt.
 
-        DDP sorts the parameters into other buckets after the first step. What was not sent of the
-        old ones belongs to other parameters then.
+        DDP sorts the parameters into other buckets after the first step. What the old ones have not
+        sent then belongs to other parameters.
         """
         index = bucket.index()
         parameters = tuple(id(parameter) for parameter in bucket.parameters())

@@ -24,7 +24,7 @@ SHARED = Format.INT4.lanes
 
 @eagerly
 def majority_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Give each number the sign that most ranks have: -1, 1, or 0 where they are even.
+    """Give each number the sign that most ranks have: -1, 1, or 0 for a tie.
 
     That is signSGD with majority vote (Bernstein et al., ICML 2018), whose learning rate is the
     step of each parameter: about a hundredth of SGD's. NaN or infinity on any rank makes all of
@@ -35,7 +35,7 @@ def majority_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fu
 
 @eagerly
 def onebit_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Take the mean of signs times a magnitude, and add what that takes to the next gradient.
+    """Take the mean of signs times a magnitude, and add the error to the next gradient.
 
     1-bit SGD (Seide et al., Interspeech 2014) with the magnitude of EF-signSGD (Karimireddy et al.,
     ICML 2019): of 2,048 numbers in a row the mean magnitude, averaged over the ranks.
