@@ -48,7 +48,7 @@ def command(name: str) -> Iterator[None]:
     sys.stderr = _text(_Lossy(_descriptor(sys.stderr), "w", closefd=False), sys.stderr)
     sys.stdout = _text(output, sys.stdout)
     _current.append(output)
-    # Python ignores this signal; here it is how another thread tells the main one.
+    # Python ignores this signal; here another thread notifies the main one by it.
     signal.signal(signal.SIGPIPE, output.on_signal)
     try:
         try:

@@ -217,7 +217,7 @@ class Controller:
         with contextlib.suppress(RefusedError, asyncio.TimeoutError):
             await asyncio.wait_for(self.keep(), KEPT_WITHIN * self.settings.lease)
 
-    # -- What the switches tell (switches.Owner) -----------------------------------------
+    # -- Reports of the switches (switches.Owner) -----------------------------------------
 
     def packet_in(self, switch: str, packet: PacketIn) -> None:
         """Handle a frame that a switch sent to the controller: a HELLO of a rank, or a probe."""
@@ -251,7 +251,7 @@ class Controller:
         self._table_writer.changed()  # the pipeline's cookie may be another
         self.jobs.back(switch)
 
-    # -- What the probes tell (probes.User) ----------------------------------------------
+    # -- Reports of the probes (probes.User) ----------------------------------------------
 
     def link_lost(self, link: str, reason: str) -> None:
         """Report the loss of a link to the jobs that use it."""
@@ -294,7 +294,7 @@ class Controller:
             cause = Cause.EXHAUSTED if error.full else Cause.SWITCH_REFUSED
             self.jobs.fail(job, cause, f"the switch refuses the job: {error}")
         except BREAKS:
-            pass  # the switch's link knows, and tells what comes of it
+            pass  # the switch's link knows, and reports it
         except SwitchError as error:
             self.jobs.fail(job, Cause.SWITCH_REFUSED, str(error))
         else:

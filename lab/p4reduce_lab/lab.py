@@ -73,7 +73,7 @@ def stop_lab(output: Path) -> None:
     except OSError:
         raise LabError(f"no lab has been up in {output}") from None
     try:
-        # Whoever holds the lock is the lab, so the pid in the file is not a stranger's.
+        # The lab holds the lock, so the pid in the file is the lab's.
         if _is_free(lock):
             raise LabError(f"no lab is up in {output}")
         pid = int(os.pread(lock, 32, 0).decode("ascii").strip() or 0)

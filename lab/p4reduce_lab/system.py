@@ -30,7 +30,7 @@ from p4reduce_lab.switches.udp_ports import UdpPorts
 # Seconds. A process that ends is reported at once. This is for one that hangs, and long enough for
 # a busy machine.
 READY_TIMEOUT = 120.0
-PROBE = 0.25  # seconds; the children are looked at between two probes
+PROBE = 0.25  # seconds; the children are checked between two probes
 CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
 INTERFACE_VARIABLE = "P4REDUCE_INTERFACE"
 JOB_VARIABLE = "P4REDUCE_JOB"

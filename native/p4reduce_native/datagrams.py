@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("<H")
 _AT_ONCE = 64
 _IP_MTU = 14  # <linux/in.h>
 _IP_AND_UDP = 28
-_REFUSALS = 3  # so often must the other host say that nobody listens there
+_REFUSALS = 3  # how often the other host must say that nobody listens there
 _NOT_NOW = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM})
 _NO_PATH = frozenset({errno.EMSGSIZE, errno.EHOSTUNREACH, errno.ENETUNREACH})
 

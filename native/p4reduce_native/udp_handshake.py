@@ -123,7 +123,7 @@ class HandshakeServer:
         self._core = core
         self._cores = cores
         self._secret = os.urandom(32)
-        self._used: dict[bytes, float] = {}  # cookies of those who were let in: until when
+        self._used: dict[bytes, float] = {}  # cookies of admitted workers, with their expiry
 
     def answer(
         self, message: bytes, address: tuple[str, int], *, is_free: bool

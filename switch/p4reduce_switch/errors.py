@@ -87,7 +87,7 @@ def status_code(code: int) -> grpc.StatusCode:
 
 def abort(context: grpc.ServicerContext, error: P4RuntimeError) -> NoReturn:
     """End the call with `error` as its status."""
-    # It may quote very much of what a client sent.
+    # It may quote a long request of a client.
     text = error.message.encode()[:_TEXT_BYTES].decode(errors="ignore")
     context.abort(status_code(error.code), text)
     raise AssertionError("ServicerContext.abort returned")

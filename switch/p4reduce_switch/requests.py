@@ -44,7 +44,7 @@ def result_of(future: Future[_T], timeout: float) -> _T:
         P4RuntimeError: UNAVAILABLE, the call did not start within `timeout` seconds, and will not.
     """
     wait((future,), timeout)
-    # Whoever waited is told that it failed, so it must not happen later.
+    # The caller got an error, so the request must not run later.
     if future.cancel():
         raise unavailable(f"the data plane did not answer within {timeout:.0f} s")
     return future.result()

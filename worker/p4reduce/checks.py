@@ -80,7 +80,7 @@ def name_of(name: Any) -> str:
 
 def is_flag(value: Any) -> bool:
     """Whether it is a bool, or numpy's bool."""
-    # Whoever has one of numpy's has imported numpy. A launcher has not, and need not wait for it.
+    # A caller with a numpy type has imported numpy. A launcher has not, and need not wait for it.
     numpy = sys.modules.get("numpy")
     return isinstance(value, bool if numpy is None else (bool, numpy.bool_))
 

@@ -593,7 +593,7 @@ class Communicator(Collectives):
             options = _overridden(options, *overrides)
             wish = SplitRequest.of(color, key, (options.slots, options.urgent_slots))
         except (TypeError, ValueError) as error:
-            refused, wish = error, SplitRequest.wrong()  # the others have to hear of it
+            refused, wish = error, SplitRequest.wrong()  # the others must learn of it
         deadline = time.monotonic() + options.timeout
         self._begin()
         try:

@@ -63,5 +63,5 @@ class Handle(Generic[T]):
             for stream in self._streams:
                 stream.wait(max(end - time.monotonic(), 0.0))
         value = self._result()
-        self._result = lambda: value  # to wait again makes nothing anew
+        self._result = lambda: value  # waiting again returns the same
         return value

@@ -15,7 +15,7 @@ class Status(enum.Enum):
     NOTE = "note"  # something optional is not there
     WARNING = "warning"  # works, but not well, or not for long
     FAILURE = "failure"
-    SKIPPED = "skipped"  # not looked at, and why
+    SKIPPED = "skipped"  # not checked, and why
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ class Link:
         while True:
             await asyncio.sleep(PULSE)
             if not self._lost:
-                # What breaks the session is told by `_guarded`.
+                # `_guarded` reports what breaks the session.
                 with contextlib.suppress(SwitchError):
                     await self.call(self._fabric.check)
 

@@ -154,7 +154,7 @@ class Switches:
         """Return the entries of a job that its reachable switches lack."""
 
         async def of(name: str) -> list[str]:
-            with contextlib.suppress(SwitchError):  # its link tells if the session broke
+            with contextlib.suppress(SwitchError):  # its link reports a broken session
                 return await self.call(name, Fabric.missing, incarnation)
             return []
 

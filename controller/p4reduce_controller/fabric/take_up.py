@@ -93,4 +93,4 @@ def _content(entity: Entity) -> Hashable:
     if isinstance(entity, Row):
         return entity.action, frozenset(entity.params.items())
     assert isinstance(entity, Group)
-    return tuple(sorted(entity.replicas))  # a switch may tell them in another order
+    return tuple(sorted(entity.replicas))  # a switch may list them in another order

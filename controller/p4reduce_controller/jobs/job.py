@@ -163,9 +163,9 @@ class Job:
     latest: Member | None = field(default=None, metadata=TRANSIENT)
     # A heap of (completed, rank) with what members have said, also of what is out of date.
     progress: list[tuple[int, int]] = field(default_factory=list, metadata=TRANSIENT)
-    # When a rank first said that the switch has answered nobody for too long.
+    # When a rank first reported that the switch has answered no rank for too long.
     silence_noticed: float | None = field(default=None, metadata=TRANSIENT)
-    # Ranks that were lost after the job had failed, and nobody was told of yet, with the reasons.
+    # Ranks that were lost after the job had failed and are not reported yet, with the reasons.
     unannounced_losses: dict[Member, str] = field(default_factory=dict, metadata=TRANSIENT)
     # When the controller last began to look whether its switches have all of it.
     looked_at: float = field(default=-math.inf, metadata=TRANSIENT)

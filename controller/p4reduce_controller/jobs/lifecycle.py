@@ -106,7 +106,7 @@ class Jobs(Roster):
             world_size,
             slots or self._default_slots,
             tree,
-            # Of a larger tree, it is known later which of them sum for this job.
+            # In a larger tree, it is known later which of them sum for this job.
             members if len(members) == 1 else (),
             by_operator=by_operator,
         )

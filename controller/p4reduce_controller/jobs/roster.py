@@ -191,7 +191,7 @@ class Roster:
         """Return the jobs that must survive a restart, oldest first."""
         needed = {job for job in self.all if not job.over or job.reformable}
         for job in reversed(self.all):  # a successor is younger
-            # Its ranks may not have heard yet where they go on.
+            # Its ranks may not know yet where they continue.
             if job.successor is not None and self.of(job.successor.incarnation) in needed:
                 needed.add(job)
         return [job for job in self.all if job in needed]

@@ -38,7 +38,7 @@ def cut_off(job: Job, member: Member, now: float, limit: float) -> str:
     others = (other.report.answered for other in job.active if other is not member)
     lately = (since + now) / 2
     if not any(answered is not None and answered > lately for answered in others):
-        return ""  # nobody hears anything: the switch, not this rank
+        return ""  # no rank hears anything: the switch is at fault, not this rank
     return (
         f"{member} was lost: it reaches the controller, but has heard nothing from the switch "
         f"for {now - since:.3g} s"

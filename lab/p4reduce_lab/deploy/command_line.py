@@ -59,6 +59,6 @@ def _write(file: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
             opened.write(text)
-        beside.replace(file)  # whoever waits for the file finds all of it
+        beside.replace(file)  # a process that waits for the file finds all of it
     except OSError as error:
         raise LabError(f"cannot write the variables to {file}: {error.strerror}") from None

@@ -42,7 +42,7 @@ def serve(
             f"the host of the switch needs the packages {', '.join(missing)}, which are not "
             "installed here: pip install 'p4reduce[lab]'"
         )
-    # What this process was told of another network is not for this one.
+    # Variables of another network, which this process inherited, do not apply to this one.
     for name in [name for name in os.environ if name.startswith("P4REDUCE_TLS_")]:
         del os.environ[name]
     with ExitStack() as stack:

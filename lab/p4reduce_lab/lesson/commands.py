@@ -11,7 +11,7 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.lesson.describe import came_of, changes, details, legend, line, values
 from p4reduce_lab.lesson.world import Step, World
 
-MOST = 200  # frames that `go` lets go
+MOST = 200  # frames that `go` releases
 
 HELP = """\
   let N             let frame #N go

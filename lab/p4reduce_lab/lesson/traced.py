@@ -74,7 +74,7 @@ class TracedSwitch:
         self.debugger.lines = []
         if not self.debugger.breakpoints:
             return FrameRun(self.pipeline.process(port, frame), self.debugger.lines)
-        # One that is held would hold this thread as well.
+        # A held frame would hold this thread as well.
         threading.Thread(target=self._run, args=(port, frame), daemon=True).start()
         return self._until_news()
 

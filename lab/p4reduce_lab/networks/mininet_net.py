@@ -145,7 +145,7 @@ class MininetNetwork(StartedNetwork):
 
     def start(self) -> None:
         """Make hosts and links."""
-        # Not its errors: tc's warnings are among them. What matters is looked at below.
+        # Its standard error is no measure: tc's warnings are in it. What matters is checked below.
         self._mininet["log"].setLogLevel("critical")
         link, node = self._mininet["link"], self._mininet["node"]
         self._net = self._mininet["net"].Mininet(controller=None, build=False, autoSetMacs=True)

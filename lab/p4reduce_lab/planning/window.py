@@ -81,7 +81,7 @@ class Window:
     def _end_period(self) -> None:
         typical = self._round_trips.typical(self._results)
         troubled = self._troubled > _TROUBLED * self._results
-        # Whether it is a queue takes longer to tell, and mostly makes no difference.
+        # It takes longer to find out whether it is a queue, and mostly makes no difference.
         queue = typical if (troubled or typical > TARGET / 2) and self._queues(typical) else 0.0
         if self._settling:
             self._settling = False

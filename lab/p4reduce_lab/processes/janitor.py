@@ -47,7 +47,7 @@ def hold(directory: Path) -> int:
     Raises PermissionError: the directory is another user's.
     """
     while True:
-        # Whoever held it last may remove it at any moment before it is held here.
+        # Its last holder may remove it at any moment before it is held here.
         with contextlib.suppress(FileNotFoundError):
             directory.mkdir(mode=0o700, exist_ok=True)
             lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

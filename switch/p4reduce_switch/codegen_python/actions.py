@@ -227,7 +227,7 @@ class ActionEmitter:
         self._set(meter.target, value)
 
     def _generate_digest(self, _: ir.Expr, digest: ir.ObjectRef) -> None:
-        # As in BMv2 it is sent after ingress, and only the last of a packet.
+        # As in BMv2 it is sent after ingress, and only a packet's last one.
         number = self._context.program.kept.digests[digest.name].id
         self._writer.line(f"_digest = {number}")
 

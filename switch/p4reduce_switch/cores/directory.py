@@ -63,7 +63,7 @@ def _make(place: Path) -> tuple[Path, int]:
 
 def _remove_left(place: Path) -> None:
     """Remove what killed switches of this user have left."""
-    with contextlib.suppress(OSError):  # whoever may not list it can remove nothing either
+    with contextlib.suppress(OSError):  # a user who may not list it cannot remove anything either
         for path in place.iterdir():
             if _NAME.fullmatch(path.name):
                 with contextlib.suppress(OSError):  # somebody else's, in use, or gone

@@ -19,7 +19,7 @@ from p4.v1 import p4runtime_pb2_grpc
 
 from p4reduce_switch.p4runtime.listening import listen
 
-# P4Runtime has no list of devices: whoever asks for the version is told them besides.
+# P4Runtime has no list of devices, so the answer to Capabilities carries them, too.
 DEVICES_METADATA = "p4reduce-devices"
 
 _GRACE_S = 0.2

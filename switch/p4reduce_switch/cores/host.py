@@ -157,7 +157,7 @@ class _Host:
         for core in self._cores:
             core.reap(deadline)
 
-    # -- What is told ------------------------------------------------------------------------------
+    # -- Reports -----------------------------------------------------------------------------------
 
     def _ports(self) -> dict[int, str]:
         facts = self._cores[0].facts

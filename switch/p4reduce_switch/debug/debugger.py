@@ -101,7 +101,7 @@ class Debugger:
             self._holds[number] = holds
         return reason
 
-    # -- For whoever debugs --------------------------------------------------------------------
+    # -- For the client ------------------------------------------------------------------------
 
     def attach(self, program: Program) -> None:
         """A program was loaded: look up places in this one from now on."""

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 API_VERSION = "1.4.1"
 
-# P4Runtime has no list of ports: whoever asks for the version is told them besides.
+# P4Runtime has no list of ports, so the answer to Capabilities carries them, too.
 PORTS_METADATA = "p4reduce-ports"
 NO_CARRIER_METADATA = "p4reduce-ports-without-carrier"
 

@@ -151,7 +151,7 @@ class PacketPort(Port):
     def look_for_news(self) -> News:
         news, error = self._in_loop.take_news()
         if news is News.ERROR:
-            # Reported once per change; the socket goes on when the interface comes up again.
+            # Reported once per change; the socket continues when the interface comes up again.
             why = _reason(self._interface, OSError(error, os.strerror(error)))
             log.warning("port %s: %s", self.description, why)
         return news

@@ -16,7 +16,7 @@ from p4reduce_switch.program.ir import Expr, FieldRef, Program
 
 Stage = Literal["parser", "ingress", "egress"]
 
-# Primitives that do nothing but assign to their first argument; left out if nobody reads that.
+# Primitives that only assign to their first argument; left out if nothing reads that.
 ASSIGNING = frozenset({"assign", "register_read", "modify_field_with_hash_based_offset"})
 _ASSIGNS = frozenset(op for op, kinds in ir.PRIMITIVES.items() if "field" in kinds)
 # To simple_switch both kinds of clone are the same: the control makes the difference.

@@ -28,7 +28,7 @@ class IdleMonitor:
         self.sink: IdleSink = lambda *_: None  # until a server asks for them
         self._table = table
         self._timers = timers
-        self._next_ns: int | None = None  # when the table will be looked at
+        self._next_ns: int | None = None  # when the table will be checked
 
     def start(self, entry: Entry, timeout_ns: int) -> None:
         """Give an entry a timeout from now on; 0 means none."""

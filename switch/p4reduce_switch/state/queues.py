@@ -18,7 +18,7 @@ from p4reduce_switch.state.queue_settings import QueueSettings
 from p4reduce_switch.state.replay import ReplayQueue
 from p4reduce_switch.state.timers import Clock
 
-_MOST_RELEASED = 1024  # by one call, so that frames that go in circles hold nobody up
+_MOST_RELEASED = 1024  # by one call, so that circulating frames do not block others
 
 
 @dataclass(slots=True)

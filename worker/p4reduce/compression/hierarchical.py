@@ -208,7 +208,7 @@ class HierarchicalTopK:
         self.latest[name] = Sent(len(places), len(total.indices), shard.size)
         if np.isnan(trouble.wait()[0]):
             if finite:
-                before.kept = wanted  # what was sent of it has reached nobody
+                before.kept = wanted  # no rank got what was sent of it
             return np.arange(shard.size), np.full(shard.size, np.nan, shard.dtype)
         wanted[places] = 0
         before.kept = wanted
@@ -229,7 +229,7 @@ class HierarchicalTopK:
         self.latest[name] = Sent(
             int(np.count_nonzero(sent)), int(np.count_nonzero(total)), shard.size
         )
-        if finite:  # where the sum is not, what was sent has reached nobody
+        if finite:  # where the sum is not, no rank got what was sent
             before.kept = np.where(np.isfinite(total), wanted - sent, wanted)
         return total
 

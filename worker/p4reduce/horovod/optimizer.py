@@ -77,7 +77,7 @@ class Gradients:
     def forget(self) -> None:
         """Start a step. Waits for sums in flight."""
         for _, handle, _ in self._under_way:
-            with suppress(HorovodInternalError):  # which whoever called `step` was told
+            with suppress(HorovodInternalError):  # the caller of `step` got it already
                 handle.wait()
         self._under_way.clear()
         self._started = 0

@@ -12,7 +12,7 @@ import numpy as np
 from p4reduce.methods._communicator import Array, Comm
 
 MOST = 2.0**120  # the lanes' floats end at 2^128
-FAR = 2.0**50  # of a model that is the same on all ranks, so that each can tell by itself
+FAR = 2.0**50  # of a model that is the same on all ranks, so that each can check by itself
 
 
 def held(mine: Array) -> Array:

@@ -90,7 +90,7 @@ class Proxy:
     def _numbers(self, dtype: np.dtype[np.generic], count: int) -> npt.NDArray[np.generic]:
         needed = count * dtype.itemsize
         if self._memory is None or len(self._memory) < needed:
-            # An array may still lie in the old one, which goes with it.
+            # An array may still use the old one, which ends with it.
             self._memory = mmap.mmap(self._descriptor, os.fstat(self._descriptor).st_size)
         return np.frombuffer(self._memory, dtype, count)
 

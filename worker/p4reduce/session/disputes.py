@@ -18,7 +18,7 @@ from p4reduce.wire.format import Format
 from p4reduce.wire.rank_sets import describe_ranks
 
 _TIMEOUT = 5.0  # seconds; the controller answers within two
-_MOST_CALLS = 32  # that are told, the latest ones up to that in which it showed
+_MOST_CALLS = 32  # that are reported: the latest ones up to the one that showed it
 _MOST_CHARACTERS = 30_000  # of the names of pieces; a request has at most 64 KiB
 _LONGEST_TEXT = 400  # characters of a call, and of a piece
 _GROUPS_SHOWN = 4

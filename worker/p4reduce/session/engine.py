@@ -271,7 +271,7 @@ class Engine:
             if self.machine.broken is not None:
                 raise copy.copy(self.machine.broken)
             if self._stopped and self._kept:
-                return  # whoever keeps the collectives runs this one as well
+                return  # the keeper of the collectives runs this one as well
             if self._stopping or self._stopped:
                 raise ClosedError("the communicator is closed")
             self._requests.append(work)
@@ -312,7 +312,7 @@ class Engine:
         """The thread is done with the engine. Return what to call afterwards."""
         lost = error if isinstance(error, SwitchUnreachableError) and not self._stopping else None
         with contextlib.suppress(Exception):
-            self.take_events()  # what a caller has begun is to be ended, or kept, as the others
+            self.take_events()  # what a caller has begun must be ended, or kept, as the others
         with self.lock:
             self._stopped = True
             self._kept |= lost is not None and self._lost is not None

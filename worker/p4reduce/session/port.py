@@ -185,7 +185,7 @@ class Port:
                 with contextlib.suppress(SwitchUnreachableError):
                     self._requests.popleft()()  # engines about to be added end too
             _end_all(self._clients, error)
-            # Whoever still holds a share finds it broken: another connection may be made now.
+            # Holders of a share find it broken: another connection may be made now.
             self.transport.close()
 
     def _turn(self) -> None:
@@ -208,7 +208,7 @@ class Port:
                 self._guarded(client, lambda: client.take_turn(why))  # noqa: B023  # called at once
         elif not self._over:
             self.transport.wait(_LONGEST_WAIT)
-            self.transport.receive()  # there is nobody to hear it
+            self.transport.receive()  # no peer is left to get it
         self.cpu_seconds = time.thread_time()
 
     def _guarded(self, client: PortClient, work: Callable[[], bool | None]) -> bool:

@@ -255,7 +255,7 @@ class Recovery:
         now = time.monotonic()
         left = _LONGEST_WAIT
         if self._host.fallback is not None:
-            # It is looked at again whether the ring may take over now.
+            # Check again whether the ring may take over now.
             due = self._started + self._host.fallback.after
             left = due - now if due > now else _RING_PAUSE
         due_first = self._due_first()

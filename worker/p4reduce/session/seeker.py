@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 Connect = Callable[[int], PortShare]
 """Opens the way to the switch, with a UDP port of one's own, or 0 for any."""
 
-UNKNOWN_FOR = 5.0  # seconds that a controller that was started anew may not know the job
+UNKNOWN_FOR = 5.0  # seconds for which a restarted controller may not know the job
 _PAUSE = 0.05  # seconds between two attempts
 NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has noticed
 _ASK_TIMEOUT = 2.0
@@ -258,7 +258,7 @@ class Seeker:
         if error is not None:
             raise error
         left = tuple(reply.left)
-        # When the job is formed anew, all ranks leave the old one at once, this one as well.
+        # When the job is formed again, all ranks leave the old one at once, this one as well.
         if left and seat.rank not in left:
             raise WorkerLostError(
                 f"job {self._membership.job!r} lost its switch when {describe_ranks(left)} had "
@@ -354,7 +354,7 @@ def why_over(job: str, seat: Seat, reply: pb.HeartbeatReply) -> P4ReduceError | 
             )
         return WorkerLostError(f"{text}: {reply.reason}", ranks=lost)
     if lost and reply.cause == pb.CAUSE_SWITCH_LOST:
-        # The reason is the switch's. Without these ranks the job cannot go on at the next one.
+        # The reason is the switch's. Without these ranks the job cannot continue at the next one.
         were = "was" if len(lost) == 1 else "were"
         return WorkerLostError(
             f"job {job!r} has failed: {describe_ranks(lost)} {were} lost while it had no switch "

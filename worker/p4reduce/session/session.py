@@ -139,7 +139,7 @@ class Session:
         self._seat = attached.seat
         self._lease = attached.ready.lease
         self.ledger = Ledger(self._lock)
-        with self._lock:  # a port that breaks at once is told of when there is an engine
+        with self._lock:  # a port that breaks at once is reported when there is an engine
             machine = self.machine(attached)
             self._engine = self._start_engine(machine, attached.seat, attached.transport)
         self._heartbeat = threading.Thread(
@@ -388,8 +388,8 @@ class Session:
             try:
                 reply = self._beat(seat, _BEAT_TIMEOUT * self._lease)
             except ControlError as error:
-                # The switch sums without its controller, so its absence alone ends nothing. One
-                # that was started anew may need a moment to know the job.
+                # The switch sums without its controller, so its absence alone ends nothing. A
+                # restarted one may need a moment to know the job.
                 unknown = error.code == grpc.StatusCode.NOT_FOUND
                 now = time.monotonic()
                 if trouble_since is None:
@@ -504,7 +504,7 @@ class Session:
                 meanwhile ends that wait; leaving continues.
         """
         if held(self._lock):
-            # By a signal handler, within a call of this thread, which cannot go on before.
+            # By a signal handler, within a call of this thread, which cannot continue before.
             self._leave()
             return
 

@@ -144,7 +144,7 @@ class Ledger:
         """
         with self._lock:
             first = len(self._entries)
-            later = 0  # a bit for each slot that a later collective, over by now, has used
+            later = 0  # a bit for each slot that a later, complete collective has used
             for index in reversed(range(len(self._entries))):
                 running = self._entries[index].running
                 used = _slots_of(running)

@@ -132,7 +132,7 @@ def is_vector(array: object) -> bool:
 
 
 def _is_scipys(array: object) -> bool:
-    scipy_sparse = sys.modules.get("scipy.sparse")  # who has such a matrix has imported it
+    scipy_sparse = sys.modules.get("scipy.sparse")  # a caller with such a matrix has imported it
     return scipy_sparse is not None and bool(scipy_sparse.issparse(array))
 
 

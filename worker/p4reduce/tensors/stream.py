@@ -132,7 +132,7 @@ class Collective:
         self.next_nonzero = look_ahead(nonzero, self.stripes)
         self.is_full = bool(np.count_nonzero(nonzero) == self.count)
         self.copied = copied if self.is_full else None
-        # What nobody announces stays zero. This rank's own zeros (of either sign) are all that
+        # What no rank announces stays zero. This rank's own zeros (of either sign) are all that
         # nobody may announce, and in place they are zeros as well.
         if not self.is_full:
             target.fill(~nonzero, 0)

@@ -197,7 +197,7 @@ def _wait_watching(work: Any, timeout: float | None, channel: Channel) -> None:
         try:
             work.wait(timedelta(seconds=left))
         except RuntimeError as error:
-            # A reduce_scatter of Gloo's never says that it is completed, so the text has to tell.
+            # Gloo's reduce_scatter never reports that it is complete, so the text decides.
             if _TOO_EARLY not in str(error) or time.monotonic() >= end:
                 raise
         else:

@@ -28,7 +28,7 @@ def as_torch_error(error: P4ReduceError, global_ranks: Sequence[int] = ()) -> Ru
         error: of this library.
         global_ranks: the global rank of each rank of the group, where they differ.
     """
-    # By this word scripts that were written for other backends tell a timeout from the rest.
+    # Scripts written for other backends recognise a timeout by this word.
     late = "the timeout has passed: " if isinstance(error, P4ReduceTimeoutError) else ""
     text = f"p4reduce: {late}{error}"
     if isinstance(error, WorkerLostError) and error.ranks and global_ranks:

@@ -91,7 +91,7 @@ def _add_done_callback_in_order(
 
 def _once_complete(future: torch.futures.Future[Any], job: Callable[[], None]) -> None:
     def run() -> None:
-        with suppress(Exception):  # which the callback is told
+        with suppress(Exception):  # which the callback gets
             future.wait()
         job()
 

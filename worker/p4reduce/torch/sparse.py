@@ -59,7 +59,7 @@ def tensor_of(rows: SparseRows, like: torch.Tensor) -> torch.Tensor:
         dtype=like.dtype,
         device=like.device,
         is_coalesced=True,
-        check_invariants=False,  # the core has made them; None would warn that nobody checks
+        check_invariants=False,  # the core has made them; None would warn that they are unchecked
     )
 
 

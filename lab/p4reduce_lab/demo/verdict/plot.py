@@ -57,7 +57,7 @@ def plot(
     right.set_ylim(max(0, min(_percent(switch) + _percent(reference)) - 3), 101)
     right.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
     _style(right, "Accuracy on the test images")
-    # Drawn in this order for the sake of the overlap, but the switch is what it is about.
+    # In this order the curves overlap well, although the picture is about the switch.
     handles, labels = right.get_legend_handles_labels()
     # Outside of the panels, as no corner of them is free of curves in every training.
     figure.legend(

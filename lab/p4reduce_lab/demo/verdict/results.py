@@ -194,7 +194,7 @@ class Results:
         compared, incident = self.compared, self.incident
         if incident is None or compared is None:
             return None
-        # Until when a step has to have begun for the fault to have held it up.
+        # The latest start of a step that the fault can have delayed.
         until = incident.killed if incident.back is None else incident.back
         pauses, usual = [], []
         notices: dict[str, float] = {}

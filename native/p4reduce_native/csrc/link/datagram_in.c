@@ -26,7 +26,7 @@ static int is_of_peer(const struct p4r_datagrams *own, const uint8_t *bytes, siz
 {
     if (length < P4R_UDP_HEAD)
         return 0;
-    uint8_t difference = 0; /* all are compared, so that time tells nothing */
+    uint8_t difference = 0; /* all are compared, so that the time taken reveals nothing */
     for (size_t i = 0; i < sizeof own->token; i++)
         difference |= (uint8_t)(bytes[i] ^ own->token[i]);
     return difference == 0;
@@ -90,7 +90,7 @@ static size_t segment_of(struct mmsghdr *message)
     return size > 0 ? (size_t)size : message->msg_len;
 }
 
-/* Frames of the datagram at hand; goes on to the next one when there are no more. */
+/* Frames of the current datagram; continues with the next one when there are no more. */
 static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
     struct p4r_datagrams *own = link->datagrams;

@@ -56,7 +56,7 @@ int p4r_link_fd(const struct p4r_link *link) { return link->fd; }
 uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
 {
     uint32_t events = EPOLLIN | EPOLLRDHUP;
-    /* Of what has been read already no event tells: waiting for room is a way to come back at once. */
+    /* No event reports what has been read already: waiting for room comes back at once. */
     if (link->kind == P4R_LINK_DATAGRAM || link->kind == P4R_LINK_OFFLOAD)
         return EPOLLIN | (frames_wait || link->has_more ? EPOLLOUT : 0);
     /* The same holds for a socket that carries bells alone. A bell reports room in a ring. */

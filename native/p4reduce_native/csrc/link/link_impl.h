@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of this directory share; nobody else includes it. */
+/* What the files of this directory share; no other file includes it. */
 #ifndef P4R_LINK_IMPL_H
 #define P4R_LINK_IMPL_H
 
@@ -33,7 +33,7 @@ struct p4r_link {
     int broken;      /* errno that ended the link; 0: none did */
     int device_full; /* the last send found an interface's queue full, for which there is no event */
     int has_more;    /* OFFLOAD, DATAGRAM: the last receive has left frames that it has read */
-    int uncovered;   /* SHARED: there is something to do, and no bell will tell */
+    int uncovered;   /* SHARED: there is work, and no bell will announce it */
     int wants_room;  /* SHARED: frames wait that the last send did not take */
     int has_gone;    /* SHARED: the peer hung up, and `left` frames are still to be taken */
     int left;
@@ -54,7 +54,7 @@ struct p4r_link {
     struct mmsghdr in_messages[P4R_LINK_MOST], out_messages[P4R_LINK_FRAMES];
 };
 
-/* The kinds. Received rows are not yet looked at: any length up to `room`. */
+/* The kinds. Received rows are not checked yet: any length up to `room`. */
 int p4r_single_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
                        int64_t *lengths, int most);
 int p4r_single_send(struct p4r_link *, const struct p4r_frame *, int count);
@@ -88,7 +88,7 @@ int p4r_shared_map(struct p4r_link *, int memory_fd, uint32_t slots);
 /* Whether a wait may begin; arms the bells. */
 int p4r_shared_may_sleep(struct p4r_link *, int writable);
 
-/* The switch's end: tell whether these bytes are a hello, and answer one. */
+/* The switch's end: return whether these bytes are a hello, and answer one. */
 int p4r_is_hello(const uint8_t *bytes, size_t length);
 void p4r_answer_hello(struct p4r_link *, const uint8_t *hello, uint32_t offers);
 

@@ -49,7 +49,7 @@ union auxdata {
 
 struct p4r_offload {
     int is_known;           /* the peer understands it, whatever it sends */
-    uint64_t trusted_until; /* else until when */
+    uint64_t trusted_until; /* else the end of the trust */
     uint64_t single_until;  /* the kernel or the device took no packet of many frames */
     /* A packet that is being taken apart: its bytes, its payload's part that is left. */
     uint8_t *packet;

@@ -36,7 +36,7 @@ struct p4r_ring {
     uint32_t limit;     /* of a sender's index: there was room up to it when last looked */
 };
 
-/* Bytes of memory for a ring of so many slots. */
+/* Bytes of memory for a ring of this many slots. */
 size_t p4r_ring_bytes(uint32_t count);
 /* Lays a ring over memory (zeros: an empty ring). */
 void p4r_ring_attach(struct p4r_ring *, uint8_t *memory, uint32_t count);

@@ -192,7 +192,7 @@ int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int c
             continue;
         }
         int turn = count - done < room ? count - done : room;
-        link->out.limit = link->out.own + (uint32_t)turn; /* the rest has to be looked at anew */
+        link->out.limit = link->out.own + (uint32_t)turn; /* the rest must be checked again */
         p4r_ring_put(&link->out, frames + done, turn);
         done += turn;
         int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;
@@ -211,7 +211,7 @@ int p4r_shared_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
     if (ring->own == ring->limit) {
         int room = link->wants_room ? 0 : p4r_ring_room(ring);
         if (room <= 0)
-            return 0; /* `send` finds out the same, and does what is to be done */
+            return 0; /* `send` finds the same, and handles it */
         ring->limit = ring->own + (uint32_t)room;
     }
     p4r_ring_write(ring, bytes, length);

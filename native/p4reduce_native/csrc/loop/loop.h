@@ -80,7 +80,7 @@ int64_t p4r_loop_next_packet_in(struct p4r_loop *loop, const uint8_t **bytes);
 /* Frames that leave are written to a file of their own, which the port owns from now on. 0, or -1: no
  * memory. */
 int p4r_port_capture_out(struct p4r_port *port, int fd);
-/* What a port has to tell, once: an enum p4r_port_news. */
+/* A port's news, once: an enum p4r_port_news. */
 int p4r_port_take_news(struct p4r_port *port, int *error);
 
 struct p4r_port_stats *p4r_port_stats(struct p4r_port *port);

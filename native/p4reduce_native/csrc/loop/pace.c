@@ -7,7 +7,7 @@ enum {
     FRAMES = 16,           /* that a sleep is to bring: then a wake-up is a small part of each */
     SHORTEST_NS = 100000,  /* for less it is not worth while: the kernel adds half of that */
     LONGEST_NS = 400000,   /* between two looks */
-    MEASURED = 32,         /* frames, whose time tells how far they are apart */
+    MEASURED = 32,         /* frames, whose time shows how far apart they are */
     PAUSE_NS = 300000,     /* without a frame, which ends a streak */
     ENOUGH = 12,           /* frames that a sleep has to bring */
     PATIENCE = 256,        /* frames in a row before the first sleep */

@@ -207,7 +207,7 @@ void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t leng
         return;
     }
     if (port->blocked)
-        return; /* epoll will tell */
+        return; /* epoll will report it */
     if (port->queue.count >= P4R_BATCH)
         p4r_port_flush(port);
     else if (!port->is_dirty)

@@ -57,7 +57,7 @@ extern const struct p4r_port_kind *const p4r_port_kinds[P4R_PORT_TYPES];
 enum p4r_port_news {
     P4R_NEWS_NONE,
     P4R_NEWS_DOWN,   /* the peer has left; the descriptor is not used any more */
-    P4R_NEWS_ERROR,  /* reading has failed; the port goes on */
+    P4R_NEWS_ERROR,  /* reading has failed; the port continues */
     P4R_NEWS_LETTER, /* a handshake's message came from the peer's address: p4r_link_letter */
 };
 
@@ -66,11 +66,11 @@ struct p4r_port {
     struct p4r_loop *loop;
     uint32_t number;
     uint32_t max_bytes;    /* longer frames are not sent */
-    int fd;                /* -1: nobody is there */
+    int fd;                /* -1: no peer */
     struct p4r_link *link; /* of a Unix port with a peer */
     uint32_t watched;      /* the events that epoll waits for */
-    uint32_t put_count;    /* frames that the peer has not been told of */
-    int blocked;           /* the socket is full: epoll tells when it has room */
+    uint32_t put_count;    /* frames that are not announced to the peer yet */
+    int blocked;           /* the socket is full: epoll reports when it has room */
     int is_dirty;          /* in the loop's list of ports that have frames to send */
     int is_served;         /* its frames are in use: it cannot be detached now */
     int failed;            /* an errno, by which it is detached after that */

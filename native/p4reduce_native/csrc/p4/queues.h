@@ -13,7 +13,7 @@
 
 enum {
     P4R_QUEUE_PORTS = 512,    /* 9 bits in v1model; what is sent beyond shares a queue of its own */
-    P4R_MOST_RELEASED = 1024, /* by one call, so that frames that go in circles hold nobody up */
+    P4R_MOST_RELEASED = 1024, /* by one call, so that circulating frames do not block others */
 };
 
 /* At the start of what the generated code queues. */

@@ -29,7 +29,7 @@ static uint8_t *find(const struct p4r_blocks *blocks, int64_t block, uint64_t bl
     return *bytes ? piece->base + (uint64_t)inner * block_bytes : NULL;
 }
 
-/* A block's first lines; the processor goes on by itself with what lies behind them. */
+/* A block's first lines; the processor prefetches those after them by itself. */
 enum { LINE = 64, HINTED = 16 * LINE };
 
 static void hint(const struct p4r_codec *codec, const struct p4r_blocks *blocks, int64_t block,

@@ -69,7 +69,7 @@ int p4r_link_lock_lend(struct p4r_link_lock *lock, int wake_fd, int quiet_ms)
         events = poll(waits, 2, quiet_ms);
         calls = __atomic_load_n(&lock->calls, __ATOMIC_RELAXED);
     } while (events == 0 && calls != before);
-    /* What is asked for is looked at after this. */
+    /* Requests are read after this. */
     return take(lock) || waits[1].revents != 0;
 }
 

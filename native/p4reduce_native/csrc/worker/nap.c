@@ -7,7 +7,7 @@
 #define LEAST_FRAMES 2  /* that have to come meanwhile */
 #define SHORTEST 0.0001 /* seconds; the kernel adds half of that */
 #define LONGEST 0.001
-#define MEASURED 32 /* frames, whose time tells how far they are apart */
+#define MEASURED 32 /* frames, whose time shows how far apart they are */
 
 void p4r_nap_received(struct p4r_nap *nap, uint32_t count, double now)
 {

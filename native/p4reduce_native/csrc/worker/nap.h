@@ -23,7 +23,7 @@ struct p4r_nap {
 /* Frames were received. */
 void p4r_nap_received(struct p4r_nap *nap, uint32_t count, double now);
 
-/* Until when to sleep while so many frames are under way, before the next look; it may be over. */
+/* When to wake up, with this many frames in flight, for the next look; it may be in the past. */
 double p4r_nap_until(const struct p4r_nap *nap, uint32_t under_way);
 
 #endif

@@ -9,13 +9,13 @@
 
 #define HALVES (P4R_FLAG_FIRST_HALF | P4R_FLAG_SECOND_HALF)
 
-/* What a batch has led to so far. */
+/* The effects of a batch so far. */
 struct batch {
     struct p4r_slots *slots;
     double now;
     int quiet, heard;
     uint32_t completed;
-    /* Sums in `numbers` that are to be put where only Python can reach. */
+    /* Sums in `numbers` for places that only Python can reach. */
     const struct p4r_stream *stream;
     uint32_t visited[P4R_WHOLE + 1]; /* how many, by part: halves come in turns */
 };
@@ -135,7 +135,7 @@ static void fill(struct batch *batch, uint32_t slot, int nonfinite)
                      1, NULL);
 }
 
-/* Write sums, or a half of them, where they belong. */
+/* Write sums, or half of them, into the output. */
 static void deliver(struct batch *batch, const uint8_t *lanes, uint32_t slot, uint32_t flags)
 {
     struct p4r_slots *slots = batch->slots;

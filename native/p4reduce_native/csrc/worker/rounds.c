@@ -136,7 +136,7 @@ void p4r_submit(struct p4r_slots *slots, const struct p4r_stream *stream, double
     }
 }
 
-/* The stream that a slot goes to after its present one; NULL: nobody waits for it. */
+/* The stream that gets a slot after its present one; NULL: none waits for it. */
 static const struct p4r_stream *next_in_line(const struct p4r_slots *slots, uint32_t slot)
 {
     const struct p4r_stream *present = slots->streams[slot];

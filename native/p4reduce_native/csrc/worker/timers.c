@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a contribution is to be sent again, and which: docs/protocol.md, "Round trips", "When nothing
+/* When to send a contribution again, and which: docs/protocol.md, "Round trips", "When nothing
  * comes" and "Who asks". */
 #include "worker/worker.h"
 

@@ -137,7 +137,7 @@ static int expire(const struct jobs *jobs, double at)
     return any;
 }
 
-/* Which job's answer a frame is. What is nobody's goes to the first one, which counts it. */
+/* Which job's answer a frame is. A frame of none goes to the first one, which counts it. */
 static uint32_t whose(const struct jobs *jobs, const uint8_t *frame)
 {
     for (uint32_t i = 0; i < jobs->count; i++) {
@@ -238,7 +238,7 @@ static uint32_t wait_for_more(const struct jobs *jobs, double looked, double now
     return woken & P4R_LINK_WOKEN ? why | P4R_TURN_WOKEN : why;
 }
 
-/* Whether the progress thread has been asked for something. */
+/* Whether the progress thread has a request. */
 static int is_wanted(const struct p4r_turn *turn, int called)
 {
     return called ? p4r_link_lock_is_awaited(turn->lock) : is_woken(turn->wake_fd);
@@ -291,7 +291,7 @@ static uint32_t loop(struct jobs *jobs, int called, double began)
         uint32_t why = wait_for_more(jobs, looked, now, called, &has_slept);
         if (why)
             return why;
-        began += seconds_now() - now; /* waiting is no work */
+        began += seconds_now() - now; /* waiting is not work */
         now = seconds_now();
     }
 }

@@ -107,7 +107,7 @@ static void end_period(struct p4r_slots *slots)
     int troubled = (double)slots->troubled > TROUBLED * (double)slots->results;
 
     slots->timeout.ceiling = fmax(slots->timeout.least_ceiling, 2 * typical);
-    /* Whether it is a queue takes longer to tell, and mostly makes no difference. */
+    /* It takes longer to find out whether it is a queue, and mostly makes no difference. */
     if ((troubled || typical > TARGET / 2) && queues(slots, typical))
         queue = typical;
     if (slots->settling) {

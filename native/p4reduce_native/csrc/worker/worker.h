@@ -279,7 +279,7 @@ struct p4r_slots {
     int64_t *visiting; /* slots of those that are read */
 };
 
-/* -- What whoever drives the slots calls ------------------------------------------------------- */
+/* -- Called by the driver of the slots --------------------------------------------------------- */
 
 /* Start a stream, which is placed, behind those before it. There has to be room in `live`. */
 void p4r_submit(struct p4r_slots *slots, const struct p4r_stream *stream, double now);
