@@ -74,7 +74,7 @@ class EventLog:
         be lost, and TooManyError if too many watch already.
         """
         if len(self._watchers) >= MAX_WATCHERS:
-            raise TooManyError(f"{MAX_WATCHERS} watch already; no more can")
+            raise TooManyError(f"{MAX_WATCHERS} clients watch already, and no more can")
         queue: asyncio.Queue[Event | _End] = asyncio.Queue(WAITING + 1)
         past = [event for event in self._recent if job in ("", event.job)]
         for event in past[max(0, len(past) - recent) :]:

@@ -384,7 +384,7 @@ class ActionWriter:
     # -- Everything else ---------------------------------------------------------------------------
 
     def _generate_digest(self, _: ir.Expr, digest: ir.ObjectRef) -> None:
-        # As in BMv2 it is sent after ingress, and only the last of a packet.
+        # As in BMv2 it is sent after ingress, and only a packet's last one.
         number = sorted(self._context.program.kept.digests).index(digest.name) + 1
         self._context.writer.line(f"digest = {number}; /* which */")
 

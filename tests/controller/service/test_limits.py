@@ -103,7 +103,7 @@ def test_so_many_watch(alive: RunningController) -> None:
     streams = [alive.client.stub.WatchEvents(request) for _ in range(MAX_WATCHERS)]
     for stream in streams:
         next(stream)  # it is being served
-    with pytest.raises(ControlError, match=f"{MAX_WATCHERS} watch already"):
+    with pytest.raises(ControlError, match=f"{MAX_WATCHERS} clients watch already"):
         next(alive.client.watch(recent=1))
     for stream in streams:
         stream.cancel()

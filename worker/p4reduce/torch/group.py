@@ -554,7 +554,7 @@ class P4ReduceGroup(Collectives, dist.ProcessGroup):
 
     def __init__(self, *place: Any, **ways: Any) -> None:
         super().__init__(*place, **ways)
-        # For callers that ask a group for its backends: torch's own timeouts, and the flight recorder of
+        # For callers that ask a group for its backends: torch's timeouts and the flight recorder of
         # torch 2.15, which needs the default one's name of the group.
         self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, self._gloo.group)
         self._set_default_backend(self.BackendType.CUSTOM)
