@@ -54,7 +54,7 @@ lab: $(READY)  ## leave a Mininet network up, with its prompt (root); `make stop
 	@$(PYTHON) -m p4reduce_lab lab --ranks $(RANKS)
 
 .PHONY: stop
-stop: $(READY)  ## take down what `make lab` has left up
+stop: $(READY)  ## take down the network of `make lab`
 	@$(PYTHON) -m p4reduce_lab stop
 
 # Many tests wait for processes, leases and timers, so two cores have time for more than two of
@@ -69,7 +69,7 @@ PYTEST := $(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope
 test test-long: export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: test
-test: $(READY)  ## every test that this machine can run, but long ones; says what it skips and why
+test: $(READY)  ## every test that this machine can run, except long ones; says what it skips and why
 	$(PYTEST) -m "not long and not engines"
 
 .PHONY: test-long
@@ -85,7 +85,7 @@ test-install: $(READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, 
 	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install
 
 .PHONY: test-engines
-test-engines: $(READY)  ## MPI and other engines: installs what can be had, names what it skips (minutes)
+test-engines: $(READY)  ## MPI and other engines: installs what it can, names what it skips (minutes)
 	tools/install-engines $(VENV)
 	$(PYTHON) -m pytest -n 2 --dist loadfile -m engines tests/engines
 
@@ -103,7 +103,7 @@ notebooks: $(READY)  ## run the notebooks of docs/notebooks, and keep their outp
 	$(PYTHON) -m pytest -p no:cacheprovider --nbmake --overwrite docs/notebooks
 
 .PHONY: model
-model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)
+model: $(READY)  ## check the protocol exhaustively, with the compiled program and the worker (minutes)
 	PYTHONPATH=model $(PYTHON) -m p4reduce_model
 
 # gcc's sanitizers in compiled programs and their run-time. Python itself is not made for them: what
@@ -136,7 +136,7 @@ fuzz: $(READY)  ## random frames, requests and files at everything that reads th
 MINUTES := 30
 LOSS := 0.01
 .PHONY: soak
-soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whether anything grows
+soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and report what grows
 	CYCLES=1000 $(PYTHON) -m pytest -q --timeout=0 tests/controller/jobs/test_churn.py
 	$(PYTHON) -m bench.worker.soak --minutes $(MINUTES) --loss $(LOSS)
 
@@ -182,7 +182,7 @@ docs-serve: $(DOCS_READY) $(MERMAID)  ## the site at http://localhost:8000
 	$(VENV)/bin/zensical serve
 
 .PHONY: format
-format: $(LINT_READY)  ## let ruff and clang-format write Python and C
+format: $(LINT_READY)  ## format Python with ruff, and C with clang-format
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 	$(PYTHON) tools/lint_c.py --fix
@@ -225,7 +225,7 @@ p4: $(READY)  ## compile p4src/ with p4c into p4src/compiled/ (committed; only n
 	$(PYTHON) tools/compile_p4.py
 
 .PHONY: header
-header: $(READY)  ## write what is made of the header's table: P4, C, Wireshark, docs/protocol.md
+header: $(READY)  ## generate P4, C, the dissector and docs/protocol.md from the header's table
 	$(PYTHON) tools/make_header.py
 
 .PHONY: proto

@@ -14,15 +14,15 @@
 #include "include/parser.p4"        // bytes -> headers
 #include "include/checksums.p4"     // IPv4's, in and out
 
-#include "include/hello.p4"         // who comes to be admitted, and how often
+#include "include/hello.p4"         // HELLOs to the controller, with a rate limit
 #include "include/admission.p4"     // may this contribution touch that slot?
-#include "include/slots.p4"         // what is kept of each slot
+#include "include/slots.p4"         // the registers of each slot
 #include "include/lanes.p4"         // the sums
 #include "include/aggregation.p4"   // rounds: who was heard, what to answer, what to ask a parent
 #include "include/uplink.p4"        // in a tree: what the parent has answered
 #include "include/host.p4"          // the switch's own address: ARP, ping
-#include "include/source_check.p4"  // who says that he is the switch?
-#include "include/bridge.p4"        // everybody else's traffic
+#include "include/source_check.p4"  // frames that claim to be from the switch
+#include "include/bridge.p4"        // all other traffic
 #include "include/switch_ingress.p4"
 
 #include "include/delivery.p4"      // a result's copies, each made its rank's own

@@ -49,7 +49,7 @@ control Admission(inout headers_t hdr,
     }
 
     apply {
-        ranks.apply();    // whoever is not admitted is granted no slot at all
+        ranks.apply();    // a frame without an entry gets no slot
     }
 }  // control Admission
 

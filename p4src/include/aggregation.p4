@@ -3,7 +3,7 @@
 #define P4REDUCE_AGGREGATION
 
 // The rounds of all slots. simple_switch runs ingress in one thread, and so does
-// the embedded switch: what is read here is still so when it is written.
+// the embedded switch: what was read is still valid when it is written.
 //
 //  job    round   rank heard  complete | case
 //  ------------------------------------+----------------------------------------------
@@ -16,7 +16,7 @@
 //  same   same        yes        yes   | a retransmission after a lost result: only
 //                                      |   read, and answer with the result.
 //  same   same        yes        no    | a retransmission while others are awaited:
-//                                      |   answer with who has been heard; to all ranks if
+//                                      |   answer with the ranks heard; to all ranks if
 //                                      |   it says so.
 //
 // The work is done in actions, with `if`s inside of them: to BMv2 that is a jump, whereas
@@ -43,7 +43,7 @@ control Aggregation(inout headers_t hdr,
     block_t next_block;
     bit<8>  next_exponent;
     bit<8>  flags;
-    bool    has_words;  // the frame has, whatever they mean
+    bool    has_words;  // of the frame, whatever they mean
     LaneOp  op;
 
     action find_round() {
@@ -110,10 +110,10 @@ control Aggregation(inout headers_t hdr,
         }
     }
 
-    // All ranks that wait for the parent ask again when their timers run out. It is asked for the
-    // first one of them, and again when one comes that has asked since: once for all of them. A
-    // rank that asks for all does so more often than they; it takes nobody's turn, and what the
-    // parent says to it of who is missing is for nobody else.
+    // All ranks that wait for the parent ask again when their timers run out. The first question
+    // goes to the parent, and the next one of a rank that has asked since: one for all of them. A
+    // rank that asks for all asks more often. It takes no turn, and the parent's status to it goes
+    // to no other rank.
     action take_turns() {
         if (!heard) {
             meta.goes_up = !meta.lacks_room;
@@ -132,7 +132,7 @@ control Aggregation(inout headers_t hdr,
         }
     }
 
-    // What is complete here is part of something, until the parent has answered.
+    // A round that is complete here is only a part, until the parent has answered.
     action see_whether_final() {
         bool final = flags & FLAG_FINAL != 0;
         flags = flags & FLAGS_STICKY;
@@ -146,7 +146,7 @@ control Aggregation(inout headers_t hdr,
     action choose() {
         has_words = hdr.word0.isValid();
         if (flags & FLAG_MISMATCH != 0) {
-            flags = flags & ~FLAG_PAYLOAD;    // no sum for ranks that disagree about of what
+            flags = flags & ~FLAG_PAYLOAD;    // no sum if ranks disagree on the call
         }
         complete = contributors == meta.grant.all_workers;
         // Retransmissions are padded, so that their answer has room for words. A mere
@@ -179,7 +179,7 @@ control Aggregation(inout headers_t hdr,
         }
     }
 
-    // What all frames say that leave here.
+    // Fields of all frames that leave here.
     action tell() {
         hdr.agg.contributors = contributors;
         hdr.agg.tag = tag;
@@ -187,12 +187,12 @@ control Aggregation(inout headers_t hdr,
         hdr.agg.format = format;
         hdr.agg.next_block = next_block;
         hdr.agg.next_exponent = next_exponent;
-        // Whether a timer had a part in when this comes; not of the round, so not kept.
+        // Whether a timer caused this frame. It is not part of the round, so not kept.
         hdr.agg.flags = flags | (hdr.agg.flags & FLAG_RETRANSMISSION);
         meta.ipv4_rewritten = true;
     }
 
-    // And all answers.
+    // Fields of all answers.
     action answer() {
         hdr.agg.kind = KIND_RESULT;
         if (!answerable) {
@@ -223,7 +223,7 @@ control Aggregation(inout headers_t hdr,
         }
     }
 
-    // One contribution for all that were heard here; what room it has, the answer has.
+    // One contribution for all ranks heard here. The answer has as much room.
     action to_parent() {
         if (has_words && flags & FLAG_PAYLOAD == 0) {
             flags = flags | FLAG_PADDED;
@@ -240,8 +240,8 @@ control Aggregation(inout headers_t hdr,
         }
     }
 
-    // A status is of use to more than its sender: whoever is missing in it repeats at once, and
-    // whoever is not need not ask.
+    // A status helps other ranks, too: a rank that is missing in it repeats at once, and one that
+    // is not need not ask.
     action to_sender() {
         bool for_all = !answerable && !meta.lacks_room && hdr.agg.flags & FLAG_TELL_ALL != 0;
         answer();

@@ -74,7 +74,7 @@ control AnswerLengths(inout headers_t hdr) {
         } else if (!hdr.word0.isValid()) {
             hdr.udp.length = EMPTY_UDP_LENGTH;
         }
-        hdr.udp.checksum = 0;     // none: the sums have no time for one
+        hdr.udp.checksum = 0;     // none (RFC 768)
         hdr.ipv4.total_length = hdr.udp.length + IPV4_BYTES;
         hdr.ipv4.ttl = REPLY_TTL;
     }

@@ -2,9 +2,9 @@
 #ifndef P4REDUCE_HELLO
 #define P4REDUCE_HELLO
 
-// Hands HELLOs to the controller. It is the only thing that anybody at all can have
-// the switch send there, so each port has a rate of its own: who floods one port
-// neither busies the controller nor keeps the workers on other ports out.
+// Hands HELLOs to the controller. Any host can send them, so each port has a rate of
+// its own: a flood at one port neither busies the controller nor keeps out the
+// workers at other ports.
 control Hello(inout metadata_t meta, inout standard_metadata_t standard_metadata) {
 
     // Frames. Rate and burst are the controller's to set; until then all pass.

@@ -24,8 +24,8 @@ control OwnAddress(inout metadata_t meta) {
     }
 }  // control OwnAddress
 
-// The switch as a host: answers ARP requests and pings, so that people can see
-// that it is there with the tools they have.
+// The switch as a host: answers ARP requests and pings, so that users can
+// check with their own tools that it is there.
 control Host(inout headers_t hdr,
              inout metadata_t meta,
              inout standard_metadata_t standard_metadata) {
@@ -47,7 +47,7 @@ control Host(inout headers_t hdr,
         meta.ipv4_rewritten = true;
         hdr.icmp.type = ICMP_ECHO_REPLY;
         // The type went down by 8, so the checksum goes up by that (RFC 1624), with
-        // the carry brought round.
+        // an end-around carry.
         bit<17> sum = (bit<17>)hdr.icmp.checksum + ((bit<17>)ICMP_ECHO_REQUEST << 8);
         hdr.icmp.checksum = sum[15:0] + (bit<16>)sum[16:16];
     }

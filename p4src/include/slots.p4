@@ -16,7 +16,7 @@ register<bit<8>,  bit<32>>(SLOT_STATES) formats;
 register<block_t, bit<32>>(SLOT_STATES) next_blocks;
 register<bit<8>,  bit<32>>(SLOT_STATES) next_exponents;
 register<bit<8>,  bit<32>>(SLOT_STATES) all_flags;
-// In a tree: who has asked again since the parent was asked for the last time.
+// In a tree: the ranks that have asked again since the parent was last asked.
 register<ranks_t, bit<32>>(SLOT_STATES) askers;
 
 #endif  // P4REDUCE_SLOTS
