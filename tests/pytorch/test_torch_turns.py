@@ -36,21 +36,26 @@ class Ended:
         return self._value
 
 
+def noted(
+    made: list[str], name: str, first: Callable[[], object] = lambda: None
+) -> Callable[[], Any]:
+    """A call that does something first, and notes that it was made."""
+
+    def begin() -> Any:
+        first()
+        made.append(name)
+        return Ended(name)
+
+    return begin
+
+
 def test_calls_are_made_in_the_order_of_the_script() -> None:
-    turns, made, agreed = Turns(), [], threading.Event()
-
-    def call(name: str, first: Callable[[], object] = lambda: None) -> Callable[[], Any]:
-        def begin() -> Any:
-            first()
-            made.append(name)
-            return Ended(name)
-
-        return begin
-
-    assert turns.take(call("before")).wait() == "before"
+    turns, agreed = Turns(), threading.Event()
+    made: list[str] = []
+    assert turns.take(noted(made, "before")).wait() == "before"
     assert made == ["before"]
-    later = turns.later(call("agrees", agreed.wait))
-    behind = turns.take(call("behind"))  # must not overtake
+    later = turns.later(noted(made, "agrees", agreed.wait))
+    behind = turns.take(noted(made, "behind"))  # must not overtake
     assert isinstance(behind, QueuedHandle)
     assert made == ["before"]
     assert not later.done()
@@ -59,6 +64,39 @@ def test_calls_are_made_in_the_order_of_the_script() -> None:
     agreed.set()
     assert (behind.wait(), later.wait()) == ("behind", "agrees")
     assert made == ["before", "agrees", "behind"]
+
+
+def test_who_waits_at_once_needs_no_thread_and_overtakes_nobody() -> None:
+    turns, agreed = Turns(), threading.Event()
+    made: list[str] = []
+    here: list[bool] = []
+    caller = threading.current_thread()
+
+    def note() -> None:
+        here.append(threading.current_thread() is caller)
+
+    assert turns.now(noted(made, "alone", note)).wait() == "alone"
+    first = turns.later(noted(made, "first", agreed.wait))
+    then = turns.now(noted(made, "then", note))
+    assert not then.done()
+    agreed.set()
+    assert (then.wait(DEADLINE), first.wait(DEADLINE)) == ("then", "first")
+    assert made == ["alone", "first", "then"]
+    assert here == [True, False]
+
+
+def test_a_call_waits_for_one_that_another_thread_makes() -> None:
+    turns = Turns()
+    made: list[str] = []
+    behind: list[Any] = []
+
+    def call_another() -> None:
+        behind.append(turns.take(noted(made, "behind")))
+        assert not behind[0].done()
+
+    assert turns.now(noted(made, "slow", call_another)).wait(DEADLINE) == "slow"
+    assert behind[0].wait(DEADLINE) == "behind"
+    assert made == ["slow", "behind"]
 
 
 def test_the_thread_ends_with_the_last_who_knows_it() -> None:

@@ -138,11 +138,14 @@ class LinearOperator(Compressor):
             values, state.sent = np.full(size, np.nan, gradient.dtype), None
         else:
             message, stands_for = self.message(state, wanted, agreed)
-            values = message.astype(gradient.dtype)
+            # `wanted` may be the caller's memory, which changes; all else is this step's alone.
+            values = message.astype(gradient.dtype, copy=message is wanted)
             if self.feedback:
                 kept = (wanted - stands_for).reshape(gradient.shape)
-                state.residual = kept.astype(gradient.dtype)
-                state.sent = stands_for.reshape(gradient.shape).astype(gradient.dtype)
+                state.residual = kept.astype(gradient.dtype, copy=False)
+                state.sent = stands_for.reshape(gradient.shape).astype(
+                    gradient.dtype, copy=stands_for is wanted
+                )
         state.step += 1
         blocks = -(-size // self.lanes)
         total = -(-gradient.size // self.lanes)
@@ -160,7 +163,7 @@ class LinearOperator(Compressor):
             size = sum(math.prod(one) for one in state.shapes)
             result: Array = np.full(size, np.nan, total.dtype)
         else:
-            result = self.restored(state, total).astype(total.dtype)
+            result = self.restored(state, total).astype(total.dtype, copy=False)
         if shape is None:
             shape = state.shapes[0] if len(state.shapes) == 1 else result.shape
         return result.reshape(shape)

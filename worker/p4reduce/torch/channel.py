@@ -70,6 +70,7 @@ class Channel:
         result: Any,
         finish: Callable[[], None] = nothing,
         agrees: bool = False,
+        waits: bool = False,
     ) -> OutcomeWork:
         """Start a collective.
 
@@ -81,6 +82,7 @@ class Channel:
             result: what the work's future gives.
             finish: done when the collective has ended well.
             agrees: whether `begin` waits for the other ranks first; it is called by a thread then.
+            waits: with `agrees`: whether the caller waits at once, and needs no other thread.
 
         Raises:
             DistBackendError, DistNetworkError: the communicator is broken.
@@ -88,7 +90,9 @@ class Channel:
         try:
             with record_function(f"{_PROFILED}{collective}"):
                 seconds = self.seconds(options)
-                turn = self.turns.later if agrees else self.turns.take
+                turn = self.turns.take
+                if agrees:
+                    turn = self.turns.now if waits else self.turns.later
                 handle = turn(lambda: begin(seconds))
         except P4ReduceError as error:
             raise as_torch_error(error, self._global_ranks) from error

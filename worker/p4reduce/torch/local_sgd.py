@@ -231,4 +231,5 @@ class LocalSGD:
             result=moved,
             finish=put_back,
             agrees=True,
+            waits=True,
         ).wait()

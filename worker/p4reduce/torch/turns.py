@@ -65,6 +65,7 @@ class Turns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting = 0
+        self._running = threading.Lock()  # one call at a time, in whatever thread
         self._thread = FutureThread("p4reduce-turns")
 
     def take(self, begin: Begin) -> Handle[Any] | QueuedHandle:
@@ -78,11 +79,22 @@ class Turns:
         call = QueuedHandle()
         with self._lock:
             self._waiting += 1
-
-        def run() -> None:
-            call.begin(begin)
-            with self._lock:
-                self._waiting -= 1
-
-        self._thread.submit(run)
+        self._thread.submit(lambda: self._run(call, begin))
         return call
+
+    def now(self, begin: Begin) -> QueuedHandle:
+        """As `later`, for a caller who only waits: in its own thread if no earlier call waits."""
+        with self._lock:
+            free = not self._waiting
+            self._waiting += free
+        if not free:
+            return self.later(begin)
+        call = QueuedHandle()
+        self._run(call, begin)
+        return call
+
+    def _run(self, call: QueuedHandle, begin: Begin) -> None:
+        with self._running:
+            call.begin(begin)
+        with self._lock:
+            self._waiting -= 1

@@ -79,26 +79,29 @@ class PowerSGD(LinearOperator):
             )
             for n in range(len(state.queries))
         ]
-        stands_for = wanted.copy()
+        stands_for = np.empty_like(wanted)
+        others = self._others(state, wanted)
+        for place, other in zip(self._others(state, stands_for), others, strict=True):
+            place[...] = other
         factors = []
         matrices = self._matrices(state, wanted)
         for matrix, basis, place in zip(
             matrices, state.bases, self._matrices(state, stands_for), strict=True
         ):
             factor = matrix.T @ basis
-            place[...] = basis @ factor.T
+            np.matmul(basis, factor.T, out=place)
             factors += list(factor.T)
-        return state.right.join([*factors, *self._others(state, wanted)], wanted.dtype), stands_for
+        return state.right.join([*factors, *others], wanted.dtype), stands_for
 
     def restored(self, state: _Factors, total: Array) -> Array:
         assert state.right is not None, "propose made it"
         segments = state.right.split(total)
         wide = np.promote_types(total.dtype, np.float32)
-        result: Array = np.zeros(sum(math.prod(shape) for shape in state.shapes), wide)
+        result: Array = np.empty(sum(math.prod(shape) for shape in state.shapes), wide)
         rank = self.rank
         for n, place in enumerate(self._matrices(state, result)):
             factor = np.stack(segments[n * rank : (n + 1) * rank], axis=1).astype(wide)
-            place[...] = state.bases[n] @ factor.T
+            np.matmul(state.bases[n], factor.T, out=place)
             if factor.any():
                 state.queries[n] = factor
         for place, segment in zip(
