@@ -28,7 +28,7 @@ ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def train(file: Path, doomed: int) -> float:
-    """Goes on from the checkpoint, if there is one, and returns the last loss."""
+    """Continues from the checkpoint, if there is one, and returns the last loss."""
     rank = dist.get_rank()
     torch.manual_seed(rank)
     inputs = torch.randn(256, 20)

@@ -64,7 +64,7 @@ def optimiser_of(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def train() -> None:
-    """What each worker runs; after a fault it goes on from the last checkpoint."""
+    """What each worker runs; after a fault it continues from the last checkpoint."""
     context = ray.train.get_context()
     model = prepare_model(network())
     optimiser = optimiser_of(model)

@@ -24,7 +24,7 @@ from skip_summary import pytest_terminal_summary
 __all__ = ["pytest_terminal_summary"]  # pytest finds a hook by its name
 
 # Where this is set, each of the hundreds of processes that tests start compiles all that it imports
-# anew, and pytest rewrites the assertions of all files in each of its own.
+# again, and pytest rewrites the assertions of all files in each of its own.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 

@@ -267,7 +267,7 @@ def mermaid() -> bytes:
 
 
 def build() -> None:
-    """Make build/pages anew."""
+    """Make build/pages again."""
     shutil.rmtree(PAGES, ignore_errors=True)
     site = Site()
     for path in sorted(DOCS.rglob("*")):

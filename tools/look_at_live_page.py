@@ -42,7 +42,7 @@ SIZES = {  # ranks of each job, 64 together
     "eval": 2,
     "notebook-anna": 2,
 }
-STUCK = {"dlrm": 20, "sweep-3": 12}  # jobs whose last rank stops after so many sums
+STUCK = {"dlrm": 20, "sweep-3": 12}  # jobs whose last rank stops after that many sums
 SLOTS = 16
 WIDTHS = (420, 1100, 1920)  # a phone, a laptop, a large screen
 WATCHED = 40.0  # seconds before the first picture

@@ -233,7 +233,7 @@ def _c_writer() -> Iterator[str]:
 
 
 def page(text: str) -> str:
-    """Return docs/protocol.md with what stands between its marks made anew."""
+    """Return docs/protocol.md with what stands between its marks made again."""
     for name, body in (("drawing", _drawing()), ("fields", _tables())):
         begin, end = f"<!-- header: {name} -->\n", f"<!-- /header: {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1:

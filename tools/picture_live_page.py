@@ -106,7 +106,7 @@ def resized(browser: Any, width: int) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     size["height"] = browser.execute_script("return document.documentElement.scrollHeight")
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    time.sleep(1.5)  # it draws anew each second
+    time.sleep(1.5)  # it draws again each second
 
 
 if __name__ == "__main__":

@@ -223,7 +223,7 @@ def measure(
     """Run the loop for some seconds, with another program if given.
 
     Raises:
-        TimeoutError: frames were lost: some slot does not go on.
+        TimeoutError: frames were lost: some slot does not continue.
     """
     block = np.arange(lane_format.lanes) % (lane_format.lane_maximum // ranks + 1)
     lanes, expected = b"", np.empty(0, np.uint8)

@@ -87,7 +87,7 @@ def count(program: Program, contributions: int) -> dict[str, int]:
 
 
 def drive(address: str, ends: Mapping[int, str], program: Program, contributions: int) -> None:
-    """Contribute until so many results have come, and check them."""
+    """Contribute until that many results have come, and check them."""
     block = np.arange(256, dtype=np.int32)
     expected = np.frombuffer((RANKS * block).astype(">i4").tobytes(), np.uint8)
     with ExitStack() as cleanup:

@@ -28,7 +28,7 @@ from bench.methods.single import find, in_numpy
 from bench.methods.tasks import Task, tasks
 from bench.ranks import run_ranks
 
-TIMEOUT = 500.0  # seconds; for all runs of so many ranks
+TIMEOUT = 500.0  # seconds; for all runs of that many ranks
 
 
 @dataclass(frozen=True)

@@ -320,7 +320,7 @@ def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, A
     """Train until the target, or for `most_steps`. The clock stands while the test data is used.
 
     Between two averages the ranks' models differ, so they are looked at after an average. The ranks
-    go on together, or a step would contain what the others take to look.
+    continue together, or a step would contain what the others take to look.
     """
     method = (METHODS | LANES)[name]
     task = TASKS[model_name](seed)

@@ -84,7 +84,7 @@ class Links:
                 self._due[again][end.node].append((end.port, frame))
 
     def arrivals(self) -> dict[int, list[tuple[int, bytes]]]:
-        """Go on by one tick; return what arrives then, with its port, by node."""
+        """Continue by one tick; return what arrives then, with its port, by node."""
         self._tick += 1
         arrived = self._due.pop(self._tick, None) or defaultdict(list)
         if self._faults.reordering:

@@ -208,7 +208,7 @@ def _legend(figure: Figure, axes: Any, columns: int) -> None:
 
 
 def _save(figure: Figure, path: Path, title: str, rows: int = 0) -> None:
-    """Write it, with room for so many rows of a legend below."""
+    """Write it, with room for that many rows of a legend below."""
     figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10.5, fontweight="bold")
     figure.tight_layout(rect=(0, 0.055 * rows, 1, 0.97))
     path.parent.mkdir(parents=True, exist_ok=True)

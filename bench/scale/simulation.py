@@ -178,7 +178,7 @@ class Simulation:
         self._check(tensors)
 
     def _tick(self) -> set[int]:
-        """Go on by a tick; return the ranks that something happened to."""
+        """Continue by a tick; return the ranks that something happened to."""
         start = time.perf_counter()
         arrived = self.links.arrivals()
         self._now += TICK

@@ -13,7 +13,7 @@ from p4reduce.methods.gadmm import dgadmm, gadmm
 
 
 def main() -> None:
-    """Compares a chain that stays with one that is drawn anew, and with the star."""
+    """Compares a chain that stays with one that is drawn again, and with the star."""
     given = options(str(__doc__), rho=5.0, period=15, steps=5000)
     with p4reduce.init() as comm:
         curves = Curves(comm, given.seed)

@@ -69,7 +69,7 @@ class Frame:
 
 
 def signed(word: int, bits: int = 32) -> int:
-    """A word as int32 (or of so many bits)."""
+    """A word as int32 (or of that many bits)."""
     word %= 1 << bits
     return word - (1 << bits) if word >> (bits - 1) else word
 

@@ -77,7 +77,7 @@ class World(Protocol[E]):
         """Let it happen. Raises Violation."""
 
     def state(self) -> Hashable:
-        """Return what tells this state from others."""
+        """Return what distinguishes this state from others."""
 
 
 W = TypeVar("W", bound=World[Any])

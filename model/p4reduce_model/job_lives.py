@@ -291,7 +291,7 @@ class World:
         return True
 
     def state(self) -> Hashable:
-        """Return what tells this state from others, without times and nonces."""
+        """Return what distinguishes this state from others, without times and nonces."""
         asking = tuple(
             (
                 *(reformation.job.incarnation, member.rank, reformation.settled.is_set()),

@@ -43,7 +43,7 @@ class Control:
         steps: one after the other, each at any time.
         ready: for each life of the job, after how many steps its ranks may begin.
         lost: for each life, after how many steps its ranks may notice that the switch is lost, if
-            they go on in the next one.
+            they continue in the next one.
     """
 
     steps: list[ControlStep]

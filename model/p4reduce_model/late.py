@@ -264,7 +264,7 @@ class _World:
         said = (total.total.tobytes(), total.members, total.present)
         self.results[total.number, seat] = said
         for other, one in enumerate(self.ranks):
-            # What a rank had when it died, nobody knows: those who are left may sum it anew.
+            # What a rank had when it died, nobody knows: those who are left may sum it again.
             before = self.results.get((total.number, other), said)
             if before != said and not one.dead:
                 raise Violation(
@@ -311,7 +311,7 @@ class _World:
     # -- Which state it is -------------------------------------------------------------------------
 
     def state(self) -> Hashable:
-        """Return what tells states apart."""
+        """Return what distinguishes states."""
         least = min((rank.at for rank in self.ranks if not rank.gone), default=0)
         ranks = [
             (

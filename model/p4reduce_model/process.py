@@ -88,7 +88,7 @@ class Code:
     Attributes:
         edits: of files in csrc/worker: (file, what is there once, what is put there instead).
         ledger: the class.
-        resume_from: the call from which all go on, of those that each rank lacks.
+        resume_from: the call from which all continue, of those that each rank lacks.
     """
 
     edits: tuple[tuple[str, str, str], ...] = ()
@@ -127,7 +127,7 @@ class Process:
 
     Args:
         scenario: what is explored.
-        life: of the job in which it starts. It goes on in later ones if the scenario has it
+        life: of the job in which it starts. It continues in later ones if the scenario has it
             recover from the loss of the switch.
         rank: its number.
         code: what it runs.
@@ -282,7 +282,7 @@ class Process:
         self._place[1] = self._ledger.completed
 
     def resume(self, first: int) -> None:
-        """Go on with the job's next life, from that call on: `Session.resume`."""
+        """Continue with the job's next life, from that call on: `Session.resume`."""
         self._place[0] += 1
         machine = self._make_machine(self.life)
         self._machines.append(machine)

@@ -194,7 +194,7 @@ class World:
     # -- Choices -----------------------------------------------------------------------------------
 
     def choose(self, where: str, *answers: str) -> str:
-        """Return what happens at a place: the first answer goes on, the others do not."""
+        """Return what happens at a place: the first answer continues, the others do not."""
         more = [] if self._is_closed else [BY_CALLER]
         more += [] if self._is_late else [DEADLINE]
         every = list(dict.fromkeys([*answers, *more]))

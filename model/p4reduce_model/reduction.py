@@ -36,7 +36,7 @@ class Place(NamedTuple):
     """How far a switch and one slot in it are.
 
     Attributes:
-        restarts: of the switch, after which its registers begin anew.
+        restarts: of the switch, after which its registers begin again.
         done: the controller's steps.
         versions: how far each version of the slot is.
     """

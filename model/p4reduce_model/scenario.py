@@ -95,7 +95,7 @@ class Scenario:
             check has them in any case.
         windows: each rank's window takes on any size from 1 on at any time.
         batches: a worker may receive two frames at once.
-        few: so many ranks at a switch all ask for themselves; of more the first one's repetitions
+        few: that many ranks at a switch all ask for themselves; of more the first one's repetitions
             have their STATUS sent to all.
     """
 

@@ -274,7 +274,7 @@ class Switch:
     # -- The controller ------------------------------------------------------------------------
 
     def _go_to(self, done: int) -> None:
-        """Bring the tables to what they are after so many steps."""
+        """Bring the tables to what they are after that many steps."""
         while self._steps_done < done:
             self._do(self._steps[self._steps_done])
             self._steps_done += 1

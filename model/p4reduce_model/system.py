@@ -183,7 +183,7 @@ class System:
         return all(view.halted and view.life == life - 1 for view in views)
 
     def _recoveries(self, state: State) -> list[Event]:
-        """Ranks that notice the loss of the switch, and those that go on after it."""
+        """Ranks that notice the loss of the switch, and those that continue after it."""
         views = [worker.view(self.machine(state, n)) for n, worker in enumerate(self.workers)]
         events: list[Event] = []
         for whom, view in enumerate(views):

@@ -201,7 +201,7 @@ class Worker:
         self._out |= self._transport(1)
 
     def _transport(self, number: int) -> int:
-        """Put so many frames on the link."""
+        """Put that many frames on the link."""
         out = 0
         for data in self._process.send(number):
             out |= 1 << self._frames.number(

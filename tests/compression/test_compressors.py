@@ -265,7 +265,7 @@ def test_with_feedback_the_level_comes_from_the_gradient_alone() -> None:
     compressor.states["w"].residual = flat
     second = compressor.compress("w", gradient)
     assert second.level == first < 4000
-    # Nothing but the residual is left: it goes on being sent.
+    # Nothing but the residual is left: it continues being sent.
     assert compressor.compress("w", np.zeros(4000, np.float32)).level == 1
 
 

@@ -239,7 +239,7 @@ def test_on_real_data_it_is_cheaper_than_the_papers_rule_and_near_the_best_fixed
 
 
 def levels_with_a_step_of(seconds: float) -> list[int]:
-    """The levels of twenty steps that cost so many seconds besides their traffic."""
+    """The levels of twenty steps that cost that many seconds besides their traffic."""
     now = [0.0]
     link = SwitchLink(4, 25e6, 2e-3)
     cat = MemoryCat(world_size=4, cost=link, agreement=Agreement.BLOCKS, clock=lambda: now[0])

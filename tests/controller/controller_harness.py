@@ -371,7 +371,7 @@ class Rank:
         return stub.Reform.future(request, timeout=timeout + DEADLINE)
 
     def reformed(self, reply: pb.ReformReply) -> Rank:
-        """Return this rank as it goes on."""
+        """Return this rank as it continues."""
         again = copy.copy(self)
         again.rank, again.size, again.joined = reply.rank, reply.world_size, reply.joined
         again.ready = pb.Ready()
@@ -415,7 +415,7 @@ def failed(ranks: list[Rank]) -> pb.HeartbeatReply:
 
 
 def reform(ranks: list[Rank], **fields: int) -> list[Rank]:
-    """Ask to go on, and return the ranks in the new job, which runs."""
+    """Ask to continue, and return the ranks in the new job, which runs."""
     asked = [rank.begin_reform(**fields) for rank in ranks]
     again = [rank.reformed(each.result()) for rank, each in zip(ranks, asked, strict=True)]
     for rank in again:

@@ -518,7 +518,7 @@ def play(shapes: tuple[JobShape, ...], steps: list[Step]) -> tuple[list[Row | Gr
 
 
 def boundary(width: int) -> SearchStrategy[int]:
-    """Numbers of so many bits, above all those at the edges."""
+    """Numbers of that many bits, above all those at the edges."""
     top = (1 << width) - 1
     edges = {0, 1, 2, top // 2, top // 2 + 1, top - 1, top}
     return st.sampled_from(sorted(edges)) | st.integers(0, top)

@@ -197,7 +197,7 @@ class Pair:
         self._cleanup = ExitStack()
 
     def play(self, before: Sequence[Row | Group], events: Sequence[Event]) -> dict[str, Account]:
-        """Play a sequence to both. If one goes down or mute, both begin anew the next time."""
+        """Play a sequence to both. If one goes down or mute, both begin again the next time."""
         try:
             self._start()
             with ThreadPoolExecutor(len(self._targets)) as pool:

@@ -4,7 +4,7 @@
 Arguments: a directory, and seconds that a collective may take. A rank puts in whole numbers, so
 that sums are exact. It computes each itself, from the step and the ranks that there are. It goes on
 until there is a file "end" in the directory; when a rank is lost, with those that are left. It
-prints "step N" as it goes on, and at last a line of JSON: how it ended, how long the longest step
+prints "step N" as it continues, and at last a line of JSON: how it ended, how long the longest step
 took and which it was, and what was wrong.
 """
 
@@ -22,7 +22,7 @@ import numpy.typing as npt
 import p4reduce
 
 WRONG_MOST = 5  # that are told
-FORMING = 3  # tries to form the job anew, each of as many seconds as a collective may take
+FORMING = 3  # tries to form the job again, each of as many seconds as a collective may take
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -47,7 +47,7 @@ def few_of(array: npt.NDArray[Any]) -> p4reduce.SparseElements:
 
 
 class Rank:
-    """What goes on from one life of the job to the next one.
+    """What continues from one life of the job to the next one.
 
     Args:
         directory: where "end" will be.

@@ -214,7 +214,7 @@ class KillRanks:
             os.kill(self._pid(rank), number)
 
     def wait_for_step(self, rank: int, step: int) -> None:
-        """Wait until a rank has done so many steps, or has ended."""
+        """Wait until a rank has done that many steps, or has ended."""
         end = time.monotonic() + PATIENCE
         while self.steps(rank) < step and self._code(rank) is None:
             assert time.monotonic() < end, f"rank {rank} does not come to step {step}"

@@ -40,7 +40,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def refresh() -> Callable[[], None]:
-    """Looks anew each time, as a new process does."""
+    """Looks again each time, as a new process does."""
     return fresh_program.refresh_program.__wrapped__
 
 

@@ -27,7 +27,7 @@ from rich.console import Console
 
 
 class Clock:
-    """Goes on when told to."""
+    """Continues when told to."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -338,7 +338,7 @@ def test_a_file_that_is_no_library_is_told(tmp_path: Path) -> None:
     path.write_text("nonsense")
     with pytest.raises(NativeUnavailableError, match=f"cannot load {path}"):
         load(path)
-    assert ctypes.CDLL(None)  # the loader goes on
+    assert ctypes.CDLL(None)  # the loader continues
 
 
 # As /proc/cpuinfo names them; x86-64-v4 of the psABI is all of these.

@@ -450,7 +450,7 @@ def test_a_peer_that_leaves_in_the_turn_in_which_it_is_sent_to(switch: Switch) -
     right = LinkTransport(switch.directory / "p2.sock", Kind.SHARED)
     eventually(lambda: switch.dataplane.ports[2].is_up, "port 2 up")
 
-    def at_once() -> None:  # in the loop's thread, which hears of both when it goes on
+    def at_once() -> None:  # in the loop's thread, which learns of both when it continues
         left.send(ethernet(b"w lost"))
         right.close()
 

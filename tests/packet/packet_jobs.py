@@ -33,7 +33,7 @@ _slots = itertools.cycle(range(SLOTS))
 
 
 def _take(slots: int) -> int:
-    """The first of so many slots in a row, others than before until all have been used."""
+    """The first of that many slots in a row, others than before until all have been used."""
     first = next(_slots)
     if first + slots > SLOTS:
         while next(_slots) != SLOTS - 1:

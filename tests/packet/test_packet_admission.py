@@ -30,7 +30,7 @@ def job(bed: Testbed, jobs: Jobs) -> Job:
 
 
 def refuse(bed: Testbed, job: Job, sent: Sent, outcome: Outcome) -> None:
-    """Assert that `sent` is dropped and counted, and the round goes on as if it had not been."""
+    """Assert that `sent` is dropped and counted, and the round continues as if it had not been."""
     bed.expect([sent], {}, outcome)
     good = job.send(1, constant(2))
     bed.expect([good], job.results(good, constant(3)), Outcome.ROUND_COMPLETED)

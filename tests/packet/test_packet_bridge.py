@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch as a switch: what is for others goes on as it came."""
+"""The switch as a switch: what is for others continues as it came."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def limit(bed: Testbed, ports: tuple[int, ...], rate: int, burst: int) -> None:
 
 @pytest.fixture
 def limited(bed: Testbed) -> Iterator[Testbed]:
-    """One port takes a HELLO a second, after so many at once; the others are as by default."""
+    """One port takes a HELLO a second, after that many at once; the others are as by default."""
     limit(bed, (FLOODED,), 1, BURST)
     limit(bed, tuple(port for port in PORTS if port != FLOODED), 200, 64)
     yield bed

@@ -142,7 +142,7 @@ def test_arp_of_other_networks(bed: Testbed) -> None:
 
 
 def test_answers_to_a_rank(bed: Testbed, jobs: Jobs) -> None:
-    """Not from the switch's addresses, whichever of them; and the round goes on as it would."""
+    """Not from the switch's addresses, whichever of them; and the round continues as it would."""
     job = jobs(2)
     victim = job.ranks[1].at
     header = Aggregation(

@@ -132,7 +132,7 @@ def test_the_parent_is_asked_once_for_all_ranks(bed: Testbed, jobs: Jobs) -> Non
         for other in {0, 1, 2} - {first}:
             status = job.status(again[other], other, job.everyone)
             bed.expect([again[other]], status, Outcome.STATUS_SENT)
-    # A new round begins anew.
+    # A new round begins again.
     bed.exchange([job.send(rank, constant(1), round=2) for rank in range(3)])
     again = [job.send(rank, constant(1), round=2) for rank in range(3)]
     bed.expect([again[2]], job.up(again[2], constant(3)), Outcome.SUMS_SENT_UP_AGAIN)
@@ -186,7 +186,7 @@ def test_what_the_parent_says_to_the_one_that_asks_for_all_is_kept_back(
     for _ in range(3):
         goes_up(one, for_one)
         bed.expect([status(for_one)], {}, Outcome.STATUS_KEPT_BACK)
-    # Whoever lacks room hears of it, so that says nothing of being for one.
+    # Whoever lacks room learns of it, so that says nothing of being for one.
     passed_down(Flag.RETRANSMISSION | Flag.PADDED)
     # Nobody's turn was taken: the first other one is next, and all hear what it is told.
     goes_up(others[0])
@@ -353,7 +353,7 @@ def test_late_duplicates_of_a_leafs_earlier_life(bed: Testbed, jobs: Jobs) -> No
 
 
 def test_a_rank_a_round_ahead_of_one_on_another_leaf(bed: Testbed, jobs: Jobs) -> None:
-    """This leaf's ranks have the result and go on; the parent is still asked about the round
+    """This leaf's ranks have the result and continue; the parent is still asked about the round
     before by the other leaf, whose answer comes here by no way. The versions do not meet."""
     job = jobs.partial()
     send_up(bed, job, round_=0)

@@ -49,7 +49,7 @@ STILL = 240.0  # seconds without a word from any rank; a case's own limits are s
 def run(system: TorchSystem, names: Sequence[str], directory: Path) -> dict[str, list[str]]:
     """Run cases; return what each rank says of each.
 
-    A case that fails ends its ranks, and others go on with the next one.
+    A case that fails ends its ranks, and others continue with the next one.
     """
     told: dict[str, list[str]] = {}
     rest = list(names)

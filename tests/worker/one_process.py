@@ -54,7 +54,7 @@ class OneProcess:
         self.new_switch()
 
     def new_switch(self) -> None:
-        """Start anew, with an incarnation id that was never used."""
+        """Start again, with an incarnation id that was never used."""
         self._job += 1
         self._pipeline = Pipeline(CONFIG.read_bytes())
         tables = self._pipeline.tables

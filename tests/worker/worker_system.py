@@ -126,7 +126,7 @@ class System:
         wait_for(is_ready, "the controller is ready")
 
     def restart_switch(self) -> None:
-        """End the switch, and start it anew."""
+        """End the switch, and start it again."""
         self._switch.stop()
         self._switch.start(self._processes)
         self._switch.wait_ready()

@@ -23,7 +23,7 @@ from p4reduce_controller.values.mac_ip import format_ip, format_mac
 
 PROBE_JOB = 0  # no job's incarnation id
 INTERVALS = (0.05, 1.0)  # seconds between two probes: the first, doubled, the longest
-MISSED = 5  # so many in a row without an answer mean a dead link,
+MISSED = 5  # that many in a row without an answer mean a dead link,
 SILENT = 4.0  # if they took that many seconds: a busy switch may drop those that come fast
 REMEMBERED = 16  # probes of a link that may still be under way
 

@@ -33,7 +33,7 @@ from p4reduce_lab.progress import LongWork
 
 RESULTS_FILE = "compare.json"
 _WARM_SIZE = 256 << 10  # bytes of the reduction over links before a cell's first turn, at most
-_PATIENCE = (60.0, 20.0)  # seconds that a turn may take: so many, and times the bound
+_PATIENCE = (60.0, 20.0)  # seconds that a turn may take: that many, and times the bound
 
 
 @dataclass(frozen=True)

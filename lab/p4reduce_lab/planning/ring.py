@@ -64,6 +64,6 @@ def mean_delay(ranks: int, delays: tuple[float, ...], fanouts: tuple[int, ...]) 
     for delay, fanout in zip(delays[1:], fanouts, strict=False):
         below *= fanout
         subtrees = math.ceil(ranks / below)
-        if subtrees > 1:  # so many neighbours are on two switches of this level
+        if subtrees > 1:  # that many neighbours are on two switches of this level
             total += 2 * delay * subtrees
     return total / ranks

@@ -91,7 +91,7 @@ class Bmv2Switch(SwitchLauncher):
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
         super().wait_ready(timeout)
-        # It goes on without an interface that it cannot open.
+        # It continues without an interface that it cannot open.
         if _PORT_FAILED in self.log.read_text(errors="replace"):
             raise LabError(
                 f"{PROGRAM} could not open a port; the end of {self.log}:\n{tail(self.log)}"

@@ -50,7 +50,7 @@ class ControlWalk(ABC):
 
     @abstractmethod
     def _table(self, table: ir.ApplyTable, proceed: Proceed) -> None:
-        """Look up, run the action, and go on by hit or miss or by action."""
+        """Look up, run the action, and continue by hit or miss or by action."""
 
     def _nest(self) -> None:
         """Write all of it. Raises TooLargeError, with a part of it written."""
@@ -77,7 +77,7 @@ class ControlWalk(ABC):
     def _go_inside(
         self, table: ir.ApplyTable, proceed: Proceed, action: int | None, *, hit: bool
     ) -> None:
-        """Go on within a branch, unless all branches go on to the same node."""
+        """Continue within a branch, unless all branches go on to the same node."""
         if len(table.successors) > 1:
             self._after(table, proceed, action, hit=hit)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that lose a rank, and go on, with a real switch."""
+"""Jobs that lose a rank, and continue, with a real switch."""
 
 from __future__ import annotations
 

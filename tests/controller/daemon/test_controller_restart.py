@@ -87,7 +87,7 @@ def test_a_controller_that_is_killed(
     first.end(signal.SIGKILL)
     assert the_table(tmp_path).stat().st_mode & 0o777 == 0o600
 
-    # The switch goes on by itself, with no controller at all.
+    # The switch continues by itself, with no controller at all.
     contribute(ranks[1], 2)
     for rank in ranks:
         assert bytes(result(rank).payload)[:4] == (3).to_bytes(4, "big")
@@ -109,7 +109,7 @@ def test_a_controller_that_is_killed(
         assert bytes(result(rank).payload)[:4] == (14).to_bytes(4, "big")
     contribute(third[0], 5)
     assert bytes(result(third[0]).payload)[:4] == (5).to_bytes(4, "big")
-    # The one that was forming goes on.
+    # The one that was forming continues.
     other = Rank(second, mortal_switch, 1, 2, job="forming", port=4)
     other.hello()
     assert forming.await_ready().slot_count == 100
@@ -276,7 +276,7 @@ def test_a_disk_that_is_full(
         "the controller cannot write its job table: [Errno 28] No space left on device"
     )
     assert controller.job("new").state == pb.ENDED
-    assert ranks[0].heartbeat().state == pb.RUNNING  # what there is goes on
+    assert ranks[0].heartbeat().state == pb.RUNNING  # what there is continues
     ranks[0].leave()
     full = False
     eventually(lambda: joined(controller, switch), "the disk has room again")

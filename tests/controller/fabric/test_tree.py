@@ -308,7 +308,7 @@ def test_a_controller_that_is_restarted(net: Net, tmp_path: Path) -> None:
     ranks = join(first, net, ACROSS)
     check_sum(ranks)
     first.crash()
-    check_sum(ranks, round_=2)  # the switches go on
+    check_sum(ranks, round_=2)  # the switches continue
     with running_controller(net, tmp_path) as second:
         for rank in ranks:
             rank.controller = second

@@ -549,7 +549,7 @@ def test_a_lost_switch_fails_what_ran_there(jobs: Jobs, world: World) -> None:
     assert jobs.heartbeat(runs.incarnation, 0, runs.members[0].nonce).state is JobState.FAILED
     jobs.back(ONLY)
     join(jobs, "c", 0, 2)
-    refused(Cause.WRONG_STATE, lambda: join(jobs, "a", 0, 3))  # its ranks may go on
+    refused(Cause.WRONG_STATE, lambda: join(jobs, "a", 0, 3))  # its ranks may continue
     desert(jobs, world)
     assert runs.ranks(MemberState.LOST) == [0, 1, 2]
     running(jobs, "a")

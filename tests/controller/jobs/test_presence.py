@@ -109,7 +109,7 @@ def test_another_process_of_the_same_number(world: World, process: subprocess.Po
 
 @pytest.mark.parametrize("local", [True, False])
 def test_a_call_that_ends_costs_nobody_its_rank(world: World, local: bool) -> None:
-    """The process lives; or nobody can know, and heartbeats go on, or another call comes."""
+    """The process lives; or nobody can know, and heartbeats continue, or another call comes."""
     jobs, job, members = ranks(world, [os.getpid()] * 2, local=local)
     jobs.end_attending(job, members[1])
     for _ in range(30):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that failed and go on, without a switch and without a network."""
+"""Jobs that failed and continue, without a switch and without a network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from p4reduce_controller.values.token_hash import TokenHash
 
 
 class Survivors:
-    """The ranks of one job as they ask to go on."""
+    """The ranks of one job as they ask to continue."""
 
     def __init__(self, world: World, jobs: Jobs) -> None:
         self.world = world

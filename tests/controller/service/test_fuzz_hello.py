@@ -78,7 +78,7 @@ def test_hellos_that_are_none(
 def test_attaching_from_anywhere(
     controller: RunningController, switch: SwitchProcess, fuzz: Any, quiet: None
 ) -> None:
-    """With the right nonce, but from addresses that no worker has: it says so, and goes on."""
+    """With the right nonce, but from addresses that no worker has: it says so, and continues."""
     for number in fuzz.rounds(15):
         rank = controller.rank(switch, 0, 1, job=f"job{number % 40}")
         for _ in range(5):

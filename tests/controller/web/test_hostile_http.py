@@ -103,7 +103,7 @@ def answer_to(controller: RunningController, request: bytes) -> bytes:
 
 
 def test_ten_thousand_malformed_requests(shown: RunningController, switch: SwitchProcess) -> None:
-    """Nothing crashes, nothing is shown, and the job goes on."""
+    """Nothing crashes, nothing is shown, and the job continues."""
     print(f"SEED={SEED}")
     rng = random.Random(SEED)
     before = view(shown)

@@ -184,7 +184,7 @@ def test_a_keyboard_reaches_everything_and_opens_it(
     assert reached[0] == "Skip to the jobs"
     for name in ("What became of the frames", "Figures of each rank", "What the colours mean"):
         assert name in reached, reached
-    # A second later the page has drawn anew, and what had the focus has it still.
+    # A second later the page has drawn again, and what had the focus has it still.
     chromium.execute_script("document.querySelector('.figures summary').focus()")
     before = text(chromium, ".waits")
     eventually(lambda: text(chromium, ".waits") != before, "the page draws anew")

@@ -21,7 +21,7 @@ DEADLINE = 60.0
 def test_the_end_is_not_lost_beside_a_new_watcher(
     steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A watcher wakes the sampling, and so many steps of the event loop later it is cancelled."""
+    """A watcher wakes the sampling, and that many steps of the event loop later it is cancelled."""
 
     async def take(*given: Any, **more: Any) -> SimpleNamespace:
         return SimpleNamespace(jobs=[], slots={}, clock=0.0)

@@ -287,7 +287,7 @@ def test_a_group_that_is_not_complete_says_who_is_missing(
     assert run.returncode == 0, output[-6000:]
     said = re.findall(r"^MISSING (.*)$", output, re.MULTILINE)
     assert len(said) == 2, output[-6000:]
-    # One of both comes to its deadline first, and the other hears of it.
+    # One of both comes to its deadline first, and the other learns of it.
     for words in said:
         assert words.startswith("(2,) "), output[-6000:]
     assert sum("has given up: " in words for words in said) == 1, said

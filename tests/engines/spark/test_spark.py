@@ -22,7 +22,7 @@ pytestmark = [
 ]
 ENGINES = Path(__file__).parents[1]
 
-# What all programs begin with. `nothing_left` is asked while Spark's own processes go on.
+# What all programs begin with. `nothing_left` is asked while Spark's own processes continue.
 BEGIN = """
 import os, signal, sys, tempfile, time
 import numpy as np

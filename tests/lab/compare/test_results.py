@@ -42,7 +42,7 @@ def cell(ranks: int = 4, rate: float | None = 10, size: int = 2 * MIB) -> Cell:
 
 
 def measured(cell: Cell, slower: float = 1.1, **more: float) -> list[Row]:
-    """As if each case had taken so many times its bound, and a little more each turn."""
+    """As if each case had taken that many times its bound, and a little more each turn."""
     return rows_of(
         cell,
         {

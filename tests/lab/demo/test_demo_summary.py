@@ -261,7 +261,7 @@ def test_progress_is_followed_line_by_line(tmp_path: Path) -> None:
 
 
 class _Communicator:
-    """One that counts from nothing again when it is formed anew."""
+    """One that counts from nothing again when it is formed again."""
 
     def __init__(self, sent: int) -> None:
         self.rank, self.size, self.job = 0, 2, "x"

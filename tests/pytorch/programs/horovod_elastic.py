@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic training of which one rank is killed: the others go on from the last commit."""
+"""Elastic training of which one rank is killed: the others continue from the last commit."""
 
 import json
 import os

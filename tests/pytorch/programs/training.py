@@ -4,7 +4,7 @@
 Arguments: "backend" (DDP on p4reduce), "hook" (DDP on Gloo, with our hook on a communicator of its
 own), "delegated" (all_reduce with MAX, by the inner Gloo), "queued" (many collectives under way),
 "groups" (process groups are made and destroyed) or "init" (the default group is, again and again).
-Prints "step N" as it goes on, and a line of JSON with the error's type and text.
+Prints "step N" as it continues, and a line of JSON with the error's type and text.
 """
 
 import faulthandler

@@ -3,7 +3,7 @@
 
 The suite starts new processes for each case. Here one set of processes runs all, since most of
 the time would go into importing torch; each case has a process group of its own, made and destroyed
-as the suite does. A case that fails ends the processes, and whoever started them goes on with the
+as the suite does. A case that fails ends the processes, and whoever started them continues with the
 next one. Prints lines of JSON for each case.
 
 Arguments: a directory that the ranks share, the backend's name, and the cases; or "--list", for the

@@ -209,7 +209,7 @@ def test_a_core_that_ends_is_started_again(start: Any, tmp_path: Path) -> None:
     ended = second.next()
     assert ended.code() is grpc.StatusCode.UNAVAILABLE
     assert "core 1 (device 2) does not answer" in ended.details()
-    first.set_config(p4reduce_config())  # the other one goes on
+    first.set_config(p4reduce_config())  # the other one continues
     wait_for(lambda: "core 1 (device 2, pid" in switch.log.read_text())
     wait_for(lambda: up() == all_up)
     again = Client(facts["grpc_addr"], device_id=2)

@@ -82,7 +82,7 @@ def test_save_then_commit(features: Client, target: Target, build: Builder) -> N
     frame = bytes(6) + (1 << 40).to_bytes(6, "big") + b"\0\1" + bytes(46)
     features.write((INSERT, src_entry(build, port=2)))
     features.set_config(config("p4rt_match_kinds", cookie=2), "VERIFY_AND_SAVE")
-    # Packets go on as before; reads and writes are about the new program.
+    # Packets continue as before; reads and writes are about the new program.
     left.send(frame)
     assert right.receive() == frame
     assert features.get_config("COOKIE_ONLY").config.cookie.cookie == 2

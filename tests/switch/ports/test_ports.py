@@ -142,7 +142,7 @@ def test_frames_shorter_than_an_ethernet_header_pass(make_switch: Callable[..., 
     """What looks like a hello is one only as a peer's first message."""
     switch = make_switch()
     left, right = switch.plug(1), switch.plug(2)
-    hello = b"P4RL\1\0\0\0"  # wishes nothing, so that frames go on one by one
+    hello = b"P4RL\1\0\0\0"  # wishes nothing, so that frames continue one by one
     left.send(hello)
     for frame in (b"\1", b"\2" * 13, hello, b"\3"):
         left.send(frame)

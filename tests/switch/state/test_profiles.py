@@ -102,7 +102,7 @@ def test_member_and_group(start: Start) -> None:
 
 
 def test_shared_profile(start: Start) -> None:
-    # With packets only through `second`: BMv2 ends in `first`, which goes on by action.
+    # With packets only through `second`: BMv2 ends in `first`, which continues by action.
     client = start("profiles")
     client.write((INSERT, member(1)), (INSERT, entry(1, action_profile_member_id=1)))
     client.write((INSERT, member(4, value=5, profile=HOPS)))

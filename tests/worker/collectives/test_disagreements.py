@@ -220,7 +220,7 @@ def test_without_a_controller_a_rank_says_what_it_called_itself(
 
 
 def test_another_rank_that_leaves_at_once_does_not_hide_what_it_called(system: System) -> None:
-    """A rank closes as soon as it has its error; the last one still hears of all."""
+    """A rank closes as soon as it has its error; the last one still learns of all."""
     late = threading.Event()
 
     def work(comm: p4reduce.Communicator) -> Any:

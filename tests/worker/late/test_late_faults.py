@@ -77,7 +77,7 @@ def test_a_rank_that_is_killed_costs_no_bit(broken: FaultSystem) -> None:
 
 
 def test_the_switch_and_the_controller_are_lost_under_way(broken: FaultSystem) -> None:
-    """Sums go on with the same bits, with a rank that is late time and again."""
+    """Sums continue with the same bits, with a rank that is late time and again."""
     counts = [0] * WORLD
     over = threading.Event()
 

@@ -106,7 +106,7 @@ def test_a_communicator_does_so_by_itself(system: System) -> None:
 def test_what_was_left_out_never_wraps_silently(
     system: System, dtype: type, precision: str | None, number: int, error: str | None
 ) -> None:
-    """The rank that was late is told before it begins, and goes on without feedback."""
+    """The rank that was late is told before it begins, and continues without feedback."""
     options: Any = {"deadline": SOON, "at_least": 1, "precision": precision}
 
     def work(comm: p4reduce.Communicator) -> PartialSum:
@@ -233,7 +233,7 @@ def test_who_closes_early_is_named(system: System) -> None:
 
 @EMBEDDED
 def test_those_who_are_left_go_on_and_know_it(system: System) -> None:
-    """A rank is gone: with enough left the sums go on, and without they are an error."""
+    """A rank is gone: with enough left the sums continue, and without they are an error."""
 
     def work(comm: p4reduce.Communicator) -> Any:
         with sums_of(comm) as sums:

@@ -127,7 +127,7 @@ def test_bins_of_many_numbers_have_equally_many_samples(rng: np.random.Generator
 
 def test_bytes_do_not_grow_with_the_samples(system: System) -> None:
     def sent(times: int) -> int:
-        """Return the blocks of histograms that ten trees take with so many copies of the data."""
+        """Return the blocks of histograms that ten trees take with that many copies of the data."""
         samples = np.tile(CANCER.data, (times, 1))
         parts = cut(4, samples, np.tile(CANCER.target, times))
 

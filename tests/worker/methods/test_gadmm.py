@@ -22,7 +22,7 @@ def by_links(
 ) -> Iterator[Any]:
     """The paper's form: a dual for each link between two places of the chain.
 
-    With a period other than 0 the chain is drawn anew and the duals stay with their links, so
+    With a period other than 0 the chain is drawn again and the duals stay with their links, so
     with places: the control.
     """
     n, size = len(parts), parts[0].size

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a training step gains if first layers' gradients travel first, in virtual time.
 
-The engine in C and the P4 program are real. Links and computing are not: a layer takes so many
+The engine in C and the P4 program are real. Links and computing are not: a layer takes that many
 milliseconds in the forward pass, and twice that in the backward pass. So the machine's load changes
 no figure. The table of docs/pytorch-recipes.md is what this prints.
 """

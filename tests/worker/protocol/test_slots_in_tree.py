@@ -131,6 +131,6 @@ def test_questions_do_not_grow_with_the_square_of_the_ranks(seed: int) -> None:
     run_without(tree, (6,), blocks=1)
     repeated = sum(tree.ranks[rank].counts.retransmissions for rank in range(RANKS))
     told = sum(tree.ranks[rank].counts.statuses for rank in range(RANKS))
-    # Each repetition has an answer of its own; one in so many goes on, and comes back to all.
+    # Each repetition has an answer of its own; one in so many continues, and comes back to all.
     assert told <= repeated + repeated // RANKS * RANKS + RANKS
     assert LEAVES * RANKS == WORLD

@@ -13,7 +13,7 @@ from p4reduce.wire.rank_sets import Child, Level
 
 
 def machine(ranks: int = 1, rank: int = 0, tree: bool = False) -> SlotMachine:
-    """With so many ranks at its switch, and few = 1."""
+    """With that many ranks at its switch, and few = 1."""
     children = tuple(Child((rank,)) for rank in range(ranks))
     levels = [Level("leaf", children)]
     if tree:

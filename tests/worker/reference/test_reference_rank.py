@@ -46,7 +46,7 @@ def test_a_rank_of_four_gives_the_same_bits(
 
 
 def test_it_hears_who_called_what(system: System) -> None:
-    """As its colleagues do, which hear of its call."""
+    """As its colleagues do, which learn of its call."""
 
     def work(comm: p4reduce.Communicator) -> list[Any]:
         shape = (10, 20) if comm.rank == PLAIN else (20, 10)

@@ -373,7 +373,7 @@ def test_a_rank_that_leaves_is_named_by_all(ring: Ring) -> None:
 
 
 def test_a_rank_that_does_not_come_is_named_at_the_deadline(ring: Ring) -> None:
-    """By the others too, who hear of it from the one whose deadline is first."""
+    """By the others too, who learn of it from the one whose deadline is first."""
     ring.start()
     all_sum_up(ring)
     for rank in (0, 1):

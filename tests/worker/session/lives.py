@@ -92,7 +92,7 @@ def awaited_elsewhere(comm: p4reduce.Communicator, handles: list[Any]) -> None:
 
 
 IN_ORDER = [closed, handles_dropped, forked, awaited_elsewhere]
-AT_ONCE = [left_by_an_error, all_dropped]  # which the others may hear of
+AT_ONCE = [left_by_an_error, all_dropped]  # which the others may learn of
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ SEAT = Seat(7, 0, 2, 99, HERE, SWITCH)
 
 
 class Way:
-    """A share of a port that breaks after so many looks at it; None: it does not."""
+    """A share of a port that breaks after that many looks at it; None: it does not."""
 
     endpoint = None
 

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.parametrize("system", ["embedded"], indirect=True),
 ]
 
-SAMPLE = 10  # of the places where an exception is raised; drawn anew each time
+SAMPLE = 10  # of the places where an exception is raised; drawn again each time
 
 
 def port_of(system: System, comm: Communicator) -> Port:
@@ -273,7 +273,7 @@ def test_signals_while_the_caller_runs_it(system: System, what: str) -> None:
 def test_a_caller_that_runs_longer_than_a_quiet_second(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread takes notice of what was run while it rested, before it goes on by itself."""
+    """The thread takes notice of what was run while it rested, before it continues by itself."""
     monkeypatch.setattr("p4reduce.session.port.QUIET", 0.002)
 
     def work(comm: Communicator) -> int:

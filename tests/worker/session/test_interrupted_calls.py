@@ -23,7 +23,7 @@ from p4reduce.tensors.sparse import SparseRows
 from small_world import TIMEOUT, Office, SmallWorld
 from worker_system import DEADLINE, System, at_once, outcome
 
-# Set, it is really any: some ten minutes. Otherwise some, drawn anew each time.
+# Set, it is really any: some ten minutes. Otherwise some, drawn again each time.
 EVERY = "P4REDUCE_EVERY_BYTECODE"
 SAMPLE = 12
 

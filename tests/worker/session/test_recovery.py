@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch or the controller is killed and started again, and the ranks go on."""
+"""The switch or the controller is killed and started again, and the ranks continue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Training:
         self.statistics = p4reduce.Statistics()  # its own
 
     def end(self) -> None:
-        """Go on for a few steps more. How many there were in all, `step` says in the end."""
+        """Continue for a few steps more. How many there were in all, `step` says in the end."""
         self.steps = self.step + 3
 
     def __call__(self, comm: p4reduce.Communicator) -> tuple[list[bytes], p4reduce.Statistics]:
@@ -114,7 +114,7 @@ def beside(work: Callable[[], T], disturb: Callable[[], None]) -> T:
     finally:
         thread.join(3 * DEADLINE)
         if errors:
-            raise errors[0]  # also where `disturb` has waited in vain because of it
+            raise errors[0]  # also where `disturb` has waited without success because of it
     return results[0]
 
 
@@ -201,7 +201,7 @@ def test_without_recovery_it_is_an_error_at_once(broken: FaultSystem) -> None:
 
 
 def test_children_come_through_the_loss_of_the_switch(broken: FaultSystem) -> None:
-    """A job and its child by the same port: each is formed anew, by one new connection.
+    """A job and its child by the same port: each is formed again, by one new connection.
 
     Urgent collectives are repeated in their slots as others are in theirs.
     """
@@ -259,7 +259,7 @@ def test_who_has_all_results_stays_for_those_who_have_not(
 def test_what_is_called_while_only_the_way_to_the_switch_is_broken_runs_afterwards(
     broken: FaultSystem, cables: Cables
 ) -> None:
-    """The job is not formed anew then, so nothing is repeated; and nothing may be forgotten."""
+    """The job is not formed again then, so nothing is repeated; and nothing may be forgotten."""
 
     def work(comm: p4reduce.Communicator) -> list[float]:
         comm.barrier()
@@ -349,7 +349,7 @@ def test_the_ring_takes_over_until_the_switch_is_back(
 def test_ranks_on_the_ring_come_back_to_a_switch_that_never_failed(
     broken: FaultSystem, cables: Cables, rng: np.random.Generator
 ) -> None:
-    """Switch and controller are out of reach for a while, and go on as they were."""
+    """Switch and controller are out of reach for a while, and continue as they were."""
     training = Training(int(rng.integers(1 << 30)), pause=0.02)
 
     def cut() -> None:

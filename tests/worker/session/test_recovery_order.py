@@ -73,7 +73,7 @@ class Controller:
 
 
 class Host:
-    """The session; `resumed` is what it goes on with."""
+    """The session; `resumed` is what it continues with."""
 
     fallback = None
     neighbourhood: Any = None
@@ -309,7 +309,7 @@ def test_the_life_that_was_found_just_before_the_ring_is_let_go(
 
 
 class _PausedLock:
-    """A lock after which one thread stands still, while others go on."""
+    """A lock after which one thread stands still, while others continue."""
 
     def __init__(self, who: str) -> None:
         self.left, self.go_on = threading.Event(), threading.Event()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are killed, stopped or cut off, and how those who are left go on."""
+"""Ranks that are killed, stopped or cut off, and how those who are left continue."""
 
 from __future__ import annotations
 

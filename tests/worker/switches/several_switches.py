@@ -32,7 +32,7 @@ class SeveralSwitches:
         self.grow(number)
 
     def grow(self, number: int) -> None:
-        """Have at least so many."""
+        """Have at least that many."""
         target, directory, lease = self._what
         for switch in range(len(self.systems), number):
             (directory / str(switch)).mkdir()

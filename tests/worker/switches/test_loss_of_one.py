@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of several switches is killed, for good or for a while, and the ranks go on."""
+"""One of several switches is killed, for good or for a while, and the ranks continue."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_after_a_move_groups_and_jobs_formed_anew_know_all_switches(
 
 @pytest.mark.long
 def test_a_rank_killed_with_the_switch_is_named(switches: SeveralSwitches) -> None:
-    """It does not come to the next switch: the others hear of it there, and do not wait."""
+    """It does not come to the next switch: the others learn of it there, and do not wait."""
     done = threading.Barrier(WORLD, timeout=DEADLINE)
 
     def work(comm: p4reduce.Communicator) -> Any:

@@ -95,7 +95,7 @@ class Program:
 
 
 class Rank:
-    """A rank that starts its calls when told to, takes the results and uses its arrays anew."""
+    """A rank that starts its calls when told to, takes the results and uses its arrays again."""
 
     def __init__(self, program: Program, rank: int) -> None:
         calls, finish, self._arrays = program.start(rank)

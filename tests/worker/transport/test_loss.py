@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heavy loss, of all kinds: sums stay exact, and everything goes on once frames get through."""
+"""Heavy loss, of all kinds: sums stay exact, and everything continues once frames get through."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_result_lost_for_one_rank_only(system: System, monkeypatch: pytest.Mon
 
 
 def test_an_outage_of_a_second(system: System, cables: Cables) -> None:
-    """Nothing at all comes through; then it goes on where it was, in the same job."""
+    """Nothing at all comes through; then it continues where it was, in the same job."""
     over = threading.Event()
     done = [0] * WORLD  # collectives, of each rank
     mended = 0.0

@@ -45,7 +45,7 @@ Array = npt.NDArray[Any]
 
 _FIRST_LOOK = 0.01  # seconds from a sum to a roll without this rank's call, at least
 _LATER = 1.02  # of the shortest time that it took before the last sums
-_SUMS = 4  # so many: after a pause in training the one before it was no longer than usual
+_SUMS = 4  # that many: after a pause in training the one before it was no longer than usual
 _SLOWER = 0.05  # of the time since the last sum, from one roll to the next
 _LEAST_PAUSE, _MOST_PAUSE = 0.002, 0.2  # seconds between two rolls
 _LOOK = 1.0  # seconds; only bounds what is woken anyway

@@ -186,7 +186,7 @@ def _turns(place: int | None, tree: bool) -> tuple[int, int, float]:
     """Return `turn`, `tries_a_doubling` and `stretch`; see docs/protocol.md, "Who asks".
 
     `turn` is 0 for a rank that asks as soon as a timer runs out, and 1 if another one asks for it
-    first, so that it waits twice as long. A timeout is doubled after so many tries. All of this
+    first, so that it waits twice as long. A timeout is doubled after that many tries. All of this
     takes `stretch` times as long.
     """
     if not place:

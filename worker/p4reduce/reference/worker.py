@@ -306,7 +306,7 @@ class Worker:
             self.counts.blocks_received += parts != FIRST_HALF
 
     def _complete(self, slot: Slot, header: Packet, now: float) -> None:
-        """Go on: "a stripe is done, or contribute to round r + 1"."""
+        """Continue: "a stripe is done, or contribute to round r + 1"."""
         assert slot.stripe is not None
         opening, asked = slot.block is None, slot.tries != 0
         by_timer = bool(header.flags.RETRANSMISSION)

@@ -59,7 +59,7 @@ async def reduce(
     """
     rank, size = links.who.rank, len(links.who.addresses)
     for step in range(2 * (size - 1)):
-        # What came in the last step, reduced or complete, is what goes on in this one.
+        # What came in the last step, reduced or complete, is what continues in this one.
         out, into = parts[(rank - step) % size], parts[(rank - step - 1) % size]
         came = np.frombuffer(await links.exchange(out.data), np.uint8)
         if len(came) != len(into):

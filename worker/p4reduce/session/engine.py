@@ -147,7 +147,7 @@ class Engine:
         """Run a collective in the thread that waits for it, as far as C can do it alone.
 
         The link's lock is held within C alone: an exception of a signal handler finds either that
-        nothing was done, or that the port's thread has to go on.
+        nothing was done, or that the port's thread has to continue.
         """
         why = TURN_PAUSED
         while why == TURN_PAUSED:

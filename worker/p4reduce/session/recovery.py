@@ -45,8 +45,8 @@ _HALT_LOOK = 0.2  # seconds between two looks at whether anybody still waits for
 _CANCEL_TIMEOUT = 5.0  # seconds; the longest call of a seeker takes two
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _ELSEWHERE_PAUSE = 0.2  # seconds between two looks at whether another switch is there
-HOME_AGAIN = 1.0  # seconds, after an attempt to go elsewhere was in vain
-LOOK_HOME = 0.5  # seconds between two looks at whether the job goes on at home
+HOME_AGAIN = 1.0  # seconds, after an attempt to go elsewhere was without success
+LOOK_HOME = 0.5  # seconds between two looks at whether the job continues at home
 _LOOK_TIMEOUT = 1.0
 _RING_PAUSE = 0.2  # seconds between two looks at whether all have lost the switch
 
@@ -133,7 +133,7 @@ class Recovery:
         self._switch_there = False
         self._moved = False  # to a job that has not agreed on what it begins with
         self._homeless = False  # without a seat in any job
-        self._look_home_at = 0.0  # when it is looked again whether the job goes on at home
+        self._look_home_at = 0.0  # when it is looked again whether the job continues at home
         self._started = time.monotonic()
         others = host.fallback_switches
         self._home_until = math.inf if others is None else self._started + others.after

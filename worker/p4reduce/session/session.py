@@ -95,7 +95,7 @@ class Session:
         on_break: called when it breaks otherwise than by a collective's end; must not wait.
         fallback_switches: where it goes when its switch stays away; None: nowhere, it waits.
         home: number of the switch that it is on, if there are any.
-        arriving: whether it has moved there, and the ranks have not agreed yet where they go on.
+        arriving: whether it has moved there, and the ranks have not agreed yet where they continue.
         left: the ranks that are known to have left the job.
         leaf: the ranks at this rank's own switch, ascending.
         origin: bytes that all ranks of the job have and no other job, whatever is lost later.

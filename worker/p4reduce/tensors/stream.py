@@ -52,7 +52,7 @@ class Collective:
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
         slots, first_slot: how many slots there are for it, and the first of these.
-        offset: the slot of stripe 0; the others have those after it, and go on from the first.
+        offset: the slot of stripe 0; the others have those after it, and continue from the first.
         placed: whether the job's slots have been dealt to it, from `offset` on.
         left: `remaining`, and the first block with a sum that overflowed or -1, where machine code
             sees them too.

@@ -111,7 +111,7 @@ def measure(
         directory: The directory of the records.
         workers: The number of workers.
         sizes: Of the all-reduced tensors that follow each other in a recorded row; blocks start
-            anew in each.
+            again in each.
         narrow: By the position of a tensor, its precision if that is not "int32".
         until: By rank, the step from which on its contributions do not count, as it was lost.
     """
