@@ -13,6 +13,9 @@ import threading
 from numbers import Real
 from typing import Any
 
+LONGEST_DEADLINE = 2147
+"""Seconds: ranks tell each other microseconds in 32 bits."""
+
 
 def whole_number(argument: str, value: Any, needed: str = "an integer is needed") -> int:
     """Return an integer of any integer type except bool. Raises TypeError."""
@@ -48,8 +51,12 @@ def check_seconds(argument: str, value: Any) -> None:
 
 def check_deadline(value: Any) -> None:
     """Refuse anything but seconds from 0 on, or infinity. Raises TypeError, ValueError."""
-    if value != math.inf:
-        check_seconds("deadline", value)
+    _check_number("deadline", value)
+    if not (0 <= value <= LONGEST_DEADLINE or value == math.inf):
+        raise ValueError(
+            f"deadline={value!r}: seconds from 0 on are needed, {LONGEST_DEADLINE:,} at most, or "
+            "infinity"
+        )
 
 
 def check_text(argument: str, value: Any) -> None:

@@ -293,7 +293,9 @@ class Collectives(ABC):
                 raise ValueError("seed and priority are not for sums with a deadline")
             options: dict[str, Any] = {"deadline": deadline, "at_least": at_least}
             options |= {"feedback": feedback, "precision": precision}
-            return self.partial_sums().allreduce(array, op, name, out, timeout, **options)
+            sums = self.partial_sums()
+            self._begin()  # nothing is under way any more: an error in the arguments breaks nothing
+            return sums.allreduce(array, op, name, out, timeout, **options)
         if at_least != 1 or feedback:
             raise ValueError("at_least and feedback need a deadline")
         plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)

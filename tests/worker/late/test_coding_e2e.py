@@ -164,6 +164,26 @@ def test_who_is_late_computes_no_part_of_a_sum_that_is_over(system: System) -> N
     assert everything[0] == [0, 1, 0, 1]
 
 
+@EMBEDDED
+def test_parts_of_float16_are_added_in_float32(system: System) -> None:
+    """Their sum is beyond float16, and their mean is not; a late rank has the dtype as well."""
+
+    def work(comm: p4reduce.Communicator) -> np.ndarray:
+        large = np.full(5, 40_000, np.float16)
+        with FractionalRepetition(comm, 2, timeout=DEADLINE) as coded:
+            if comm.rank:
+                wait_until_behind(coded)
+                with pytest.raises(ValueError, match=r"out has shape \(2, 5\)"):
+                    coded.sum(lambda part: large, "mean", out=np.empty((2, 5), np.float16))
+            else:
+                coded.sum(lambda part: large, "mean")
+            return coded.sum(lambda part: large, "mean").result
+
+    for mean in system.run(2, work):
+        assert mean.dtype == np.float16
+        assert (mean == 40_000).all()
+
+
 def test_bad_arguments(alone: p4reduce.Communicator) -> None:
     for wrong, kind, words in (
         ({"copies": 2}, ValueError, "copies=2: 1 to 1 are possible"),

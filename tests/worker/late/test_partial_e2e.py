@@ -11,7 +11,7 @@ import pytest
 from late_ranks import wait_until_behind, wait_until_there
 from p4reduce.late import PartialSum, PartialSums
 from p4reduce.late.sums import Parent
-from worker_system import DEADLINE, System, outcome
+from worker_system import DEADLINE, System, at_once, outcome
 
 EMBEDDED = pytest.mark.parametrize("system", ["embedded"], indirect=True)
 WORLD = 4
@@ -320,6 +320,87 @@ def test_a_sum_that_only_some_have_is_handed_on(system: System) -> None:
     assert (third.result == 13).all()
 
 
+@EMBEDDED
+def test_wrong_arguments_of_the_first_call_break_nothing(system: System) -> None:
+    """That call has made a `dup` of all ranks before they show."""
+
+    def work(comm: p4reduce.Communicator) -> list[Any]:
+        ones = np.ones(3, np.float32)
+        if comm.rank == 0:
+            with pytest.raises(ValueError, match="at_least=3: 1 to 2 are possible"):
+                comm.allreduce(ones, deadline=DEADLINE, at_least=3)
+        partial = comm.allreduce(ones, deadline=DEADLINE, at_least=2)
+        return [partial.result.tolist(), comm.allreduce(ones).tolist()]
+
+    assert system.run(2, work) == [[[2.0] * 3] * 2] * 2
+
+
+@EMBEDDED
+def test_what_was_left_out_is_as_it_was_then(system: System) -> None:
+    """The caller may change his memory between two calls, which need not be a numpy array's."""
+
+    class Tensor:
+        def __init__(self) -> None:
+            self.numbers = np.full(5, 3, np.float32)
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return self.numbers
+
+    def work(comm: p4reduce.Communicator) -> PartialSum:
+        tensor: Any = Tensor()
+        with sums_of(comm) as sums:
+            if comm.rank:
+                wait_until_behind(sums)
+            sums.allreduce(tensor, deadline=SOON, feedback=True, out=tensor.numbers)
+            comm.barrier()
+            tensor.numbers[:] = 0
+            return sums.allreduce(tensor, deadline=DEADLINE, at_least=2, feedback=True)
+
+    total = alike(system.run(2, work))
+    assert total.members == (0, 1)
+    assert (total.result == 3).all()
+
+
+@EMBEDDED
+def test_calls_of_several_threads_come_one_after_the_other(system: System) -> None:
+    calls = range(6)
+
+    def work(comm: p4reduce.Communicator) -> list[PartialSum]:
+        with sums_of(comm) as sums:
+
+            def call(number: int) -> PartialSum:
+                return sums.allreduce(np.full(3, number, np.int32), deadline=DEADLINE)
+
+            totals = at_once([lambda number=number: call(number) for number in calls])
+        return sorted(totals, key=lambda total: total.number)
+
+    results = system.run(2, work)
+    totals = [alike(list(of_all)) for of_all in zip(*results, strict=True)]
+    assert [total.number for total in totals] == list(calls)
+    assert sum(int(total.result[0]) for total in totals) == 2 * sum(calls)
+
+
+@EMBEDDED
+def test_a_mean_of_float16_is_finite_where_its_sum_is_not(system: System) -> None:
+    large = np.full(5, 40_000, np.float16)
+
+    def work(comm: p4reduce.Communicator) -> tuple[PartialSum, list[PartialSum], Any]:
+        with sums_of(comm) as sums:
+            mean = sums.allreduce(large, "mean", deadline=DEADLINE)
+            infinite = sums.allreduce(large, deadline=DEADLINE)
+            assert infinite.result.dtype == np.float16
+            assert np.isposinf(infinite.result).all()
+            if comm.rank:
+                wait_until_behind(sums)
+                return mean, sums.catch_up(), None
+            return mean, [], sums.allreduce(large, "mean", deadline=SOON)
+
+    (mean, _, last), (_, (caught,), _) = system.run(2, work)
+    assert mean.result.tobytes() == last.result.tobytes() == large.tobytes()
+    assert caught.result.dtype == np.float32
+    assert (caught.result / len(caught.members) == large).all()
+
+
 def test_bad_arguments_begin_nothing(alone: p4reduce.Communicator) -> None:
     ones = np.ones(3, np.float32)
     with PartialSums(alone, timeout=DEADLINE) as sums:
@@ -327,6 +408,8 @@ def test_bad_arguments_begin_nothing(alone: p4reduce.Communicator) -> None:
             ({"at_least": 2}, ValueError, "at_least=2: 1 to 1 are possible"),
             ({"deadline": -1.0}, ValueError, "seconds from 0 on"),
             ({"deadline": "soon"}, TypeError, "deadline='soon'"),
+            ({"deadline": np.ones(2)}, TypeError, "a number of seconds is needed"),
+            ({"deadline": 1e9}, ValueError, "2,147 at most, or infinity"),
             ({"feedback": 1}, TypeError, "feedback=1"),
             ({"op": "most"}, ValueError, "op='most'"),
             ({"precision": "int5"}, ValueError, "int5"),
@@ -337,6 +420,8 @@ def test_bad_arguments_begin_nothing(alone: p4reduce.Communicator) -> None:
                 sums.allreduce(ones, **wrong)
         with pytest.raises(p4reduce.ValueRangeError, match=r"2\^128"):
             sums.allreduce(np.array([1.0, 1e300]))
+        with pytest.raises(ValueError, match="2,147,483,647 rows at most"):
+            sums.allreduce(np.empty((1 << 40, 0), np.float32))
         assert sums.allreduce(ones).result.tolist() == [1.0] * 3
         assert sums.allreduce(np.array(7, np.int32)).result == 7
     with pytest.raises(ValueError, match="need a deadline"):

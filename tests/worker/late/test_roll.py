@@ -134,6 +134,9 @@ def test_enough_ranks_go_after_the_deadline_and_all_at_once() -> None:
         assert policy.members(roll) == expected, (waited, there)
         due = max(100 - waited, 0) * TICK if there >= 4 else math.inf
         assert policy.due(roll) == due, (waited, there)
+    never = {seat: present(ticks(math.inf), ticks(math.inf)) for seat in range(7)}
+    assert policy.members(roll_of(never)) is None
+    assert policy.due(roll_of(never)) == math.inf
     text = policy.missing(roll_of({seat: present(at_least=4) for seat in range(3)}))
     assert text == "3 ranks have called, at_least=4 are needed, and ranks 3 to 7 are missing"
 
@@ -174,13 +177,15 @@ def test_different_calls_are_a_mismatch() -> None:
 
 def test_what_a_rank_lacks_is_told_by_a_head() -> None:
     numbers = np.zeros((2, 3), np.int16)
-    total = Total(12, numbers, (0, 1, 5), (1, 5), 77)
+    total = Total(12, numbers, numbers.dtype, (0, 1, 5), (1, 5), 77)
     again = Total.of_head(total.head(SIZE))
     assert again.total.shape == (2, 3)
     assert again.total.dtype == np.int16
     assert (again.number, again.present, again.members, again.digest) == (12, (0, 1, 5), (1, 5), 77)
     assert again.error is None
-    failed = Total(12, numbers, (0, 1), (1,), 77, p4reduce.LaneOverflowError("sum 12"))
+    failed = Total(
+        12, numbers, numbers.dtype, (0, 1), (1,), 77, p4reduce.LaneOverflowError("sum 12")
+    )
     assert isinstance(Total.of_head(failed.head(SIZE)).error, p4reduce.LaneOverflowError)
 
 

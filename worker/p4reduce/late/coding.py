@@ -18,6 +18,7 @@ from p4reduce.checks import number_within
 from p4reduce.errors import LaneOverflowError
 from p4reduce.late.outcome import PartialSum
 from p4reduce.late.policies import OneOfEachGroup
+from p4reduce.late.roll import wide
 from p4reduce.late.sums import HISTORY, Sums, row_of
 from p4reduce.tensors import plans
 from p4reduce.tensors.arguments import SupportsArray, operation_of, reducible_array
@@ -129,34 +130,47 @@ class FractionalRepetition(Sums):
             P4ReduceTimeoutError: no rank of a group came in time. Names the group.
             P4ReduceError: as `Communicator.allreduce`. Nothing can be summed after these any more.
         """
-        own: Array | None = None
-        wide: Array | None = None
+        operation = operation_of(op)
+        with self._in_turn(timeout):
+            computed = self._computed(compute, op)
+            if computed is None:
+                total = self._attendant.take()
+                assert total is not None, "the sum is over"
+            else:
+                own, dtype = computed
+                with np.errstate(over="ignore"):
+                    like = own.astype(dtype, copy=False)
+                plans.allreduce(like, op, name, out, precision, world_size=self._size)
+                row = row_of(like, precision, (int(operation), name or ""))
+                total = self._called(own, row, timeout)
+        return self._finished(total, out, self._size if operation is Operation.MEAN else 1)
+
+    def _computed(
+        self, compute: Callable[[int], SupportsArray], op: Operation | str
+    ) -> tuple[Array, np.dtype[Any]] | None:
+        """Return the sum of this rank's parts, in the dtype that is summed, and the parts' dtype.
+
+        None: the sum of all ranks is over already.
+        """
+        total: Array | None = None
+        dtype: np.dtype[Any] | None = None
         for part in self.parts:
             if self.behind:
-                total = self._attendant.take()
-                assert total is not None
-                break
+                return None
             array, _ = reducible_array(compute(part), op)
-            if own is None:
-                own = np.array(array, order="C")
-                wide = own if own.dtype.kind == "f" else own.astype(np.int64)
-            else:
-                assert wide is not None
-                if array.shape != own.shape or array.dtype != own.dtype:
-                    raise ValueError(
-                        f"part {part} has shape {array.shape} and dtype {array.dtype}, and part "
-                        f"{self.parts[0]} has {own.shape} and {own.dtype}"
-                    )
-                wide += array
-        else:
-            assert own is not None
-            assert wide is not None
-            own = _narrowed(wide, own)
-            plans.allreduce(own, op, name, out, precision, world_size=self._size)
-            row = row_of(own, precision, (int(operation_of(op)), name or ""))
-            total = self._called(own, row, timeout)
-        divisor = self._size if operation_of(op) is Operation.MEAN else 1
-        return self._finished(total, out, divisor)
+            if total is None:
+                dtype = array.dtype
+                total = np.array(array, _of_parts(dtype), order="C")
+                continue
+            if array.shape != total.shape or array.dtype != dtype:
+                raise ValueError(
+                    f"part {part} has shape {array.shape} and dtype {array.dtype}, and part "
+                    f"{self.parts[0]} has {total.shape} and {dtype}"
+                )
+            total += array
+        assert total is not None
+        assert dtype is not None
+        return _narrowed(total, dtype), dtype
 
 
 def check_groups(groups: Any, size: int) -> tuple[tuple[int, ...], ...]:
@@ -192,10 +206,15 @@ def _by_switch(comm: Any) -> list[list[int]]:
     ]
 
 
-def _narrowed(wide: Array, own: Array) -> Array:
-    if wide is own:
-        return own
-    info = np.iinfo(own.dtype)
-    if wide.size and (wide.min() < info.min or wide.max() > info.max):
-        raise LaneOverflowError(f"the sum of this rank's parts leaves the range of {own.dtype}")
-    return wide.astype(own.dtype)
+def _of_parts(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that parts are added up in."""
+    return np.dtype(np.int64) if dtype.kind == "i" else wide(dtype)
+
+
+def _narrowed(total: Array, dtype: np.dtype[Any]) -> Array:
+    if total.dtype.kind != "i":
+        return total
+    info = np.iinfo(dtype)
+    if total.size and (total.min() < info.min or total.max() > info.max):
+        raise LaneOverflowError(f"the sum of this rank's parts leaves the range of {dtype}")
+    return total.astype(dtype)

@@ -141,15 +141,17 @@ class Duties:
         """Sum the numbers of a roll's members."""
         call = roll.call()
         if self.seat not in members:
-            array = np.zeros(call.shape, call.kind)
+            array = np.zeros(call.shape, call.summed_as)
         assert array is not None
-        total, error = np.empty(call.shape, call.kind), None
+        total, error = np.empty(call.shape, call.summed_as), None
         name = f"sum {self.completed} of {describe_ranks(members)}"
         try:
             total = yield from _asked(Sum(array, name, total, call.precision))
         except LaneOverflowError:
             error = overflow(self.completed)
-        self._keep(Total(self.completed, total, roll.present, members, call.digest, error))
+        self._keep(
+            Total(self.completed, total, call.kind, roll.present, members, call.digest, error)
+        )
 
     def _keep(self, total: Total) -> None:
         self.kept = total

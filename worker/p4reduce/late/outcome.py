@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import LaneOverflowError, P4ReduceError
-from p4reduce.late.roll import MOST_DIMENSIONS, Row, dtype_named, dtype_number
+from p4reduce.late.roll import MOST_DIMENSIONS, Row, dtype_named, dtype_number, wide
 
 _FIXED = 5
 _HEAD = _FIXED + MOST_DIMENSIONS
@@ -43,6 +43,7 @@ class Total:
     Attributes:
         number: which sum it is, from 0.
         total: the numbers; meaningless after an error.
+        kind: the dtype of the ranks' arrays; that of the numbers is `roll.wide` of it.
         present: the ranks that had called it.
         members: the ranks whose numbers are in it.
         digest: of the call.
@@ -51,6 +52,7 @@ class Total:
 
     number: int
     total: npt.NDArray[Any]
+    kind: np.dtype[Any]
     present: tuple[int, ...]
     members: tuple[int, ...]
     digest: int
@@ -58,15 +60,15 @@ class Total:
 
     def is_of(self, row: Row) -> bool:
         """Whether it is the sum that a rank has called."""
-        numbers = self.total
-        return (numbers.shape, numbers.dtype, self.digest) == (row.shape, row.kind, row.digest)
+        mine = (self.total.shape, self.kind, self.digest)
+        return mine == (row.shape, row.kind, row.digest)
 
     def head(self, seats: int) -> npt.NDArray[np.int64]:
         """Return everything but the numbers, for a rank that lacks them; see `empty_head`."""
         row = empty_head(seats)
         shape = self.total.shape
         failed = self.error is not None
-        dtype = dtype_number(self.total.dtype)
+        dtype = dtype_number(self.kind)
         row[:_FIXED] = self.number, dtype, self.digest, failed, len(shape)
         row[_FIXED : _FIXED + len(shape)] = shape
         row[[_HEAD + seat for seat in self.present]] |= _THERE
@@ -78,10 +80,11 @@ class Total:
         """Return the sum that a head describes, with room for the numbers."""
         number, dtype, digest, failed, dimensions = row[:_FIXED].tolist()
         shape = tuple(row[_FIXED : _FIXED + dimensions].tolist())
-        seats = row[_HEAD:]
+        seats, kind = row[_HEAD:], dtype_named(dtype)
         return cls(
             number,
-            np.empty(shape, dtype_named(dtype)),
+            np.empty(shape, wide(kind)),
+            kind,
             tuple(np.flatnonzero(seats & _THERE).tolist()),
             tuple(np.flatnonzero(seats & _COUNTED).tolist()),
             digest,

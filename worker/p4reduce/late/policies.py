@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from p4reduce.errors import WorkerLostError
-from p4reduce.late.roll import TICK, Roll
+from p4reduce.late.roll import MOST, TICK, Roll
 from p4reduce.wire.rank_sets import describe_ranks
 
 
@@ -56,7 +56,8 @@ class AtLeast:
         call = roll.call()
         everybody = len(present) == len(roll.rows)
         enough = len(present) >= call.at_least
-        return present if enough and (everybody or roll.longest_wait >= call.deadline) else None
+        over = call.deadline < MOST and roll.longest_wait >= call.deadline
+        return present if enough and (everybody or over) else None
 
     def due(self, roll: Roll) -> float:
         """Return the time, as `Policy` says."""
@@ -64,7 +65,7 @@ class AtLeast:
         if not present:
             return math.inf
         call = roll.call()
-        if len(present) < call.at_least:
+        if len(present) < call.at_least or call.deadline == MOST:
             return math.inf
         return max(call.deadline - roll.longest_wait, 0) * TICK
 

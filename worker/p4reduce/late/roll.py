@@ -31,7 +31,9 @@ MOST_DIMENSIONS = 8
 WORDS = 9 + MOST_DIMENSIONS
 """Words of a row."""
 
-_MOST = 2**31 - 1
+MOST = 2**31 - 1
+"""The largest number in a row. As a deadline: there is none."""
+
 _DTYPES = tuple(sorted(np.dtype(kind).name for kind in DTYPES))
 _LANES: tuple[str | None, ...] = (None, *sorted(PRECISIONS), WRAP)
 
@@ -80,8 +82,13 @@ class Row:
 
     @property
     def kind(self) -> np.dtype[np.generic]:
-        """The array's dtype."""
+        """The dtype of the ranks' arrays."""
         return dtype_named(self.dtype)
+
+    @property
+    def summed_as(self) -> np.dtype[np.generic]:
+        """The dtype of the sum, see `wide`."""
+        return wide(self.kind)
 
     @property
     def precision(self) -> str | None:
@@ -91,7 +98,15 @@ class Row:
 
 def ticks(seconds: float) -> int:
     """Return seconds as ticks, as a row holds them."""
-    return int(min(max(seconds, 0.0) / TICK, _MOST))
+    return int(min(max(seconds, 0.0) / TICK, MOST))
+
+
+def wide(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+    """Return the dtype that an array is summed in: float32 for float16.
+
+    Means divide a sum, and one of float16 can be infinite where the mean is not.
+    """
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def dtype_number(dtype: np.dtype[np.generic]) -> int:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import zlib
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Protocol, cast
 
@@ -12,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.checks import check_deadline, check_flag, check_timeout, number_within
-from p4reduce.errors import ClosedError, ValueRangeError
+from p4reduce.errors import ClosedError, P4ReduceTimeoutError, ValueRangeError
 from p4reduce.late.attendant import Attendant, Group
 from p4reduce.late.outcome import PartialSum, Total
 from p4reduce.late.policies import AtLeast, Policy
-from p4reduce.late.roll import MOST_DIMENSIONS, Row, dtype_number, lanes_number, ticks
+from p4reduce.late.roll import MOST, MOST_DIMENSIONS, Row, dtype_number, lanes_number, ticks
 from p4reduce.tensors import plans
-from p4reduce.tensors.arguments import SupportsArray, reducible_array
+from p4reduce.tensors.arguments import SupportsArray, output_of, reducible_array
 from p4reduce.tensors.precision import VOTES, WRAP
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import Format
@@ -66,6 +69,7 @@ class Sums:
         check_timeout(timeout)
         self._timeout = timeout
         self._closed = False
+        self._turn = threading.Lock()  # each rank has one call at a time
         own = cast(Group, comm.dup(timeout=timeout, slots=slots))
         self._attendant = Attendant(own, policy, self.history, timeout)
 
@@ -106,30 +110,46 @@ class Sums:
         else:
             self.abandon()
 
-    def _called(
-        self,
-        array: Array,
-        row: Row,
-        timeout: float | None,
-    ) -> Total:
+    @contextlib.contextmanager
+    def _in_turn(self, timeout: float | None) -> Iterator[None]:
+        """Let other threads' calls wait, each of which is the next sum."""
         if self._closed:
             raise ClosedError("these sums are closed")
-        if timeout is not None:
-            check_timeout(timeout)
+        seconds = self._timeout if timeout is None else timeout
+        check_timeout(seconds)
+        if not self._turn.acquire(timeout=seconds):
+            raise P4ReduceTimeoutError(
+                f"a call of these sums in another thread is not over after {seconds:g} s",
+                seconds=seconds,
+            )
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _called(self, array: Array, row: Row, timeout: float | None) -> Total:
         if array.dtype == np.float64:
             _check_range(array)
         return self._attendant.call(array, row, self._timeout if timeout is None else timeout)
 
-    def _finished(self, total: Total, out: Array | None, divisor: int) -> PartialSum:
-        """Return a sum for the caller, who may write to it."""
+    def _finished(
+        self, total: Total, out: Array | None, divisor: int, kind: Any = None
+    ) -> PartialSum:
+        """Return a sum for the caller, who may write to it; `kind`: its dtype, if not the arrays'.
+
+        Raises:
+            P4ReduceError: the sum ended with an error.
+            TypeError, ValueError: `out` does not fit.
+        """
         if total.error is not None:
             raise total.error
         numbers = total.total
-        result = np.empty_like(numbers) if out is None else out
-        if divisor == 1:
-            np.copyto(result, numbers)
-        else:
-            np.divide(numbers, numbers.dtype.type(divisor), out=result)
+        result = output_of(numbers.shape, np.dtype(total.kind if kind is None else kind), out)
+        with np.errstate(over="ignore"):  # a sum beyond the dtype becomes infinite
+            if divisor == 1:
+                np.copyto(result, numbers, casting="same_kind")
+            else:
+                np.divide(numbers, numbers.dtype.type(divisor), out=result, casting="same_kind")
         there = set(total.present)
         missing = tuple(seat for seat in range(self._attendant.seats) if seat not in there)
         included = self._attendant.seat in total.members
@@ -224,37 +244,39 @@ class PartialSums(Sums):
             MismatchError: the ranks called different sums.
             P4ReduceError: as `Communicator.allreduce`. Nothing can be summed after these any more.
         """
-        source, operation = reducible_array(array, op)
+        given, operation = reducible_array(array, op)
         check_deadline(deadline)
         at_least = number_within("at_least", at_least, 1, self._size, ", the number of ranks")
         check_flag("feedback", feedback)
         # What is wrong with the arguments shows here, and not in a thread that others wait for.
         plans.allreduce(array, op, name, out, precision, world_size=self._size)
-        source = np.require(source, requirements="C")
-        key = (name, source.shape, source.dtype)
-        if feedback and key in self._left_out:
-            source = _added(source, self._left_out[key], precision)
-        row = row_of(
-            source, precision, (int(operation), name or "", deadline, at_least), deadline, at_least
-        )
-        total = self._called(source, row, timeout)
-        if feedback:
-            if self._attendant.seat in total.members:
-                self._left_out.pop(key, None)
-            else:
-                self._left_out[key] = source.copy() if source is array else source
+        alike = (int(operation), name or "", deadline, at_least)
+        row = row_of(given, precision, alike, deadline, at_least)
+        source = np.require(given, row.summed_as, "C")
+        key = (name, given.shape, given.dtype)
+        with self._in_turn(timeout):
+            if feedback and key in self._left_out:
+                source = _added(source, self._left_out[key], precision)
+            total = self._called(source, row, timeout)
+            if feedback:
+                if self._attendant.seat in total.members:
+                    self._left_out.pop(key, None)
+                else:  # `given` may be the memory of a tensor, which changes
+                    same = np.may_share_memory(source, given)
+                    self._left_out[key] = source.copy() if same else source
         mean = operation is Operation.MEAN
         return self._finished(total, out, len(total.members) if mean else 1)
 
     def catch_up(self) -> list[PartialSum]:
         """Return the complete sums that this rank has not called, in order. They count as called.
 
-        Each is a sum, whatever `op` was: `result / len(members)` is the mean. A rank that is behind
-        applies them and continues where the others are.
+        Each is a sum, whatever `op` was: `result / len(members)` is the mean. Sums of float16 are
+        of float32. A rank that is behind applies them and continues where the others are.
         """
         caught = []
-        while (total := self._attendant.take()) is not None:
-            caught.append(self._finished(total, None, 1))
+        with self._in_turn(None):
+            while (total := self._attendant.take()) is not None:
+                caught.append(self._finished(total, None, 1, total.total.dtype))
         return caught
 
 
@@ -270,8 +292,10 @@ def row_of(
         raise ValueError(
             f"shape {array.shape}: {MOST_DIMENSIONS} dimensions at most; array.reshape(-1) has one"
         )
+    if max(array.shape, default=0) > MOST:
+        raise ValueError(f"shape {array.shape}: {MOST:,} rows at most")
     return Row(
-        deadline=ticks(deadline) if math.isfinite(deadline) else ticks(1e9),
+        deadline=ticks(deadline),
         at_least=at_least,
         dtype=dtype_number(array.dtype),
         lanes=lanes_number(precision),
