@@ -60,7 +60,7 @@ def fresh_credentials(
                 known = now
                 changed = configuration(*read())
             except (OSError, ValueError) as error:
-                log.error("the certificates before stay in use: %s", error)
+                log.error("the previous certificates stay in use: %s", error)
                 return None
             log.info("certificates read again: %s", ", ".join(str(file) for file in files))
             return changed

@@ -90,6 +90,6 @@ def _descriptor(generated: SourceFileLoader) -> bytes:
         if isinstance(constant, bytes) and constant.startswith(beginning):
             return constant
     raise ImportError(
-        f"{generated.path} holds no serialised descriptor; p4reduce knows the form of the package "
+        f"{generated.path} contains no serialised descriptor; p4reduce supports the package "
         "p4runtime 1.4.1 to 1.6.0"
     )

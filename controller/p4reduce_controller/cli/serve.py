@@ -96,7 +96,7 @@ def _network(
         if file is not None:
             if switches or ports or stations:
                 raise click.UsageError(
-                    "--topology says all about the switches: leave out --switch, --ports, --station"
+                    "--topology describes the switches: leave out --switch, --ports, --station"
                 )
             net = net_file.read(file, ip, mac, parse_address)
             return net.topology, {name: Server(*server) for name, server in net.servers.items()}

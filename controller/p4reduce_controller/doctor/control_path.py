@@ -273,8 +273,8 @@ def judge_lease(lease: float, slowest: float, late: float) -> Finding:
     return warning(
         SECTION,
         name,
-        f"{found}: a rank is lost that it does not hear for {lease * LOST_AFTER:.2g} s. Its "
+        f"{found}: a rank is lost if it is silent for {lease * LOST_AFTER:.2g} s. Its "
         f"answers take up to {slowest * 1e3:.1f} ms, and timers here are up to "
         f"{late * 1e3:.1f} ms late",
-        "A busy moment may lose a rank that is well. Give it a longer one: serve --lease 10.",
+        "A busy moment may lose a healthy rank. Give it a longer one: serve --lease 10.",
     )

@@ -117,6 +117,6 @@ def _reduce(address: str, tls: TlsFiles | None, interface: str, timeout: float) 
             SECTION,
             SUMS,
             f"{found}, {repeated} of them repeated",
-            "Frames are lost, or the switch has not enough of its machine.",
+            "Frames are lost, or the switch gets too little processor time.",
         )
     return ok(SECTION, SUMS, f"{found}, all right")

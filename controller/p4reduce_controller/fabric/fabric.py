@@ -76,7 +76,7 @@ class Fabric:
             try:
                 self._reconcile(client)
             except WriteRefusedError as error:
-                log.warning("the switch cannot be taken up as it is: %s", error)
+                log.warning("the switch cannot be taken over as it is: %s", error)
                 kept = False
         if not kept:
             self._layouts.clear()
@@ -98,7 +98,7 @@ class Fabric:
         changed = [update for stage in stages for update in stage]
         if changed:
             shown = "; ".join(map(str, changed[:5])) + (" …" if len(changed) > 5 else "")
-            log.warning("%d entries were not as they should be: %s", len(changed), shown)
+            log.warning("%d entries were wrong: %s", len(changed), shown)
 
     def _prepare(self, client: SwitchClient) -> None:
         """Nothing of what an earlier controller installed is left."""

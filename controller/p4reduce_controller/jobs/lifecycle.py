@@ -244,7 +244,7 @@ class Jobs(Roster):
             raise RefusedError(
                 Cause.INVALID,
                 f"{classes_text(urgent_slots)} urgent slots do not fit job {job.name!r}, which has "
-                f"{classes_text(job.urgent_slots)}; all ranks have to ask for the same",
+                f"{classes_text(job.urgent_slots)}; all ranks must ask for the same",
             )
         taken = job.members.get(rank)
         if taken is not None and taken.active:

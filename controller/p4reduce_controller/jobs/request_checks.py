@@ -42,14 +42,13 @@ def check_classes(name: str, urgent_slots: Sequence[int], slots: int) -> None:
     if not all(urgent_slots):
         raise RefusedError(
             Cause.INVALID,
-            f"{classes_text(urgent_slots)} urgent slots in job {name!r}: each class has to have "
-            "one",
+            f"{classes_text(urgent_slots)} urgent slots in job {name!r}: each class needs one",
         )
     if sum(urgent_slots) >= slots:
         raise RefusedError(
             Cause.INVALID,
             f"{classes_text(urgent_slots)} urgent slots of {slots} in job {name!r}: at least one "
-            "has to be for other collectives",
+            "must remain for other collectives",
         )
 
 

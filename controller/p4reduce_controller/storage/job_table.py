@@ -77,7 +77,7 @@ def parse(data: bytes) -> tuple[Header, list[Job]]:
     if words[1] != str(FORMAT):
         raise TableError(f"it has format {words[1]}, and this version reads {FORMAT} only")
     if words[2:] != [str(len(body)), hashlib.sha256(body).hexdigest()]:
-        raise TableError("it is damaged: length or checksum is not as it was written")
+        raise TableError("it is damaged: length or checksum is wrong")
     try:
         content: Any = json.loads(body)
         header = decode(Header, content["header"])

@@ -81,7 +81,7 @@ class Topology:
         for child, uplink in self.uplinks.items():
             if uplink.parent not in self.switches:
                 raise TopologyError(
-                    f"{uplink.text(child)} leads to no switch that there is: {self.names_text}"
+                    f"{uplink.text(child)} leads to an unknown switch: {self.names_text}"
                 )
             what = uplink.text(child)
             use(child, uplink.port, what)
@@ -93,7 +93,7 @@ class Topology:
             while (uplink := self.switches[way[-1]].uplink) is not None:
                 if uplink.parent in way:
                     circle = [*way[way.index(uplink.parent) :], uplink.parent]
-                    raise TopologyError(f"the links are a circle: {' -> '.join(circle)}")
+                    raise TopologyError(f"the links form a circle: {' -> '.join(circle)}")
                 way.append(uplink.parent)
 
     def _check_addresses(self) -> None:
@@ -114,8 +114,8 @@ class Topology:
             ip, mac = self.meeting
             if ip in ips or mac in macs:
                 raise TopologyError(
-                    f"{ips.get(ip) or macs[mac]} has the addresses at which all switches of a tree "
-                    f"are greeted, {format_ip(ip)} or {format_mac(mac)}: it needs others of its own"
+                    f"{ips.get(ip) or macs[mac]} has an address that all switches of a tree "
+                    f"share, {format_ip(ip)} or {format_mac(mac)}: it needs its own"
                 )
 
     # -- Looking -----------------------------------------------------------------------

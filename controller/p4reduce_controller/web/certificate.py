@@ -32,7 +32,7 @@ def keep_fresh(context: ssl.SSLContext, files: TlsFiles) -> None:
                 current = fresh
                 log.info("certificates read again: %s, %s", *watched)
         except (OSError, ValueError) as error:
-            log.error("the certificates before stay in use: %s", error)
+            log.error("the previous certificates stay in use: %s", error)
         connection.context = current
 
     context.sni_callback = look

@@ -171,11 +171,13 @@ def _step(given: dict[str, Any], arguments: tuple[str, ...], bucket: int) -> tup
         from p4reduce_lab.planning.profile import profile
 
         if given["parameters"] is not None or given["compute"] is not None:
-            raise ArgumentsError("--profile measures what --parameters and --compute say")
+            raise ArgumentsError(
+                "--profile measures --parameters and --compute: give one or the other"
+            )
         found = profile([str(given["script"]), *arguments], given["steps"])
         return found.step(bucket, batch), found.density if density is None else density
     if given["parameters"] is None or given["compute"] is None:
-        raise ArgumentsError("say --parameters and --compute, or --profile SCRIPT")
+        raise ArgumentsError("give --parameters and --compute, or --profile SCRIPT")
     try:
         step = even_step(given["compute"], int(given["parameters"]), bucket, batch)
     except ValueError as error:

@@ -165,7 +165,7 @@ def _watch_stage(
                 shown.show(Status(first.step, first.loss, first.accuracy, rate.of(sent)))
                 if first.step == config.steps:
                     if faults is not None and faults.due(first.step):
-                        raise LabError("the training was over before the fault: take more --steps")
+                        raise LabError("the training ended before the fault: take more --steps")
                     return
                 if faults is not None and faults.due(first.step):
                     console.print(f"  {faults.make(first.step).text()}")

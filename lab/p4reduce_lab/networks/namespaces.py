@@ -55,7 +55,7 @@ class Namespace:
         while not _is_ready(self.pid):
             processes.check()
             if time.monotonic() > deadline:
-                raise LabError(f"the namespace of {name} was not there within {_HOLDING:g} s")
+                raise LabError(f"the namespace of {name} was not ready within {_HOLDING:g} s")
             time.sleep(POLL)
 
     @property

@@ -146,7 +146,7 @@ def efficiency(ranks: int, overhead: float) -> float:
         overhead: R_O, the seconds of a sum for each second that one rank computes for the batch.
     """
     if ranks < 1:
-        raise ValueError(f"{ranks} ranks; a training has at least one")
+        raise ValueError(f"{ranks} ranks; a training run has at least one")
     if not overhead >= 0:
         raise ValueError(f"an overhead of {overhead} times the computing; it must be 0 or above")
     return (1 + overhead) / (1 + ranks * overhead)

@@ -56,7 +56,7 @@ class Writer:
         self.line(f"{head} {{".lstrip())
         self.depth += 1
         if self.depth > DEEPEST:
-            raise NotNativeError(f"more than {DEEPEST} blocks of C within each other")
+            raise NotNativeError(f"more than {DEEPEST} nested blocks of C")
         yield
         self.depth -= 1
         self.line("}")

@@ -103,7 +103,7 @@ class _Body:
             after = _forward(last["parameters"][0], target - 1, end)
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise LoadError(f"{source}: more than {MAX_DEPTH} conditionals within each other")
+            raise LoadError(f"{source}: more than {MAX_DEPTH} nested conditionals")
         then = self.block(index + 1, then_end, source)
         otherwise = self.block(target, after, source)
         self._depth -= 1

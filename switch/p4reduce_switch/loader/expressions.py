@@ -146,7 +146,7 @@ class Expressions:
         """Return any expression with a value."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise LoadError(f"{source}: more than {MAX_DEPTH} operations within each other")
+            raise LoadError(f"{source}: more than {MAX_DEPTH} nested operations")
         expr = self._value(item, source, params)
         self._depth -= 1
         return expr

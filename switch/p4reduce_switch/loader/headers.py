@@ -199,7 +199,7 @@ class Headers:
             for name in (one, other)
         )
         if a != b:
-            raise LoadError(f"{source}: headers '{one}' and '{other}' have not the same fields")
+            raise LoadError(f"{source}: headers '{one}' and '{other}' have different fields")
 
     def check_fixed(self, what: str, field: FieldRef, source: Source) -> None:
         """Refuse a varbit field that BMv2 would treat as one of fixed length, or not at all."""

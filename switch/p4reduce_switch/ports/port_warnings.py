@@ -62,8 +62,8 @@ class PortWarnings:
             if counts == before or now < self._next.get(port.number, now):
                 continue
             log.warning(
-                "port %s drops frames of wrong length: until now came %d empty ones and %d of more "
-                "than %d bytes, and %d could not be sent",
+                "port %s drops frames of wrong length: so far %d were empty, %d had more than %d "
+                "bytes, and %d could not be sent",
                 port.description,
                 counts[0],
                 counts[1],

@@ -66,7 +66,7 @@ class UdpPlace(Place):
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host:
-            raise ValueError("has an IPv6 address, which stands in brackets: udp:[::]:7001")
+            raise ValueError("needs brackets around an IPv6 address: udp:[::]:7001")
         if not colon or not host or not (port.isascii() and port.isdigit()):
             raise ValueError(f"is not of the form NUMBER={cls.form}")
         if int(port) > _MAX_UDP_PORT:

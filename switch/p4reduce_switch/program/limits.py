@@ -19,7 +19,7 @@ MAX_STACK = 256
 MOST_VARBITS = (1 << 31) - 1
 """That a varbit field is extracted with: BMv2 has an int for it."""
 MAX_DEPTH = 200
-"""Operations within each other, and conditionals within each other in an action."""
+"""Operations within each other, and nested conditionals in an action."""
 MAX_PARTS = 1 << 14
 """Of an expression with a header stack's element at an index known only at run time."""
 MAX_TURNS = 1 << 16

@@ -123,7 +123,7 @@ def test_ranks_agree_on_urgent_slots(jobs: Jobs) -> None:
     assert message.startswith("8 urgent slots of 8 in job 'other'")
     for urgent, words in (
         ((3, 5), "3 + 5 urgent slots of 8 in job 'other'"),
-        ((1, 0), "1 + 0 urgent slots in job 'other': each class has to have one"),
+        ((1, 0), "1 + 0 urgent slots in job 'other': each class needs one"),
         ((1,) * 8, "urgent slots of 8 classes in job 'other': 7 classes can have some"),
     ):
         message = refused(Cause.INVALID, lambda urgent=urgent: seat("other", 0, *urgent))
@@ -131,7 +131,7 @@ def test_ranks_agree_on_urgent_slots(jobs: Jobs) -> None:
     seat("several", 0, 2, 1)
     for urgent in ((3,), (1, 2), ()):
         message = refused(Cause.INVALID, lambda urgent=urgent: seat("several", 1, *urgent))
-        assert message.endswith("which has 2 + 1; all ranks have to ask for the same")
+        assert message.endswith("which has 2 + 1; all ranks must ask for the same")
     assert jobs.living("other") is None
 
 

@@ -84,7 +84,7 @@ def test_a_grpc_server_shows_the_new_certificate(
         good = ours.cert.read_bytes()
         ours.cert.write_text("half a certificate")
         assert shown(port, client) == second
-        assert "the certificates before stay in use" in caplog.text
+        assert "the previous certificates stay in use" in caplog.text
         ours.cert.write_bytes(good)
         renew(directory)
         assert shown(port, client) == der(ours.cert) != second

@@ -76,9 +76,9 @@ WRONG = {
     ),
     "circle": (
         A + B + C + link("a:1", "b:1") + link("b:2", "c:1") + link("c:2", "a:2"),
-        "the links are a circle: a -> c -> b -> a",
+        "the links form a circle: a -> c -> b -> a",
     ),
-    "itself": (A + link("a:1", "a:2"), "the links are a circle: a -> a"),
+    "itself": (A + link("a:1", "a:2"), "the links form a circle: a -> a"),
     "two parents": (
         A + B + C + link("a:1", "c:1") + link("b:1", "c:2"),
         "link 2: c has two parents, a and b",
@@ -106,7 +106,7 @@ WRONG = {
     ),
     "meeting address": (
         A + 'ip = "10.77.255.254"\n' + B + link("a:1", "b:1"),
-        "a has the addresses at which all switches of a tree are greeted",
+        "a has an address that all switches of a tree share",
     ),
     "no TOML": ("switches", "net.toml: Expected '='"),
     "a number": ("[switches.a]\np4runtime = 5\n", "switches.a.p4runtime should be text in quotes"),

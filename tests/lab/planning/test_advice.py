@@ -151,7 +151,7 @@ def test_the_command_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "say --parameters and --compute, or --profile"),
+        ((), "give --parameters and --compute, or --profile"),
         (("--parameters", "1e6"), "say --parameters and --compute"),
         (("--parameters", "1e6", "--compute", "0s"), "above 0"),
         (("--parameters", "0", "--compute", "1s"), "0 parameters"),

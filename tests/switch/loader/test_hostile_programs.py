@@ -352,15 +352,15 @@ TOO_MUCH: dict[str, tuple[Callable[[Any], None], str]] = {
     "negative": (array("counter_arrays", size=-1), "the size of counter big is -1, not an integer"),
     "float": (array("counter_arrays", size=0.5), "the size of counter big is 0.5, not an integer"),
     "stack": (stack, "the size of stack big is 257; more than 256"),
-    "sums": (action(assign(nested(300, "+"))), "more than 200 operations within each other"),
-    "wrappers": (action(assign(wrapped(300))), "more than 200 operations within each other"),
+    "sums": (action(assign(nested(300, "+"))), "more than 200 nested operations"),
+    "wrappers": (action(assign(wrapped(300))), "more than 200 nested operations"),
     "text": (action(assign(nested(60, "/"))), "an expression of more than 65536 characters"),
     "values": (
         action(assign(nested(9, "*", "0x" + "f" * 16000))),
         "a value of more than 262144 bits",
     ),
     "letters": (action({"op": "\ud800", "parameters": []}), "primitive '\\ud800' is not supported"),
-    "conditionals": (action(*conditionals(300)), "more than 200 conditionals within each other"),
+    "conditionals": (action(*conditionals(300)), "more than 200 nested conditionals"),
     "blocks": (action(*conditionals(150)), "the program is nested too deeply"),
 }
 

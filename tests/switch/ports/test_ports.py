@@ -182,8 +182,8 @@ def test_frames_of_bad_length_are_told_while_the_switch_runs(
     (record,) = (r for r in caplog.records if "drops frames" in r.message)
     assert record.levelno == logging.WARNING
     assert record.message == (
-        f"port 1=unix:{switch.paths[1]} drops frames of wrong length: until now came 1 empty "
-        "ones and 0 of more than 2048 bytes, and 0 could not be sent"
+        f"port 1=unix:{switch.paths[1]} drops frames of wrong length: so far 1 were empty, "
+        "0 had more than 2048 bytes, and 0 could not be sent"
     )
 
 

@@ -145,7 +145,7 @@ def test_wrong_numbers_of_urgent_slots(system: System, monkeypatch: pytest.Monke
     )
     assert any(
         isinstance(error, p4reduce.AdmissionError)
-        and "all ranks have to ask for the same" in str(error)
+        and "all ranks must ask for the same" in str(error)
         for error in errors
     )
     for text in ("many", "8,", "8,0", "1,1,1,1,1,1,1,1", "1000,24"):

@@ -310,7 +310,7 @@ def alltoall_async(
     if splits is None:
         if tensor.shape[0] % count:
             raise ValueError(
-                f"alltoall: {tensor.shape[0]} rows are not to be split evenly among {count} ranks"
+                f"alltoall: {tensor.shape[0]} rows cannot be split evenly among {count} ranks"
             )
         given = [tensor.shape[0] // count] * count
     else:

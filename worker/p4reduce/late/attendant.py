@@ -236,7 +236,7 @@ class Attendant:
         except P4ReduceError as error:
             self._end(error)
         except BaseException as error:
-            self._end(P4ReduceError(f"the attendant ended by {type(error).__name__} {error}"))
+            self._end(P4ReduceError(f"the attendant ended with {type(error).__name__} {error}"))
             raise
 
     def _end(self, error: P4ReduceError) -> None:

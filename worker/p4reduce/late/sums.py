@@ -331,4 +331,4 @@ def _check_range(array: Array) -> None:
         wrong = np.isfinite(array) & (np.abs(array) >= _TOO_LARGE)
     if wrong.any():
         first = array.reshape(-1)[int(np.argmax(wrong))]
-        raise ValueRangeError(f"{first!r}: magnitudes below 2^128 are needed, as of float32")
+        raise ValueRangeError(f"{first!r}: magnitudes below 2^128 are needed, as for float32")

@@ -149,7 +149,7 @@ class AdaNetClassifier(Estimator):
         array, problem = problem_of_samples(samples)
         features = len(self._scale[0])
         if problem is None and array.shape[1] != features:
-            problem = f"X has {array.shape[1]} features, fitted were {features}"
+            problem = f"X has {array.shape[1]} features, but the model was fitted with {features}"
         facts = {"samples": len(array), "checksum of X": checksum(array.tobytes())}
         meet(self.comm, "AdaNetClassifier", problem, facts, same=tuple(facts))
         return sum_floats(self.comm, self._own(array), "AdaNetClassifier: logits")
@@ -160,7 +160,7 @@ class AdaNetClassifier(Estimator):
         labels, wrong = problem_of_targets(targets, len(array), classes=True)
         features = len(self._scale[0])
         if problem is None and array.shape[1] != features:
-            problem = f"X has {array.shape[1]} features, fitted were {features}"
+            problem = f"X has {array.shape[1]} features, but the model was fitted with {features}"
         meet(self.comm, "AdaNetClassifier", problem or wrong, {})
         mine = np.zeros(len(self.owners_))
         for number, network in self.networks_.items():

@@ -69,5 +69,7 @@ class Estimator:
         if problem is not None:
             raise ValueError(problem)
         if array.shape[1] != features:
-            raise ValueError(f"X has {array.shape[1]} features, fitted were {features}")
+            raise ValueError(
+                f"X has {array.shape[1]} features, but the model was fitted with {features}"
+            )
         return array

@@ -98,7 +98,9 @@ def _greatest(comm: Comm, mine: Floats, name: str) -> Floats:
     finite = np.isfinite(of_all).reshape(comm.size, -1).all(axis=1)
     if not finite.all():
         rank = int(np.flatnonzero(~finite)[0])
-        raise ValueError(f"{name}: rank {rank} has sums that are not finite: too large numbers")
+        raise ValueError(
+            f"{name}: rank {rank} has sums that are not finite: its numbers are too large"
+        )
     return np.asarray(of_all.max(axis=0))
 
 

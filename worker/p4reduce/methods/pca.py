@@ -140,8 +140,8 @@ class SubspaceDetector(PCA):
         first, second, third = (float((left**power).sum()) for power in (1, 2, 3))
         if not second:
             raise ValueError(
-                f"SubspaceDetector: {len(self.components_)} components hold all variance; with "
-                "fewer of them something is left over to judge by"
+                f"SubspaceDetector: {len(self.components_)} components hold all variance; use "
+                "fewer, so that variance is left to judge by"
             )
         # Jackson and Mudholkar, equations 3.2 to 3.4, as Lakhina et al. have them in section 5.1.
         shape = 1 - 2 * first * third / (3 * second**2)

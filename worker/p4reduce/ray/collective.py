@@ -177,7 +177,7 @@ class P4ReduceGroup(BaseGroup):
         what = f"{call}: {reason}" if reason else call
         if self._rest is None:
             raise ConfigurationError(
-                f"{what} is nothing for the switch, and Ray's Gloo takes torch: pip install torch"
+                f"{what} is not for the switch, and Ray's Gloo needs torch: pip install torch"
             )
         self.calls[f"{what} (Gloo)"] += 1
         return self._rest

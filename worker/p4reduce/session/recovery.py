@@ -399,8 +399,8 @@ class Recovery:
         assert host.fallback is not None
         if not seeker.incarnation:
             log.warning(
-                "%s: there has been no switch for %.3g s; going on by a ring of TCP connections "
-                "among the ranks",
+                "%s: there has been no switch for %.3g s; continuing with a ring of TCP "
+                "connections among the ranks",
                 host.membership.who,
                 time.monotonic() - self._started,
             )

@@ -394,7 +394,7 @@ class Session:
                 now = time.monotonic()
                 if trouble_since is None:
                     trouble_since = now
-                    log.warning("%s: %s; going on without it", self.membership.who, error)
+                    log.warning("%s: %s; continuing without it", self.membership.who, error)
                 if isinstance(error, NoAnswerError):
                     trouble_since = now  # the patience with one that answers begins when it does
                 elif self.fallback_switches is not None and self.lost:

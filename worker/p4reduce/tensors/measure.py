@@ -46,8 +46,8 @@ def exponent_of(numbers: Sequence[float]) -> int:
     exponent = max(0, math.frexp(largest)[1] + 126) if largest else 0
     if exponent >= NONFINITE_EXPONENT:
         raise ValueRangeError(
-            f"{largest} is out of the range of float32 (magnitude 2^128 or more), which float64 "
-            "arrays have to keep to as well; scale the array down"
+            f"{largest} is out of the range of float32 (magnitude 2^128 or more), which also "
+            "limits float64 arrays; scale the array down"
         )
     return exponent
 

@@ -76,7 +76,7 @@ def addresses(interface: str) -> tuple[str, str]:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
             raise SwitchUnreachableError(
-                f"interface {interface!r} has no IPv4 address, which results could come to; "
+                f"interface {interface!r} has no IPv4 address for results; "
                 f"give it one: ip address add 10.77.0.1/16 dev {interface}"
             ) from None
         (flags,) = struct.unpack_from("H", fcntl.ioctl(probe, _SIOCGIFFLAGS, request), 16)

@@ -112,7 +112,7 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
         if error.errno not in _SCARCE:
             raise
         raise SwitchUnreachableError(
-            f"{name}: {error.strerror}: `ulimit -n` has this process's limit"
+            f"{name}: {error.strerror}: `ulimit -n` shows this process's limit"
         ) from None
     if faults := os.environ.get(FAULTS_ENVIRONMENT):
         transport = FaultyTransport(transport, FaultPlan.parse(faults, stream=rank))

@@ -46,5 +46,5 @@ def _int4(given: Settings) -> Compressor:
 def _narrow(given: Settings, lane_bits: int) -> Compressor:
     given.takes_no_argument()
     if given.lane_bits != 32:
-        raise ValueError(f"{given.name} says its lanes already")
+        raise ValueError(f"{given.name} names its lanes already")
     return Uncompressed(**{**given.common, "lane_bits": lane_bits})

@@ -196,7 +196,7 @@ def channel_of(group: Any) -> Channel:
         return backend.channel
     if backend is not None:
         raise ValueError(
-            f"group {group.group_name!r} has no job on the switch, as it is of one rank"
+            f"group {group.group_name!r} has no job on the switch, because it has one rank"
         )
     raise ValueError(
         f"group {group.group_name!r} has another backend: give one of "
