@@ -183,7 +183,7 @@ def accuracies(steps: int, say: TrainingProgress) -> str:
         "accuracy by seed (%)",
         "mean",
         "difference",
-        "payload bits sent by a rank",
+        "payload bits sent per rank",
     ]
     return report.table(head, rows)
 
@@ -266,8 +266,8 @@ def switch_table(name: str, results: list[dict[str, Any]], steps: int) -> str:
         )
     head = [
         "method",
-        "bytes up a step",
-        "bytes down a step",
+        "bytes up per step",
+        "bytes down per step",
         "fewer bytes",
         "retransmissions",
         "s at 10 Mbit/s (bytes only)",

@@ -106,7 +106,7 @@ def measure(comm: p4reduce.Communicator) -> dict[str, dict[str, float]]:
 
 def show(figures: dict[str, dict[str, float]]) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of a table."""
-    head = ["lanes", "a frame", "MB a rank", "time", "worst error", "error", "of 64 calls"]
+    head = ["lanes", "per frame", "MB per rank", "time", "worst error", "error", "mean of 64 calls"]
     rows = [
         [
             precision,
@@ -115,7 +115,7 @@ def show(figures: dict[str, dict[str, float]]) -> tuple[list[str], list[list[str
             f"{one['ms']:.0f} ms",
             f"{one['of_bound']:.0%} of the bound",
             f"{one['relative_rms']:.1e}",
-            f"{one['averaged']:.3f} of it",
+            f"{one['averaged']:.3f} of that",
         ]
         for precision, one in figures.items()
     ]

@@ -86,7 +86,14 @@ def tables(costs: Sequence[Cost], found: Sequence[Measured]) -> None:
         "simulated",
         [
             *("ranks", "switches", "contributions", "repeated", "STATUS each"),
-            *("frames each", "frames lost", "µs sent", "by 64 ranks'", "µs needed", "by 64 ranks'"),
+            *(
+                "frames each",
+                "frames lost",
+                "µs sent",
+                "relative to 64 ranks",
+                "µs needed",
+                "relative to 64 ranks",
+            ),
         ],
         [
             [

@@ -105,7 +105,7 @@ def lines(runs: list[TorchRun]) -> list[str]:
         ("", *(run.backend for run in runs)),
         ("accuracy", *(f"{run.accuracy:.2%}" for run in runs)),
         ("steps/s", *(f"{run.steps_per_second:.1f}" for run in runs)),
-        ("bytes a rank", *(f"{run.bytes_a_rank:,}" for run in runs)),
+        ("bytes per rank", *(f"{run.bytes_a_rank:,}" for run in runs)),
         ("waiting, of a step", *(f"{run.waiting_share:.0%}" for run in runs)),
         ("same weights", *("yes" if run.same_weights else "NO" for run in runs)),
     ]

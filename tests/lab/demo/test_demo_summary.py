@@ -169,12 +169,13 @@ def test_the_printed_summary_says_what_compression_saved_and_cost() -> None:
     text = "\n".join(COMPRESSED.lines())
     assert "96.60%   (uncompressed: 97.00%; reference, summed by numpy: 97.20%)" in text
     assert (
-        "cat, for a link measured as 10 Mbit/s with a round trip of 1 ms and 50 us a frame" in text
+        "cat, for a link measured as 10 Mbit/s with a round trip of 1 ms and 50 us per frame"
+        in text
     )
     assert "4.5 of 38 in the median, 1 to 38, alpha 0.55" in text
     slow = replace(COMPRESSED.compression, frame_seconds=1.2345e-3, round_trip=2.5)
     text = "\n".join(slow.lines())
-    assert "with a round trip of 2,500 ms and 1,234 us a frame" in text
+    assert "with a round trip of 2,500 ms and 1,234 us per frame" in text
     assert "75.0%: 2.5 MB a worker instead of 10.0 MB" in text
 
 

@@ -75,7 +75,7 @@ class Compression:
         return [
             f"compression      {self.name}, for a link measured as {_digits(self.bandwidth / 1e6)} "
             f"Mbit/s with a round trip of {_digits(1e3 * self.round_trip)} ms"
-            f" and {_digits(1e6 * self.frame_seconds)} us a frame",
+            f" and {_digits(1e6 * self.frame_seconds)} us per frame",
             f"its optimiser    SGD {momentum}, step {self.learning_rate:g}",
             f"blocks a step    {self.level_median:g} of {self.total_blocks} in the median,"
             f" {self.level_minimum:g} to {self.level_maximum:g}{alpha}",
