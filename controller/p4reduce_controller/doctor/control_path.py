@@ -39,7 +39,7 @@ _LEAST_LEASE = 1.0  # seconds: TCP repeats a segment after 0.2 at the earliest, 
 _LEASE_MARGIN = 20  # times what an answer and a timer took here: it was measured for a moment only
 
 _SERVE = (
-    "Start one: p4reduce-controller serve --switch ADDR --ports LIST; or say where it is by "
+    "Start one: p4reduce-controller serve --switch ADDR --ports LIST; or give its address by "
     "--controller or P4REDUCE_CONTROLLER."
 )
 _HANGS = (

@@ -145,8 +145,8 @@ def _open_files() -> Finding:
         return warning(
             SECTION,
             "open files",
-            f"{soft} a process",
+            f"{soft} per process",
             f"ulimit -n {WANTED_FILES}: the controller has a connection to each worker.",
         )
-    found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,} a process"
+    found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,} per process"
     return ok(SECTION, "open files", found)

@@ -61,7 +61,7 @@ def translated(error: ControlError, what: str) -> P4ReduceError:
     if isinstance(error, NoAnswerError):
         return ControllerUnreachableError(
             f"{text}. Start one with p4reduce-controller serve, or a switch with it with "
-            "p4reduce-lab up, which prints what to export; or say where it is by controller= or "
+            "p4reduce-lab up, which prints what to export; or give its address by controller= or "
             "P4REDUCE_CONTROLLER"
         )
     if error.code in _ADMISSION_CODES:
