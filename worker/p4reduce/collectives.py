@@ -217,19 +217,12 @@ class Collectives(ABC):
         of n ranks' sum before it is rounded to the dtype. 2^e is the power of two above the largest
         magnitude in the block. `p4reduce.error_bound` computes it; the mean's is 1/n of it.
 
-        ========= =========================== ======== ===== ======== =============
-        precision off by at most              elements bytes ranks at 4 ranks
-                                              a block        at most
-        ========= =========================== ======== ===== ======== =============
-        int32     n * 2^(e-k), the largest k  256      1     64       2^-27 * 2^e
-                  with n * 2^k <= 2^31
-        int16     n * 2^e * (1/M + 2^-24),    512      1/2   64       2^-11 * 2^e
-                  M = 32,767 // n
-        int8      n * 2^e * (1/M + 2^-24),    1,024    1/4   63       0.129 * 2^e
-                  M = 127 // n
-        int4      n * 2^e * (1/M + 2^-24),    2,048    1/8   7        4 * 2^e
-                  M = 7 // n
-        ========= =========================== ======== ===== ======== =============
+        | precision | off by at most | elements per block | bytes | ranks up to | with 4 ranks |
+        | --- | --- | --- | --- | --- | --- |
+        | int32 | n * 2^(e-k), the largest k with n * 2^k <= 2^31 | 256 | 1 | 4,096 | 2^-27 * 2^e |
+        | int16 | n * 2^e * (1/M + 2^-24), M = 32,767 // n | 512 | 1/2 | 4,096 | 2^-11 * 2^e |
+        | int8 | n * 2^e * (1/M + 2^-24), M = 127 // n | 1,024 | 1/4 | 63 | 0.129 * 2^e |
+        | int4 | n * 2^e * (1/M + 2^-24), M = 7 // n | 2,048 | 1/8 | 7 | 4 * 2^e |
 
         With int32 lanes numbers are rounded to nearest. With narrower ones they are rounded up or
         down at random, so that the expected result is the exact one and errors average out over

@@ -152,7 +152,7 @@ def test_the_command_answers(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ((), "give --parameters and --compute, or --profile"),
-        (("--parameters", "1e6"), "say --parameters and --compute"),
+        (("--parameters", "1e6"), "give --parameters and --compute"),
         (("--parameters", "1e6", "--compute", "0s"), "above 0"),
         (("--parameters", "0", "--compute", "1s"), "0 parameters"),
         (("--parameters", "1e6", "--compute", "1s", "--bandwidth", "0bit"), "rate of 0"),

@@ -209,7 +209,7 @@ def test_bad_lengths_are_told_slowly(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert told(102.0) == ["port 2"]  # each port has its own rate
     assert told(110.9) == []
     assert told(111.0) == ["port 1"]
-    assert "and 4 of more than 2048" in caplog.text
+    assert "4 had more than 2048" in caplog.text
     assert told(500.0) == []  # nothing new
     for port in ports:
         port.close()

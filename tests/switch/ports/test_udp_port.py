@@ -200,7 +200,7 @@ def test_notation(text: str, names: list[str]) -> None:
     ("text", "complaint"),
     [
         ("1=udp:7001", "NUMBER=udp:HOST:PORT"),
-        ("1=udp:::1:7001", "in brackets"),
+        ("1=udp:::1:7001", "needs brackets"),
         ("1=udp:host:70000", "70000"),
         ("1-4=veth1", "for udp:HOST:PORT alone"),
         ("4-1=udp:host:1", "not a range"),

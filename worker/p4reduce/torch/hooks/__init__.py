@@ -5,27 +5,25 @@
 
     model.register_comm_hook(hooks.HookState(), hooks.int16_hook)
 
-================= =============================== ==================== ===========================
-hook              what a rank sends               bytes of float32     the mean is
-================= =============================== ==================== ===========================
-allreduce_hook    all, in lanes of 32 bits        1                    within `error_bound`
-int16_hook        all, rounded at random          1/2                  unbiased
-int8_hook         all, rounded at random          1/4                  unbiased
-int4_hook         all, rounded at random          1/8                  unbiased
-topk_hook         the blocks of most energy       `HookState.density`  biased, with error feedback
-elements_hook     the largest elements            by the ranks' union  biased, with error feedback
-hierarchical_hook those of each leaf's sum        by the leaves' union biased, with error feedback
-majority_hook     signs, up to 7 ranks            1/8                  the majority's sign
-onebit_hook       signs, up to 7 ranks            1/8                  biased, with error feedback
-cat_hook          as many as earn their bits      found per step       biased, with error feedback
-compressed_hook   as its compressor chooses       by the compressor    by the compressor
-deadline_hook     all, in lanes of 32 bits        1                    of the ranks in time
-================= =============================== ==================== ===========================
+| hook | what a rank sends | bytes of float32 | the mean is |
+| --- | --- | --- | --- |
+| `allreduce_hook` | all, in lanes of 32 bits | 1 | within `error_bound` |
+| `int16_hook` | all, rounded at random | 1/2 | unbiased |
+| `int8_hook` | all, rounded at random | 1/4 | unbiased |
+| `int4_hook` | all, rounded at random | 1/8 | unbiased |
+| `topk_hook` | the blocks of most energy | `HookState.density` | biased, with error feedback |
+| `elements_hook` | the largest elements | by ranks' union | biased, with error feedback |
+| `hierarchical_hook` | those of each leaf's sum | by leaves' union | biased, with error feedback |
+| `majority_hook` | signs, up to 7 ranks | 1/8 | the majority's sign |
+| `onebit_hook` | signs, up to 7 ranks | 1/8 | biased, with error feedback |
+| `cat_hook` | as many as earn their bits | found per step | biased, with error feedback |
+| `compressed_hook` | as its compressor chooses | by the compressor | by the compressor |
+| `deadline_hook` | all, in lanes of 32 bits | 1 | of the ranks in time |
 
 Each takes a `HookState`. Sparse gradients (`nn.Embedding(sparse=True)`) travel as rows by all of
-them but `deadline_hook`, which refuses them. The hooks return at once, so the backward pass goes
-on while buckets are summed; DDP waits for them at its end. DDP without a hook calls `allreduce` of
-`torch.group` instead. Imports `compression`, `tensors` and `wire`.
+them but `deadline_hook`, which refuses them. The hooks return at once, so the backward pass
+continues while buckets are summed; DDP waits for them at its end. DDP without a hook calls
+`allreduce` of `torch.group` instead. Imports `compression`, `tensors` and `wire`.
 """
 
 from __future__ import annotations
