@@ -22,24 +22,52 @@ def test_a_path_stays_a_path() -> None:
     assert in_a_file("") == ""
 
 
-def test_text_goes_to_a_file_of_this_user_alone() -> None:
+def test_text_is_in_a_file_of_this_user_alone() -> None:
     name = in_a_file(PEM)
     assert name is not None
     file = Path(name)
     assert file.read_text() == PEM
+    assert file.read_text() == PEM  # from the beginning again
     assert file.stat().st_mode & 0o777 == 0o600
-    assert file.parent.stat().st_mode & 0o777 == 0o700
     assert in_a_file(PEM) == name  # once for each text
     assert in_a_file(PEM + "\n") != name
 
 
-def test_the_file_goes_with_the_process() -> None:
-    program = f"from p4reduce.control.pem import in_a_file\nprint(in_a_file({PEM!r}))"
+def test_no_key_is_left_on_the_disk(tmp_path: Path) -> None:
+    """A rank that is killed, or that multiprocessing started, runs nothing at its exit."""
+    program = f"""
+import os
+from p4reduce.control.pem import in_a_file
+file = in_a_file({PEM!r})
+if not (child := os.fork()):
+    os._exit(open(file).read() != {PEM!r})
+assert os.waitpid(child, 0)[1] == 0, "a forked child reads it too"
+os._exit(0)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=100, check=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_elsewhere_the_file_goes_with_the_process(tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.platform = "darwin"
+from pathlib import Path
+from p4reduce.control.pem import in_a_file
+file = Path(in_a_file({PEM!r}))
+assert file.read_text() == {PEM!r}
+assert file.stat().st_mode & 0o777 == 0o600
+assert file.parent.stat().st_mode & 0o777 == 0o700
+print(file)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True
+        command, env=environment, capture_output=True, text=True, timeout=100, check=True
     )
-    assert done.stdout.strip().endswith(".pem")
-    assert not Path(done.stdout.strip()).parent.exists()
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_key_as_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import atexit
 import functools
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,16 +17,26 @@ _BEGIN = "-----BEGIN "
 def in_a_file(value: str | None) -> str | None:
     """Return a path as it is, or the path of a file with the given PEM text.
 
-    OpenSSL reads certificates from files only. The file and its directory are private to this user,
-    and are removed when the process ends.
+    OpenSSL reads certificates from files only. On Linux the file is in memory, so a key is on no
+    disk and ends with the process, however that ends. Elsewhere the file and its directory are
+    private to this user, and are removed at the interpreter's exit.
     """
     if value is None or not value.startswith(_BEGIN):
         return value
-    return _written(value, os.getpid())
+    return _in_memory(value) if sys.platform == "linux" else _on_disk(value, os.getpid())
 
 
 @functools.cache
-def _written(text: str, process: int) -> str:
+def _in_memory(text: str) -> str:
+    file = os.memfd_create("p4reduce-pem", os.MFD_CLOEXEC)
+    os.fchmod(file, 0o600)
+    with open(file, "w", closefd=False) as opened:
+        opened.write(text)
+    return f"/proc/self/fd/{file}"
+
+
+@functools.cache
+def _on_disk(text: str, process: int) -> str:
     # By the process as well: a forked one must not use what its parent takes away.
     handle, file = tempfile.mkstemp(".pem", dir=_directory(process))  # mode 0600
     with os.fdopen(handle, "w") as opened:
