@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command does if it cannot write its output.
+"""What a command does if it cannot write its output, or lacks files or room.
 
     def main() -> None:
         with command("p4reduce-lab"):
@@ -10,6 +10,8 @@ children end, its directories go. It exits with 141 if a pipe's reader has gone,
 process that SIGPIPE ended. Otherwise it exits with 1 and a line on standard error. This holds for
 output of any thread. Errors of standard error itself are ignored: a switch continues when the disk
 with its log is full.
+
+A command that lacks descriptors, or room to write a file, exits with 1 and a line, too.
 """
 
 from __future__ import annotations
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _READER_GONE = 128 + signal.SIGPIPE
+_LACKING = frozenset(
+    {
+        *(errno.EMFILE, errno.ENFILE),  # descriptors
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),  # room to write
+    }
+)
 
 
 @contextlib.contextmanager
@@ -40,7 +48,8 @@ def command(name: str) -> Iterator[None]:
     set.
 
     Raises:
-        SystemExit: standard output could not be written; the code is 141 or 1.
+        SystemExit: standard output could not be written; the code is 141 or 1. Or descriptors or
+            room to write were lacking: 1.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     output = _Output(_descriptor(sys.stdout))
@@ -53,6 +62,11 @@ def command(name: str) -> Iterator[None]:
     try:
         try:
             yield
+        except OSError as error:
+            if error.errno not in _LACKING:
+                raise
+            print(f"{name}: {_lack(error)}", file=sys.stderr)
+            sys.exit(1)
         finally:
             with contextlib.suppress(SystemExit):
                 sys.stdout.flush()
@@ -69,6 +83,12 @@ def command(name: str) -> Iterator[None]:
             text = os.strerror(output.failure.errno or 0)
             print(f"{name}: cannot write to standard output: {text}", file=errors)
         raise _exit(output.failure)
+
+
+def _lack(error: OSError) -> str:
+    if error.errno == errno.EMFILE:
+        return f"{error.strerror}: `ulimit -n` has this process's limit"
+    return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
 
 
 @contextlib.contextmanager

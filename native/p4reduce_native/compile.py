@@ -170,14 +170,14 @@ def _texts(sources: Sources) -> Iterator[tuple[str, str]]:
                 raise ValueError(f"'{name}' is not a name for a source file")
             yield name, text
     else:
-        yield from ((path.name, path.read_text()) for path in sources)
+        yield from ((path.name, path.read_text("utf-8")) for path in sources)
 
 
 def _directory_texts(directory: Path) -> Iterator[str]:
     for path in sorted(directory.rglob("*")):
         if path.suffix in _TEXT_SUFFIXES:
             yield str(path.relative_to(directory))
-            yield path.read_text()
+            yield path.read_text("utf-8")
 
 
 def _compile(
@@ -194,7 +194,7 @@ def _compile(
     with tempfile.TemporaryDirectory(prefix="p4reduce-") as work:
         if isinstance(sources, Mapping):
             for name, text in sources.items():
-                (Path(work) / name).write_text(text)
+                (Path(work) / name).write_text(text, "utf-8")
             files = [str(Path(work) / name) for name in sources if name.endswith(".c")]
         else:
             files = [str(path) for path in sources if path.suffix == ".c"]

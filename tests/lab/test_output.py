@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -250,3 +251,25 @@ def test_waiting_for_the_reader_ends_with_the_block() -> None:
         with ends_with_reader():
             assert threading.active_count() == before + 1
         assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EMFILE, "Too many"), "test: Too many: `ulimit -n` has this process's limit"),
+        (OSError(errno.EROFS, "Read-only", "/tmp/x"), "test: Read-only: /tmp/x"),
+        (OSError(errno.ENOSPC, "No space"), "test: No space"),
+    ],
+)
+def test_what_is_lacking_is_one_line(
+    error: OSError, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, command("test"):
+        raise error
+    assert ended.value.code == 1
+    assert capfd.readouterr().err == f"{said}\n"
+
+
+def test_other_errors_of_the_system_are_not_hidden() -> None:
+    with pytest.raises(FileNotFoundError), command("test"):
+        raise FileNotFoundError(errno.ENOENT, "No such file", "/tmp/x")

@@ -360,3 +360,20 @@ def test_the_best_level_whose_flags_are_all_there(
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(Path, "read_text", lambda self: text)
     assert compiler.cpu_level.__wrapped__() == level
+
+
+@needs_compiler
+def test_sources_are_utf_8_in_every_locale(tmp_path: Path) -> None:
+    """A comment may have characters that the locale's encoding lacks."""
+    header = tmp_path / "include" / "answer.h"
+    header.parent.mkdir()
+    header.write_text("/* … */\n#define ANSWER 42\n", "utf-8")
+    program = f"""
+from pathlib import Path
+from p4reduce_native.compile import compile_shared
+source = '/* \\u2026 */\\n#include "answer.h"\\nint answer(void) {{ return ANSWER; }}\\n'
+compile_shared("answer", {{"answer.c": source}}, include=[Path({str(header.parent)!r})])
+"""
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {**os.environ, **ascii_only, "P4REDUCE_CACHE_DIR": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=300, check=True)

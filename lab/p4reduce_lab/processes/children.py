@@ -36,7 +36,11 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str:
         text = log.read_text(errors="replace").rstrip().splitlines()
     except OSError as error:
         return f"(no log: {error.strerror})"
-    return "\n".join(text[-lines:]) or "(the log is empty)"
+    return "\n".join(text[-lines:]) or f"(the log is empty{_why_empty(log)})"
+
+
+def _why_empty(log: Path) -> str:
+    return "" if os.statvfs(log).f_bavail else ": its disk is full"
 
 
 def ending(code: int) -> str:
