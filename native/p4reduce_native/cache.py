@@ -105,18 +105,23 @@ class Cache:
                 f"(mode {stat.S_IMODE(status.st_mode):03o}); chmod 700 {directory}"
             )
 
+    def look(self, name: str) -> Path | None:
+        """Return the file if it exists and is intact. Changes nothing, so it takes no lock."""
+        path = self.directory / f"{name}.so"
+        if not is_whole(path):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # the least recently used goes first
+        return path
+
     def find(self, name: str) -> Path | None:
         """Return the file if it exists and is intact. A damaged one is removed."""
+        found = self.look(name)
         path = self.directory / f"{name}.so"
-        if not path.exists():
-            return None
-        if is_whole(path):
-            with contextlib.suppress(OSError):
-                os.utime(path)  # the least recently used goes first
-            return path
-        log.warning("%s is damaged; it is compiled again", path)
-        self._remove(path)
-        return None
+        if found is None and path.exists():
+            log.warning("%s is damaged; it is compiled again", path)
+            self._remove(path)
+        return found
 
     def find_any(self, prefix: str) -> Path | None:
         """Return an intact file whose name begins with `prefix`, the newest first."""

@@ -95,6 +95,10 @@ def compile_shared(
             raise CompilerMissingError(f"{stem} has to be compiled, and {error}") from None
         return found
     full_name = f"{name}-{_digest([compiler.identity])[:12]}"
+    # Without the lock first: others who compile something else may hold it for a minute.
+    looked = cache.look(full_name)
+    if looked is not None:
+        return looked
     with cache.lock(full_name, _COMPILE_TIMEOUT_S):
         found = cache.find(full_name)
         if found is not None:

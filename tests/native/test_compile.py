@@ -166,6 +166,20 @@ def test_what_is_cached_needs_no_compiler(
         compile_shared("answer", {"answer.c": "int answer(void) { return 43; }\n"})
 
 
+@needs_compiler
+def test_what_is_compiled_already_waits_for_no_other_compilation(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a switch that restarts could wait for a minute, as names share their locks."""
+    path = compile_shared("answer", ANSWER)
+
+    def lock(self: Cache, name: str, timeout_s: float) -> None:
+        raise AssertionError(f"{name} waits")
+
+    monkeypatch.setattr(Cache, "lock", lock)
+    assert compile_shared("answer", ANSWER) == path
+
+
 def test_cc_that_names_nothing_is_told(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -m64")
     with pytest.raises(CompilerMissingError, match="CC=no-such-compiler -m64 names no program"):
