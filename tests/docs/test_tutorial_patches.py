@@ -158,11 +158,9 @@ def test_a_field_of_the_header(tmp_path: Path) -> None:
     assert "p4reduce.sent" in (tmp_path / "wireshark" / "p4reduce.lua").read_text()
     python("tools/compile_p4.py")
     ranks = ["exec", "-n", "2", "--pcap", "--", sys.executable, "-c", FIELD]
-    assert sorted(python("-m", "p4reduce_lab", *ranks).split("\n")) == [
-        "",
-        "[0] 0 3.0",
-        "[1] 1 3.0",
-    ]
+    said = python("-m", "p4reduce_lab", *ranks).splitlines()
+    # Beside other work a rank may also say that it waits.
+    assert {"[0] 0 3.0", "[1] 1 3.0"} <= set(said), said
 
     captures = [f"build/exec/port{port}.pcap" for port in (1, 2)]
     frames = [json.loads(line) for line in python("-c", CAPTURED, *captures).splitlines()]
