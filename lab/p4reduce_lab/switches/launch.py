@@ -4,7 +4,7 @@
     with EmbeddedSwitch(directory, ports=4) as switch:
         ...  # switch.grpc_address for a controller, switch.interface for workers
 
-or, where several processes are watched together::
+or, where several processes are watched together:
 
     switch = EmbeddedSwitch(directory, ports=4)
     switch.start(processes, log)

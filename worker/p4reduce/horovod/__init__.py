@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's interface for PyTorch, with the sums by the switch.
 
-A script for Horovod changes its import::
+A script for Horovod changes its import:
 
     import p4reduce.horovod as hvd  # it was: import horovod.torch as hvd
 

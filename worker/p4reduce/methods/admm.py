@@ -3,7 +3,7 @@
 
 Boyd, Parikh, Chu, Peleato and Eckstein, "Distributed Optimization and Statistical Learning via the
 Alternating Direction Method of Multipliers", 2011. This is its "Global Variable Consensus
-Optimization", in the "Scaled Form" of the multipliers, with n ranks::
+Optimization", in the "Scaled Form" of the multipliers, with n ranks:
 
     θ_i ← argmin f_i(θ) + ρ/2·‖θ − z + u_i‖²
     z   ← Σ (θ_i + u_i) / n

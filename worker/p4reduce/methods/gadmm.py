@@ -3,13 +3,13 @@
 
 Elgabli, Park, Bedi, Bennis and Aggarwal, "GADMM: Fast and Communication Efficient Framework for
 Distributed Machine Learning", JMLR 21 (2020), arXiv 1909.00047. They minimise Σ f_n(θ_n) with
-θ_n = θ_{n+1} along the chain. An iteration of GADMM, with λ_n of the link from n to n + 1::
+θ_n = θ_{n+1} along the chain. An iteration of GADMM, with λ_n of the link from n to n + 1:
 
     heads: θ_n ← argmin f_n(θ) − ⟨λ_{n−1}, θ⟩ + ⟨λ_n, θ⟩ + ρ/2·‖θ_{n−1} − θ‖² + ρ/2·‖θ − θ_{n+1}‖²
     tails: the same, with what the heads have become
     λ_n ← λ_n + ρ(θ_n − θ_{n+1})
 
-Here a rank keeps Λ_n = λ_n − λ_{n−1} and needs its neighbours' sum S_n alone::
+Here a rank keeps Λ_n = λ_n − λ_{n−1} and needs its neighbours' sum S_n alone:
 
     θ_n ← argmin f_n(θ) − ⟨ρS_n − Λ_n, θ⟩ + ρ·degree_n/2·‖θ‖²
     Λ_n ← Λ_n + ρ(degree_n·θ_n − S_n)

@@ -3,7 +3,7 @@
 
 Chen, Giannakis, Sun and Yin, "LAG: Lazily Aggregated Gradient for Communication-Efficient
 Distributed Learning", NeurIPS 2018, arXiv 1805.09965. With M ranks, θ̂_m the model at which rank m
-last uploaded, and δ_m = ∇f_m(θᵏ) − ∇f_m(θ̂_m)::
+last uploaded, and δ_m = ∇f_m(θᵏ) − ∇f_m(θ̂_m):
 
     θᵏ⁺¹ = θᵏ − α∇ᵏ,   ∇ᵏ = ∇ᵏ⁻¹ + Σ δ_m over the ranks that upload          (step)
     LAG-WK: silent while ‖δ_m‖²          ≤ ξ/(α²M²)·Σ_{d=1..D} ‖θᵏ⁺¹⁻ᵈ − θᵏ⁻ᵈ‖²   (WK)

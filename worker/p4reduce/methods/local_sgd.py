@@ -7,7 +7,7 @@ ordinary sum of gradients.
 
 Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv
 2311.08105: what the ranks have moved by on average, Δ, is a gradient for an outer optimiser with
-Nesterov's momentum::
+Nesterov's momentum:
 
     v ← outer_momentum·v + Δ,   θ ← θ + outer_rate·(Δ + outer_momentum·v)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch on the switch: a backend of `torch.distributed`, and hooks for its data parallelism.
 
-With p4reduce installed beside torch, an unchanged script needs one word::
+With p4reduce installed beside torch, an unchanged script needs one word:
 
     torch.distributed.init_process_group("p4reduce")
 

@@ -38,7 +38,7 @@ class LayerOrder:
     uses. Not for models in DistributedDataParallel, for several backward passes in a row, or for
     clipping by the norm of the whole gradient. The model starts with rank 0's parameters.
 
-    Example::
+    For example:
 
         comm = p4reduce.init(slots=256, urgent_slots=[32] * 7)
         order = LayerOrder(model, lambda some: torch.optim.SGD(some, lr=0.1), group=comm)

@@ -50,7 +50,7 @@ class _Summing:
 class LocalSGD:
     """An optimiser's steps on this rank alone, and an average of all ranks' models every few.
 
-    After `every` steps, with Δ the mean over the ranks of the change of their parameters::
+    After `every` steps, with Δ the mean over the ranks of the change of their parameters:
 
         v ← outer_momentum·v + Δ,    θ ← θ + outer_rate·(Δ + outer_momentum·v)
 
@@ -58,7 +58,7 @@ class LocalSGD:
     `outer_rate=0.7`, outer_momentum=0.9, and AdamW as the optimiser. Do not wrap the model in
     DistributedDataParallel, which would sum gradients as well. Its state starts as rank 0's.
 
-    Example::
+    For example:
 
         optimizer = LocalSGD(torch.optim.SGD(model.parameters(), lr=0.1), every=16)
 

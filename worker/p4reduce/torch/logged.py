@@ -95,7 +95,7 @@ class StepLog:
 def log_statistics(writer: Any, group: Any = None, *, prefix: str = "p4reduce/") -> StepLog:
     """Return a writer of this rank's bytes, time, level and retransmissions per step.
 
-    Example::
+    For example:
 
         log = p4reduce.torch.log_statistics(SummaryWriter())
         log.start()

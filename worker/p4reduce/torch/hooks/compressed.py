@@ -24,7 +24,7 @@ def compressed_hook(
 ) -> torch.futures.Future[torch.Tensor]:
     """Take the mean of what `HookState.compressor` chooses: any that has a name.
 
-    Example::
+    For example:
 
         state = hooks.HookState(compressor="randomk:0.1/int16")
         model.register_comm_hook(state, hooks.compressed_hook)

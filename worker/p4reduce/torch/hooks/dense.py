@@ -21,7 +21,7 @@ from p4reduce.wire.calls import Operation
 def allreduce_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Take the mean of a bucket over all ranks, in lanes of 32 bits, in place.
 
-    Example::
+    For example:
 
         model.register_comm_hook(hooks.HookState(), hooks.allreduce_hook)
     """
