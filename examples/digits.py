@@ -3,7 +3,7 @@
 
 p4reduce-lab exec -n 4 -- python examples/digits.py
 
-Takes scikit-learn for the digits: ``pip install 'p4reduce[demo]'``. Any launcher may start it: it
+Needs scikit-learn for the digits: ``pip install 'p4reduce[demo]'``. Any launcher may start it: it
 is also the job of docs/slurm.md and docs/kubernetes.md.
 """
 

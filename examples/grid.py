@@ -6,7 +6,7 @@ p4reduce-lab exec -n 8 -- python examples/grid.py --tensor 4
 The ranks of a row have the same samples, and a part of each layer each: the first layer's columns,
 the second one's rows. Their parts of the output are summed along the row. The ranks of a column
 have the same parts of the layers and samples of their own: their gradients are averaged along the
-column. At the end the weights are those that one process comes to.
+column. At the end the weights equal those of one process.
 """
 
 from __future__ import annotations

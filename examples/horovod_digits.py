@@ -18,7 +18,7 @@ TEST = 360  # images that are not trained on
 
 
 def main() -> None:
-    """Trains, and tells how many of the other images are recognised."""
+    """Trains, and prints how many of the other images are recognised."""
     hvd.init()
     torch.manual_seed(hvd.rank())
     torch.set_num_threads(1)

@@ -7,8 +7,8 @@ Run it with
     p4reduce-lab exec -n 4 -- python examples/late.py --deadline 0.02
 
 The last rank is slow. With coding each rank computes two parts, and the result is that of all
-parts. With a deadline each rank computes one, and the slow rank's are added in by feedback where
-it comes in time. See docs/late.md.
+parts. With a deadline each rank computes one, and feedback adds the slow rank's gradients
+later. See docs/late.md.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
 p4reduce-lab exec -n 4 -- python examples/pytorch_ddp.py
 
-One word makes it so: the name of the backend. Nothing of p4reduce is imported: torch finds it
-where it is installed. Takes ``pip install 'p4reduce[torch]'``. See docs/pytorch.md.
+Only the backend's name differs from other scripts. Nothing of p4reduce is imported: torch finds the
+installed backend. Needs ``pip install 'p4reduce[torch]'``. See docs/pytorch.md.
 """
 
 from __future__ import annotations

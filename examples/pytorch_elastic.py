@@ -5,8 +5,8 @@ In one shell ``p4reduce-lab up``; in another, with what it prints in the environ
 
 torchrun --standalone --nproc-per-node 3 --max-restarts 3 examples/pytorch_elastic.py --kill 1
 
-Rank 1 dies half-way, the first time. torchrun notices, ends the others and starts all of them anew,
-in a new job on the switch; on other nodes they are told first, by an error that names rank 1.
+Rank 1 dies half-way, the first time. torchrun notices, ends the others and restarts all of them in
+a new job on the switch. Ranks on other nodes first get an error that names rank 1.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 p4reduce-lab exec -n 4 -- python examples/pytorch_embedding.py
 
 A batch has few of the 20,000 words, so the embedding's gradient (``sparse=True``) has few rows that
-are not zero. Only those travel to the switch, never the dense array; the last line says how many
-bytes that were.
+are not zero. Only those travel to the switch, never the dense array; the last line says how
+many bytes those are.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 p4reduce-lab exec -n 8 -- python examples/pytorch_grid.py --tensor 4
 
 PyTorch's own `parallelize_module` cuts the layers, and FSDP2 (`fully_shard`) averages gradients
-over the ranks that have the same part. At the end the weights are those that one process comes to.
+over the ranks that have the same part. At the end the weights equal those of one process.
 """
 
 from __future__ import annotations

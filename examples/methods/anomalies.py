@@ -15,7 +15,7 @@ COMPONENTS = 8
 
 
 def main() -> None:
-    """Learns what benign tumours look like, and tells malignant ones by what is left over."""
+    """Learns what benign tumours look like, and recognises malignant ones by what is left over."""
     data = datasets.load_breast_cancer()
     anomalies = data.target == 0
     normal = data.data[~anomalies]
