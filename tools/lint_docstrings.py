@@ -29,6 +29,8 @@ PHRASES = {
     r"\b[Ww]hoever\b": "the rank, the caller or the user",
     r"\b(?:is|are|was|were|been) told\b": "gets, sees, is called with",
     r"\b(?:tells|told|tell) of\b": "reports",
+    r"\bin vain\b": "without success, or until when",
+    r"\bhears? of\b": "learns of, finds, gets",
     r"\b(?:one|once|bits|bytes) a (?:second|line|rank|frame|switch|message)\b": "per",
 }
 """What readers stumbled over in docstrings and help texts, and what to write instead."""

@@ -31,6 +31,10 @@ PHRASES = {
     r"\b\d[\d,.]* a second\b": "per second",
     r"there is machine code": "the C engine is available",
     r"\bthe other way round\b": "vice versa, or the second case in full",
+    r"\btrainings\b|\ba training(?= (?:that|whose|takes|has|is)\b|[.,;:])": "a training run",
+    r"\banew\b": "again",
+    r"\bin vain\b": "without success, or until when",
+    r"\bhears? of\b": "learns of, finds, gets",
 }
 
 # Pages that no person writes: their text comes from the code.
