@@ -119,7 +119,7 @@ class Sums:
         check_timeout(seconds)
         if not self._turn.acquire(timeout=seconds):
             raise P4ReduceTimeoutError(
-                f"a call of these sums in another thread is not over after {seconds:g} s",
+                f"a call of these sums in another thread is not complete after {seconds:g} s",
                 seconds=seconds,
             )
         try:
