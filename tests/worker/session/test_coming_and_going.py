@@ -126,7 +126,7 @@ def test_init_beside_a_communicator_when_the_controller_is_back(
     """Whose connection is in gRPC's back-off just then."""
     with broken.init(0, 1, broken.new_job()):
         broken.kill_controller()
-        wait_for(lambda: "going on without it" in caplog.text, "the connection is lost")
+        wait_for(lambda: "continuing without it" in caplog.text, "the connection is lost")
         broken.start_controller()
         with broken.init(0, 1, broken.new_job(), first_port=2) as second:
             assert (second.allreduce(PAIR) == 1).all()
