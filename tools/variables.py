@@ -72,6 +72,8 @@ VARIABLES = (
              "Whether ranks must agree on shapes. Default: 1."),
     Variable("P4REDUCE_SPANS", _CALLS, "`0` or `1`",
              "Whether collectives are recorded as OpenTelemetry spans. Default: 0."),
+    Variable("P4REDUCE_MPI_TIMEOUT", _CALLS, "seconds",
+             "With the preloaded library: how long a sum waits for slow ranks. Default: 1,800."),
     Variable("P4REDUCE_MPI_TYPES", _CALLS, "some of `float,double,int`",
              "What MPI programs sum by the switch. Default: all three."),
     Variable("P4REDUCE_TOKEN", _SECRETS, "a token",

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +31,7 @@ __all__ = ["READY_TIMEOUT", "Network", "start"]
 
 READY_TIMEOUT = 120.0  # seconds; a network that cannot start says so at once
 _END_TIMEOUT = 20.0  # seconds
+_LOOK = 0.5  # seconds between two looks whether it runs
 _MODULE = "p4reduce_lab.deploy"
 _END = b"end\n"  # without it, the process that started a network was killed
 _LEASE = "P4REDUCE_LEASE"
@@ -57,6 +58,7 @@ class Network:
         self._news: list[str] = []
         self._failure = ""
         self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._closing = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -71,8 +73,13 @@ class Network:
             self._reader.join(_END_TIMEOUT)
             raise LaunchError(f"the network has ended: {self._why()}")
 
+    def when_ended(self, call: Callable[[LaunchError], object]) -> None:
+        """Call a function with the error of `check`, in a thread, unless `close` is called."""
+        threading.Thread(target=self._watch, args=(call,), daemon=True).start()
+
     def close(self) -> None:
         """End switch and controller. Another call has no effect."""
+        self._closing.set()
         process = self._process
         if process.stdin is not None and not process.stdin.closed:
             with contextlib.suppress(OSError):  # it has ended already
@@ -97,6 +104,15 @@ class Network:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _watch(self, call: Callable[[LaunchError], object]) -> None:
+        while self._process.poll() is None:
+            if self._closing.wait(_LOOK):
+                return
+        try:
+            self.check()
+        except LaunchError as error:
+            call(error)
 
     def _wait_ready(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout

@@ -17,6 +17,7 @@ from p4reduce.communicator import Communicator, init
 from p4reduce.errors import P4ReduceError
 from p4reduce.hosts import address_towards
 from p4reduce.launch import Network, start
+from p4reduce.session.session import fail_all
 from p4reduce.variables import ALL, CONTROLLER, INTERFACE
 
 JOB = "P4REDUCE_JOB"
@@ -26,6 +27,9 @@ def begin(
     ranks: int, hosts: Sequence[str], engine: str, lease: float = 0.0
 ) -> tuple[dict[str, str], Network | None]:
     """On rank 0: start a network unless the environment names one; return what ranks need.
+
+    If the network ends by itself, all calls of this process end with LaunchError at once. The
+    engine then ends the others, who would look for a switch until their deadlines.
 
     Args:
         ranks: their number.
@@ -43,6 +47,8 @@ def begin(
         return {**given, **job}, None
     address = address_towards(hosts, hosts[0])
     network = start(ranks, address, unix=not address, lease=lease)
+    controller = network.variables[CONTROLLER]
+    network.when_ended(lambda error: fail_all(controller, error))
     return {**network.variables, **job}, network
 
 

@@ -2,6 +2,7 @@
 /* All-reduces of many types, sizes and communicators; each is compared with what it has to be. */
 #include <math.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,11 +70,55 @@ static int sum_until(const char *file)
     }
 }
 
+/* Between two groups each has the sum of the other. */
+static void between_groups(MPI_Comm half)
+{
+    MPI_Comm both;
+    float mine = (float)rank, sum = -1;
+    int expected = 0;
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank % 2 ? 0 : 1, 7, &both);
+    MPI_Allreduce(&mine, &sum, 1, MPI_FLOAT, MPI_SUM, both);
+    for (int other = !(rank % 2); other < size; other += 2)
+        expected += other;
+    expect(sum == (float)expected, "intercommunicator");
+    MPI_Comm_free(&both);
+}
+
+static void *sum_often(void *comm)
+{
+    for (int round = 0; round < 100; round++)
+        floats(*(MPI_Comm *)comm, 1000, round % 2);
+    return NULL;
+}
+
+/* Two threads sum at once, each on a communicator of its own, in any order. */
+static void threads(void)
+{
+    MPI_Comm twins[2];
+    pthread_t each[2];
+    for (int i = 0; i < 2; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &twins[i]);
+        pthread_create(&each[i], NULL, sum_often, &twins[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(each[i], NULL);
+        MPI_Comm_free(&twins[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     MPI_Comm twin, half;
-    int sum, mine, one = 1;
-    MPI_Init(&argc, &argv);
+    int sum, mine, one = 1, level;
+    if (argc > 1 && strcmp(argv[1], "threads") == 0)
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    else if (argc > 1 && strcmp(argv[1], "levels") == 0) /* ranks may ask for different ones */
+        MPI_Init_thread(&argc, &argv,
+                        getenv("OMPI_COMM_WORLD_RANK")[0] == '0' ? MPI_THREAD_MULTIPLE
+                                                                 : MPI_THREAD_FUNNELED,
+                        &level);
+    else
+        MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (argc > 1 && strcmp(argv[1], "die") == 0) {
@@ -89,6 +134,10 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return failed || wrong;
     }
+    if (argc > 1 && strcmp(argv[1], "threads") == 0)
+        threads();
+    floats(MPI_COMM_WORLD, 0, 0);
+    floats(MPI_COMM_WORLD, 0, 1);
     floats(MPI_COMM_WORLD, 1, 0);
     floats(MPI_COMM_WORLD, 100000, 0);
     floats(MPI_COMM_WORLD, 3000000, 1);
@@ -100,6 +149,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(half, &mine);
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, half);
     expect(sum == mine, "split");
+    between_groups(half);
     MPI_Comm_free(&half);
     if (rank == 0 && !wrong)
         printf("all sums of %d ranks are right\n", size);

@@ -292,6 +292,7 @@ except p4reduce.P4ReduceError as error:
         output, _ = run.communicate(timeout=DEADLINE)
     for rank in (0, 1):
         assert f"rank {rank} heard of it:" in output
+    assert "rank 0 heard of it: LaunchError the network has ended" in output
 
 
 @with_mpi4py
@@ -312,7 +313,9 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     library = building.build(directory)
     program = directory / "sums"
     source = str(HERE / "sums.c")
-    subprocess.run(["mpicc", "-o", str(program), source, "-lm"], check=True, timeout=100)
+    subprocess.run(
+        ["mpicc", "-o", str(program), source, "-lm", "-pthread"], check=True, timeout=100
+    )
     return library, program
 
 
@@ -326,7 +329,7 @@ def test_a_c_program_with_and_without(shim: tuple[Path, Path]) -> None:
             output, _ = run.communicate(timeout=DEADLINE)
         assert run.returncode == 0, output
         assert "all sums of 3 ranks are right" in output
-        assert ("6 all-reduces by the switch, 3 by MPI" in output) == (preload is not None)
+        assert ("6 all-reduces by the switch, 6 by MPI" in output) == (preload is not None)
 
 
 @with_mpicc
@@ -357,7 +360,30 @@ def test_types_can_be_left_to_mpi(shim: tuple[Path, Path]) -> None:
         run = mpirun(own, 2, str(program), preload=library)
         output, _ = run.communicate(timeout=DEADLINE)
     assert run.returncode == 0, output
-    assert "4 all-reduces by the switch, 5 by MPI" in output
+    assert "4 all-reduces by the switch, 8 by MPI" in output
+
+
+@with_mpicc
+@pytest.mark.parametrize("mode", ["threads", "levels"])
+def test_sums_of_several_threads_are_mpis(mode: str, shim: tuple[Path, Path]) -> None:
+    library, program = shim
+    with marked() as environment:
+        run = mpirun(environment, 3, str(program), mode, preload=library)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, output
+    assert "all sums of 3 ranks are right" in output
+    assert "with MPI_THREAD_MULTIPLE all sums are MPI's" in output
+
+
+@with_mpicc
+def test_a_wrong_timeout_is_refused(shim: tuple[Path, Path]) -> None:
+    library, program = shim
+    with marked() as environment:
+        own = {**environment, "P4REDUCE_MPI_TIMEOUT": "-3"}
+        run = mpirun(own, 2, str(program), preload=library)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode != 0
+    assert "P4REDUCE_MPI_TIMEOUT='-3' is not a number of seconds above 0" in output
 
 
 @with_mpicc
@@ -381,7 +407,7 @@ def test_a_killed_service_of_a_c_program(
     end, begun = tmp_path / "end", tmp_path / "end.begun"
     network = victim == "p4reduce_lab.deploy"  # all of it goes with this one
     with marked() as environment:
-        own = {**environment, "P4REDUCE_LEASE": "45"}
+        own = {**environment, "P4REDUCE_LEASE": "45", "P4REDUCE_MPI_TIMEOUT": "20"}
         run = mpirun(own, 2, str(program), "until", str(end), preload=library)
         while not begun.exists():
             assert run.poll() is None, run.communicate()[0]
@@ -396,6 +422,7 @@ def test_a_killed_service_of_a_c_program(
         for rank in (0, 1):
             assert re.search(rf"p4reduce: rank {rank}: \w+Error: ", output), output
             assert f"rank {rank} has an error" in output
+        assert "rank 0: LaunchError: the network has ended: killed by signal 9" in output
     else:
         assert run.returncode == 0, output
     assert "wrong" not in output

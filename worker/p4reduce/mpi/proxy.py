@@ -23,14 +23,22 @@ import numpy.typing as npt
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError
 from p4reduce.launch import Network
-from p4reduce.mpi.sums import ENGINE, TYPES, TYPES_ENVIRONMENT, sum_in_place, summed_types
+from p4reduce.mpi.sums import (
+    ENGINE,
+    TIMEOUT_ENVIRONMENT,
+    TYPES,
+    TYPES_ENVIRONMENT,
+    patience,
+    sum_in_place,
+    summed_types,
+)
 from p4reduce.started_job import begin, join
 
 # pmpi.c has the same numbers.
 _HEAD = struct.Struct("=IIQ")
 _BEGIN, _JOIN, _SUM, _LEAVE, _END = range(1, 6)
 _SOCKET, _MEMORY = 3, 4
-_TIMEOUT = 60.0  # seconds: for ranks, and in each sum
+_JOIN_TIMEOUT = 60.0  # seconds
 _DTYPES = [np.dtype(name) for name in TYPES.values()]
 
 
@@ -46,23 +54,28 @@ class Proxy:
         self._memory: mmap.mmap | None = None
         self._job: Communicator | None = None
         self._network: Network | None = None
+        self._patience = 0.0
 
     def answer(self, kind: int, type_: int, count: int, text: str) -> str:
         """Answer a request, and return the answer's text. Raises any error of it."""
         if kind == _BEGIN:
+            own = {
+                TYPES_ENVIRONMENT: os.environ.get(TYPES_ENVIRONMENT, ""),
+                TIMEOUT_ENVIRONMENT: str(patience()),
+            }
             variables, self._network = begin(len(text.split()), text.split("\n")[:-1], ENGINE)
-            types = os.environ.get(TYPES_ENVIRONMENT, "")
-            return json.dumps({**variables, TYPES_ENVIRONMENT: types})
+            return json.dumps({**variables, **own})
         if kind == _JOIN:
             place, _, told = text.partition("\n")
             rank, size = map(int, place.split())
-            self._job = join(rank, size, json.loads(told), _TIMEOUT)
+            self._job = join(rank, size, json.loads(told), _JOIN_TIMEOUT)
+            self._patience = patience()
             chosen = summed_types()
             return str(sum(1 << bit for bit, one in enumerate(_DTYPES) if one.name in chosen))
         if kind == _SUM:
             if self._job is None:
                 raise ClosedError("this rank has left the job")
-            sum_in_place(self._job, self._numbers(_DTYPES[type_], count))
+            sum_in_place(self._job, self._numbers(_DTYPES[type_], count), self._patience)
             return ""
         if kind == _LEAVE:
             self.close_job()

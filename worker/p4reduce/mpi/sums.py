@@ -7,14 +7,17 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from p4reduce.checks import check_timeout
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ConfigurationError
 
 TYPES_ENVIRONMENT = "P4REDUCE_MPI_TYPES"
+TIMEOUT_ENVIRONMENT = "P4REDUCE_MPI_TIMEOUT"
 TYPES = {"float": "float32", "double": "float64", "int": "int32"}
 """What the switch sums, by MPI's words, and as numpy has it."""
 ENGINE = "mpi"
 """Begins the names of jobs."""
+_PATIENCE = "1800"  # seconds: MPI itself waits without end
 
 
 def summed_types(given: Sequence[str] | None = None) -> frozenset[str]:
@@ -35,7 +38,30 @@ def summed_types(given: Sequence[str] | None = None) -> frozenset[str]:
     return frozenset(TYPES[word] for word in words)
 
 
-def sum_in_place(comm: Communicator, array: Any) -> None:
-    """Replace an array by its sum over all ranks, as `MPI_SUM` does: int32 modulo 2^32."""
+def patience() -> float:
+    """Return the seconds that a sum of a preloaded program waits for ranks.
+
+    Raises:
+        ConfigurationError: $P4REDUCE_MPI_TIMEOUT is no number of seconds above 0.
+    """
+    text = os.environ.get(TIMEOUT_ENVIRONMENT) or _PATIENCE
+    try:
+        seconds = float(text)
+        check_timeout(seconds)
+    except ValueError:
+        raise ConfigurationError(
+            f"{TIMEOUT_ENVIRONMENT}={text!r} is not a number of seconds above 0"
+        ) from None
+    return seconds
+
+
+def sum_in_place(comm: Communicator, array: Any, timeout: float | None = None) -> None:
+    """Replace an array by its sum over all ranks, as `MPI_SUM` does: int32 modulo 2^32.
+
+    Args:
+        comm: the ranks.
+        array: float32, float64 or int32.
+        timeout: seconds; None: the communicator's.
+    """
     precision = "wrap32" if array.dtype.name == "int32" else None
-    comm.allreduce(array, out=array, precision=precision)
+    comm.allreduce(array, out=array, precision=precision, timeout=timeout)

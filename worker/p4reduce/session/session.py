@@ -13,6 +13,7 @@ import logging
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -57,6 +58,14 @@ _STOP_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 15.0  # seconds; all that leaving waits for, together
 _FAREWELL = 2.0  # seconds that a rank stays for others that lack a result
 _FAREWELL_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()  # of this process
+
+
+def fail_all(controller: str, error: P4ReduceError) -> None:
+    """End all collectives of this process that depend on a controller's network, with an error."""
+    for session in list(_sessions):
+        if session.membership.client.address == controller:
+            session.fail(error)
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,7 @@ class Session:
             target=self._stay, name=f"p4reduce-lease-{self.rank}", daemon=True
         )
         self._heartbeat.start()
+        _sessions.add(self)
 
     @property
     def rank(self) -> int:

@@ -30,6 +30,9 @@ enum request { BEGIN = 1, JOIN, SUM, LEAVE, END };
 enum type { FLOAT = 0, DOUBLE, INT, NO_TYPE };
 enum { PROXY_SOCKET = 3, PROXY_MEMORY = 4 };
 enum { END_POLLS = 200, END_PAUSE_US = 100000, LONGEST_TEXT = 1 << 20 };
+/* Bytes of a sum at a time: they stay in the processor's cache between the copies of both sides, and
+ * the shared memory stays small. */
+enum { PART = 8 << 20 };
 
 struct head {
     uint32_t kind; /* of a request; of an answer 0, or 1 where the text is an error's */
@@ -134,7 +137,7 @@ static void start_proxy(void)
 
 static void attach(void)
 {
-    int size, provided, failed = 1, any = 0, length = 0;
+    int size, provided, most, failed = 1, any = 0, length = 0;
     char name[MPI_MAX_PROCESSOR_NAME] = {0}, *names = NULL, *told = NULL, *said;
     char *join;
 
@@ -143,7 +146,8 @@ static void attach(void)
     PMPI_Query_thread(&provided);
     if (size < 2)
         return;
-    if (provided == MPI_THREAD_MULTIPLE) {
+    PMPI_Allreduce(&provided, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD); /* ranks may differ */
+    if (most == MPI_THREAD_MULTIPLE) {
         if (shim.rank == 0)
             complain("with MPI_THREAD_MULTIPLE all sums are MPI's");
         return;
@@ -284,7 +288,7 @@ int MPI_Finalize(void)
 }
 
 /* What goes through the switch; NO_TYPE: MPI has to do it. */
-static enum type type_by_switch(int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
+static enum type type_by_switch(long long count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
 {
     enum type type = shim.on && op == MPI_SUM ? type_of(datatype) : NO_TYPE;
     if (type != NO_TYPE && shim.types >> type & 1 && count > 0 && is_ours(comm))
@@ -293,28 +297,32 @@ static enum type type_by_switch(int count, MPI_Datatype datatype, MPI_Op op, MPI
     return NO_TYPE;
 }
 
-static int sum(const void *send_buffer, void *receive_buffer, int count, enum type type,
+static int sum(const void *send_buffer, void *receive_buffer, size_t count, enum type type,
                MPI_Comm comm)
 {
-    const size_t bytes = (size_t)count * (type == DOUBLE ? 8 : 4);
-    char *said;
+    const size_t width = type == DOUBLE ? 8 : 4, bytes = count * width;
+    const char *from = send_buffer == MPI_IN_PLACE ? receive_buffer : send_buffer;
+    char *to = receive_buffer, *said;
     int failed;
 
-    if (!has_room(bytes)) {
+    if (!has_room(bytes < PART ? bytes : PART)) {
         complain("no memory that can be shared for an all-reduce");
         PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
         return MPI_ERR_NO_MEM;
     }
-    memcpy(shim.memory, send_buffer == MPI_IN_PLACE ? receive_buffer : send_buffer, bytes);
-    said = ask(SUM, type, (uint64_t)count, NULL, &failed);
-    if (failed) {
-        complain(said);
+    for (size_t done = 0; done < bytes; done += PART) {
+        const size_t part = bytes - done < PART ? bytes - done : PART;
+        memcpy(shim.memory, from + done, part);
+        said = ask(SUM, type, part / width, NULL, &failed);
+        if (failed) {
+            complain(said);
+            free(said);
+            PMPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
+            return MPI_ERR_OTHER;
+        }
         free(said);
-        PMPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
-        return MPI_ERR_OTHER;
+        memcpy(to + done, shim.memory, part);
     }
-    free(said);
-    memcpy(receive_buffer, shim.memory, bytes);
     shim.by_switch++;
     return MPI_SUCCESS;
 }
@@ -325,8 +333,19 @@ int MPI_Allreduce(const void *send_buffer, void *receive_buffer, int count, MPI_
     const enum type type = type_by_switch(count, datatype, op, comm);
     if (type == NO_TYPE)
         return PMPI_Allreduce(send_buffer, receive_buffer, count, datatype, op, comm);
-    return sum(send_buffer, receive_buffer, count, type, comm);
+    return sum(send_buffer, receive_buffer, (size_t)count, type, comm);
 }
+
+#if MPI_VERSION >= 4
+int MPI_Allreduce_c(const void *send_buffer, void *receive_buffer, MPI_Count count,
+                    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
+{
+    const enum type type = type_by_switch(count, datatype, op, comm);
+    if (type == NO_TYPE)
+        return PMPI_Allreduce_c(send_buffer, receive_buffer, count, datatype, op, comm);
+    return sum(send_buffer, receive_buffer, (size_t)count, type, comm);
+}
+#endif
 
 #ifdef OPEN_MPI
 /* Open MPI's Fortran calls do not go through those of C. */
@@ -366,6 +385,7 @@ void mpi_allreduce_(void *send_buffer, void *receive_buffer, MPI_Fint *count, MP
     if (type == NO_TYPE) /* it knows Fortran's MPI_BOTTOM, which is another one than C's */
         pmpi_allreduce_(send_buffer, receive_buffer, count, datatype, op, comm, error);
     else
-        *error = sum(in_place ? MPI_IN_PLACE : send_buffer, receive_buffer, *count, type, c_comm);
+        *error = sum(in_place ? MPI_IN_PLACE : send_buffer, receive_buffer, (size_t)*count, type,
+                     c_comm);
 }
 #endif
