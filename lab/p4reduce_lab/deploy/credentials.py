@@ -8,14 +8,29 @@ import os
 import secrets
 import subprocess
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from p4reduce import variables
 
 from p4reduce_lab.errors import LabError, UnavailableError
 
-_DAYS = "30"  # a network lives as long as a job does
+_VALID = timedelta(days=30)  # a network lives as long as a job does
+_EARLIER = timedelta(days=1)  # the clocks of other hosts may be behind this one's
 _TIMEOUT = 30.0  # seconds
+_CONFIGURATION = """[ca]
+default_ca = network
+[network]
+database = {directory}/ca.index
+new_certs_dir = {directory}
+certificate = {directory}/ca.pem
+private_key = {directory}/ca.key
+default_md = sha256
+policy = any
+rand_serial = yes
+[any]
+commonName = supplied
+"""
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
@@ -48,39 +63,46 @@ def make_key(directory: Path) -> tuple[Path, str]:
 def make_certificates(directory: Path, host: str) -> Certificates:
     """Make a CA, a certificate for the controller at an IP address, and one for all workers.
 
-    The CA's key is removed: nobody gets a further certificate.
+    They are valid from a day before now. The CA's key is removed: nobody gets another one.
 
     Raises:
         UnavailableError: there is no openssl.
         LabError: openssl failed; has what it said.
     """
     ipaddress.ip_address(host)
-    ca, ca_key = directory / "ca.pem", directory / "ca.key"
-    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
-    _openssl("req", "-x509", *_CURVE, "-subj", "/CN=p4reduce network", "-days", _DAYS,
-             *usage, "-keyout", ca_key, "-out", ca)  # fmt: skip
-    _sign(directory, "controller", f"IP:{host}")
-    _sign(directory, "worker", "DNS:worker")
-    ca_key.unlink()
-    mine = (directory / "worker.pem", directory / "worker.key", ca)
+    (directory / "ca.cnf").write_text(_CONFIGURATION.format(directory=directory))
+    (directory / "ca.index").touch()
+    usages = (
+        "extendedKeyUsage=serverAuth,clientAuth\nbasicConstraints=CA:FALSE\n"
+        "authorityKeyIdentifier=keyid\n"
+    )
+    authority = (
+        "keyUsage=critical,keyCertSign,cRLSign\nbasicConstraints=critical,CA:TRUE\n"
+        "subjectKeyIdentifier=hash\n"
+    )
+    _sign(directory, "ca", authority)
+    _sign(directory, "controller", f"subjectAltName=IP:{host}\n{usages}")
+    _sign(directory, "worker", f"subjectAltName=DNS:worker\n{usages}")
+    (directory / "ca.key").unlink()
+    mine = (directory / "worker.pem", directory / "worker.key", directory / "ca.pem")
     texts = (file.read_text() for file in mine)
     return Certificates(
-        (directory / "controller.pem", directory / "controller.key", ca),
+        (directory / "controller.pem", directory / "controller.key", directory / "ca.pem"),
         dict(zip(variables.TLS, texts, strict=True)),
     )
 
 
-def _sign(directory: Path, name: str, alternative: str) -> None:
-    request, extensions = directory / f"{name}.csr", directory / f"{name}.ext"
-    _openssl("req", "-new", *_CURVE, "-subj", f"/CN={name}",
+def _sign(directory: Path, name: str, extensions: str) -> None:
+    request, file = directory / f"{name}.csr", directory / f"{name}.ext"
+    _openssl("req", "-new", *_CURVE, "-subj", f"/CN=p4reduce {name}",
              "-keyout", directory / f"{name}.key", "-out", request)  # fmt: skip
-    extensions.write_text(
-        f"subjectAltName={alternative}\nextendedKeyUsage=serverAuth,clientAuth\n"
-        "basicConstraints=CA:FALSE\n"
-    )
-    _openssl("x509", "-req", "-in", request, "-CA", directory / "ca.pem",
-             "-CAkey", directory / "ca.key", "-set_serial", f"0x{secrets.token_hex(16)}",
-             "-days", _DAYS, "-extfile", extensions, "-out", directory / f"{name}.pem")  # fmt: skip
+    file.write_text(extensions)
+    now = datetime.now(timezone.utc)
+    start, end = (f"{now + one:%y%m%d%H%M%SZ}" for one in (-_EARLIER, _VALID))
+    # Of openssl's commands only this one sets the first day, in all versions.
+    _openssl("ca", "-batch", "-notext", "-config", directory / "ca.cnf", "-in", request,
+             *(("-selfsign",) if name == "ca" else ()), "-startdate", start,
+             "-enddate", end, "-extfile", file, "-out", directory / f"{name}.pem")  # fmt: skip
 
 
 def _openssl(*arguments: str | Path) -> None:
