@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
+from p4reduce.checks import check_seconds, check_timeout
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError, ConfigurationError, P4ReduceError
 from p4reduce.launch import Network
@@ -150,10 +151,13 @@ def wrap(
             or 10. Rank 0's value counts. A network that runs has its own.
 
     Raises:
+        TypeError, ValueError: `comm` is an intercommunicator, or a number is wrong.
         ConfigurationError: hosts, types or lease are wrong; a communicator is wrapped already.
         LaunchError: the network does not start; on all ranks.
         P4ReduceError: as `p4reduce.init`; on all ranks.
     """
+    check_timeout(timeout)
+    check_seconds("lease", lease)
     if _open:
         raise ConfigurationError(
             "a communicator of this process is wrapped already: take its Dup(), or close() it"

@@ -27,6 +27,7 @@ from ray.util.collective.types import (
     SendOptions,
 )
 
+from p4reduce.checks import check_seconds, check_timeout
 from p4reduce.errors import ConfigurationError
 from p4reduce.ray.joining import Member, join
 
@@ -194,8 +195,11 @@ def register(timeout: float = 60.0, lease: float = 0.0) -> None:
             10. Rank 0's value counts. A network that runs has its own.
 
     Raises:
+        TypeError, ValueError: a number is wrong.
         ConfigurationError: this version of Ray does not accept other backends.
     """
+    check_timeout(timeout)
+    check_seconds("lease", lease)
     try:
         from ray.util.collective.backend_registry import register_collective_backend
     except ImportError:

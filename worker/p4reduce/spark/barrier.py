@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from p4reduce.checks import check_timeout
+from p4reduce.checks import check_seconds, check_timeout
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError, P4ReduceError
 from p4reduce.launch import Network
@@ -47,11 +47,12 @@ def barrier_run(
         The results, by rank.
 
     Raises:
-        ValueError: `timeout` is not a number of seconds.
+        TypeError, ValueError: `timeout` or `lease` is not a number of seconds.
         py4j.protocol.Py4JJavaError, pyspark.errors.PySparkException: the stage failed as often as
             Spark repeats it; has the error of a task, such as `LaunchError`.
     """
     check_timeout(timeout)
+    check_seconds("lease", lease)
     rows = getattr(rdd, "rdd", rdd)
 
     def task(partition: Iterator[Any]) -> Iterable[tuple[int, T]]:
