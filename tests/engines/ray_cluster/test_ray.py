@@ -144,6 +144,7 @@ def test_a_killed_service_comes_back(
     run = started(cluster, log, str(HERE / "looping.py"), str(tmp_path), "0")
     until((tmp_path / "begun").exists, log, run)
     service = pid_of(cluster, f"-m {victim}")
+    pid_of(cluster, "--lease 45 ")
     wait_for_socket(cluster, f"-m {victim}")
     actor = parent_of(parent_of(service))
     assert "ray::" in Path(f"/proc/{actor}/cmdline").read_text()
