@@ -109,6 +109,8 @@ class Network:
         while self._process.poll() is None:
             if self._closing.wait(_LOOK):
                 return
+        if self._closing.is_set():
+            return  # `close` has ended it since
         try:
             self.check()
         except LaunchError as error:

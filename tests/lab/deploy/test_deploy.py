@@ -200,6 +200,19 @@ def test_what_ends_again_and_again_ends_the_network() -> None:
     until(lambda: gone(pids))
 
 
+def test_who_waits_for_the_end_hears_of_a_kill_but_not_of_close() -> None:
+    heard: list[p4reduce.LaunchError] = []
+    with launch.start(1, unix=True) as network:
+        network.when_ended(heard.append)
+    with launch.start(1, unix=True) as network:
+        assert not heard
+        network.when_ended(heard.append)
+        os.kill(network.pids["network"], signal.SIGKILL)
+        until(lambda: heard)
+    assert len(heard) == 1
+    assert "killed by signal 9" in str(heard[0])
+
+
 def test_a_network_that_is_killed_leaves_nothing_and_says_so() -> None:
     with launch.start(1, unix=True) as network:
         directory, _ = sockets_of(network)
