@@ -137,6 +137,7 @@ class TimeoutStructure(ctypes.Structure):
         for name in (
             *("seconds", "floor", "least_ceiling", "ceiling"),
             *("smoothed", "variation", "longest", "window_ends"),
+            *("answered_up_to", "answered_at"),
         )
     )
 

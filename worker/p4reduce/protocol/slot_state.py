@@ -131,7 +131,7 @@ class SlotState:
         for timeout in (self.structure.timeout, self.structure.opening_timeout):
             timeout.seconds, timeout.floor = _TIMEOUT, _FLOOR
             timeout.ceiling = timeout.least_ceiling = _CEILING
-            timeout.window_ends = -math.inf
+            timeout.window_ends = timeout.answered_up_to = timeout.answered_at = -math.inf
         # Each array's address is in the field of its name.
         for name, array in (vars(self) | self._scratch).items():
             if isinstance(array, np.ndarray):

@@ -77,6 +77,8 @@ static const struct p4r_layout LAYOUTS[] = {
     FIELD(p4r_timeout, variation),
     FIELD(p4r_timeout, longest),
     FIELD(p4r_timeout, window_ends),
+    FIELD(p4r_timeout, answered_up_to),
+    FIELD(p4r_timeout, answered_at),
     WHOLE(p4r_counts),
     FIELD(p4r_counts, frames_sent),
     FIELD(p4r_counts, bytes_sent),

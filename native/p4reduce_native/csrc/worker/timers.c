@@ -9,6 +9,8 @@
 #define BETA (1.0 / 4)
 #define VARIATIONS 4.0
 #define QUIET 0.5    /* of the timeout */
+#define STOPPED 0.25 /* of the timeout */
+#define AT_ONCE 0.0  /* `due` of what is known to be lost */
 #define DOUBLINGS 10 /* of the frames that ask for all: more than there are slots */
 
 static void sample(struct p4r_timeout *timeout, double round_trip)
@@ -32,6 +34,12 @@ static void measured(struct p4r_timeout *timeout, double round_trip, double now)
         timeout->longest = 0.0;
         timeout->window_ends = now + timeout->smoothed;
     }
+}
+
+static void answered(struct p4r_timeout *timeout, double sent_at, double now)
+{
+    timeout->answered_up_to = fmax(timeout->answered_up_to, sent_at);
+    timeout->answered_at = now;
 }
 
 static double after(const struct p4r_timeout *timeout, int64_t retransmissions)
@@ -60,7 +68,7 @@ int p4r_quiet(const struct p4r_slots *slots, double now)
 void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now)
 {
     if (isfinite(slots->due[slot]) && now - slots->sent_at[slot] >= slots->timeout.seconds / 2)
-        slots->due[slot] = now;
+        slots->due[slot] = AT_ONCE;
 }
 
 void p4r_timers_answered(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, double now)
@@ -128,6 +136,9 @@ int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now
         double seconds = now - slots->sent_at[slot];
         int tried = slots->tries[slot] != 0, counted = !(slots->how[i] & P4R_LATE);
         lost |= tried && !counted;
+        if (!tried && counted)
+            answered(slots->opening[slot] ? &slots->opening_timeout : &slots->timeout,
+                     slots->sent_at[slot], now);
         if (slots->opening[slot]) {
             slots->opening[slot] = 0;
             rounds--;
@@ -174,7 +185,7 @@ void p4r_hurry(struct p4r_slots *slots, int waiting, double now)
 {
     for (uint32_t slot = 0; slot < slots->slots; slot++)
         if (waiting ? slots->expected[slot] != P4R_IDLE : isfinite(slots->due[slot]))
-            slots->due[slot] = now;
+            slots->due[slot] = AT_ONCE;
 }
 
 double p4r_next_due(const struct p4r_slots *slots, uint32_t *under_way)
@@ -212,6 +223,20 @@ static void repeat(struct p4r_slots *slots, uint32_t slot, double now)
     p4r_queue(slots, slot);
 }
 
+/* Until when a contribution may stand in a queue behind others, as far as this rank can know: none
+ * that was sent later has been answered, and answers do come. So it is slow rather than lost. TCP
+ * tells these apart in the same way: RFC 8985, section 6.2, and RFC 6298, section 5.3. */
+static double behind_until(const struct p4r_slots *slots, uint32_t slot)
+{
+    const struct p4r_timeout *timeout =
+        slots->opening[slot] ? &slots->opening_timeout : &slots->timeout;
+
+    if (slots->tries[slot] || slots->due[slot] == AT_ONCE ||
+        slots->sent_at[slot] < timeout->answered_up_to)
+        return -INFINITY;
+    return timeout->answered_at + slots->timeout.seconds * STOPPED;
+}
+
 /* The timers of some slots have run out, of one class: what that waits for says nothing of others.
  *
  * All are repeated, unless nothing at all comes: then a rank is late, rather than a frame lost in
@@ -221,9 +246,15 @@ static void expire_class(struct p4r_slots *slots, uint32_t first, uint32_t stop,
 {
     uint32_t count = 0, number;
 
-    for (uint32_t slot = first; slot < stop; slot++)
-        if (slots->due[slot] <= now)
+    for (uint32_t slot = first; slot < stop; slot++) {
+        if (slots->due[slot] > now)
+            continue;
+        double until = behind_until(slots, slot);
+        if (until > now)
+            slots->due[slot] = until;
+        else
             slots->sorted[count++] = slot;
+    }
     number = count;
     if (count > 1 && p4r_quiet(slots, now)) {
         p4r_sort_by_order(slots, count);

@@ -200,6 +200,7 @@ void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
 struct p4r_timeout {
     double seconds, floor, least_ceiling, ceiling;
     double smoothed, variation, longest, window_ends;
+    double answered_up_to, answered_at; /* the latest answer to what was sent once */
 };
 
 /* statistics.Counts */
