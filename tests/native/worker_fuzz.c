@@ -186,7 +186,13 @@ static void make_slots(struct setting *setting, uint32_t count)
                                 .latest = INFINITY};
     for (uint32_t class = 1; class < slots->classes; class++)
         slots->starts[class] = count - slots->classes + class;
-    slots->timeout = (struct p4r_timeout){.seconds = 0.05, .floor = 0.01, .least_ceiling = 0.25, .ceiling = 0.25, .window_ends = -INFINITY, .answered_up_to = -INFINITY, .answered_at = -INFINITY};
+    slots->timeout = (struct p4r_timeout){.seconds = 0.05,
+                                          .floor = 0.01,
+                                          .least_ceiling = 0.25,
+                                          .ceiling = 0.25,
+                                          .window_ends = -INFINITY,
+                                          .answered_up_to = -INFINITY,
+                                          .answered_at = -INFINITY};
     slots->opening_timeout = slots->timeout;
     for (int i = 0; i < P4R_COMPARED; i++)
         slots->mask[i] = i == 0 ? 0xff : 0; /* one byte decides whether a frame is for us */

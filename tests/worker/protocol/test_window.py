@@ -275,6 +275,16 @@ def test_a_slow_link_is_filled_but_not_its_queue(rng: np.random.Generator) -> No
         assert machine.round_trips.typical(200) < 1.5 * TARGET
 
 
+def test_a_queue_that_grows_makes_no_timer_run_out(rng: np.random.Generator) -> None:
+    """Round trips grow from 0.3 to 16 ms with the window, and each rank pauses again and again."""
+    links = {name: lambda: Link(rate=12.5e6, queue=230) for name in ("up", "down")}
+    system = SlowLinks(4, 177, rng, pause=0.001, **links)
+    for blocks in (200, 1000):
+        system.allreduce(blocks)
+    assert repeated(system) < 0.02
+    assert {machine.window_size for machine in system.machines} == {177}
+
+
 def test_a_short_queue_does_not_overflow_all_the_time(rng: np.random.Generator) -> None:
     """At the switch's port: 16 frames, where 128 slots' results come at once. Frames in vain are
     much fewer than with all slots, and it takes no longer."""

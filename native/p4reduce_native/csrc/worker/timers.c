@@ -9,8 +9,7 @@
 #define BETA (1.0 / 4)
 #define VARIATIONS 4.0
 #define QUIET 0.5    /* of the timeout */
-#define STOPPED 0.25 /* of the timeout */
-#define AT_ONCE 0.0  /* `due` of what is known to be lost */
+#define APART 1e-9   /* seconds: frames of one batch are sent one after the other */
 #define DOUBLINGS 10 /* of the frames that ask for all: more than there are slots */
 
 static void sample(struct p4r_timeout *timeout, double round_trip)
@@ -68,7 +67,7 @@ int p4r_quiet(const struct p4r_slots *slots, double now)
 void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now)
 {
     if (isfinite(slots->due[slot]) && now - slots->sent_at[slot] >= slots->timeout.seconds / 2)
-        slots->due[slot] = AT_ONCE;
+        slots->due[slot] = slots->sent_at[slot];
 }
 
 void p4r_timers_answered(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, double now)
@@ -136,7 +135,7 @@ int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now
         double seconds = now - slots->sent_at[slot];
         int tried = slots->tries[slot] != 0, counted = !(slots->how[i] & P4R_LATE);
         lost |= tried && !counted;
-        if (!tried && counted)
+        if (counted)
             answered(slots->opening[slot] ? &slots->opening_timeout : &slots->timeout,
                      slots->sent_at[slot], now);
         if (slots->opening[slot]) {
@@ -172,7 +171,7 @@ void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, doub
         if (slots->expected[slot] == P4R_IDLE)
             continue; /* a repetition that left only after its result had come */
         if (slots->tries[slot] == 0)
-            slots->sent_at[slot] = now;
+            slots->sent_at[slot] = now + (double)i * APART;
         double wait = waits(slots, &slots->timeout, slots->tries[slot]);
         /* A frame that opens a stripe waits in the same queues as others. */
         if (slots->opening[slot])
@@ -185,7 +184,7 @@ void p4r_hurry(struct p4r_slots *slots, int waiting, double now)
 {
     for (uint32_t slot = 0; slot < slots->slots; slot++)
         if (waiting ? slots->expected[slot] != P4R_IDLE : isfinite(slots->due[slot]))
-            slots->due[slot] = AT_ONCE;
+            slots->due[slot] = fmin(slots->sent_at[slot], now);
 }
 
 double p4r_next_due(const struct p4r_slots *slots, uint32_t *under_way)
@@ -224,17 +223,18 @@ static void repeat(struct p4r_slots *slots, uint32_t slot, double now)
 }
 
 /* Until when a contribution may stand in a queue behind others, as far as this rank can know: none
- * that was sent later has been answered, and answers do come. So it is slow rather than lost. TCP
- * tells these apart in the same way: RFC 8985, section 6.2, and RFC 6298, section 5.3. */
+ * that was sent later has been answered (RFC 8985, section 6.2, step 5), and answers do come (RFC
+ * 6298, section 5.3). So it is slow rather than lost. A timer that is due since its frame was sent
+ * has been told that it is lost. */
 static double behind_until(const struct p4r_slots *slots, uint32_t slot)
 {
     const struct p4r_timeout *timeout =
         slots->opening[slot] ? &slots->opening_timeout : &slots->timeout;
 
-    if (slots->tries[slot] || slots->due[slot] == AT_ONCE ||
+    if (slots->tries[slot] || slots->due[slot] <= slots->sent_at[slot] ||
         slots->sent_at[slot] < timeout->answered_up_to)
         return -INFINITY;
-    return timeout->answered_at + slots->timeout.seconds * STOPPED;
+    return timeout->answered_at + slots->timeout.seconds * QUIET;
 }
 
 /* The timers of some slots have run out, of one class: what that waits for says nothing of others.
@@ -250,10 +250,13 @@ static void expire_class(struct p4r_slots *slots, uint32_t first, uint32_t stop,
         if (slots->due[slot] > now)
             continue;
         double until = behind_until(slots, slot);
-        if (until > now)
-            slots->due[slot] = until;
-        else
+        if (until <= now) {
             slots->sorted[count++] = slot;
+            continue;
+        }
+        slots->due[slot] = until;
+        if (!slots->opening[slot])
+            p4r_window_outgrown(slots);
     }
     number = count;
     if (count > 1 && p4r_quiet(slots, now)) {

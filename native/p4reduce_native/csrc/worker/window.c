@@ -134,6 +134,8 @@ void p4r_window_completed(struct p4r_slots *slots, int64_t results, int64_t trou
         end_period(slots);
 }
 
+void p4r_window_outgrown(struct p4r_slots *slots) { slots->growth = CAREFULLY; }
+
 void p4r_window_heard(struct p4r_slots *slots, double now)
 {
     slots->silence = fmax(slots->silence, now - slots->latest);

@@ -200,7 +200,8 @@ void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
 struct p4r_timeout {
     double seconds, floor, least_ceiling, ceiling;
     double smoothed, variation, longest, window_ends;
-    double answered_up_to, answered_at; /* the latest answer to what was sent once */
+    double answered_up_to; /* when the latest one of the answered contributions was sent first */
+    double answered_at;    /* when the latest answer came that no timer had asked for */
 };
 
 /* statistics.Counts */
@@ -353,6 +354,10 @@ void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now);
 /* Results have come, `troubled` of them after a repetition. Any frame has come. */
 void p4r_window_completed(struct p4r_slots *slots, int64_t results, int64_t troubled);
 void p4r_window_heard(struct p4r_slots *slots, double now);
+
+/* Round trips grow faster than timers, so the window doubles no more (RFC 9406: slow start ends when
+ * the delay grows). */
+void p4r_window_outgrown(struct p4r_slots *slots);
 
 /* Put the first `count` slots of `sorted` into the order that all ranks have. */
 void p4r_sort_by_order(struct p4r_slots *slots, uint32_t count);
