@@ -7,12 +7,12 @@ import asyncio
 import json
 import logging
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from p4reduce.control.tls import TlsError
+from p4reduce_common.ending import ending_signals
 from p4reduce_common.files import named
 from p4reduce_common.service_manager import notify
 
@@ -27,7 +27,7 @@ from p4reduce_controller.topology.switches import ONLY
 
 
 def serve(settings: Settings, ready_file: Path | None) -> None:
-    """Serve until SIGINT or SIGTERM. Raises Failure with the exit code."""
+    """Serve until SIGINT, SIGTERM or SIGHUP. Raises Failure with the exit code."""
     # p4runtime-shell logs with the root logger itself what comes as an exception anyway.
     logging.getLogger().addFilter(lambda record: record.module != "p4runtime")
     try:
@@ -54,7 +54,7 @@ async def _run(daemon: Daemon, ready_file: Path | None) -> None:
         notify("STOPPING=1")
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals():
         asyncio.get_running_loop().add_signal_handler(number, end)
 
     def ready(address: str) -> None:

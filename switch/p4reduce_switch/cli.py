@@ -245,8 +245,8 @@ def cli(
 ) -> None:
     """A software switch: runs P4 programs for v1model (p4c's BMv2 JSON), controlled by P4Runtime.
 
-    It runs until SIGINT or SIGTERM. Exit codes: 0 after a signal, 1 if a port, the address, a file
-    or the program cannot be used, 2 for wrong arguments.
+    It runs until SIGINT, SIGTERM or SIGHUP. Exit codes: 0 after a signal, 1 if a port, the address,
+    a file or the program cannot be used, 2 for wrong arguments.
     """
     settings = SwitchSettings(
         name="p4reduce-switch",

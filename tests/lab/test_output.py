@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from launched import DEADLINE, ENVIRONMENT, LAB, Launched
+from p4reduce_common.ending import ending_signals
 from p4reduce_common.output import command, ends_with_reader
 
 CONTROLLER = [sys.executable, "-m", "p4reduce_controller"]
@@ -273,3 +274,15 @@ def test_what_is_lacking_is_one_line(
 def test_other_errors_of_the_system_are_not_hidden() -> None:
     with pytest.raises(FileNotFoundError), command("test"):
         raise FileNotFoundError(errno.ENOENT, "No such file", "/tmp/x")
+
+
+@pytest.mark.parametrize(("before", "ends"), [(signal.SIG_DFL, True), (signal.SIG_IGN, False)])
+def test_a_terminal_that_closes_ends_a_command_but_after_nohup(
+    before: signal.Handlers, ends: bool
+) -> None:
+    ours = signal.signal(signal.SIGHUP, before)
+    try:
+        assert (signal.SIGHUP in ending_signals()) == ends
+        assert {signal.SIGINT, signal.SIGTERM} <= set(ending_signals())
+    finally:
+        signal.signal(signal.SIGHUP, ours)

@@ -350,7 +350,7 @@ def serve(
     log_level: str,
     log_format: LogFormat,
 ) -> None:
-    """Configure the switches and serve jobs until SIGINT or SIGTERM.
+    """Configure the switches and serve jobs until SIGINT, SIGTERM or SIGHUP.
 
     The switch's program and entries are replaced. But if an earlier controller with this
     --state-dir was killed, or kept its jobs, these continue. Prints one line when ready, and logs

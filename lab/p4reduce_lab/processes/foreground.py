@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from p4reduce_common.ending import ending_signals
+
 from p4reduce_lab.errors import Interrupted
 from p4reduce_lab.processes.children import tethered
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 20.0  # seconds in which the command cleans up
 
 
@@ -22,8 +23,11 @@ class EndedError(Exception):
 
 
 def raise_on_signals() -> None:
-    """Let Ctrl-C, SIGTERM and SIGHUP raise `Interrupted` in the main thread, once."""
-    for number in ENDING:
+    """Let Ctrl-C, SIGTERM and SIGHUP raise `Interrupted` in the main thread, once.
+
+    After `nohup`, SIGHUP remains ignored.
+    """
+    for number in ending_signals():
         signal.signal(number, _interrupt)
 
 
@@ -76,6 +80,6 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     # Once only: what follows is cleaning up, which has its own deadlines.
-    for other in ENDING:
+    for other in ending_signals():
         signal.signal(other, signal.SIG_IGN)
     raise Interrupted(number)

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from p4reduce_common.ending import ending_signals
 from p4reduce_common.service_manager import notify
 
 from p4reduce_switch.cores.child import CoreProcess
@@ -37,13 +38,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WAKE_MS = 100
 _GRACE_S = 5.0  # for all cores to end
 
 
 def run_cores(settings: SwitchSettings, count: int, how: LogSettings) -> None:
-    """Run a switch with several cores until SIGINT or SIGTERM. Call it in the main thread.
+    """Run a switch with several cores until SIGINT, SIGTERM or SIGHUP. Call it in the main thread.
 
     If the program of `--pipeline` is for one core, the switch has one core, and the log says so.
 
@@ -73,7 +73,7 @@ class _Host:
 
     def run(self) -> None:
         """Run until a signal."""
-        for number in _STOP_SIGNALS:
+        for number in ending_signals():
             signal.signal(number, self._end)
         calm_grpc()
         settings = self._settings

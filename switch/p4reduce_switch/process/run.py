@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from p4reduce_common.ending import ending_signals
 from p4reduce_common.service_manager import notify
 from p4reduce_native.files import read_file, read_text
 
@@ -28,13 +29,12 @@ if TYPE_CHECKING:
 
 # While the P4Runtime server encodes or decodes, the data plane waits this long for the interpreter.
 _SWITCH_INTERVAL_S = 0.0005
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WAKE_SECONDS = 0.5
 _KEY_ENVIRONMENT = "P4REDUCE_UDP_KEY"  # as of ranks: the key itself
 
 
 def run(settings: SwitchSettings) -> None:
-    """Run a switch until SIGINT or SIGTERM. Call it in the main thread.
+    """Run a switch until SIGINT, SIGTERM or SIGHUP. Call it in the main thread.
 
     Raises:
         StartError: a port, the address, a file or the program cannot be used.
@@ -55,15 +55,16 @@ class _Stopped(BaseException):
 def _run(settings: SwitchSettings) -> None:
     stop = threading.Event()
     starting = True
+    stop_signals = ending_signals()
 
     def end(number: int, frame: object) -> None:
         stop.set()
         if starting:
-            for each in _STOP_SIGNALS:
+            for each in stop_signals:
                 signal.signal(each, signal.SIG_IGN)
             raise _Stopped
 
-    for number in _STOP_SIGNALS:
+    for number in stop_signals:
         signal.signal(number, end)
     for path, option in (
         (settings.dump_python, "--dump-python"),
@@ -110,7 +111,7 @@ def _run(settings: SwitchSettings) -> None:
                 # calls the handler only once the main thread runs again.
                 while not stop.wait(_WAKE_SECONDS):
                     pass
-                for number in _STOP_SIGNALS:
+                for number in stop_signals:
                     signal.signal(number, signal.SIG_IGN)
                 notify("STOPPING=1")
             counts = dataplane.counts()

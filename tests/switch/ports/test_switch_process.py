@@ -410,3 +410,13 @@ def test_requests_that_are_no_messages_cost_a_line_and_not_a_traceback_each(star
     assert "Traceback" not in process.err
     assert process.err.count("cannot be decoded") == 1
     assert len(process.err.splitlines()) < 10
+
+
+@pytest.mark.skipif(
+    signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="these tests run after nohup"
+)
+def test_it_ends_in_order_when_its_terminal_closes(start: Any, tmp_path: Path) -> None:
+    process = start(*sockets(tmp_path))
+    process.wait_ready()
+    assert process.stop(signal.SIGHUP) == 0, process.err
+    assert not list(tmp_path.glob("*.sock"))
