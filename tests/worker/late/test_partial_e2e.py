@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -399,6 +400,42 @@ def test_a_mean_of_float16_is_finite_where_its_sum_is_not(system: System) -> Non
     assert mean.result.tobytes() == last.result.tobytes() == large.tobytes()
     assert caught.result.dtype == np.float32
     assert (caught.result / len(caught.members) == large).all()
+
+
+@EMBEDDED
+def test_random_calls_of_a_job_and_its_groups(system: System, rng: np.random.Generator) -> None:
+    """Beside ordinary collectives, and with ranks late at random: exact sums of the members."""
+    seeds = rng.integers(1 << 32, size=1 + WORLD)
+
+    def work(comm: p4reduce.Communicator) -> list[PartialSum]:
+        shared, own = np.random.default_rng(seeds[0]), np.random.default_rng(seeds[1 + comm.rank])
+        group = comm.split(comm.rank % 2)
+        assert group is not None
+        mates = range(comm.rank % 2, WORLD, 2)
+        totals = []
+        with group:
+            for number in range(20):
+                size, dtype = shared.choice([0, 1, 300, 5000]), shared.choice(["i1", "i2", "i4"])
+                every = shared.integers(-9, 9, (WORLD, size)).astype(dtype)
+                deadline, least = shared.choice([0, 0.01, DEADLINE]), shared.integers(1, WORLD + 1)
+                if own.random() < 0.4:
+                    time.sleep(own.random() / 50)
+                beside = comm.allreduce_async(np.full(100, comm.rank, np.int32))
+                total = comm.allreduce(
+                    every[comm.rank], name=f"sum {number}", deadline=deadline, at_least=least
+                )
+                totals.append(total)
+                assert len(total.members) >= least
+                assert sorted(total.members + total.missing) == list(range(WORLD))
+                assert np.array_equal(total.result, every[list(total.members)].sum(0))
+                part = group.allreduce(every[comm.rank], deadline=deadline)
+                members = [mates[member] for member in part.members]
+                assert np.array_equal(part.result, every[members].sum(0))
+                assert (beside.wait() == 6).all()
+        return totals
+
+    for of_all in zip(*system.run(WORLD, work), strict=True):
+        alike(list(of_all))
 
 
 def test_bad_arguments_begin_nothing(alone: p4reduce.Communicator) -> None:
