@@ -77,6 +77,16 @@ def test_lars_refuses_what_does_not_fit(wrong: dict[str, Any], text: str) -> Non
         LARS([torch.nn.Parameter(torch.ones(1))], **wrong)
 
 
+def test_lars_refuses_sparse_gradients_and_changes_nothing() -> None:
+    table = torch.nn.Embedding(5, 3, sparse=True)
+    before = table.weight.detach().clone()
+    optimizer = LARS(table.parameters(), lr=0.5)
+    table(torch.tensor([1, 1, 2])).sum().backward()
+    with pytest.raises(ValueError, match=r"of shape \(5, 3\) is sparse"):
+        optimizer.step()
+    assert torch.equal(table.weight, before)
+
+
 def test_squares_are_summed_exactly() -> None:
     draw = np.random.default_rng(5)
     numbers = draw.random((64, 400)) * 2.0 ** draw.integers(-80, 120, (64, 400))

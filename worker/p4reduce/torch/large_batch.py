@@ -105,7 +105,11 @@ class LARS(torch.optim.Optimizer):
         )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Do a step; all ranks of `shards` call it. Return what the closure returned."""
+        """Do a step; all ranks of `shards` call it. Return what the closure returned.
+
+        Raises:
+            ValueError: a gradient is sparse; no parameter was changed.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -115,6 +119,13 @@ class LARS(torch.optim.Optimizer):
         return loss
 
     def _step(self) -> None:
+        for group in self.param_groups:
+            for one in group["params"]:
+                if one.grad is not None and one.grad.layout != torch.strided:
+                    raise ValueError(
+                        f"LARS: the gradient of a parameter of shape {tuple(one.shape)} is "
+                        "sparse; dense ones are needed (nn.Embedding(sparse=False))"
+                    )
         chosen = [
             (group, one) for group in self.param_groups for one in group["params"] if one.dim() > 1
         ]
