@@ -69,7 +69,7 @@ def main() -> None:
     trainer = TorchTrainer(
         train,
         train_loop_config={"directory": directory, "suicide": "suicide" in sys.argv},
-        torch_config=P4ReduceConfig(lease=45.0),
+        torch_config=P4ReduceConfig(lease=0.0 if failures else 45.0),
         scaling_config=ray.train.ScalingConfig(num_workers=4),
         run_config=ray.train.RunConfig(
             storage_path=f"{directory}/results",
