@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.choice import choose
-from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, PORT_BYTES, UDP, Case, Cell
+from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, UDP, Case, Cell
 from p4reduce_lab.compare.results import LINK, PROCESSOR, limit_of
 from p4reduce_lab.compare.run import compare
 from p4reduce_lab.compare.turns import machine_seconds
@@ -77,7 +77,7 @@ class Configuration:
         """Return the planner's seconds."""
         # A shaper of the kernel counts frames from their Ethernet header on.
         kind = "embedded-udp" if self.links == UDP else "embedded"
-        link = Link(self.rate * 1e6, overhead=PORT_BYTES[self.links])
+        link = Link(self.rate * 1e6, overhead=0)
         cluster = Cluster(self.ranks, link, switch=SWITCHES[kind])
         if self.wire == "float32":
             return by_ring(cluster, Tensor(self.size // 4)).seconds

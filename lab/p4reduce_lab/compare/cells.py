@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES, PAYLOAD_FRAME_BYTES, Format
 
+from p4reduce_lab.planning.network import UDP_FRAMING
+
 P4REDUCE, GLOO, MPI = "p4reduce", "gloo", "mpi"
 CONTENDERS = (P4REDUCE, GLOO, MPI)
 PRECISIONS = ("int32", "int16", "int8", "int4")  # p4reduce's lanes for a float32 tensor
@@ -21,8 +23,8 @@ ETHERNET_MTU = 1514  # bytes of a whole frame
 TCP_PAYLOAD = 1448  # of it, with timestamps
 ETHERNET, UDP = "ethernet", "udp"
 LINKS = (ETHERNET, UDP)
-PORT_BYTES = {ETHERNET: 0, UDP: 12}
-"""What a port adds to each frame: a UDP port's token and kind."""
+PORT_BYTES = {ETHERNET: 0, UDP: UDP_FRAMING}
+"""What a port adds to each frame on the link."""
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def _reasons(
     needed: int,
 ) -> Iterator[str]:
     cluster, ring, switches = question.cluster, options[0], options[1]
-    line_rate = 1 / cluster.link.seconds(PAYLOAD_FRAME_BYTES)
+    line_rate = 1 / cluster.port_link.seconds(PAYLOAD_FRAME_BYTES)
     rate, what = limit
     yield f"With {switches.name}, {what} allow {rate:,.0f} contributions/s per rank" + (
         f"; a link of {rate_in_words(cluster.link.rate)} would carry {line_rate:,.0f}."

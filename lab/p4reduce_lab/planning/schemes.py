@@ -68,16 +68,30 @@ class Cluster:
         if self.ranks < 1:
             raise ValueError(f"{self.ranks} ranks; a job has at least one")
 
+    def framed(self, link: Link) -> Link:
+        """Return a link with what the switch's ports put around each frame."""
+        return replace(link, overhead=link.overhead + self.switch.framing)
+
+    @property
+    def port_link(self) -> Link:
+        """`link`, framed: as frames to and from the switch have it, and a ring's segments not."""
+        return self.framed(self.link)
+
+    @property
+    def port_trunk(self) -> Link | None:
+        """`trunk`, framed."""
+        return self.framed(self.trunk) if self.trunk else None
+
     def star(self, planes: int = 1) -> Network:
         """Return one switch, or several side by side. Raises ValueError if there are too many
         ranks."""
         return Network(
             (self.ranks,),
-            (self.link,),
+            (self.port_link,),
             self.switch,
             self.host,
             planes,
-            trunk=self.trunk,
+            trunk=self.port_trunk,
             one_interface=self.trunk is not None,
         )
 
@@ -85,13 +99,13 @@ class Cluster:
         """The flattest tree with all ranks; one switch where that is enough."""
         network = tree(
             self.ranks,
-            self.link,
+            self.port_link,
             self.switch,
             self.host,
-            uplink=self.uplink,
+            uplink=self.framed(self.uplink) if self.uplink else None,
             fanout=self.fanout,
         )
-        return replace(network, trunk=self.trunk)
+        return replace(network, trunk=self.port_trunk)
 
 
 @dataclass(frozen=True)

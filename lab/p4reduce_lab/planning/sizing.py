@@ -85,10 +85,10 @@ def switches_for_line_rate(cluster: Cluster) -> int:
     """
     if cluster.ranks > LARGEST_FANOUT:
         raise ValueError(f"{cluster.ranks} ranks are more than a switch's {LARGEST_FANOUT}")
-    frame = cluster.link.seconds(PAYLOAD_FRAME_BYTES)
+    frame = cluster.port_link.seconds(PAYLOAD_FRAME_BYTES)
     busy = cluster.ranks * (cluster.switch.contribution + cluster.switch.copy)
-    if cluster.trunk is not None:
-        busy = max(busy, cluster.ranks * cluster.trunk.seconds(PAYLOAD_FRAME_BYTES))
+    if cluster.port_trunk is not None:
+        busy = max(busy, cluster.ranks * cluster.port_trunk.seconds(PAYLOAD_FRAME_BYTES))
     return max(1, math.ceil(busy / frame - 1e-9))
 
 
@@ -111,5 +111,5 @@ def fanout_for_line_rate(cluster: Cluster) -> int:
     each = cluster.switch.contribution + cluster.switch.copy
     if cluster.trunk is not None or each == 0:
         return 2 if cluster.trunk is not None else LARGEST_FANOUT
-    children = math.floor(cluster.link.seconds(PAYLOAD_FRAME_BYTES) / each + 1e-9) - 1
+    children = math.floor(cluster.port_link.seconds(PAYLOAD_FRAME_BYTES) / each + 1e-9) - 1
     return min(max(children, 2), LARGEST_FANOUT)
