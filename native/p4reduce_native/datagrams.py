@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from p4reduce_native.udp_handshake import HandshakeResult
 
 HEAD_BYTES = 12
+FRAMING_BYTES = 14 + 20 + 8 + HEAD_BYTES + 2
+"""Around a frame on a link: headers of Ethernet, IPv4 and UDP, the head, the record's length."""
 _FRAMES, _PING, _PONG, _BYE = range(4)
 _HEAD = struct.Struct("<8sB3x")
 _LENGTH = struct.Struct("<H")

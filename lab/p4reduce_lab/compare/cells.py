@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES, PAYLOAD_FRAME_BYTES, Format
-
-from p4reduce_lab.planning.network import UDP_FRAMING
+from p4reduce_native.datagrams import FRAMING_BYTES
 
 P4REDUCE, GLOO, MPI = "p4reduce", "gloo", "mpi"
 CONTENDERS = (P4REDUCE, GLOO, MPI)
@@ -23,7 +22,7 @@ ETHERNET_MTU = 1514  # bytes of a whole frame
 TCP_PAYLOAD = 1448  # of it, with timestamps
 ETHERNET, UDP = "ethernet", "udp"
 LINKS = (ETHERNET, UDP)
-PORT_BYTES = {ETHERNET: 0, UDP: UDP_FRAMING}
+PORT_BYTES = {ETHERNET: 0, UDP: FRAMING_BYTES}
 """What a port adds to each frame on the link."""
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from p4reduce_native.datagrams import FRAMING_BYTES
+
 LARGEST_FANOUT = 64
 """Children of a switch at most: the bits of the protocol's `contributors`."""
 
@@ -14,10 +16,6 @@ MOST_SIDE_BY_SIDE = 16
 
 ETHERNET_OVERHEAD = 24
 """Bytes that Ethernet adds to a frame on a real wire: preamble 8, FCS 4, gap 12."""
-
-UDP_FRAMING = 56
-"""Bytes that a UDP port puts around a frame: headers of Ethernet 14, IPv4 20 and UDP 8, the
-datagram's token and type 12, the record's length 2 (docs/links.md)."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ SWITCHES = {
     "embedded": SwitchCost("the embedded switch as machine code", 1.6e-6, 1.6e-6),
     # docs/performance.md, "What limits large tensors": per contribution, its result included.
     "embedded-udp": SwitchCost(
-        "the embedded switch, by UDP with offloads", 0.3e-6, 0.3e-6, framing=UDP_FRAMING
+        "the embedded switch, by UDP with offloads", 0.3e-6, 0.3e-6, framing=FRAMING_BYTES
     ),
     "embedded-memory": SwitchCost("the embedded switch, by shared memory", 0.15e-6, 0.15e-6),
     "python": SwitchCost("the embedded switch in Python", 9e-6, 9e-6),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,11 @@ def test_aims_are_told_where_the_link_is_the_limit() -> None:
     assert by_text["int8, 8 ranks, times Gloo's float32", "8 ranks"] == "yes"
     assert by_text["float32, share of our own wire bound", "8 ranks"] == "no"  # 1 / 1.1
     assert by_text["float32, 4 ranks, times Gloo", "4 ranks"] == "no claim: CPU"
+
+
+def test_without_gloo_there_is_no_aim_beside_gloo() -> None:
+    rows = [replace(row, times_gloo=0.0) for row in measured(cell(8))]
+    assert {line[0] for line in aims_table(rows)} == {"float32, share of our own wire bound"}
 
 
 def test_small_tensors_are_no_claim() -> None:

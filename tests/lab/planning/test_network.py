@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from p4reduce_lab.planning.network import SWITCHES, Link, Network, SwitchCost, tree, tree_fanouts
@@ -121,3 +122,18 @@ def test_so_many_switches_that_they_limit_nothing() -> None:
     assert switches_for_line_rate(Cluster(8, link, trunk=link)) == 8
     with pytest.raises(ValueError, match="65 ranks"):
         switches_for_line_rate(Cluster(65, link))
+
+
+@pytest.mark.parametrize(
+    ("kind", "framing"), [("embedded", 0), ("embedded-udp", 14 + 20 + 8 + 12 + 2)]
+)
+def test_udp_ports_frame_what_crosses_links_to_switches(kind: str, framing: int) -> None:
+    """A rank's link, one to the switch above and a shared interface; not the ring's segments."""
+    link = Link(1e9, overhead=24)
+    cluster = Cluster(100, link, uplink=Link(2e9), switch=SWITCHES[kind], trunk=Link(4e9))
+    for network in (replace(cluster, ranks=8).star(), cluster.tree()):
+        assert network.trunk is not None
+        assert {one.overhead for one in (*network.links, network.trunk)} == {24 + framing}
+    assert by_ring(cluster, Tensor(1000)) == by_ring(
+        replace(cluster, switch=SWITCHES["hardware"]), Tensor(1000)
+    )
