@@ -7,10 +7,14 @@ with ControlClient() as controller:
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -39,6 +43,39 @@ _OPTIONS = [
 _CHANNELS: weakref.WeakKeyDictionary[grpc.Channel, str] = weakref.WeakKeyDictionary()
 _INHERITED: list[grpc.Channel] = []
 FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
+_THREADS = Path("/proc/self/task")
+_SHUTDOWN_SECONDS = 1.0
+
+
+class _AtFork:
+    """What forks found.
+
+    Attributes:
+        busy: whether gRPC had threads at the latest fork.
+        inherited: whether it had some at a fork that made this process, or one of its parents.
+        ending: until when gRPC's threads may take to end, after the last channel of ours.
+    """
+
+    busy = False
+    inherited = False
+    ending = -math.inf
+
+
+def _threads_of_grpc() -> set[str]:
+    """Return their names. Without /proc there are none that can be seen."""
+    names = set()
+    with contextlib.suppress(OSError):
+        for thread in list(_THREADS.iterdir()):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                names.add((thread / "comm").read_text().strip())
+    return {name for name in names if name.startswith(("event_engine", "grpc_"))}
+
+
+def _before_fork() -> None:
+    """Note whether gRPC has threads, which the child will lack; if they are ending, wait first."""
+    while (threads := _threads_of_grpc()) and not _CHANNELS and time.monotonic() < _AtFork.ending:
+        time.sleep(0.001)
+    _AtFork.busy = bool(threads)
 
 
 def _keep_inherited() -> None:
@@ -47,22 +84,23 @@ def _keep_inherited() -> None:
     Closing a channel would use it. A thread that the child does not have may have held its locks.
     A connection that stays open here hides from the controller that the parent has ended.
     """
+    _AtFork.inherited = _AtFork.inherited or _AtFork.busy or bool(_CHANNELS)
     _INHERITED.extend(_CHANNELS)
     if addresses := frozenset(_CHANNELS.values()):
         let_go(list(connections_to(addresses)))
     _CHANNELS.clear()
 
 
-os.register_at_fork(after_in_child=_keep_inherited)
+os.register_at_fork(before=_before_fork, after_in_child=_keep_inherited)
 
 
 def _check_process() -> None:
     """Raise ConfigurationError where gRPC would wait for threads that only the parent has."""
-    if _INHERITED and os.environ.get(FORK_SUPPORT, "1").lower() in ("0", "false", "no"):
+    if _AtFork.inherited and os.environ.get(FORK_SUPPORT, "1").lower() in ("0", "false", "no"):
         raise ConfigurationError(
-            "this process was forked from one with an open connection to the controller, so gRPC "
-            "does not work in it: fork before init or after close, or start the process by "
-            'multiprocessing\'s "spawn" or by subprocess'
+            "this process was forked from one with an open gRPC connection, such as that to the "
+            "controller, so gRPC does not work in it: fork before init or after close, or start "
+            'the process by multiprocessing\'s "spawn" or by subprocess'
         )
 
 
@@ -115,7 +153,7 @@ class ControlClient:
             credentials = self._tls.channel_credentials()
             self._channel = grpc.secure_channel(self.address, credentials, options=_OPTIONS)
         _CHANNELS[self._channel] = self.address
-        self.stub = ControlStub(self._channel)
+        self._stub: ControlStub | None = ControlStub(self._channel)
         self._lock = threading.Lock()
         self._users = 1
 
@@ -143,9 +181,19 @@ class ControlClient:
         with self._lock:
             self._users = max(self._users - 1, 0)
             last = not self._users
-        if last:
+        if last and self._stub is not None:
             self._channel.close()
-            _CHANNELS.pop(self._channel, None)
+            # gRPC's threads end with its last channel. A fork is safe after that.
+            self._stub = None
+            del self._channel
+            _AtFork.ending = time.monotonic() + _SHUTDOWN_SECONDS
+
+    @property
+    def stub(self) -> ControlStub:
+        """The controller's methods. Raises ValueError if this is closed."""
+        if (stub := self._stub) is None:
+            raise ValueError("the connection to the controller is closed")
+        return stub
 
     def call(
         self,
