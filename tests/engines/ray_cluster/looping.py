@@ -30,6 +30,8 @@ def train(config: dict[str, Any]) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     again = ray.train.get_checkpoint() is not None
     step, going = 0, True
+    if again:
+        (directory / f"again-{rank}").touch()
     try:
         while going:
             ones = torch.ones(1000)
