@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,12 @@ def mpirun(
     )  # fmt: skip
 
 
+def until_begun(begun: Path, run: subprocess.Popen[str]) -> None:
+    while not begun.exists():
+        assert run.poll() is None, run.communicate()[0]
+        time.sleep(0.05)
+
+
 @with_mpi4py
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_every_form_of_a_buffer(ranks: int) -> None:
@@ -252,8 +259,7 @@ print("done", flush=True)
         begun = Path(f"{flag}.begun")
         try:
             run = mpirun(environment, 2, sys.executable, "-c", program, str(flag))
-            while not begun.exists():
-                assert run.poll() is None, run.communicate()[0]
+            until_begun(begun, run)
             wait_for_socket(environment, f"-m {victim}")
             os.kill(pid_of(environment, f"-m {victim}"), signal.SIGKILL)
             flag.touch()
@@ -379,14 +385,19 @@ def test_sums_of_several_threads_are_mpis(mode: str, shim: tuple[Path, Path]) ->
     assert "with MPI_THREAD_MULTIPLE all sums are MPI's" in output
 
 
-@with_mpicc
-def test_a_wrong_timeout_is_refused(shim: tuple[Path, Path]) -> None:
+def refused(shim: tuple[Path, Path], **setting: str) -> str:
+    """Return what a preloaded program of two ranks says, which does not start with this setting."""
     library, program = shim
     with marked() as environment:
-        own = {**environment, "P4REDUCE_MPI_TIMEOUT": "-3"}
-        run = mpirun(own, 2, str(program), preload=library)
+        run = mpirun({**environment, **setting}, 2, str(program), preload=library)
         output, _ = run.communicate(timeout=DEADLINE)
     assert run.returncode != 0
+    return output
+
+
+@with_mpicc
+def test_a_wrong_timeout_is_refused(shim: tuple[Path, Path]) -> None:
+    output = refused(shim, P4REDUCE_MPI_TIMEOUT="-3")
     assert "P4REDUCE_MPI_TIMEOUT='-3' is not a number of seconds above 0" in output
 
 
@@ -413,8 +424,7 @@ def test_a_killed_service_of_a_c_program(
     with marked() as environment:
         own = {**environment, "P4REDUCE_LEASE": "45", "P4REDUCE_MPI_TIMEOUT": "20"}
         run = mpirun(own, 2, str(program), "until", str(end), preload=library)
-        while not begun.exists():
-            assert run.poll() is None, run.communicate()[0]
+        until_begun(begun, run)
         pid_of(environment, "--lease 45 ")
         wait_for_socket(environment, f"-m {'p4reduce_switch' if network else victim}")
         os.kill(pid_of(environment, f"-m {victim}"), signal.SIGKILL)
@@ -434,12 +444,7 @@ def test_a_killed_service_of_a_c_program(
 
 @with_mpicc
 def test_a_network_that_does_not_start_ends_a_c_program(shim: tuple[Path, Path]) -> None:
-    library, program = shim
-    with marked() as environment:
-        own = {**environment, "P4REDUCE_HOST": "203.0.113.7"}
-        run = mpirun(own, 2, str(program), preload=library)
-        output, _ = run.communicate(timeout=DEADLINE)
-    assert run.returncode != 0
+    output = refused(shim, P4REDUCE_HOST="203.0.113.7")
     assert "p4reduce: rank 0: ConfigurationError: host 203.0.113.7" in output
 
 

@@ -167,7 +167,7 @@ class Traffic:
     """What one collective moves over a rank's link, and how many round trips it waits for.
 
     Frames of results are the expected numbers: a result comes in two halves when the contribution
-        that completes its round has no lanes, and any rank may be the last.
+    that completes its round has no lanes, and any rank may be the last.
 
     Attributes:
         frames_up, frames_down: number of frames.
