@@ -9,6 +9,8 @@ import signal
 import time
 from pathlib import Path
 
+from p4reduce_native.file_lock import lock_file
+
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import Interrupted, LabError
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SWITCH_IP, MininetNetwork
@@ -69,19 +71,19 @@ def stop_lab(output: Path) -> None:
         LabError: there is none, or it did not end in time.
     """
     try:
-        lock = os.open(output / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(path := output / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         raise LabError(f"no lab has been up in {output}") from None
     try:
         # The lab holds the lock, so the pid in the file is the lab's.
-        if _is_free(lock):
+        if _is_free(lock, path):
             raise LabError(f"no lab is up in {output}")
         pid = int(os.pread(lock, 32, 0).decode("ascii").strip() or 0)
         if pid <= 0:
             raise LabError(f"the lab in {output} is just starting: try again")
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT
-        while not _is_free(lock):
+        while not _is_free(lock, path):
             if time.monotonic() > deadline:
                 raise LabError(f"the lab (pid {pid}) has not ended within {STOP_TIMEOUT:g} s")
             time.sleep(POLL)
@@ -90,10 +92,12 @@ def stop_lab(output: Path) -> None:
     print(f"The lab (pid {pid}) is down.")
 
 
-def _is_free(lock: int) -> bool:
+def _is_free(lock: int, path: Path) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = lock_file(lock, path)
     except BlockingIOError:
         return False
+    if not locked:  # a lab may be up; its pid may also be another process's by now
+        raise LabError(f"files in {path.parent} cannot be locked: end the lab where it is up")
     fcntl.flock(lock, fcntl.LOCK_UN)
     return True

@@ -11,7 +11,6 @@ attacker with the user's own rights, who could change both.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -23,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from p4reduce_native.errors import CacheError
+from p4reduce_native.file_lock import lock_file
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,8 @@ class Cache:
     def lock(self, name: str, timeout_s: float) -> Iterator[None]:
         """Let only one process compile `name`.
 
-        If the lock is not free in time, this process continues: two that compile do no harm.
+        If the lock is not free in time, or the file system has none, this process continues: two
+        that compile do no harm.
         """
         number = int(hashlib.sha256(name.encode()).hexdigest(), 16) % _LOCKS
         path = self.directory / f"lock-{number}"
@@ -152,7 +153,7 @@ class Cache:
             raise CacheError(f"cannot write {path}: {error.strerror}") from None
         try:
             deadline = time.monotonic() + timeout_s
-            while not _try_lock(fd) and time.monotonic() < deadline:
+            while _is_busy(fd, path) and time.monotonic() < deadline:
                 time.sleep(_LOCK_POLL_S)
             yield
         finally:
@@ -197,9 +198,9 @@ def _modified(path: Path) -> int:
         return 0
 
 
-def _try_lock(fd: int) -> bool:
+def _is_busy(fd: int, path: Path) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        lock_file(fd, path)
+    except BlockingIOError:
+        return True
+    return False

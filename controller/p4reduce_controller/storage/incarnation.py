@@ -9,13 +9,14 @@ on average. The 32 bits last until 2042.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+from p4reduce_native.file_lock import lock_file
 
 from p4reduce_controller.storage.durable import write_durably
 
@@ -41,8 +42,9 @@ class Incarnations:
 
     def next(self) -> int:
         """Return an id above all earlier ones. Blocks until the disk has it."""
-        with (self._directory / "incarnation.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        path = self._directory / "incarnation.lock"
+        with path.open("w") as file:
+            lock_file(file.fileno(), path, wait=True)
             floor = max(1, int((self._clock() - EPOCH) * TICKS))
             incarnation = max(self._last() + 1, floor)
             if incarnation > LAST:

@@ -10,7 +10,6 @@ secrets, so only this user may read it. It has all fields of a job that are not 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -18,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from p4reduce_native.file_lock import lock_file
 
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.storage.durable import write_durably
@@ -104,22 +105,22 @@ class TableFile:
 
     def _take_lock(self, switches: str) -> int:
         while True:
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(descriptor, self._lock_path)
             except BlockingIOError:
-                owner = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
-                os.close(lock)
+                owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+                os.close(descriptor)
                 raise TableInUseError(
                     f"another controller (pid {owner or 'unknown'}) has the jobs of {switches} in "
                     f"{self._lock_path.parent}"
                 ) from None
-            if _is_at(lock, self._lock_path):
+            if _is_at(descriptor, self._lock_path):
                 break
-            os.close(lock)  # its last owner removed it while we opened it
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        return lock
+            os.close(descriptor)  # its last owner removed it while we opened it
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return descriptor
 
     def remove(self) -> None:
         """Delete the file, because there are no jobs; then `close`."""

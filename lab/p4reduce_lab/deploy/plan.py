@@ -7,7 +7,6 @@ and the others read it in the directory that they share. So does one that is sta
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from p4reduce.variables import TOKEN, UDP_KEY
+from p4reduce_native.file_lock import lock_file
 
 from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token
 from p4reduce_lab.deploy.settings import Settings
@@ -90,9 +90,10 @@ def shared(settings: Settings, ports: int, directory: Path) -> Plan:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Keep other processes that share a directory from making a plan meanwhile."""
-    lock = os.open(directory / "plan.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = directory / "plan.lock"
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_file(lock, path, wait=True)
         yield
     finally:
         os.close(lock)

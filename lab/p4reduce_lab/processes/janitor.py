@@ -51,7 +51,11 @@ def hold(directory: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             directory.mkdir(mode=0o700, exist_ok=True)
             lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            except OSError as error:
+                why = f"{directory} cannot be locked ({error.strerror})"
+                print(f"p4reduce: {why}: it stays when its runs have ended", file=sys.stderr)
             held = os.fstat(lock)
             if held.st_uid != os.getuid():
                 raise PermissionError(f"{directory} is another user's")
@@ -63,12 +67,11 @@ def hold(directory: Path) -> int:
 def is_last(lock: int) -> bool:
     """Release a directory; return whether nobody else holds it."""
     # A shared lock that becomes exclusive in one step would keep two that end at once from it.
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    try:
+    with contextlib.suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_UN)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False  # another holds it, or there are no locks here that would say so
 
 
 def remove(directory: Path) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import subprocess
@@ -11,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from p4reduce_native.file_lock import lock_file
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import janitor
@@ -88,7 +89,7 @@ def results_directory(path: Path, *, replace: tuple[str, ...]) -> Iterator[Path]
         raise LabError(f"cannot write results to {path}: {error.strerror}") from error
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(lock, path / LOCK_FILE)
         except BlockingIOError:
             holder = os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
             raise LabError(

@@ -8,13 +8,14 @@ The user of a directory holds a lock on it (`flock`), which ends with the proces
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from p4reduce_native.file_lock import lock_file
 
 from p4reduce_switch.ports.unix import MAX_PATH_BYTES
 
@@ -57,7 +58,7 @@ def _make(place: Path) -> tuple[Path, int]:
     path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     # Nobody takes it for left behind, as long as it is empty.
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock_file(lock, path, wait=True)
     return path, lock
 
 
@@ -75,9 +76,10 @@ def _remove_if_left(path: Path) -> None:
     try:
         if os.fstat(lock).st_uid != os.geteuid():
             return
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Without locks nobody knows whether it is in use.
+        unused = lock_file(lock, path)
         found = list(path.iterdir())
-        if found and all(map(_is_socket, found)):
+        if unused and found and all(map(_is_socket, found)):
             _remove(path)
     finally:
         os.close(lock)
