@@ -44,7 +44,10 @@ VARIABLES = (
     Variable("P4REDUCE_JOB", _PLACE, "a name",
              "The job to join. Default: the id of torchrun or Slurm, else `default`."),
     Variable("P4REDUCE_CONTROLLER", _WAY, "`unix:PATH` or `HOST:PORT`",
-             "The controller. Default: a Unix socket of the user's own."),
+             "The controller. Default: `$XDG_RUNTIME_DIR/p4reduce/controller.sock`, or "
+             "`/tmp/p4reduce-UID/controller.sock` if that directory is not this user's own."),
+    Variable("P4REDUCE_GRPC_PROXY", _WAY, "`0` or `1`",
+             "Whether gRPC uses the proxy of `http_proxy` or `https_proxy`. Default: 0."),
     Variable("P4REDUCE_INTERFACE", _WAY,
              ", ".join(f"`{kind.form}`" for kind in reversed(PORT_TYPES)),
              "The port of the switch. `{rank}`, `{local_rank}` and `{port}` are filled in. "

@@ -42,12 +42,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grpc
 from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import HEADER
+from p4reduce_common.grpc_channels import open_channel
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.bmv2 import unavailable as bmv2_unavailable
 from p4reduce_native.compile import compile_shared
@@ -215,7 +215,7 @@ class Switch:
         self._wires = wires
         self._pid = pid
         self._closed = threading.Event()
-        self._channel = grpc.insecure_channel(address)
+        self._channel = open_channel(address)
         self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
         self._stream: Any = None
         self._ids: dict[str, Any] = {}

@@ -6,6 +6,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+from p4reduce_common.grpc_channels import unix_path
+
 
 def why_not_bound(address: str, error: Exception) -> str:
     """Return the operating system's error for an address that gRPC could not bind.
@@ -15,8 +17,7 @@ def why_not_bound(address: str, error: Exception) -> str:
         error: gRPC's error, returned if the system accepts the address.
     """
     try:
-        if address.startswith("unix:"):
-            path = address.removeprefix("unix:").removeprefix("//")
+        if (path := unix_path(address)) is not None:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 probe.bind(path)
             Path(path).unlink()

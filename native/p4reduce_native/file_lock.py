@@ -3,8 +3,7 @@
 
 Some have no locks: Lustre as it is mounted by default, NFS without its lock daemon, and some that
 run in user space. There `flock` fails with ENOSYS, ENOLCK or another error. Nobody can hold a lock
-then, so whoever asks goes on without one, and a warning says that nothing keeps a second process
-out.
+then, so the caller goes on without one. A warning says that nothing keeps a second process out.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from google.rpc import code_pb2, status_pb2
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
+from p4reduce_common.grpc_channels import open_channel
 from switch_peer import DEADLINE_S
 
 COMPILE_DEADLINE_S = 200.0
@@ -162,7 +163,7 @@ class Client:
     def __init__(self, address: str, *, device_id: int = 1, election_id: int = 1) -> None:
         self.device_id = device_id
         self.election_id = election_id
-        self.channel = grpc.insecure_channel(address)
+        self.channel = open_channel(address)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
         self.received: queue.Queue[Any] = queue.Queue()
         self._outgoing: queue.Queue[Any] = queue.Queue()

@@ -42,8 +42,8 @@ class Options:
         """The controller's address. Raises Failure if the environment holds no valid one."""
         if self.controller:
             return self.controller  # the option's callback has read it
-        address = default_address()
         try:
+            address = default_address()
             parse_address(address)
         except ValueError as error:
             raise Failure(f"{variables.CONTROLLER}: {error}", Exit.USAGE) from None

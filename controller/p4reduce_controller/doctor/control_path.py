@@ -23,11 +23,11 @@ from p4reduce.control.client import (
 )
 from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce.control.tls import TlsError, TlsFiles
+from p4reduce_common.grpc_channels import unix_path
 
 from p4reduce_controller.doctor.finding import Finding, failure, note, ok, skipped, warning
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.leases import LOST_AFTER
-from p4reduce_controller.service.listen import unix_path
 
 SECTION = "Controller"
 _PINGS = 5
@@ -254,7 +254,7 @@ def _listens(address: str) -> bool:
         if place is None:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plain:
                 plain.settimeout(_CONNECT_TIMEOUT)
-                plain.connect(str(unix_path(address)))
+                plain.connect(unix_path(address) or "")
         else:
             socket.create_connection(place, _CONNECT_TIMEOUT).close()
     except (OSError, ValueError):

@@ -11,6 +11,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.controller_address import is_local
 from p4reduce.control.tls import TlsError, TlsFiles
+from p4reduce_common.grpc_channels import open_channel
 
 from p4reduce_controller.doctor.control_path import Answers
 from p4reduce_controller.doctor.finding import Finding, Status, failure, ok, skipped, warning
@@ -128,11 +129,8 @@ def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _Server:
     """Ask for its version, the only request for a client that is not its controller."""
     try:
         wait_for_server(address, timeout, tls)
-        if tls is None:
-            channel = grpc.insecure_channel(address)
-        else:
-            channel = grpc.secure_channel(address, tls.channel_credentials())
-        with channel:
+        credentials = None if tls is None else tls.channel_credentials()
+        with open_channel(address, credentials) as channel:
             stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
             request = p4runtime_pb2.CapabilitiesRequest()
             reply, call = stub.Capabilities.with_call(request, timeout=timeout)

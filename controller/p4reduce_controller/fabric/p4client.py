@@ -21,7 +21,8 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import tls
 from p4reduce.control.controller_address import is_local
-from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
+from p4reduce_common.grpc_channels import open_channel
+from p4runtime_sh.p4runtime import P4RuntimeClient
 
 from p4reduce_controller.fabric import bmv2_thrift, switch_ports
 from p4reduce_controller.fabric.compiled_program import Program
@@ -141,8 +142,12 @@ class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no typ
         self.handshake_timeout = timeout
         self.arbitration: Any = None
         self.incoming = _StreamQueue(PACKETS_QUEUED)
-        options = files and SSLOptions(False, str(files.ca), str(files.cert), str(files.key))
-        super().__init__(device_id, address, election_id, ssl_options=options)
+        # What the package's own __init__ does, but for its channel.
+        self.device_id, self.election_id, self.role_name = device_id, election_id, None
+        credentials = None if files is None else files.channel_credentials()
+        self.channel = open_channel(address, credentials)
+        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
+        self.set_up_stream()
 
     def handshake(self) -> None:
         # One bounded queue instead of one without bound for each kind of message. Nothing has
@@ -185,10 +190,8 @@ def wait_for_server(
         SwitchUnreachableError: nothing answers in time. TlsError: the files cannot be used.
     """
     options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
-    if files is None:
-        channel = grpc.insecure_channel(address, options=options)
-    else:
-        channel = grpc.secure_channel(address, files.channel_credentials(), options=options)
+    credentials = None if files is None else files.channel_credentials()
+    channel = open_channel(address, credentials, options)
     end = time.monotonic() + timeout
     request = p4runtime_pb2.CapabilitiesRequest()
     # gRPC's own wait for a channel looks five times per second; a call begins at once.

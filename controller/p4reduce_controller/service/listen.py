@@ -14,6 +14,7 @@ import grpc.aio
 from p4reduce.control import tls
 from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce_common.grpc_binding import why_not_bound
+from p4reduce_common.grpc_channels import target, unix_path
 
 
 class ListenError(Exception):
@@ -31,7 +32,7 @@ def prepare(address: str, files: tls.TlsFiles | None = None) -> None:
     except ValueError as error:
         raise ListenError(str(error)) from None
     if place is None:
-        _prepare_unix(unix_path(address))
+        _prepare_unix(Path(unix_path(address) or ""))
         return
     if files is not None:
         _check_files(files)
@@ -48,14 +49,14 @@ def bind(server: grpc.aio.Server, address: str, files: tls.TlsFiles | None) -> s
 
     `files` are for TCP. A Unix socket is protected by its directory.
     """
-    unix = address.startswith("unix:")
+    unix = unix_path(address) is not None
     # gRPC makes the socket file by itself; from the first moment on it is this user's alone.
     old = os.umask(0o177) if unix else None
     try:
         if files is None or unix:
-            port = server.add_insecure_port(address)
+            port = server.add_insecure_port(target(address))
         else:
-            port = server.add_secure_port(address, files.server_credentials())
+            port = server.add_secure_port(target(address), files.server_credentials())
     except RuntimeError as error:
         raise ListenError(f"cannot listen at {address}: {why_not_bound(address, error)}") from None
     except tls.TlsError as error:
@@ -68,19 +69,14 @@ def bind(server: grpc.aio.Server, address: str, files: tls.TlsFiles | None) -> s
     return f"{address.rpartition(':')[0]}:{port}"
 
 
-def unix_path(address: str) -> Path:
-    """Return the path of a unix:PATH address, in either of gRPC's spellings."""
-    return Path(address.removeprefix("unix:").removeprefix("//"))
-
-
 @contextlib.contextmanager
 def cleared_away(address: str) -> Iterator[None]:
     """Remove the socket file when the block ends."""
     try:
         yield
     finally:
-        if address.startswith("unix:"):
-            unix_path(address).unlink(missing_ok=True)
+        if (path := unix_path(address)) is not None:
+            Path(path).unlink(missing_ok=True)
 
 
 def _prepare_unix(path: Path) -> None:

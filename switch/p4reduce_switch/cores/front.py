@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import grpc
 from p4.v1 import p4runtime_pb2_grpc
+from p4reduce_common.grpc_channels import open_channel
 
 from p4reduce_switch.p4runtime.listening import listen
 
@@ -54,7 +55,7 @@ class Front:
     def __init__(self, addresses: Sequence[str], first_device: int) -> None:
         self._cores = []
         for number, address in enumerate(addresses):
-            channel = grpc.insecure_channel(address, options=_OPTIONS)
+            channel = open_channel(address, options=_OPTIONS)
             stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
             self._cores.append(_Core(number, first_device + number, channel, stub))
         self._server: grpc.Server | None = None

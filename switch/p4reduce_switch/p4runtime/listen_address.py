@@ -7,6 +7,8 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
+from p4reduce_common.grpc_channels import unix_path
+
 
 @dataclass(frozen=True, slots=True)
 class GrpcAddress:
@@ -39,10 +41,7 @@ def parse_grpc_address(text: str) -> GrpcAddress:
     Raises:
         ValueError: with a message for the user.
     """
-    if text.startswith("unix:"):
-        path = text.removeprefix("unix:")
-        if not path:
-            raise ValueError(f"'{text}' has no path after 'unix:'")
+    if (path := unix_path(text)) is not None:
         return GrpcAddress(path=Path(path))
     host, colon, port_text = text.rpartition(":")
     if not colon or not host:

@@ -8,6 +8,7 @@ from concurrent import futures
 import grpc
 from p4.v1 import p4runtime_pb2_grpc
 from p4reduce_common.grpc_binding import why_not_bound
+from p4reduce_common.grpc_channels import target
 
 # As BMv2's server: each stream holds a thread.
 MAX_STREAMS = 16
@@ -57,9 +58,9 @@ def listen(
     p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(servicer, server)
     try:
         if credentials is None:
-            port = server.add_insecure_port(address)
+            port = server.add_insecure_port(target(address))
         else:
-            port = server.add_secure_port(address, credentials)
+            port = server.add_secure_port(target(address), credentials)
     except RuntimeError as error:
         executor.shutdown(wait=False)
         raise BindError(f"cannot listen on {address}: {why_not_bound(address, error)}") from None

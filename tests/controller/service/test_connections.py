@@ -21,6 +21,7 @@ from controller_harness import DEADLINE, RunningController, SwitchProcess, event
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.control.control_pb2_grpc import ControlStub
+from p4reduce_common.grpc_channels import open_channel
 from p4reduce_controller import daemon
 from p4reduce_controller.service.limits import MAX_CALLS_A_CONNECTION
 
@@ -161,7 +162,7 @@ def test_calls_a_connection(
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     # By itself gRPC has one connection a process.
     alone = [("grpc.use_local_subchannel_pool", 1)]
-    with grpc.insecure_channel(controller.address, alone) as other:
+    with open_channel(controller.address, options=alone) as other:
         ControlStub(other).GetSwitch(pb.GetSwitchRequest(), timeout=DEADLINE)
     streams[0].cancel()
     controller.call("GetSwitch")

@@ -14,6 +14,7 @@ import pytest
 from controller_harness import DEADLINE, RunningController, SwitchProcess, eventually
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
+from p4reduce_common.grpc_channels import open_channel
 from p4reduce_controller.events import MAX_WATCHERS
 from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.job_states import Stage
@@ -46,7 +47,7 @@ def alive(controller: RunningController, switch: SwitchProcess) -> Iterator[Runn
 @pytest.fixture
 def raw(alive: RunningController) -> Iterator[Call]:
     """Calls a method with any bytes for its request; returns the status."""
-    with grpc.insecure_channel(alive.address) as channel:
+    with open_channel(alive.address) as channel:
 
         def call(method: str, request: bytes) -> grpc.StatusCode:
             path = f"/p4reduce.control.Control/{method}"

@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
+from p4reduce_common.grpc_channels import open_channel
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
 from p4rt_client import INSERT, PROGRAMS, Builder, Client, config, exact
@@ -400,7 +401,7 @@ def process_seconds(pid: int) -> float:
 
 def test_requests_that_are_no_messages_cost_a_line_and_not_a_traceback_each(start: Any) -> None:
     process = start()
-    channel = grpc.insecure_channel(process.wait_ready()["grpc_addr"])
+    channel = open_channel(process.wait_ready()["grpc_addr"])
     for method in ("Write", "Read", "SetForwardingPipelineConfig") * 20:
         call = channel.unary_unary if method != "Read" else channel.unary_stream
         with pytest.raises(grpc.RpcError):

@@ -18,6 +18,7 @@ import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from p4reduce_common.commands import simple_switch_grpc
+from p4reduce_common.grpc_channels import open_channel
 from p4reduce_switch.p4runtime.device_config import program_of
 from p4rt_client import PROGRAMS, Client, config
 from scapy.utils import rdpcap
@@ -139,7 +140,7 @@ def test_tls_without_client_certificates(tmp_path: Path) -> None:
         address = switch.address()
         trust = grpc.ssl_channel_credentials(Path(files["ca.pem"]).read_bytes())
         name = ("grpc.ssl_target_name_override", "localhost")
-        with grpc.secure_channel(address, trust, options=[name]) as channel:
+        with open_channel(address, trust, [name]) as channel:
             stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
             asked = stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=DEADLINE_S)
         assert asked.p4runtime_api_version == "1.4.1"

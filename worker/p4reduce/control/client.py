@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc
+from p4reduce_common.grpc_channels import open_channel
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control import tls
@@ -147,11 +148,8 @@ class ControlClient:
         # A Unix socket is protected by its directory.
         by_tcp = not self.address.startswith("unix:")
         self._tls = (files or tls.TlsFiles.from_environment()) if by_tcp else None
-        if self._tls is None:
-            self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
-        else:
-            credentials = self._tls.channel_credentials()
-            self._channel = grpc.secure_channel(self.address, credentials, options=_OPTIONS)
+        credentials = None if self._tls is None else self._tls.channel_credentials()
+        self._channel = open_channel(self.address, credentials, _OPTIONS)
         _CHANNELS[self._channel] = self.address
         self._stub: ControlStub | None = ControlStub(self._channel)
         self._lock = threading.Lock()

@@ -3,29 +3,74 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
+import logging
 import os
 import re
 import socket
+import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from p4reduce import variables
+from p4reduce_common.grpc_channels import unix_path
 
+from p4reduce import variables
+from p4reduce.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+_RUNTIME = "XDG_RUNTIME_DIR"
+_SOCKET = "controller.sock"
 _HOST = re.compile(r"[\w.-]{1,255}")
 
 
 def default_address() -> str:
     """Return the controller's default gRPC address.
 
-    `$P4REDUCE_CONTROLLER` if set, else a Unix socket in `$XDG_RUNTIME_DIR/p4reduce`, else one in a
-    directory of this user's own under /tmp.
+    `$P4REDUCE_CONTROLLER` if set, else a Unix socket in `$XDG_RUNTIME_DIR/p4reduce`. Where that
+    variable is not set, or names no directory of this user's own, the socket is in
+    /tmp/p4reduce-UID.
+
+    Raises:
+        ConfigurationError: the directory in /tmp is another user's.
     """
     if given := os.environ.get(variables.CONTROLLER):
         return given
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    directory = Path(runtime, "p4reduce") if runtime else Path("/tmp", f"p4reduce-{os.getuid()}")
-    return f"unix:{directory / 'controller.sock'}"
+    runtime = os.environ.get(_RUNTIME, "")
+    why = _why_not_ours(runtime) if runtime else "is not set"
+    if not why:
+        return f"unix:{Path(runtime, 'p4reduce') / _SOCKET}"
+    directory = Path("/tmp", f"p4reduce-{os.getuid()}")
+    if runtime:
+        _warn_once(f"{_RUNTIME}={runtime} {why}: the controller's socket is in {directory}")
+    if directory.is_symlink() or (directory.exists() and directory.stat().st_uid != os.getuid()):
+        raise ConfigurationError(
+            f"{directory} is another user's, and {_RUNTIME} {why}: set {_RUNTIME} to a directory "
+            f"of your own, or {variables.CONTROLLER} to the controller's address"
+        )
+    return f"unix:{directory / _SOCKET}"
+
+
+def _why_not_ours(directory: str) -> str:
+    """Say why a directory is not one for this user's sockets; "" if it is."""
+    path = Path(directory)
+    if not path.is_absolute():
+        return "is not an absolute path"
+    try:
+        status = path.stat()
+    except OSError as error:
+        return f"cannot be used ({error.strerror})"
+    if not stat.S_ISDIR(status.st_mode):
+        return "is not a directory"
+    if status.st_uid != os.getuid():
+        return f"belongs to user {status.st_uid}, and this is user {os.getuid()}"
+    return "" if os.access(path, os.W_OK | os.X_OK) else "cannot be written to"
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)
 
 
 def parse_address(text: str) -> tuple[str, int] | None:
@@ -34,9 +79,7 @@ def parse_address(text: str) -> tuple[str, int] | None:
     Raises:
         ValueError: it is none of these; the message lists them.
     """
-    if text.startswith("unix:"):
-        if not text.removeprefix("unix:").removeprefix("//"):
-            raise ValueError(f"{text!r} has no path after 'unix:'")
+    if unix_path(text) is not None:
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not host:
@@ -92,8 +135,8 @@ def connections_to(addresses: Collection[str]) -> Iterator[int]:
 
 def _peer_name(address: str) -> str | tuple[str, int]:
     """Return what `getpeername` says of a connection to a gRPC address."""
-    if address.startswith("unix:"):
-        return address.removeprefix("unix:").removeprefix("//")
+    if (path := unix_path(address)) is not None:
+        return path
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     return "127.0.0.1" if host == "localhost" else host, int(port) if port.isdecimal() else 0
