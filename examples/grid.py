@@ -83,7 +83,10 @@ def main() -> None:
             mine = slice(row.rank * HIDDEN // width, (row.rank + 1) * HIDDEN // width)
             samples = np.array_split(np.arange(SAMPLES), column.size)[column.rank]
             loss, own_first, own_second = train(
-                *(inputs[samples], wanted[samples], first[:, mine], second[mine]),
+                inputs[samples],
+                wanted[samples],
+                first[:, mine],
+                second[mine],
                 row.allreduce,
                 lambda gradient: column.allreduce(gradient, p4reduce.MEAN),
             )

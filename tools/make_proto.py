@@ -24,10 +24,7 @@ SOURCE = ROOT / "worker" / "p4reduce" / "control" / "control.proto"
 FINGERPRINT = SOURCE.with_suffix(".sha256")
 MODULES = tuple(
     SOURCE.with_name(name)
-    for name in (
-        *("control_pb2.py", "control_pb2.pyi"),
-        *("control_pb2_grpc.py", "control_pb2_grpc.pyi"),
-    )
+    for name in ("control_pb2.py", "control_pb2.pyi", "control_pb2_grpc.py", "control_pb2_grpc.pyi")
 )
 ENVIRONMENT = ROOT / "build" / "proto"
 PYTHON = "python3.11"
@@ -67,7 +64,11 @@ def generate() -> None:
     kinds = ("python_out", "grpc_python_out", "mypy_out", "mypy_grpc_out")
     subprocess.run(
         [
-            *(str(python), "-m", "grpc_tools.protoc", "-I", str(folder)),
+            str(python),
+            "-m",
+            "grpc_tools.protoc",
+            "-I",
+            str(folder),
             *(f"--{kind}={folder}" for kind in kinds),
             str(SOURCE.relative_to(folder)),
         ],

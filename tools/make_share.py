@@ -87,9 +87,12 @@ def man_page(program: str, command: click.Command, version: str) -> str:
         f'.TH {program.upper()} 1 "" "p4reduce {version}" "p4reduce"',
         ".SH NAME",
         f"{program} \\- {escaped(command.get_short_help_str(200).rstrip('.'))}",
-        *(".SH SYNOPSIS", f"\\fB{escaped(usage(context))}\\fR"),
-        *(".SH DESCRIPTION", *paragraphs(help_of(command))),
-        *(".SH OPTIONS", *options(context)),
+        ".SH SYNOPSIS",
+        f"\\fB{escaped(usage(context))}\\fR",
+        ".SH DESCRIPTION",
+        *paragraphs(help_of(command)),
+        ".SH OPTIONS",
+        *options(context),
     ]
     inner = list(contexts(context))
     if inner:

@@ -154,7 +154,7 @@ _ALL = (*_DENSE, "embedding")
 
 _LOCAL = {
     f"{name}, H = {every}": Method(
-        *(backend, _ALL, _plain), sparse=True, every=every, compressor=compressor
+        backend, _ALL, _plain, sparse=True, every=every, compressor=compressor
     )
     for every in (8, 16, 32)
     for backend, name, compressor in (
@@ -172,7 +172,7 @@ METHODS = {
     "Gloo, fp16 hook": Method("gloo", _DENSE, _half),
     "Gloo, PowerSGD": Method("gloo", _DENSE, _power_sgd),
     "Gloo, PowerSGD, fp16, H = 8": Method(
-        *("gloo", _DENSE, _plain), every=8, compressor="powersgd:4/int16"
+        "gloo", _DENSE, _plain, every=8, compressor="powersgd:4/int16"
     ),
     "p4reduce float32": Method("p4reduce", _DENSE, _plain),
     "p4reduce int8, feedback": Method("p4reduce", _DENSE, _int8),
@@ -182,7 +182,7 @@ METHODS = {
     "p4reduce PowerSGD, int16": Method("p4reduce", _DENSE, _factors),
     "p4reduce GradiVeQ, int16": Method("p4reduce", _DENSE, _projections),
     "p4reduce PowerSGD, int8, H = 8": Method(
-        *("p4reduce", _DENSE, _plain), every=8, compressor="powersgd:4/int8"
+        "p4reduce", _DENSE, _plain, every=8, compressor="powersgd:4/int8"
     ),
     **_LOCAL,
     "computing alone": Method("gloo", _ALL, _plain, sparse=True, every=8, alone=True),
@@ -201,13 +201,13 @@ LANES = {
     "int8, feedback": Method("p4reduce", _DENSE, _int8, rate=0.1),
     "int4": Method("p4reduce", _DENSE, _unbiased_int4, most_ranks=7, rate=0.05),
     "int4, no momentum": Method(
-        *("p4reduce", _DENSE, _unbiased_int4), momentum=False, most_ranks=7, rate=0.3
+        "p4reduce", _DENSE, _unbiased_int4, momentum=False, most_ranks=7, rate=0.3
     ),
     "signs, feedback, no momentum": Method(
-        *("p4reduce", _DENSE, _onebit), momentum=False, most_ranks=7, rate=1.0
+        "p4reduce", _DENSE, _onebit, momentum=False, most_ranks=7, rate=1.0
     ),
     "votes, no momentum": Method(
-        *("p4reduce", _DENSE, _majority), momentum=False, most_ranks=7, rate=0.01
+        "p4reduce", _DENSE, _majority, momentum=False, most_ranks=7, rate=0.01
     ),
 }
 """Those of `bench.pytorch.narrow`."""

@@ -203,8 +203,11 @@ def record(report: dict[str, Any]) -> Record:
     begun = {name: report[name] for name in report if name not in ("runs", "emulation")}
     sections = (
         Section(
-            *(PAGE, "scaling-grown", f"{described(report)} {said}\n\n"),
-            *(GROWN_HEAD, grown_lines(report)),
+            PAGE,
+            "scaling-grown",
+            text=f"{described(report)} {said}\n\n",
+            head=GROWN_HEAD,
+            rows=grown_lines(report),
         ),
         Section(PAGE, "scaling-shared", head=SHARED_HEAD, rows=shared_lines(report)),
     )

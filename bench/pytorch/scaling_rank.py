@@ -133,7 +133,7 @@ def emulated(streams: int, seed: int, most_steps: int) -> Trained:
     task = cnn_task(seed)
     torch.manual_seed(seed)
     return train(
-        *(task.network(False), task, seed, range(streams), streams, most_steps), to_target=True
+        task.network(False), task, seed, range(streams), streams, most_steps, to_target=True
     )
 
 
@@ -170,7 +170,12 @@ def main() -> None:
     # A lambda, as DDP looks at the annotations of a function.
     model.register_comm_hook(None, lambda group, bucket: held.hook(group, bucket))
     trained = train(
-        *(model, task, options.seed, mine, options.streams, options.steps),
+        model,
+        task,
+        options.seed,
+        mine,
+        options.streams,
+        options.steps,
         to_target=options.to_target,
         begin=held.begin,
         meet=dist.barrier,

@@ -32,9 +32,17 @@ from bench.pytorch.accuracy import BASE, CANNOT_RUN, HEAD, lines, measure, resul
 from bench.record import SITE, Record, Section
 
 METHODS = (
-    *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, PowerSGD, fp16, H = 8"),
-    *("p4reduce float32", "p4reduce PowerSGD, int16", "p4reduce PowerSGD, int8, H = 8"),
-    *("p4reduce GradiVeQ, int16", "Gloo, dense", "Gloo, sparse", "p4reduce, sparse"),
+    "Gloo float32",
+    "Gloo, fp16 hook",
+    "Gloo, PowerSGD",
+    "Gloo, PowerSGD, fp16, H = 8",
+    "p4reduce float32",
+    "p4reduce PowerSGD, int16",
+    "p4reduce PowerSGD, int8, H = 8",
+    "p4reduce GradiVeQ, int16",
+    "Gloo, dense",
+    "Gloo, sparse",
+    "p4reduce, sparse",
     "p4reduce, sparse, int8",
     *(f"Gloo, local SGD, H = {every}" for every in (8, 16, 32)),
     *(f"Gloo, local SGD, fp16, H = {every}" for every in (8, 16, 32)),
@@ -44,12 +52,24 @@ METHODS = (
     "computing alone",
 )
 SUMMARY = (
-    *("links", "model", "Gloo float32", "Gloo as in torch", "best of Gloo", "best of p4reduce"),
-    *("of Gloo as in torch", "of Gloo's best", "of it at most", "of Gloo float32"),
+    "links",
+    "model",
+    "Gloo float32",
+    "Gloo as in torch",
+    "best of Gloo",
+    "best of p4reduce",
+    "of Gloo as in torch",
+    "of Gloo's best",
+    "of it at most",
+    "of Gloo float32",
     "fewest bytes: Gloo float32 over ours",
 )
 IN_TORCH = (
-    *("Gloo float32", "Gloo, fp16 hook", "Gloo, PowerSGD", "Gloo, dense", "Gloo, sparse"),
+    "Gloo float32",
+    "Gloo, fp16 hook",
+    "Gloo, PowerSGD",
+    "Gloo, dense",
+    "Gloo, sparse",
     *(f"Gloo, local SGD, H = {every}" for every in (8, 16, 32)),
 )
 ALONE = "computing alone"

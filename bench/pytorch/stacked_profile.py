@@ -40,10 +40,15 @@ HEAD = (
     "all-reduces per average",
 )
 METHODS = (
-    *("computing alone", "Gloo, local SGD, H = 8", "Gloo, local SGD, H = 16"),
-    *("Gloo, PowerSGD 8, fp16, H = 8", "Gloo, PowerSGD 8, fp16, H = 16"),
-    *("p4reduce int8, H = 8", "p4reduce int8, H = 16"),
-    *("p4reduce PowerSGD 8, int8, H = 8", "p4reduce PowerSGD 8, int8, H = 16"),
+    "computing alone",
+    "Gloo, local SGD, H = 8",
+    "Gloo, local SGD, H = 16",
+    "Gloo, PowerSGD 8, fp16, H = 8",
+    "Gloo, PowerSGD 8, fp16, H = 16",
+    "p4reduce int8, H = 8",
+    "p4reduce int8, H = 16",
+    "p4reduce PowerSGD 8, int8, H = 8",
+    "p4reduce PowerSGD 8, int8, H = 16",
 )
 
 Span = tuple[str, float, float]

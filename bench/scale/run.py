@@ -85,23 +85,31 @@ def tables(costs: Sequence[Cost], found: Sequence[Measured]) -> None:
     put_table(
         "simulated",
         [
-            *("ranks", "switches", "contributions", "repeated", "STATUS each"),
-            *(
-                "frames each",
-                "frames lost",
-                "µs sent",
-                "relative to 64 ranks",
-                "µs needed",
-                "relative to 64 ranks",
-            ),
+            "ranks",
+            "switches",
+            "contributions",
+            "repeated",
+            "STATUS each",
+            "frames each",
+            "frames lost",
+            "µs sent",
+            "relative to 64 ranks",
+            "µs needed",
+            "relative to 64 ranks",
         ],
         [
             [
-                *(f"{one.ranks:,}", f"{one.switches}", f"{one.contributions:,}"),
-                *(f"{one.repeated:.1%}", f"{one.statuses / one.contributions:.2f}"),
-                *(f"{one.frames_each:.2f}", f"{one.lost:,}"),
-                *(f"{one.microseconds:.0f}", f"{cost.by_sent:.2f}"),
-                *(f"{one.microseconds_needed:.0f}", f"{cost.by_needed:.2f}"),
+                f"{one.ranks:,}",
+                f"{one.switches}",
+                f"{one.contributions:,}",
+                f"{one.repeated:.1%}",
+                f"{one.statuses / one.contributions:.2f}",
+                f"{one.frames_each:.2f}",
+                f"{one.lost:,}",
+                f"{one.microseconds:.0f}",
+                f"{cost.by_sent:.2f}",
+                f"{one.microseconds_needed:.0f}",
+                f"{cost.by_needed:.2f}",
             ]
             for cost in costs
             for one in (cost.large,)

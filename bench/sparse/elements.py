@@ -36,8 +36,15 @@ DENSITIES = (0.0001, 0.001, 0.01, 0.1)
 TIMEOUT = 300.0
 SEED = 32
 HEAD = (
-    *("share", "fill", "formula", "bytes", "by blocks"),
-    *("ms", "dense, ms", "Gloo sparse, ms", "Gloo dense, ms"),
+    "share",
+    "fill",
+    "formula",
+    "bytes",
+    "by blocks",
+    "ms",
+    "dense, ms",
+    "Gloo sparse, ms",
+    "Gloo dense, ms",
 )
 
 
@@ -51,7 +58,8 @@ class Gloo:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
         torch.set_num_threads(1)
         dist.init_process_group(
-            *("gloo", f"file://{store}"),
+            "gloo",
+            f"file://{store}",
             rank=rank,
             world_size=ranks,
             timeout=timedelta(seconds=TIMEOUT),

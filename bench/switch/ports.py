@@ -186,9 +186,18 @@ class Embedded:
         arguments = [f"--port={n}={where}" for n, where in enumerate(wires.ports, start=1)]
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "p4reduce_switch", "--grpc-addr", "127.0.0.1:0"),
-                *("--ready-fd", str(ready_write), "--log-level", "warning", *arguments),
-                *("--engine", engine),
+                sys.executable,
+                "-m",
+                "p4reduce_switch",
+                "--grpc-addr",
+                "127.0.0.1:0",
+                "--ready-fd",
+                str(ready_write),
+                "--log-level",
+                "warning",
+                *arguments,
+                "--engine",
+                engine,
             ],
             pass_fds=[ready_write],
             stdout=subprocess.DEVNULL,
@@ -379,7 +388,13 @@ def bench_contribute(case: Case, ranks: int, slots: int) -> Result:
 
         def load(nanoseconds: int) -> int:
             count: int = _load().bench_contribute(
-                *(_pointers(links), ranks, rows, length, length, slots, layout),
+                _pointers(links),
+                ranks,
+                rows,
+                length,
+                length,
+                slots,
+                layout,
                 ctypes.c_uint64(nanoseconds),
             )
             return count
@@ -416,13 +431,21 @@ def _admit(switch: Switch, ranks: int, slots: int) -> None:
             "admission",
             [rank + 1, _address(worker.ip), JOB, rank],
             "grant",
-            *(1 << rank, everybody, 0, slots, GROUP, GROUP),
+            1 << rank,
+            everybody,
+            0,
+            slots,
+            GROUP,
+            GROUP,
         )
         switch.insert(
             "delivery",
             [rank + 1],
             "whole",
-            *(_mac(worker.mac), _address(worker.ip), worker.udp_port, rank),
+            _mac(worker.mac),
+            _address(worker.ip),
+            worker.udp_port,
+            rank,
         )
     switch.insert_group(GROUP, [(rank + 1, rank + 1) for rank in range(ranks)])
 

@@ -21,8 +21,14 @@ def _library() -> Any:
     pointer, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     library.bench_run_many.restype = u64
     library.bench_run_many.argtypes = (
-        *(pointer, pointer, pointer),
-        *(u32, ctypes.c_char_p, ctypes.c_char_p, u32, u64),
+        pointer,
+        pointer,
+        pointer,
+        u32,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        u32,
+        u64,
     )
     return library
 
@@ -41,8 +47,14 @@ def run_many(pipeline: NativePipeline, ports: bytes, frames: bytes, length: int)
     entry = pipeline.native
     assert entry is not None
     copies: int = _library().bench_run_many(
-        *(entry.process, entry.release, entry.state),
-        *(len(ports) // 4, ports, frames, length, time.monotonic_ns()),
+        entry.process,
+        entry.release,
+        entry.state,
+        len(ports) // 4,
+        ports,
+        frames,
+        length,
+        time.monotonic_ns(),
     )
     pipeline.serve_events()
     return copies

@@ -197,8 +197,13 @@ def main() -> None:
             system.processes.start(
                 f"rank {rank}",
                 [
-                    *(sys.executable, "-m", "bench.worker.soak"),
-                    *("--work", str(seconds), "--job-seconds", str(arguments.job_seconds)),
+                    sys.executable,
+                    "-m",
+                    "bench.worker.soak",
+                    "--work",
+                    str(seconds),
+                    "--job-seconds",
+                    str(arguments.job_seconds),
                 ],
                 environment={
                     **rank_variables(rank, arguments.workers),

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 _READER_GONE = 128 + signal.SIGPIPE
 _LACKING = frozenset(
     {
-        *(errno.EMFILE, errno.ENFILE),  # descriptors
-        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),  # room to write
+        errno.EMFILE,  # descriptors
+        errno.ENFILE,
+        errno.ENOSPC,  # room to write
+        errno.EDQUOT,
+        errno.EROFS,
     }
 )
 

@@ -76,9 +76,18 @@ def _explore_scenarios(scenarios: Sequence[Scenario], limit: int) -> bool:
         outcome = explore(system, limit=limit)
         calls = " then ".join("+".join(str(call.blocks) for call in life) for life in case.lives)
         _print_cells(
-            *(case.name, case.ranks, case.slots, case.jobs, calls, outcome.rounds),
-            *(f"{outcome.states:,}", f"{outcome.transitions:,}", outcome.depth),
-            *(f"{outcome.runs:,}", f"{outcome.seconds:.1f}", _verdict(outcome)),
+            case.name,
+            case.ranks,
+            case.slots,
+            case.jobs,
+            calls,
+            outcome.rounds,
+            f"{outcome.states:,}",
+            f"{outcome.transitions:,}",
+            outcome.depth,
+            f"{outcome.runs:,}",
+            f"{outcome.seconds:.1f}",
+            _verdict(outcome),
         )
         if outcome.violation is not None:
             holds = False
@@ -103,8 +112,12 @@ def _explore_step_cases(cases: Sequence[_StepCase], limit: int) -> bool:
     for case in cases:
         found = case.explore(limit)
         _print_cells(
-            *(case.name, f"{found.states:,}", f"{found.transitions:,}", found.depth),
-            *(f"{found.seconds:.1f}", _verdict(found)),
+            case.name,
+            f"{found.states:,}",
+            f"{found.transitions:,}",
+            found.depth,
+            f"{found.seconds:.1f}",
+            _verdict(found),
             _not_taken(found) if isinstance(found, Walked) else "",
         )
         if found.violation is not None:

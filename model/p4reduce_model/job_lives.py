@@ -294,8 +294,11 @@ class World:
         """Return what distinguishes this state from others, without times and nonces."""
         asking = tuple(
             (
-                *(reformation.job.incarnation, member.rank, reformation.settled.is_set()),
-                *(reformation.refusal is None, reformation is reformation.job.reformation),
+                reformation.job.incarnation,
+                member.rank,
+                reformation.settled.is_set(),
+                reformation.refusal is None,
+                reformation is reformation.job.reformation,
             )
             for reformation, member in self._asking
         )
@@ -304,7 +307,9 @@ class World:
             tuple(job.incarnation for job in self._writing),
             tuple(job.incarnation for job in self._removing),
             frozenset(self._on_switch),
-            *(asking, self._lost, self._made),
+            asking,
+            self._lost,
+            self._made,
         )
 
     def _of_job(self, job: Job) -> Hashable:
@@ -325,8 +330,15 @@ class World:
                 (rank, ask.world_size, ask.intact) for rank, ask in job.reformation.asked.items()
             )
         return (
-            *(job.incarnation, job.stage, job.world_size, job.elastic, job.cause, members),
-            *(places, asked, self._jobs.latest(NAME) is job),
+            job.incarnation,
+            job.stage,
+            job.world_size,
+            job.elastic,
+            job.cause,
+            members,
+            places,
+            asked,
+            self._jobs.latest(NAME) is job,
         )
 
 

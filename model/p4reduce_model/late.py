@@ -43,7 +43,13 @@ class Event(NamedTuple):
 
 _ROUNDS = 400  # of all that can happen, within which all must be over
 _CALL, _TAKE, _LEAVE, _TURN, _GET, _LOST, _FORM = (
-    *("calls", "takes", "leaves", "joins", "gets", "hears of a loss", "is formed anew"),
+    "calls",
+    "takes",
+    "leaves",
+    "joins",
+    "gets",
+    "hears of a loss",
+    "is formed anew",
 )
 _DIES, _DIES_GIVING = "dies", "dies, its part given"
 _FAIR = (_TAKE, _CALL, _LEAVE, _GET, _LOST, _FORM, _TURN)
@@ -315,9 +321,16 @@ class _World:
         least = min((rank.at for rank in self.ranks if not rank.gone), default=0)
         ranks = [
             (
-                *(rank.dead, rank.leaving, rank.taken, len(rank.queue), rank.deposit is not None),
-                *(rank.duties.completed, rank.duties.alive, _signature(rank.request)),
-                *(rank.error is None, 0 if rank.gone else rank.at - least),
+                rank.dead,
+                rank.leaving,
+                rank.taken,
+                len(rank.queue),
+                rank.deposit is not None,
+                rank.duties.completed,
+                rank.duties.alive,
+                _signature(rank.request),
+                rank.error is None,
+                0 if rank.gone else rank.at - least,
             )
             for rank in self.ranks
         ]

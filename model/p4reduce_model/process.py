@@ -160,7 +160,11 @@ class Process:
         self._ledger = code.ledger()
         self._buffer = FrameBuffer(_LONGEST_BATCH)
         self.roots = [
-            *(self._machines, self._place, self.collectives, self.submitted, self.waiting),
+            self._machines,
+            self._place,
+            self.collectives,
+            self.submitted,
+            self.waiting,
             *([self._ledger] if scenario.recoveries else []),
         ]
 

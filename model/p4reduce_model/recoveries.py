@@ -221,18 +221,29 @@ class World:
         # private: a state of the model is all that the recovery remembers.
         lives = running._lives
         return (
-            # private: as above
-            *(running.state, running._moved, running._homeless, self.home),
-            # private: as above
-            *(running._home_until > self._now, self._now > AFTER),
-            *(lives.life and lives.life.incarnation, lives.seat.incarnation),
+            running.state,
+            running._moved,  # private: as above
+            running._homeless,  # private: as above
+            self.home,
+            running._home_until > self._now,  # private: as above
+            self._now > AFTER,
+            lives.life and lives.life.incarnation,
+            lives.seat.incarnation,
             lives.before.incarnation,
             tuple((life.is_lost, life.first, life.successor) for life in self._lives.values()),
-            *(frozenset(self._left), self._is_closed, self._is_late, len(self.open), self._losses),
+            frozenset(self._left),
+            self._is_closed,
+            self._is_late,
+            len(self.open),
+            self._losses,
             seeking
             and (
-                *(seeking.all_lost, seeking.unheard, seeking.switch_there, seeking.by_ring),
-                *(seeking.found is not None, str(seeking.failed)),
+                seeking.all_lost,
+                seeking.unheard,
+                seeking.switch_there,
+                seeking.by_ring,
+                seeking.found is not None,
+                str(seeking.failed),
             ),
         )
 

@@ -243,8 +243,7 @@ class Worker:
             slots = [
                 Progress(process.life, *each)
                 for each in zip(
-                    *(rounds.tolist(), parts.tolist(), awaited, bare.tolist()),
-                    strict=True,
+                    rounds.tolist(), parts.tolist(), awaited, bare.tolist(), strict=True
                 )
             ]
             timers = np.isfinite(machine.state.due).tolist()

@@ -184,8 +184,13 @@ def test_a_batch_that_grows_with_the_ranks() -> None:
     assert one[:5] == ["1", "16", "150", "150 (150 to 150), 1 of 2 seeds", "-"]
     step = predicted_step("p4reduce", 2, 1.0, 10.0, 38_282)
     assert two[4:] == [
-        *("100", f"{1e3 * step:.0f} ms", "250 ms", f"{100 * step:.1f} s", "25.0 s"),
-        *(f"{100 * step / 25 - 1:+.1%}", f"{15 / (100 * step):.1f}"),
+        "100",
+        f"{1e3 * step:.0f} ms",
+        "250 ms",
+        f"{100 * step:.1f} s",
+        "25.0 s",
+        f"{100 * step / 25 - 1:+.1%}",
+        f"{15 / (100 * step):.1f}",
     ]
     assert most[0] == "64"
     assert most[6] == "-"

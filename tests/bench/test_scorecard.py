@@ -25,8 +25,16 @@ from bench.methods.row import Row
 from bench.methods.tasks import tasks
 
 COLUMNS = [
-    *("method", "task", "ranks", "iterations", "gap"),
-    *("uploads", "bytes_up", "bytes_down", "rounds", "seconds"),
+    "method",
+    "task",
+    "ranks",
+    "iterations",
+    "gap",
+    "uploads",
+    "bytes_up",
+    "bytes_down",
+    "rounds",
+    "seconds",
 ]
 
 

@@ -27,8 +27,18 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     worker = Path(__file__).with_name("hierarchical_rank.py")
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "p4reduce_lab", "exec", "--switch", "embedded"),
-            *("--tree", f"{LEAVES}x{RANKS // LEAVES}", "--", sys.executable, worker, directory),
+            sys.executable,
+            "-m",
+            "p4reduce_lab",
+            "exec",
+            "--switch",
+            "embedded",
+            "--tree",
+            f"{LEAVES}x{RANKS // LEAVES}",
+            "--",
+            sys.executable,
+            worker,
+            directory,
         ],
         capture_output=True,
         text=True,

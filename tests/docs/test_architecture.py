@@ -16,19 +16,22 @@ DOCS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 DEFENCES = ROOT / "tests" / "defences.tsv"
 FOLDERS = (
-    *(
-        "bench",
-        "common",
-        "controller",
-        "docs",
-        "examples",
-        "exercises",
-        "experiments",
-        "lab",
-        "model",
-        "native",
-    ),
-    *("p4src", "switch", "tests", "tools", "wireshark", "worker"),
+    "bench",
+    "common",
+    "controller",
+    "docs",
+    "examples",
+    "exercises",
+    "experiments",
+    "lab",
+    "model",
+    "native",
+    "p4src",
+    "switch",
+    "tests",
+    "tools",
+    "wireshark",
+    "worker",
 )
 OF_READERS = {"mine.py", "train.py"}  # what the reader of a command makes
 SUFFIXES = ("py", "p4", "md", "proto", "toml", "json", "svg", "lua")

@@ -27,8 +27,16 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 OTHERS = [
-    *("torch==2.13.0", "ray", "pyspark", "mpi4py"),
-    *("ipython", "jupyterlab", "tensorboard", "mlflow", "wandb", "onnx"),
+    "torch==2.13.0",
+    "ray",
+    "pyspark",
+    "mpi4py",
+    "ipython",
+    "jupyterlab",
+    "tensorboard",
+    "mlflow",
+    "wandb",
+    "onnx",
 ]
 IMPORTS = (
     "p4reduce, p4reduce.torch, p4reduce.mpi, p4reduce.spark, torch, ray, pyspark, mpi4py, "

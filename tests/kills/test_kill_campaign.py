@@ -161,8 +161,14 @@ def rank_and_switch(trial: Trial) -> None:
 
 
 FAULTS: list[Callable[[Trial], None]] = [
-    *(switch_again, rank_killed, controller_again, all_switches, both_again, rank_and_switch),
-    *(stopped, rank_stopped),
+    switch_again,
+    rank_killed,
+    controller_again,
+    all_switches,
+    both_again,
+    rank_and_switch,
+    stopped,
+    rank_stopped,
 ]
 
 

@@ -15,8 +15,19 @@ def run(ranks: int, width: int) -> subprocess.CompletedProcess[str]:
     """Start the example on a switch of its own."""
     return subprocess.run(
         [
-            *(sys.executable, "-m", "p4reduce_lab", "exec", "-n", str(ranks)),
-            *("--switch", "embedded", "--", sys.executable, str(EXAMPLE), "--tensor", str(width)),
+            sys.executable,
+            "-m",
+            "p4reduce_lab",
+            "exec",
+            "-n",
+            str(ranks),
+            "--switch",
+            "embedded",
+            "--",
+            sys.executable,
+            str(EXAMPLE),
+            "--tensor",
+            str(width),
         ],
         capture_output=True,
         text=True,

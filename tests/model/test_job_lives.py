@@ -33,10 +33,16 @@ from p4reduce_model.job_lives import (
 ROOT = Path(__file__).resolve().parents[2]
 WALKS = 3000
 TAKEN_BACK = (
-    *("rank 0 joins", "rank 0 of job 1 attaches", "job 1 is on the switch"),
-    *("the switch is lost", "job 1 is off the switch", "the switch is back"),
-    *("rank 0 of job 1 asks for one as large", "call 0 for a new job, of job 1, ends"),
-    *("rank 0 of job 2 leaves", "rank 0 of job 1 asks for one as large"),
+    "rank 0 joins",
+    "rank 0 of job 1 attaches",
+    "job 1 is on the switch",
+    "the switch is lost",
+    "job 1 is off the switch",
+    "the switch is back",
+    "rank 0 of job 1 asks for one as large",
+    "call 0 for a new job, of job 1, ends",
+    "rank 0 of job 2 leaves",
+    "rank 0 of job 1 asks for one as large",
 )
 
 

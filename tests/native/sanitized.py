@@ -14,7 +14,13 @@ from p4reduce_native.library import CSRC
 
 _COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 _FLAGS = (
-    *("-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-pthread"),
+    "-std=gnu11",
+    "-D_GNU_SOURCE",
+    "-g",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-pthread",
     "-fno-strict-aliasing",
 )
 _DEADLINE_S = 300

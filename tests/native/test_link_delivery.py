@@ -58,15 +58,20 @@ def look(end: Link, most: int = 64) -> list[int]:
     """The lengths of what is there, by the call of the worker's loop; all of it is taken."""
     library = ctypes.PyDLL(runtime()._name)
     library.p4r_link_look.argtypes = (
-        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t),
-        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_size_t,
+        ctypes.c_size_t,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int,
     )
     library.p4r_link_drop.argtypes = (ctypes.c_void_p, ctypes.c_int)
     rows, lengths = np.zeros((most, 2048), np.uint8), np.zeros(most, np.int64)
     frames = np.zeros(most, np.uint64)
     count = library.p4r_link_look(
-        *(end.pointer, rows.ctypes.data, 2048, 2048, 78),
-        *(lengths.ctypes.data, frames.ctypes.data, most),
+        end.pointer, rows.ctypes.data, 2048, 2048, 78, lengths.ctypes.data, frames.ctypes.data, most
     )
     assert count >= 0
     library.p4r_link_drop(end.pointer, count)

@@ -63,8 +63,14 @@ def udp(payload: bytes, *, mark: int = 0, checksum: int = 0, ip_checksum: int = 
     words[5] = ip_checksum if ip_checksum >= 0 else ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
     header = struct.pack(
         ">6s6sH10HHHHH",
-        *(b"\x02" * 6, b"\x04" * 6, 0x0800, *words),
-        *(49152, 0xBEE0, 8 + len(payload), checksum),
+        b"\x02" * 6,
+        b"\x04" * 6,
+        0x0800,
+        *words,
+        49152,
+        0xBEE0,
+        8 + len(payload),
+        checksum,
     )
     return header + payload
 

@@ -38,8 +38,10 @@ def test_all_structures_of_the_headers_are_compared() -> None:
     [
         (("first", ctypes.c_int64), ("full", ctypes.c_int64), ("base", ctypes.c_void_p)),
         (
-            *(("first", ctypes.c_int64), ("tail_bytes", ctypes.c_int64)),
-            *(("full", ctypes.c_int64), ("base", ctypes.c_void_p)),
+            ("first", ctypes.c_int64),
+            ("tail_bytes", ctypes.c_int64),
+            ("full", ctypes.c_int64),
+            ("base", ctypes.c_void_p),
         ),
     ],
     ids=["one fewer", "another order"],

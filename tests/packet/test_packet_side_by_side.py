@@ -117,7 +117,7 @@ def run(bed: Testbed, job: Job, plan: plans.Plan[Array]) -> None:
     comes back with exactly the lanes that were sent."""
     (rank,) = job.ranks
     machine = SlotMachine(slots=1, job=job.id, rank=0, world_size=1, here=rank.at, switch=SWITCH)
-    part = Collective(*(plan.call, plan.source, plan.target), sequence=0, slots=1, timeout=DEADLINE)
+    part = Collective(plan.call, plan.source, plan.target, sequence=0, slots=1, timeout=DEADLINE)
     machine.submit(part)
     for block in [None, *range(len(plan.source))]:
         (row,) = machine.take_sendable()

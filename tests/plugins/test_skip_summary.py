@@ -45,8 +45,18 @@ def lines_of_a_run(directory: Path, tests: str, *options: str) -> list[str]:
     (directory / "test_it.py").write_text(tests)
     plugins = Path(skip_summary.__file__).parent
     command = [
-        *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "skip_summary"),
-        *("-rfExX", "--rootdir", str(directory), *options, "test_it.py"),
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "skip_summary",
+        "-rfExX",
+        "--rootdir",
+        str(directory),
+        *options,
+        "test_it.py",
     ]
     # Other plugins only take time here.
     environment = {"PYTHONPATH": str(plugins), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -23,8 +23,17 @@ def test_the_means_are_those_of_numpy() -> None:
     program = Path(__file__).with_name("programs") / "hierarchical.py"
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "p4reduce_lab", "exec", "--switch", "embedded"),
-            *("--tree", "2x2", "--", sys.executable, str(program)),
+            sys.executable,
+            "-m",
+            "p4reduce_lab",
+            "exec",
+            "--switch",
+            "embedded",
+            "--tree",
+            "2x2",
+            "--",
+            sys.executable,
+            str(program),
         ],
         capture_output=True,
         text=True,

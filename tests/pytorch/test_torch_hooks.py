@@ -14,14 +14,28 @@ torch = pytest.importorskip(
 )
 
 HOOKS = (
-    *("allreduce_hook", "int16_hook", "int8_hook", "int4_hook", "topk_hook", "elements_hook"),
-    *("hierarchical_hook", "cat_hook", "majority_hook", "onebit_hook"),
+    "allreduce_hook",
+    "int16_hook",
+    "int8_hook",
+    "int4_hook",
+    "topk_hook",
+    "elements_hook",
+    "hierarchical_hook",
+    "cat_hook",
+    "majority_hook",
+    "onebit_hook",
 )
 OPERATORS = ("powersgd:2", "powersgd:2/int16", "gradiveq:32")
 # A part of the gradient alone takes more steps, as do few bits of it.
 COARSE = (
-    *("topk_hook", "elements_hook", "hierarchical_hook", "cat_hook", "PowerSGD"),
-    *("int4_hook", "majority_hook", "onebit_hook"),
+    "topk_hook",
+    "elements_hook",
+    "hierarchical_hook",
+    "cat_hook",
+    "PowerSGD",
+    "int4_hook",
+    "majority_hook",
+    "onebit_hook",
 )
 
 

@@ -24,7 +24,10 @@ def test_models_are_those_of_one_process(system: TorchSystem, tmp_path: Path) ->
         assert 1e-4 < record.pop("factors") < 0.3  # what is not sent comes later
         assert max(record.values()) < 1e-5, record
         assert [line.partition(":")[0] for line in one.lines[1:]] == [
-            *("every=0", "outer_momentum=1.0", "outer_rate=0", "precision='int8'"),
+            "every=0",
+            "outer_momentum=1.0",
+            "outer_rate=0",
+            "precision='int8'",
         ]
 
 

@@ -32,7 +32,9 @@ def test_torchrun_with_routers_between_its_nodes() -> None:
             command = [*torchrun, *here, str(PROGRAMS / "hello.py")]
             nodes.append(
                 network.start(
-                    *(machine, f"node-{machine}", command),
+                    machine,
+                    f"node-{machine}",
+                    command,
                     **network.variables,
                     OMP_NUM_THREADS="1",
                     PYTHONUNBUFFERED="1",

@@ -48,8 +48,14 @@ def config(program: str, cookie: int | None = None) -> Any:
 
 
 _KINDS = (
-    *("tables", "actions", "counters", "registers"),
-    *("action_profiles", "meters", "direct_meters", "digests"),
+    "tables",
+    "actions",
+    "counters",
+    "registers",
+    "action_profiles",
+    "meters",
+    "direct_meters",
+    "digests",
 )
 
 

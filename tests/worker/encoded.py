@@ -42,7 +42,9 @@ class EncodedRank:
         plan = plans.allreduce(array, op, None, self.out, precision, seed, world_size=world)
         self.format = plan.lane_format
         self.collective = Collective(
-            *(plan.call, plan.source, plan.target),
+            plan.call,
+            plan.source,
+            plan.target,
             sequence=0,
             slots=4,
             timeout=1.0,

@@ -20,7 +20,9 @@ class Timers:
             setattr(self.timeout, name, seconds)
         self._completed = engine().p4r_timers_completed
         self._completed.argtypes = (
-            *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_double),
+            ctypes.c_void_p,
+            ctypes.c_uint32,
+            ctypes.c_double,
             ctypes.POINTER(ctypes.c_int64),
         )
 

@@ -399,7 +399,11 @@ class Collectives(ABC):
             P4ReduceError: as `allreduce`.
         """
         handle = self.grouped_allreduce_async(
-            *(arrays, op, names, outs, timeout),
+            arrays,
+            op,
+            names,
+            outs,
+            timeout,
             fusion_threshold=fusion_threshold,
             precision=precision,
             seed=seed,
@@ -687,7 +691,7 @@ class Collectives(ABC):
     ) -> Handle[npt.NDArray[Any] | None]:
         """Start a reduction and return a handle to wait for it; see `allreduce_async`."""
         plan = plans.reduce(
-            *(array, op, root, name, out, precision, seed), rank=self.rank, world_size=self.size
+            array, op, root, name, out, precision, seed, rank=self.rank, world_size=self.size
         )
         return self._start(plan, timeout)
 
@@ -749,9 +753,7 @@ class Collectives(ABC):
     ) -> Handle[npt.NDArray[Any]]:
         """Start a `reduce_scatter` and return a handle to wait for it; see `allreduce_async`."""
         plan = plans.reduce_scatter(
-            *(array, op, counts, name, out, precision, seed),
-            rank=self.rank,
-            world_size=self.size,
+            array, op, counts, name, out, precision, seed, rank=self.rank, world_size=self.size
         )
         return self._start(plan, timeout)
 

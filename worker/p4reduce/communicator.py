@@ -181,7 +181,11 @@ def init(
 
     def make() -> Communicator:
         session = join_all(
-            *(there, place, name, settings, ring),
+            there,
+            place,
+            job=name,
+            settings=settings,
+            ring=ring,
             slots=options.slots,
             urgent_slots=options.urgent_slots,
             waiting=lambda who: Waiting(who, deadline, cancelled, check or _nothing),
@@ -825,8 +829,12 @@ def _newcomer(
 
     place = Placement(group.ranks.index(rank), len(group.ranks), rank)
     return Newcomers.of_group(
-        *(parent, group.name, place, options.timeout, options.ring),
-        lambda who: Waiting(who, deadline, cancelled, check),
+        parent,
+        group.name,
+        place=place,
+        timeout=options.timeout,
+        ring=options.ring,
+        waiting=lambda who: Waiting(who, deadline, cancelled, check),
     )
 
 

@@ -122,9 +122,24 @@ class StreamStructure(ctypes.Structure):
 
 
 COUNTED = (
-    *("frames_sent", "bytes_sent", "frames_received", "bytes_received", "retransmissions"),
-    *("spurious", "padded", "duplicates", "stale", "statuses", "invalid", "collectives", "blocks"),
-    *("blocks_announced", "blocks_sent", "empty_sent", "blocks_received", "overflows"),
+    "frames_sent",
+    "bytes_sent",
+    "frames_received",
+    "bytes_received",
+    "retransmissions",
+    "spurious",
+    "padded",
+    "duplicates",
+    "stale",
+    "statuses",
+    "invalid",
+    "collectives",
+    "blocks",
+    "blocks_announced",
+    "blocks_sent",
+    "empty_sent",
+    "blocks_received",
+    "overflows",
 )
 """The fields of `struct p4r_counts`, named as in `statistics.Counts`."""
 
@@ -135,9 +150,16 @@ class TimeoutStructure(ctypes.Structure):
     _fields_ = tuple(
         (name, c_double)
         for name in (
-            *("seconds", "floor", "least_ceiling", "ceiling"),
-            *("smoothed", "variation", "longest", "window_ends"),
-            *("answered_up_to", "answered_at"),
+            "seconds",
+            "floor",
+            "least_ceiling",
+            "ceiling",
+            "smoothed",
+            "variation",
+            "longest",
+            "window_ends",
+            "answered_up_to",
+            "answered_at",
         )
     )
 
@@ -168,9 +190,26 @@ class SlotsStructure(ctypes.Structure):
         *(
             (name, c_void_p)
             for name in (
-                *("expected", "block", "announced", "row", "owner", "next_round", "exponent"),
-                *("parts", "heard", "level", "outgoing", "lengths", "left"),
-                *("tries", "order", "sent_at", "due", "opening", "waiting", "round_trips"),
+                "expected",
+                "block",
+                "announced",
+                "row",
+                "owner",
+                "next_round",
+                "exponent",
+                "parts",
+                "heard",
+                "level",
+                "outgoing",
+                "lengths",
+                "left",
+                "tries",
+                "order",
+                "sent_at",
+                "due",
+                "opening",
+                "waiting",
+                "round_trips",
             )
         ),
         ("timeout", TimeoutStructure),
@@ -188,8 +227,15 @@ class SlotsStructure(ctypes.Structure):
         *(
             (name, c_void_p)
             for name in (
-                *("queued", "completed", "how", "next", "sorted", "samples"),
-                *("numbers", "visited", "visiting"),
+                "queued",
+                "completed",
+                "how",
+                "next",
+                "sorted",
+                "samples",
+                "numbers",
+                "visited",
+                "visiting",
             )
         ),
     )

@@ -188,7 +188,8 @@ class MininetNetwork(StartedNetwork):
         # Named by this process, so that several networks can be up at once.
         near_end = f"p4r{os.getpid()}{ascii_lowercase[which] if which else ''}-{number}"
         self._net.addLink(
-            *(host, switch),
+            host,
+            switch,
             intfName1=host_interface(which),
             intfName2=near_end,
             addr1=self.stations_of(which)[number],

@@ -197,8 +197,15 @@ def _process(context: Context) -> list[str]:
         head = ["/* Run what waits, and what comes of it. */"]
         head += ["static void run_waiting(struct p4r_program *program) {"]
         return [
-            *(*head, *_run_waiting(context, "program->common."), "}", ""),
-            *(*lines, *start, "    run_waiting(program);", "}", ""),
+            *head,
+            *_run_waiting(context, "program->common."),
+            "}",
+            "",
+            *lines,
+            *start,
+            "    run_waiting(program);",
+            "}",
+            "",
         ]
     return [*lines, *start, *_run_waiting(context, "common->"), "}", ""]
 

@@ -122,7 +122,11 @@ class CoreProcess:
             self.facts = None
             log.error(
                 "core %d (device %d, pid %d) has ended%s; it is started again in %g s",
-                *(self.number, self.device_id, self._pid, _ending(self.code), self._pause),
+                self.number,
+                self.device_id,
+                self._pid,
+                _ending(self.code),
+                self._pause,
             )
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
             return

@@ -54,7 +54,9 @@ def run_cores(settings: SwitchSettings, count: int, how: LogSettings) -> None:
     if file is not None and not may_have_several(read_p4info(file)):
         log.warning(
             "%s is for one core, so there is one and not %d: its package has no %s",
-            *(settings.pipeline_file, count, ANNOTATION),
+            settings.pipeline_file,
+            count,
+            ANNOTATION,
         )
         run(settings)
         return

@@ -66,8 +66,10 @@ def _rule(cores: int) -> bytes:
     program = [
         (_LOAD_WORD, 0, 0, 0),
         (_JUMP_EQUAL, 0, 1 + len(to_core), int.from_bytes(MAGIC, "big")),
-        *((_LOAD_BYTE, 0, 0, CORE_OFFSET), *to_core),
-        *((_LOAD_BYTE, 0, 0, TOKEN_BYTES - 1), *to_core),
+        (_LOAD_BYTE, 0, 0, CORE_OFFSET),
+        *to_core,
+        (_LOAD_BYTE, 0, 0, TOKEN_BYTES - 1),
+        *to_core,
     ]
     return b"".join(_INSTRUCTION.pack(*each) for each in program)
 

@@ -91,7 +91,8 @@ def _general() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("input_config", nargs="?", metavar="JSON", help="the program, p4c's JSON for BMv2")
     add(
-        *("-i", "--interface"),
+        "-i",
+        "--interface",
         action="append",
         default=[],
         type=_interface,
@@ -110,7 +111,8 @@ def _general() -> argparse.ArgumentParser:
     add("--log-console", action="store_true", help="log to standard output")
     add("--log-file", metavar="FILE", help="log to a file")
     add(
-        *("-L", "--log-level"),
+        "-L",
+        "--log-level",
         choices=("trace", "debug", "info", "warn", "error", "off"),
         default="trace",
         help="default trace, which says as much as debug here",

@@ -130,7 +130,10 @@ def test_a_port_that_is_not_the_controllers(start: Start, mortal_switch: SwitchP
     """The wrong cable."""
     there = start(mortal_switch, ports=(1, 2))
     done, found = run(
-        *("--controller", there.address, "doctor", "--timeout=1"),
+        "--controller",
+        there.address,
+        "doctor",
+        "--timeout=1",
         f"--interface=unix:{mortal_switch.port_path(4)}",
     )
     assert done.exit_code == 9

@@ -32,8 +32,15 @@ from p4reduce_controller.terminal.exit_codes import Exit
 
 def serve(switch: str, directory: Path, *more: str) -> Any:
     return cli(
-        *("serve", "--switch", switch, "--listen", f"unix:{directory}/c/c.sock"),
-        *("--state-dir", str(directory / "state"), "--connect-timeout", "5"),
+        "serve",
+        "--switch",
+        switch,
+        "--listen",
+        f"unix:{directory}/c/c.sock",
+        "--state-dir",
+        str(directory / "state"),
+        "--connect-timeout",
+        "5",
         *(more or ("--ports", "1-2")),
     )
 

@@ -143,7 +143,9 @@ def test_ranks_agree_on_urgent_slots(jobs: Jobs) -> None:
     [
         (0, 0, 0, "world size 0 is not within 1 and 64"),
         (
-            *(65, 0, 0),
+            65,
+            0,
+            0,
             "world size 65 is not within 1 and 64, as many ranks as one switch has room for; a "
             "tree of switches has room for 4,096 (serve --topology)",
         ),

@@ -22,8 +22,12 @@ pytestmark = [pytest.mark.engines, pytest.mark.own_start, pytest.mark.timeout(18
 
 GLIBC = (2, 28)
 PACKAGES = (
-    *("p4reduce", "p4reduce_common", "p4reduce_native"),
-    *("p4reduce_controller", "p4reduce_switch", "p4reduce_lab"),
+    "p4reduce",
+    "p4reduce_common",
+    "p4reduce_native",
+    "p4reduce_controller",
+    "p4reduce_switch",
+    "p4reduce_lab",
 )
 
 
@@ -111,7 +115,9 @@ def test_man_pages_are_well_formed_and_complete(released: Distributions, tmp_pat
         pages = [name for name in archive.namelist() if "/man/man1/" in name]
         archive.extractall(tmp_path, pages)
     assert {Path(name).name for name in pages} == {
-        *("p4reduce-lab.1", "p4reduce-controller.1", "p4reduce-switch.1")
+        "p4reduce-lab.1",
+        "p4reduce-controller.1",
+        "p4reduce-switch.1",
     }
     for name in pages:
         lint = subprocess.run(

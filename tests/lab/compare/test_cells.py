@@ -60,8 +60,12 @@ def test_everything_with_everything() -> None:
         (ranks, rate, size) for ranks in (4, 2) for rate in (10, None) for size in (4096, MIB)
     ]
     assert [case.name for case in cells[0].cases] == [
-        *("p4reduce", "gloo", "p4reduce int8", "gloo float16"),
-        *("p4reduce 0.1 aligned", "p4reduce 0.1 independent"),
+        "p4reduce",
+        "gloo",
+        "p4reduce int8",
+        "gloo float16",
+        "p4reduce 0.1 aligned",
+        "p4reduce 0.1 independent",
     ]
 
 

@@ -17,7 +17,10 @@ CORES = ["--ranks", "2", "--cores", "2"]
 KILLED = {
     "restart-switch": ("the switch", "the root switch", "switch a", "the switch"),
     "restart-controller": (
-        *("the controller", "the controller", "the controller of switch a", "the controller"),
+        "the controller",
+        "the controller",
+        "the controller of switch a",
+        "the controller",
     ),
 }
 

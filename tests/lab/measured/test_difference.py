@@ -31,11 +31,22 @@ def bench(*rows: dict[str, Any], load: float = 0.1, cpu: str = "x") -> dict[str,
 @pytest.mark.parametrize(
     ("name", "better"),
     [
-        *(("seconds", -1), ("median_ms", -1), ("cpu_seconds", -1), ("send_ns", -1)),
-        *(("contributions_per_second", 1), ("goodput_mbit_s", 1), ("times_gloo", 1)),
-        *(("share_of_bound", 1), ("speedup", 1)),
-        *(("fastest_seconds", None), ("most_times_gloo", None), ("bound_seconds", None)),
-        *(("bytes", None), ("repeated", None), ("retransmissions", None), ("rate_mbit", None)),
+        ("seconds", -1),
+        ("median_ms", -1),
+        ("cpu_seconds", -1),
+        ("send_ns", -1),
+        ("contributions_per_second", 1),
+        ("goodput_mbit_s", 1),
+        ("times_gloo", 1),
+        ("share_of_bound", 1),
+        ("speedup", 1),
+        ("fastest_seconds", None),
+        ("most_times_gloo", None),
+        ("bound_seconds", None),
+        ("bytes", None),
+        ("repeated", None),
+        ("retransmissions", None),
+        ("rate_mbit", None),
     ],
 )
 def test_more_of_what_is_better(name: str, better: int | None) -> None:
@@ -51,7 +62,8 @@ def test_a_figure_without_spread_may_differ_by_a_fifth() -> None:
     ]
     assert not found.faster
     assert [one.name for one in difference(before, after, noise=0.1).slower] == [
-        *("frames_per_second", "median_ms"),
+        "frames_per_second",
+        "median_ms",
     ]
     assert [one.name for one in difference(after, before).faster] == ["frames_per_second"]
 

@@ -139,8 +139,18 @@ def plan(*arguments: str) -> Result:
 
 def test_the_command_answers(tmp_path: Path) -> None:
     found = plan(
-        *("--parameters", "1e5", "--compute", "20ms", "--ranks", "4", "--bandwidth", "10Mbit"),
-        *("--json", str(tmp_path / "plan.json"), "--plot", str(tmp_path / "plan.png")),
+        "--parameters",
+        "1e5",
+        "--compute",
+        "20ms",
+        "--ranks",
+        "4",
+        "--bandwidth",
+        "10Mbit",
+        "--json",
+        str(tmp_path / "plan.json"),
+        "--plot",
+        str(tmp_path / "plan.png"),
     )
     assert found.exit_code == 0, found.output
     assert "100,000 parameters, 4 ranks, links of 10 Mbit/s" in found.output

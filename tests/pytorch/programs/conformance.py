@@ -24,8 +24,17 @@ from torch.distributed import ReduceOp
 DTYPES = {
     name: getattr(torch, name)
     for name in (
-        *("float16", "bfloat16", "float32", "float64"),
-        *("int8", "int16", "int32", "int64", "uint8", "bool", "complex64"),
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "bool",
+        "complex64",
     )
 }
 OPERATIONS = ("SUM", "AVG", "MIN", "MAX", "PRODUCT", "BAND", "BOR", "BXOR")

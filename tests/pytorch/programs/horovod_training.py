@@ -66,7 +66,7 @@ def together(
     optimizer = kind(model.parameters(), **options)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     optimizer = hvd.DistributedOptimizer(
-        *(optimizer, model.named_parameters()), backward_passes_per_step=passes, **given
+        optimizer, model.named_parameters(), backward_passes_per_step=passes, **given
     )
     assert isinstance(optimizer, kind)
     schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)

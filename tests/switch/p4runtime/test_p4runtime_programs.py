@@ -28,8 +28,16 @@ def without_compiler(text: bytes | str) -> Any:
 @pytest.mark.parametrize(
     "program",
     [
-        *("p4rt_features", "p4rt_match_kinds", "profiles", "meters", "digests", "idle", "unused"),
-        *("header_copies", "tuple_digests", "value_set_kinds"),
+        "p4rt_features",
+        "p4rt_match_kinds",
+        "profiles",
+        "meters",
+        "digests",
+        "idle",
+        "unused",
+        "header_copies",
+        "tuple_digests",
+        "value_set_kinds",
     ],
 )
 def test_committed_programs_are_up_to_date(program: str, tmp_path: Path) -> None:
@@ -37,8 +45,14 @@ def test_committed_programs_are_up_to_date(program: str, tmp_path: Path) -> None
         pytest.skip(f"needs {COMPILER} on PATH")
     subprocess.run(
         [
-            *(COMPILER, "--std", "p4-16", f"{program}.p4", "-o", str(tmp_path / "json")),
-            *("--p4runtime-files", str(tmp_path / "p4info.txtpb")),
+            COMPILER,
+            "--std",
+            "p4-16",
+            f"{program}.p4",
+            "-o",
+            str(tmp_path / "json"),
+            "--p4runtime-files",
+            str(tmp_path / "p4info.txtpb"),
         ],
         cwd=PROGRAMS,
         check=True,

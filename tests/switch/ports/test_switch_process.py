@@ -114,8 +114,14 @@ def test_life_of_a_switch(start: Any, tmp_path: Path, engine: str) -> None:
     dump, dump_c = tmp_path / "program.py", tmp_path / "program.c"
     process = start(
         *sockets(tmp_path),
-        *("--pcap", str(tmp_path / "cap"), "--engine", engine),
-        *("--dump-python", str(dump), "--dump-c", str(dump_c)),
+        "--pcap",
+        str(tmp_path / "cap"),
+        "--engine",
+        engine,
+        "--dump-python",
+        str(dump),
+        "--dump-c",
+        str(dump_c),
     )
     ready = process.wait_ready()
     assert ready["pid"] == process.popen.pid
@@ -176,7 +182,8 @@ def test_a_preloaded_pipeline_works_without_a_controller(
 ) -> None:
     process = start(
         *sockets(tmp_path),
-        *("--engine", engine),
+        "--engine",
+        engine,
         "--pipeline",
         str(PROGRAMS / "p4rt_features.json"),
         "--p4info",
@@ -350,7 +357,7 @@ def test_missing_directories_and_impossible_names_are_refused_before_the_switch_
 @pytest.mark.parametrize("engine", ["auto", "native", "python"])
 def test_without_machine_code_there_is_no_switch(start: Any, tmp_path: Path, engine: str) -> None:
     nothing = {"CC": "no-such-compiler", "P4REDUCE_CACHE_DIR": str(tmp_path / "empty")}
-    process = start(*(*sockets(tmp_path), "--engine", engine), env={**os.environ, **nothing})
+    process = start(*sockets(tmp_path), "--engine", engine, env={**os.environ, **nothing})
     assert process.finish() == 1
     reason = "runtime has to be compiled, and CC=no-such-compiler names no program"
     assert f"the switch's ports are machine code: {reason}" in process.err

@@ -186,8 +186,13 @@ def test_what_has_no_meaning_is_said_once(
     cli.remark(options, cli.settings_of(options))
     said = [record.getMessage() for record in caplog.records]
     for part in (
-        *("--thrift-port", "--nanolog", "--notifications-addr", "--max-port-count"),
-        *("--dump-packet-data", "--max-mc-groups", "--disable-swap"),
+        "--thrift-port",
+        "--nanolog",
+        "--notifications-addr",
+        "--max-port-count",
+        "--dump-packet-data",
+        "--max-mc-groups",
+        "--disable-swap",
     ):
         assert sum(f"{part} has no meaning here" in text for text in said) == 1, part
     assert sum("JSON is not loaded" in text for text in said) == 1

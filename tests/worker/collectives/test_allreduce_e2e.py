@@ -21,9 +21,16 @@ SLOTS = 32
 BLOCK = 256
 # One element, around one block, around half the window and around the window, in elements.
 SIZES = [
-    *(1, 255, 256, 257),
-    *((SLOTS // 2 - 1) * BLOCK, SLOTS // 2 * BLOCK, (SLOTS // 2 + 1) * BLOCK),
-    *((SLOTS - 1) * BLOCK, (SLOTS + 1) * BLOCK, 2 * SLOTS * BLOCK + 7),
+    1,
+    255,
+    256,
+    257,
+    (SLOTS // 2 - 1) * BLOCK,
+    SLOTS // 2 * BLOCK,
+    (SLOTS // 2 + 1) * BLOCK,
+    (SLOTS - 1) * BLOCK,
+    (SLOTS + 1) * BLOCK,
+    2 * SLOTS * BLOCK + 7,
 ]
 # Pairs of world size and faults: each of 1 to 8, and each rate, here and among the floats.
 WORLDS = [(1, 10), (2, 0), (2, 10), (3, 1), (4, 0), (4, 10), (5, 1), (6, 1), (7, 0), (8, 1)]

@@ -171,8 +171,12 @@ def crashing_rank(system: System, job: str, then: str) -> subprocess.Popen[str]:
     with fast_start():
         return subprocess.Popen(
             [
-                *(sys.executable, "-c", CRASHING_RANK.format(then=then)),
-                *(system.controller, job, system.interface(2)),
+                sys.executable,
+                "-c",
+                CRASHING_RANK.format(then=then),
+                system.controller,
+                job,
+                system.interface(2),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -107,8 +107,11 @@ def test_allgather_joins_what_differs_in_length(
             for rows in lengths
         ]
         for dtype, lengths in (
-            *((np.float32, (1, 700, 52)), (np.int8, (0, 205, 3)), (RECORD, (40, 0, 0))),
-            *((np.complex64, (0, 0, 0)), (bool, (1030, 1, 900))),
+            (np.float32, (1, 700, 52)),
+            (np.int8, (0, 205, 3)),
+            (RECORD, (40, 0, 0)),
+            (np.complex64, (0, 0, 0)),
+            (bool, (1030, 1, 900)),
         )
     ]
 

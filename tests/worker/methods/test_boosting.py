@@ -78,8 +78,11 @@ def test_numbers_as_scikit_learn_predicts_them(system: System) -> None:
     with threadpoolctl.threadpool_limits(1):  # more of them wait for each other on a busy machine
         theirs.fit(DIABETES.data, DIABETES.target)
     (mine,) = fit(
-        *(system, 1, lambda comm: HistGradientBoostingRegressor(comm, **settings)),
-        *(DIABETES.data, DIABETES.target),
+        system,
+        1,
+        lambda comm: HistGradientBoostingRegressor(comm, **settings),
+        DIABETES.data,
+        DIABETES.target,
     )
     score = theirs.score(DIABETES.data, DIABETES.target)
     assert mine.score(DIABETES.data, DIABETES.target) == pytest.approx(score, abs=0.01)
@@ -97,8 +100,7 @@ def test_one_split_is_the_best_one(system: System, rng: np.random.Generator) -> 
         "learning_rate": 1.0,
     }
     fitted = fit(
-        *(system, 2, lambda comm: HistGradientBoostingRegressor(comm, **settings)),
-        *(samples, targets),
+        system, 2, lambda comm: HistGradientBoostingRegressor(comm, **settings), samples, targets
     )[0]
     left_over = targets - targets.mean()
     found = []

@@ -99,11 +99,13 @@ def frames(world: OneProcess, given: list[list[Any]]) -> Iterator[bytes]:
     for number, arrays in enumerate(zip(*given, strict=True)):
         for rank, array in enumerate(arrays):
             plan = plans.allreduce(
-                *(array, Operation.SUM, None, None, "wrap32"), world_size=len(arrays)
+                array, Operation.SUM, None, None, "wrap32", world_size=len(arrays)
             )
             world.machines[rank].submit(
                 Collective(
-                    *(plan.call, plan.source, plan.target),
+                    plan.call,
+                    plan.source,
+                    plan.target,
                     sequence=number,
                     slots=world.slots,
                     timeout=60.0,

@@ -142,8 +142,11 @@ def test_linear_regression(system: System) -> None:
     for ranks in (1, 4, 8):
         for alpha, theirs in wanted.items():
             mine = fit(
-                *(system, ranks, lambda comm: LinearRegression(comm, alpha)),  # noqa: B023
-                *(DIABETES.data, DIABETES.target),
+                system,
+                ranks,
+                lambda comm: LinearRegression(comm, alpha),  # noqa: B023
+                DIABETES.data,
+                DIABETES.target,
             )[0]
             np.testing.assert_allclose(mine.coef_, theirs.coef_, rtol=1e-5)
             assert mine.intercept_ == pytest.approx(theirs.intercept_, rel=1e-5)
@@ -154,8 +157,11 @@ def test_linear_regression(system: System) -> None:
 def test_without_an_intercept(system: System) -> None:
     theirs = linear_model.LinearRegression(fit_intercept=False).fit(DIABETES.data, DIABETES.target)
     mine = fit(
-        *(system, 2, lambda comm: LinearRegression(comm, fit_intercept=False)),
-        *(DIABETES.data, DIABETES.target),
+        system,
+        2,
+        lambda comm: LinearRegression(comm, fit_intercept=False),
+        DIABETES.data,
+        DIABETES.target,
     )[1]
     np.testing.assert_allclose(mine.coef_, theirs.coef_, rtol=1e-5)
     assert mine.intercept_ == 0

@@ -27,7 +27,9 @@ def collective(
     plan = plan.with_priority(priority)
     own = class_slots(slots, urgent)[priority]
     return Collective(
-        *(plan.call, plan.source, plan.target),
+        plan.call,
+        plan.source,
+        plan.target,
         sequence=sequence,
         slots=len(own),
         first_slot=own.start,

@@ -38,7 +38,9 @@ class Training(SlowLinks):
         self, rng: np.random.Generator, classes: int, computing: float, *, by_layer: bool = True
     ) -> None:
         super().__init__(
-            *(RANKS, classes * SLOTS, rng),
+            RANKS,
+            classes * SLOTS,
+            rng,
             up=lambda: Link(rate=RATE),
             down=lambda: Link(rate=RATE),
             urgent=[SLOTS] * (classes - 1),
@@ -81,7 +83,9 @@ class Training(SlowLinks):
         own = self._classes[priority]
         call = plan.with_priority(priority)
         self._under_way[rank][layer] = one = Collective(
-            *(call.call, call.source, call.target),
+            call.call,
+            call.source,
+            call.target,
             sequence=self._called[rank],
             slots=len(own),
             first_slot=own.start,

@@ -154,7 +154,7 @@ def test_the_first_of_the_first_collective_go_first() -> None:
         plan = plans.allreduce(array, Operation.SUM, None, array.copy(), world_size=2)
         machine.submit(
             Collective(
-                *(plan.call, plan.source, plan.target), sequence=sequence, slots=6, timeout=60.0
+                plan.call, plan.source, plan.target, sequence=sequence, slots=6, timeout=60.0
             )
         )
     assert (machine.take_sendable() // 3).tolist() == [0, 1]

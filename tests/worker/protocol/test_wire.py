@@ -242,6 +242,11 @@ def test_4_bits_take_an_eighth_of_the_bytes_with_any_number_of_slots(slots: int)
 
 def test_few_blocks_are_spread_over_as_many_slots_as_possible() -> None:
     assert [wire.stripes_of(blocks, 128, 4) for blocks in (0, 1, 32, 64, 97, 9999)] == [
-        *(1, 1, 32, 32, 33, 128)
+        1,
+        1,
+        32,
+        32,
+        33,
+        128,
     ]
     assert [wire.stripes_of(blocks, 128, 8) for blocks in (0, 1, 97, 9999)] == [1, 1, 97, 128]

@@ -69,7 +69,9 @@ class Both:
             plan = plans.allreduce(array, op, None, out, precision, seed, world_size=WORLD)
             plan = plan.with_priority(priority)
             collective = Collective(
-                *(plan.call, plan.source, plan.target),
+                plan.call,
+                plan.source,
+                plan.target,
                 sequence=sequence,
                 slots=len(slots),
                 first_slot=slots.start,

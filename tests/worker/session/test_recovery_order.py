@@ -295,7 +295,11 @@ def test_the_life_that_was_found_just_before_the_ring_is_let_go(
     seeking = Seeker(
         cast(Membership, controller),
         JobLives.of_engine(seat(1), 6),
-        *(0, connect, 6, lambda to: None, found.set),
+        udp_port=0,
+        connect=connect,
+        completed=6,
+        moved=lambda to: None,
+        over=found.set,
     )
     seeking.start()
     assert found.wait(DEADLINE)
@@ -346,7 +350,11 @@ def test_one_thread_seeks_if_what_was_found_is_let_go_at_once(
     seeking = Seeker(
         cast(Membership, controller),
         JobLives.of_engine(seat(1), 6),
-        *(0, connect, 6, lambda to: None, over.release),
+        udp_port=0,
+        connect=connect,
+        completed=6,
+        moved=lambda to: None,
+        over=over.release,
     )
     lock = _PausedLock("p4reduce-seek-0")
     seeking._lock = cast(Any, lock)  # private: a thread has to stand still just behind it

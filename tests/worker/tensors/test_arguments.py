@@ -37,8 +37,12 @@ NOT_ARGUED = {"close", "dup", "partial_sums", "spans", "split", "trace"}
 Wrong = tuple[Any, type[Exception], str | None]
 NO_COUNT: list[Wrong] = [("2", TypeError, None), (2.0, TypeError, None), (True, TypeError, None)]
 NO_SECONDS: list[Wrong] = [
-    *(("x", TypeError, None), (True, TypeError, None), (1j, TypeError, None)),
-    *((-1.0, ValueError, None), (math.nan, ValueError, None), (math.inf, ValueError, None)),
+    ("x", TypeError, None),
+    (True, TypeError, None),
+    (1j, TypeError, None),
+    (-1.0, ValueError, None),
+    (math.nan, ValueError, None),
+    (math.inf, ValueError, None),
 ]
 WRONG: dict[str, list[Wrong]] = {
     "array": [

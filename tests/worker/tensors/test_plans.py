@@ -110,7 +110,9 @@ class Rank:
                 lanes = plan.lane_format
                 streams.append(
                     Collective(
-                        *(plan.call, plan.source, plan.target),
+                        plan.call,
+                        plan.source,
+                        plan.target,
                         sequence=sequence,
                         slots=SLOTS,
                         timeout=1e6,

@@ -200,7 +200,10 @@ class HierarchicalTopK:
             np.full(1, 0 if finite else np.nan, np.float32), name=f"{name}/finite", timeout=left()
         )
         total = self.across.allreduce_sparse(
-            *(SparseElements(places, wanted[places], wanted.size), before.op, name, left()),
+            SparseElements(places, wanted[places], wanted.size),
+            before.op,
+            name,
+            left(),
             precision=self._precision,
             seed=self._seed,
             agree=True,

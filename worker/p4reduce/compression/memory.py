@@ -87,10 +87,7 @@ class Evidence:
     @property
     def numbers(self) -> tuple[float, ...]:
         """All numbers in order; `dataclasses.astuple` takes much longer."""
-        return (
-            *(self.waiting, self.persistent, self.aged),
-            *(self.lag, self.energy, self.spent),
-        )
+        return (self.waiting, self.persistent, self.aged, self.lag, self.energy, self.spent)
 
     def followed_by(self, latest: Evidence) -> Evidence:
         """Return the sums after another step, in which earlier steps have faded."""

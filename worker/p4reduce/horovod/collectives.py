@@ -24,8 +24,7 @@ class _Allreduce(torch.autograd.Function):
         ctx.settings = settings
         name, op, prescale, postscale, process_set, precision = settings
         handle = operations.grouped_allreduce_async(
-            *(tensors, None, name, op, prescale, postscale, process_set),
-            precision=precision,
+            tensors, None, name, op, prescale, postscale, process_set, precision=precision
         )
         return tuple(synchronize(handle))
 
@@ -112,8 +111,7 @@ def allreduce(
         process_set: the ranks that take part.
     """
     (result,) = grouped_allreduce(
-        *([tensor], average, name, compression, op),
-        *(prescale_factor, postscale_factor, process_set),
+        [tensor], average, name, compression, op, prescale_factor, postscale_factor, process_set
     )
     return result
 
@@ -259,9 +257,7 @@ def grouped_reducescatter(
     """`reducescatter` of each tensor of a list."""
     names = [None if name is None else f"{name}.{number}" for number in range(len(tensors))]
     return [
-        reducescatter(
-            *(tensor, one, compression, op, process_set, prescale_factor, postscale_factor)
-        )
+        reducescatter(tensor, one, compression, op, process_set, prescale_factor, postscale_factor)
         for tensor, one in zip(tensors, names, strict=True)
     ]
 

@@ -128,8 +128,13 @@ def allreduce_async(
 ) -> Handle:
     """Start to combine a tensor with the other ranks' into a new one, as `allreduce_async_`."""
     return allreduce_async_(
-        *(tensor.detach().clone(), average, name, op),
-        *(prescale_factor, postscale_factor, process_set),
+        tensor.detach().clone(),
+        average,
+        name=name,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
         precision=precision,
     )
 
@@ -187,8 +192,13 @@ def grouped_allreduce_async(
 ) -> Handle:
     """Start to combine tensors into new ones, as `grouped_allreduce_async_`."""
     return grouped_allreduce_async_(
-        *([tensor.detach().clone() for tensor in tensors], average, name, op),
-        *(prescale_factor, postscale_factor, process_set),
+        [tensor.detach().clone() for tensor in tensors],
+        average,
+        name=name,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
         precision=precision,
     )
 
@@ -383,8 +393,12 @@ def grouped_reducescatter_async(
     """Start `reducescatter_async` of each tensor of a list; the result is a list."""
     handles = [
         reducescatter_async(
-            *(tensor, None if name is None else f"{name}.{number}", op, process_set),
-            *(prescale_factor, postscale_factor),
+            tensor,
+            None if name is None else f"{name}.{number}",
+            op=op,
+            process_set=process_set,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
         )
         for number, tensor in enumerate(tensors)
     ]

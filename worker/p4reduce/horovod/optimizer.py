@@ -141,8 +141,13 @@ class Gradients:
         if self._op == Average:
             before, after = 1.0 / self._predivide, self._predivide
         handle = grouped_allreduce_async_(
-            *(packed, None, f"bucket {number}", self._op),
-            *(before, after, self._process_set),
+            packed,
+            None,
+            name=f"bucket {number}",
+            op=self._op,
+            prescale_factor=before,
+            postscale_factor=after,
+            process_set=self._process_set,
             precision=getattr(self._compression, "precision", None),
         )
         self._under_way.append((dense, handle, unpacks))

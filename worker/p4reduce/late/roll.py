@@ -67,8 +67,17 @@ class Row:
         """Return the words of the row."""
         rest = [0] * (MOST_DIMENSIONS - len(self.shape))
         return [
-            *(self.state, self.waited, self.came, self.deadline, self.at_least),
-            *(self.dtype, self.lanes, self.digest, len(self.shape), *self.shape, *rest),
+            self.state,
+            self.waited,
+            self.came,
+            self.deadline,
+            self.at_least,
+            self.dtype,
+            self.lanes,
+            self.digest,
+            len(self.shape),
+            *self.shape,
+            *rest,
         ]
 
     @classmethod
@@ -76,7 +85,14 @@ class Row:
         """Return the row in some words."""
         state, waited, came, deadline, at_least, dtype, lanes, digest, dimensions, *shape = words
         return cls(
-            *(state, waited, came, deadline, at_least, dtype, lanes, digest),
+            state,
+            waited,
+            came,
+            deadline,
+            at_least,
+            dtype,
+            lanes,
+            digest,
             shape=tuple(shape[:dimensions]),
         )
 

@@ -40,7 +40,9 @@ class CurvedNetwork(NetworkPart):
         back_r = shares * (logits_r - (shares * logits_r).sum(axis=1, keepdims=True)) / count
         under_r = (back_r @ above.T + back @ above_v.T) * active
         products = (
-            *(inputs.T @ under_r, under_r.sum(axis=0)),
-            *(units_r.T @ back + units.T @ back_r, back_r.sum(axis=0)),
+            inputs.T @ under_r,
+            under_r.sum(axis=0),
+            units_r.T @ back + units.T @ back_r,
+            back_r.sum(axis=0),
         )
         return np.concatenate([product.ravel() for product in products])

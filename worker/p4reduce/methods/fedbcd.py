@@ -246,9 +246,7 @@ def _run(
         raise ValueError(f"{method}: {who} labels; exactly one needs them")
     if (gathered["squares"] != gathered["squares"][0]).any():
         raise ValueError(f"{method}: the ranks have different losses")
-    state = _State(
-        *(comm, party, settings, _sums(comm, settings), np.zeros(party.features.shape[1]))
-    )
+    state = _State(comm, party, settings, _sums(comm, settings), np.zeros(party.features.shape[1]))
     for number, rows in enumerate(settings.batches(party.size), 1):
         round_(state, rows)
         if watch(number, state.block):

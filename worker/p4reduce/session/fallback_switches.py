@@ -191,7 +191,9 @@ class Agreement:
         )
         plan = self._plan
         self._collective = Collective(
-            *(plan.call, plan.source, plan.target),
+            plan.call,
+            plan.source,
+            plan.target,
             sequence=0,
             slots=slots,
             timeout=math.inf,

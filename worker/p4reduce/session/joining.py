@@ -261,7 +261,7 @@ def _attach(
         waiting.check()
         waiting.say("the other ranks are not all there yet")
 
-    return membership.attach(*(seat, transport, waiting.left, check, lambda: settings.connect(0)))
+    return membership.attach(seat, transport, waiting.left, check, lambda: settings.connect(0))
 
 
 def _try_ring(fallback: Fallback | None, attached: Attached, waiting: Waiting) -> None:

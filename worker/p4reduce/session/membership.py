@@ -267,7 +267,12 @@ class Membership:
         method = self.client.stub.Join
         try:
             return self._call_patiently(
-                *(method, request, waiting.left, waiting.check, _POLL), margin=0
+                method,
+                request,
+                timeout=waiting.left,
+                meanwhile=waiting.check,
+                interval=_POLL,
+                margin=0,
             )
         except ControlError as error:
             return error

@@ -303,8 +303,13 @@ class Recovery:
             self._look_home_at = 0.0
             try:
                 taken = move(
-                    *(others, at, self._lives.seat, host.membership.place),
-                    *(host.slots, host.urgent_slots, self._check_elsewhere),
+                    others,
+                    at,
+                    self._lives.seat,
+                    host.membership.place,
+                    host.slots,
+                    host.urgent_slots,
+                    self._check_elsewhere,
                 )
             except (WorkerLostError, _OverError):
                 raise
@@ -412,9 +417,12 @@ class Recovery:
 
         listener = host.fallback.listener
         self._ring = RingRun(
-            *(host.ledger, host.reduced_by_ring, host.neighbourhood, listener),
-            lambda: seeker.incarnation,
-            left,
+            host.ledger,
+            host.reduced_by_ring,
+            who=host.neighbourhood,
+            listener=listener,
+            back=lambda: seeker.incarnation,
+            left=left,
         )
         try:
             first = self._ring.run()

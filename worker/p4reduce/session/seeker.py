@@ -297,7 +297,7 @@ class Seeker:
         self.awaited = _ALL_RANKS
         try:
             attached = self._membership.attach(
-                *(lives.seat, opened, _ATTACH_TIMEOUT, self._check, self._open_again)
+                lives.seat, opened, _ATTACH_TIMEOUT, self._check, self._open_again
             )
         except (ControlError, SwitchUnreachableError) as error:
             self.switch_there = False

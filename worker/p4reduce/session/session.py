@@ -438,7 +438,8 @@ class Session:
     def _beat(self, seat: Seat, timeout: float) -> pb.HeartbeatReply:
         unanswered, heard = (0.0, 0.0) if self._recovery else self._silence()
         return self.membership.heartbeat(
-            *(seat, timeout),
+            seat,
+            timeout,
             completed=self.ledger.completed,
             unanswered=unanswered,
             heard=heard,

@@ -68,5 +68,8 @@ class Waiting:
             self._next_word = now + _EVERY
             log.warning(
                 "%s has waited %.3g s, and waits %.3g s more at most: %s",
-                *(self._who, now - self._started, max(self.deadline - now, 0.0), what),
+                self._who,
+                now - self._started,
+                max(self.deadline - now, 0.0),
+                what,
             )

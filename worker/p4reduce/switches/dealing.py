@@ -167,7 +167,7 @@ class _Agreement:
         self, row: npt.NDArray[np.int32], world_size: int, failed: Callable[[], object]
     ) -> None:
         self.plan = plans.allreduce(
-            *(row, Operation.SUM, BALANCE, None), world_size=world_size
+            row, Operation.SUM, BALANCE, None, world_size=world_size
         ).uncounted()
         self._failed = failed
         self._error: P4ReduceError | None = None

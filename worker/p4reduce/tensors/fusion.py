@@ -118,7 +118,10 @@ class Group:
         lanes = self._lanes(dtype)
         seed = check_seed(self.seed)
         call = Call(
-            *("grouped_allreduce", dtype.name, sum(one.array.size for one in members), self.op),
+            "grouped_allreduce",
+            dtype.name,
+            sum(one.array.size for one in members),
+            self.op,
             pieces=tuple((member.name, member.array.size) for member in members),
             shapes=tuple(member.array.shape for member in members),
         )

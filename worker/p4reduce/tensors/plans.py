@@ -121,7 +121,10 @@ def allreduce(
     check_votes(source, lanes)
     return Plan(
         Call(
-            *("allreduce", dtype_name(source.dtype), source.size, op),
+            "allreduce",
+            dtype_name(source.dtype),
+            source.size,
+            op,
             name=name_of(name),
             shapes=(source.shape,),
         ),
@@ -177,7 +180,9 @@ def broadcast(
     mine = any_array(array)
     result = output_like(mine, out)
     call = Call(
-        *("broadcast", describe_dtype(mine.dtype), mine.size),
+        "broadcast",
+        describe_dtype(mine.dtype),
+        mine.size,
         root=root,
         name=name_of(name),
         shapes=(mine.shape,),
@@ -207,8 +212,7 @@ def reduce(
     root = check_root(root, world_size)
     mine, op = reducible_array(array, op)
     call = Call(
-        *("reduce", dtype_name(mine.dtype), mine.size, op, root, name_of(name)),
-        shapes=(mine.shape,),
+        "reduce", dtype_name(mine.dtype), mine.size, op, root, name_of(name), shapes=(mine.shape,)
     )
     lanes = lane_format(mine.dtype, precision, world_size)
     check_votes(mine, lanes)
@@ -256,7 +260,10 @@ def reduce_scatter(
     targets[rank] = Blocks(result.reshape(-1), lanes.lanes)
     shape = _shape_of_rows(mine)
     call = Call(
-        *("reduce_scatter", dtype_name(mine.dtype), mine.size, op),
+        "reduce_scatter",
+        dtype_name(mine.dtype),
+        mine.size,
+        op,
         name=name_of(name),
         details=f"rows of {shape}",
         pieces=tuple((f"part of rank {n}", part.size) for n, part in enumerate(parts)),
@@ -308,7 +315,9 @@ def allgather(
     # What it sends is its part of the result, from which it takes nothing that comes back.
     sources[rank], targets[rank] = targets[rank], sources[rank]
     call = Call(
-        *("allgather", describe_dtype(mine.dtype), result.size),
+        "allgather",
+        describe_dtype(mine.dtype),
+        result.size,
         name=name_of(name),
         details=f"rows of {_shape_of_rows(mine)}, counts {list(rows)}",
     )

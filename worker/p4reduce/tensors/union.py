@@ -288,7 +288,9 @@ def _call(name: str | None, details: str, elements: Elements | None = None) -> C
     if elements is None:
         return Call("allreduce_sparse", "elements", 0, name=_name(name), details=details)
     return Call(
-        *("allreduce_sparse", elements.values.dtype.name, math.prod(elements.shape)),
+        "allreduce_sparse",
+        elements.values.dtype.name,
+        math.prod(elements.shape),
         operation=elements.operation,
         name=_name(name),
         details=f"{details}, units of {elements.values.shape[1]}",

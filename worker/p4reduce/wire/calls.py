@@ -135,8 +135,16 @@ class Call:
         """Return the tag of 32 bits: a hash of the call, its number and the lanes' format."""
         operation = None if self.operation is None else int(self.operation)
         everything = (
-            *(self.routine, self.dtype, self.size, operation, self.root),
-            *(self.name, self.details, self.pieces, sequence, int(lane_format)),
+            self.routine,
+            self.dtype,
+            self.size,
+            operation,
+            self.root,
+            self.name,
+            self.details,
+            self.pieces,
+            sequence,
+            int(lane_format),
             *([self.priority] if self.priority else []),
             *([] if self.part is None else [repr(self.part)]),
             *([self.shapes] if self.shapes else []),

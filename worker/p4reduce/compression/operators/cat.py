@@ -14,8 +14,14 @@ from p4reduce.compression.registry import Settings, register
 Kind = TypeVar("Kind")
 PAPER = "paper"
 FORMS = (
-    *("cat", "cat:level", "cat:own", "cat:paper", "cat:paper,level", "cat:paper,blocks"),
-    *("cat:signs", "cat:stochastic"),
+    "cat",
+    "cat:level",
+    "cat:own",
+    "cat:paper",
+    "cat:paper,level",
+    "cat:paper,blocks",
+    "cat:signs",
+    "cat:stochastic",
 )
 
 
