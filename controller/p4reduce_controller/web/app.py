@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,16 +29,22 @@ def make_app(monitor: Monitor, hosts: frozenset[str], token: str = "") -> Starle
     collector = ControllerCollector(monitor)
     registry.register(collector)
 
+    full = PlainTextResponse("As many browsers watch as may; close one.\n", 503)
+
     async def page(_: Request) -> Response:
         return FileResponse(STATIC / "index.html")
 
     async def view(_: Request) -> Response:
-        await monitor.sample(slots=True)
-        return Response(monitor.latest, media_type="application/json")
+        if monitor.full:
+            return full
+        try:
+            return Response(await monitor.next(), media_type="application/json")
+        except asyncio.TimeoutError:
+            return PlainTextResponse("The controller's switches do not answer.\n", 503)
 
     async def events(_: Request) -> Response:
         if monitor.full:
-            return PlainTextResponse("As many browsers watch as may; close one.\n", 503)
+            return full
 
         async def stream() -> AsyncIterator[dict[str, str]]:
             async for text in monitor.watch():
@@ -46,7 +53,7 @@ def make_app(monitor: Monitor, hosts: frozenset[str], token: str = "") -> Starle
         return EventSourceResponse(stream(), ping=15)
 
     async def metrics(_: Request) -> Response:
-        collector.take(await monitor.sample(slots=False))
+        collector.take(await monitor.sample())
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return Starlette(

@@ -8,7 +8,7 @@ import contextlib
 import json
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from p4reduce_controller.controller import Controller
@@ -19,8 +19,9 @@ from p4reduce_controller.web.waiting import Stalls
 
 log = logging.getLogger(__name__)
 
-WATCHED = 1.0  # seconds between two samples while somebody watches
+WATCHED = 1.0  # seconds between two samples while somebody watches, however many come and go
 UNWATCHED = 5.0  # and while nobody does: the charts need a past
+NEXT_WITHIN = 30.0  # seconds that `next` waits
 EVENTS_SHOWN = 50
 MAX_WATCHERS = 256
 
@@ -28,7 +29,9 @@ MAX_WATCHERS = 256
 class Monitor:
     """Samples the controller. Create and use it in the event loop.
 
-    One sample serves any number of watchers.
+    One sample serves any number of watchers. Only `run` takes those of the page, which keep what
+    the next view needs: open rounds, the charts' past, the sample that rates are relative to. A
+    scrape has a sample of its own.
     """
 
     def __init__(self, controller: Controller, service: Service) -> None:
@@ -36,8 +39,8 @@ class Monitor:
         self._service = service
         self._stalls = Stalls()
         self._history = History()
-        self._before: Sample | None = None
         self._latest: Sample | None = None
+        self._sampling = False
         self._text = "{}"
         self._changed = asyncio.Condition()
         self._version = 0
@@ -65,11 +68,15 @@ class Monitor:
         following = asyncio.create_task(self._follow())
         try:
             while not self._ended:
-                await self.sample(slots=self._watchers > 0)
+                try:
+                    await self._advance()
+                except Exception:  # a fault of one sample; the next may be without
+                    log.exception("the live page's sample failed")
                 self._wake.clear()
-                wait = WATCHED if self._watchers else UNWATCHED
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), wait)
+                await asyncio.sleep(WATCHED)
+                if not self._watchers:
+                    with contextlib.suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(self._wake.wait(), UNWATCHED - WATCHED)
         finally:
             following.cancel()
             self._ended = True
@@ -85,18 +92,24 @@ class Monitor:
                     {"time": event.time, "job": event.job, "kind": event.kind, "text": event.text}
                 )
 
-    async def sample(self, *, slots: bool) -> Sample:
-        """Take a sample now, and wake the watchers."""
-        sample = await take(self._service, slots=slots)
-        self._before, self._latest = self._latest, sample
-        stalls = self._stalls.update(sample.jobs, sample.slots, sample.clock)
-        shown = view(self._controller, sample, self._before, stalls, self._stalls, self._history)
-        shown["events"] = list(self.events)
-        self._text = json.dumps(shown, separators=(",", ":"))
+    async def sample(self) -> Sample:
+        """Return a sample of now without slots, of which the page does not know."""
+        return await take(self._service, slots=False)
+
+    async def _advance(self) -> None:
+        """Take the page's next sample, and wake the watchers."""
+        self._sampling = True
+        try:
+            sample = await take(self._service, slots=self._watchers > 0)
+        finally:
+            self._sampling = False
+        found = self._stalls.update(sample.jobs, sample.slots, sample.clock)
+        before, self._latest = self._latest, sample
+        shown = view(self._controller, sample, before, found, self._stalls, self._history)
+        self._text = json.dumps(shown | {"events": list(self.events)}, separators=(",", ":"))
         self._version += 1
         async with self._changed:
             self._changed.notify_all()
-        return sample
 
     @property
     def latest(self) -> str:
@@ -105,16 +118,33 @@ class Monitor:
 
     async def watch(self) -> AsyncIterator[str]:
         """Yield views as JSON, from the newest on. A slow watcher skips views."""
+        seen = 0
+        with self._watching():
+            while not self._ended:
+                text, seen = await self._after(seen)
+                yield text
+
+    async def next(self) -> str:
+        """Return the first view whose sample begins after this call, as JSON.
+
+        Raises asyncio.TimeoutError: none came within `NEXT_WITHIN`.
+        """
+        with self._watching():
+            begun = self._version + self._sampling
+            return (await asyncio.wait_for(self._after(begun), NEXT_WITHIN))[0]
+
+    async def _after(self, version: int) -> tuple[str, int]:
+        async with self._changed:
+            while self._version <= version and not self._ended:
+                await self._changed.wait()
+        return self._text, self._version
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[None]:
         self._watchers += 1
         self._wake.set()
-        seen = 0
         try:
-            while not self._ended:
-                async with self._changed:
-                    while self._version <= seen and not self._ended:
-                        await self._changed.wait()
-                seen = self._version
-                yield self._text
+            yield
         finally:
             self._watchers -= 1
 

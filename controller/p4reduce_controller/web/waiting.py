@@ -83,8 +83,13 @@ class Stalls:
     def update(
         self, jobs: Sequence[pb.Job], switches: Mapping[str, pb.Slots | None], clock: float
     ) -> dict[int, Stall]:
-        """Take the slots of all switches; return the stalled rounds by incarnation id."""
-        before, self._open = self._open, {}
+        """Take the slots of all switches; return the stalled rounds by incarnation id.
+
+        Rounds of switches whose slots are not there count as open as before.
+        """
+        before, there = self._open, {job.incarnation for job in jobs}
+        unseen = {key for key in before if key[0] in there and switches.get(key[1]) is None}
+        self._open = {key: before[key] for key in unseen}
         found: dict[int, dict[str, Stall]] = {}
         for name, slots in switches.items():
             for job in slots.jobs if slots is not None else ():

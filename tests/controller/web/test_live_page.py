@@ -99,6 +99,30 @@ def test_a_stuck_job_says_for_whom_it_waits(
     assert view(shown)["jobs"][0]["slots"][0]["marks"] == "d..."
 
 
+def test_readers_do_not_change_what_the_page_shows(
+    shown: RunningController, switch: SwitchProcess
+) -> None:
+    """Scrapes and single views between the page's samples reset no clock and add no point."""
+    ranks = shown.running(switch, 3, slots=4)
+    for rank in ranks[:2]:
+        contribute(rank, 5)
+    waited, points = 0, 0
+    with stream(shown) as lines:
+        while waited < 4:
+            for path in ("/metrics", "/view.json", "/metrics"):
+                assert get(shown, path)[0] == 200
+            [job] = next_view(lines)["jobs"] or [None]
+            if job is None or not job["waits_for"]:
+                assert waited == 0, "the clock of the stall was set back"
+                continue
+            assert [each["marks"] for each in job["slots"]] == ["r..."]
+            found = re.match(r"Has waited (\d+) s for rank 2", job["waits_for"])
+            assert found
+            assert int(found[1]) >= waited
+            assert len(job["history"]) <= points + 1 or not points
+            waited, points = int(found[1]), len(job["history"])
+
+
 def test_a_forming_job_names_who_is_missing(
     shown: RunningController, switch: SwitchProcess
 ) -> None:
