@@ -76,10 +76,6 @@ test: $(READY)  ## every test that this machine can run, except long ones; says 
 test-long: $(READY)  ## whole runs: demos with faults, on BMv2 and in Mininet too (minutes)
 	$(PYTEST) -m "long and not engines"
 
-.PHONY: test-again
-test-again: $(READY)  ## the tests that failed last, one after the other
-	$(PYTHON) -m pytest --last-failed --last-failed-no-failures none
-
 .PHONY: test-install
 test-install: $(READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
 	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install

@@ -19,9 +19,21 @@ import pytest
 from forked import fast_start
 from fuzzing import Fuzz
 from hypothesis import HealthCheck, settings
+from records import (
+    pytest_runtest_logfinish,
+    pytest_runtest_logreport,
+    pytest_runtest_logstart,
+    pytest_sessionfinish,
+)
 from skip_summary import pytest_terminal_summary
 
-__all__ = ["pytest_terminal_summary"]  # pytest finds a hook by its name
+__all__ = [  # pytest finds a hook by its name
+    "pytest_runtest_logfinish",
+    "pytest_runtest_logreport",
+    "pytest_runtest_logstart",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+]
 
 # Where this is set, each of the hundreds of processes that tests start compiles all that it imports
 # again, and pytest rewrites the assertions of all files in each of its own.
