@@ -15,11 +15,12 @@ import contextlib
 import json
 import os
 import queue
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -49,12 +50,15 @@ class Network:
             "network", which watches the others.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], ranks: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], connection: socket.socket, ranks: int
+    ) -> None:
         self.ranks = ranks
         self.variables: Mapping[str, str] = {}
         self.text = ""
         self.pids: Mapping[str, int] = {}
         self._process = process
+        self._connection = connection
         self._news: list[str] = []
         self._failure = ""
         self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -81,18 +85,16 @@ class Network:
         """End switch and controller. Another call has no effect."""
         self._closing.set()
         process = self._process
-        if process.stdin is not None and not process.stdin.closed:
-            with contextlib.suppress(OSError):  # it has ended already
-                os.write(process.stdin.fileno(), _END)
-            process.stdin.close()
+        with contextlib.suppress(OSError):  # it has ended already
+            self._connection.sendall(_END)
+            self._connection.shutdown(socket.SHUT_WR)
         try:
             process.wait(_END_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()  # the kernel ends the others with it
             process.wait()
         self._reader.join(_END_TIMEOUT)
-        if process.stdout is not None:
-            process.stdout.close()
+        self._connection.close()
 
     def __enter__(self) -> Network:
         return self
@@ -136,8 +138,7 @@ class Network:
             raise LaunchError(f"the network did not start: {self._why()}")
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in _lines(self._connection):
             message = json.loads(line)
             if "news" in message:
                 self._news.append(message["news"])
@@ -153,6 +154,12 @@ class Network:
         code = self._process.wait(_END_TIMEOUT)
         how = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
         return f"{how} of `python -m {_MODULE}`; its output is on standard error"
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    """Yield what a process says, until it ends."""
+    with contextlib.suppress(OSError), connection.makefile("rb") as said:
+        yield from said
 
 
 def start(
@@ -220,20 +227,22 @@ def start(
         "part": part,
         "shared": shared,
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", _MODULE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for this process, which ends the network
-    )
-    network = Network(process, ranks)
+    ours, theirs = socket.socketpair()
     try:
-        assert process.stdin is not None
-        try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended already; what it said is read below
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", _MODULE],
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,  # a site's customisation of Python may write there
+                start_new_session=True,  # Ctrl-C is for this process, which ends the network
+            )
+    except BaseException:
+        ours.close()
+        raise
+    network = Network(process, ours, ranks)
+    try:
+        with contextlib.suppress(OSError):  # it has ended already; what it said is read below
+            ours.sendall(json.dumps(request).encode() + b"\n")
         network._wait_ready(timeout)
     except BaseException:
         network.close()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that `p4reduce.launch.start` starts.
 
-It reads the request, one line of JSON, from its standard input. It writes events to its standard
-output, a line each: {"ready": …}, {"news": …}, {"refused": …} or {"failed": …}. The network ends by
-a further line, when standard input ends, when the process that started it has gone, or by SIGTERM.
+Its standard input is a socket. It reads the request there, one line of JSON, and writes events, a
+line each: {"ready": …}, {"news": …}, {"refused": …} or {"failed": …}. Standard output is anybody's:
+a site's customisation of Python may write there. The network ends by a further line, when the
+socket's other end is shut, when the process that started it has gone, or by SIGTERM.
 A part of a network that ends without that line leaves its jobs to the part that an engine starts in
 its place.
 """
@@ -24,6 +25,7 @@ from p4reduce_lab.deploy.settings import Settings
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
 
 _PAUSE = 0.1  # seconds between two looks at the processes
+_STARTER = 0  # the socket
 
 
 def main() -> int:
@@ -49,17 +51,17 @@ def main() -> int:
 def _request() -> bytes:
     """Read a line, and no byte more: what follows is the end."""
     line = b""
-    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+    while not line.endswith(b"\n") and (byte := os.read(_STARTER, 1)):
         line += byte
     return line
 
 
 def _is_over(services: Services, parent: int) -> bool:
-    # A process forked from the parent may hold the other end of the pipe beyond the parent's end.
-    readable, _, _ = select.select([0], [], [], _PAUSE)
+    # A process forked from the parent may hold the other end of the socket beyond the parent's end.
+    readable, _, _ = select.select([_STARTER], [], [], _PAUSE)
     if not readable and os.getppid() == parent:
         return False
-    if services.settings.part and not (readable and os.read(0, 1)):
+    if services.settings.part and not (readable and os.read(_STARTER, 1)):
         services.abandon()
     return True
 
@@ -82,7 +84,7 @@ def _news(services: Services, what: str) -> None:
 
 def _say(message: dict[str, Any]) -> None:
     try:
-        os.write(1, json.dumps(message).encode() + b"\n")
+        os.write(_STARTER, json.dumps(message).encode() + b"\n")
     except OSError as error:
         print(f"p4reduce_lab.deploy: nobody reads: {error.strerror}", file=sys.stderr)
 

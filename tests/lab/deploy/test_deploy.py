@@ -266,6 +266,34 @@ def test_a_network_ends_with_whoever_started_it(how: str) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+_CUSTOMISATION = """
+import atexit, os, sys
+print("module load site/2026")
+print('{"news": "nobody said that", "pids": {}}')
+sys.stdout.write("without an end of the line")
+sys.stdout.flush()
+atexit.register(print, '{"failed": "it did not"}')
+"""
+
+
+@pytest.mark.own_start
+@pytest.mark.parametrize("part", ["", "switches"])
+def test_a_site_may_write_to_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Every Python that is started does, before the program begins and after it ends."""
+    (tmp_path / "sitecustomize.py").write_text(_CUSTOMISATION)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    shared = f"site-{os.urandom(8).hex()}" if part else ""
+    with launch.start(2, part=part, shared=shared) as network:
+        assert not network.news
+        assert network.pids["switch"]
+        if not part:
+            assert sums(network) == [3, 3]
+    with pytest.raises(p4reduce.LaunchError, match="cannot write results to /proc/nowhere"):
+        launch.start(2, logs="/proc/nowhere")
+
+
 @pytest.mark.parametrize(
     ("ranks", "arguments", "error", "says"),
     [
