@@ -11,11 +11,15 @@ works from a virtual environment too, once its folder is at the end of the path.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
+import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Interface
 from pathlib import Path
 from string import ascii_lowercase
@@ -71,7 +75,12 @@ def unavailable() -> str | None:
     try:
         _modules()
     except ImportError as error:
-        return f"{error}: apt-get install mininet"
+        if error.name == "mininet":
+            return f"{error}: apt-get install mininet"
+        return (
+            f"Mininet does not work with Python {platform.python_version()} ({error}): make the "
+            "environment with the Python of the distribution, /usr/bin/python3 -m venv"
+        )
     return None
 
 
@@ -80,11 +89,12 @@ def _modules() -> dict[str, ModuleType]:
     if str(SYSTEM_PACKAGES) not in sys.path:
         sys.path.append(str(SYSTEM_PACKAGES))
     logger_class = logging.getLoggerClass()
-    import mininet.cli
-    import mininet.link
-    import mininet.log
-    import mininet.net
-    import mininet.node
+    with _distutils():
+        import mininet.cli
+        import mininet.link
+        import mininet.log
+        import mininet.net
+        import mininet.node
 
     # Mininet makes every logger of the process one of its own, with its own level.
     logging.setLoggerClass(logger_class)
@@ -95,6 +105,30 @@ def _modules() -> dict[str, ModuleType]:
         "net": mininet.net,
         "node": mininet.node,
     }
+
+
+class _StrictVersion(tuple[int, ...]):
+    """A version such as "2.17.0", as Mininet compares those of Open vSwitch."""
+
+    def __new__(cls, text: str) -> _StrictVersion:
+        return super().__new__(cls, map(int, text.split(".")))
+
+
+@contextmanager
+def _distutils() -> Iterator[None]:
+    """Provide the one class of distutils that Mininet imports, where Python has none: from 3.12."""
+    if importlib.util.find_spec("distutils") is not None:
+        yield
+        return
+    package, version = ModuleType("distutils"), ModuleType("distutils.version")
+    vars(version)["StrictVersion"] = _StrictVersion
+    made = {"distutils": package, "distutils.version": version}
+    sys.modules |= made
+    try:
+        yield
+    finally:
+        for name in made:  # others look whether it is there
+            del sys.modules[name]
 
 
 class MininetNetwork(StartedNetwork):

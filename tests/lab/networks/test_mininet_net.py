@@ -128,3 +128,43 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = mininet_net.unavailable()
     assert reason is not None
     assert "apt-get install ethtool iproute2 mininet" in reason
+
+
+_WITHOUT_DISTUTILS = """
+import sys
+lacking = set(sys.argv[1:])
+for finder in list(sys.meta_path):
+    def find(name, *rest, find=getattr(finder, "find_spec")):
+        return None if name.partition(".")[0] in lacking else find(name, *rest)
+    other = type("Finder", (), {"find_spec": staticmethod(find)})
+    sys.meta_path[sys.meta_path.index(finder)] = other
+for name in [name for name in sys.modules if name.partition(".")[0] in lacking]:
+    del sys.modules[name]
+from p4reduce_lab.networks import mininet_net
+print(mininet_net.unavailable())
+assert "distutils" not in sys.modules
+if mininet_net.unavailable() is None:
+    import mininet.node
+    old, new = map(mininet.node.StrictVersion, ("1.9.3", "1.10"))
+    assert old < new
+"""
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@needs_mininet
+@pytest.mark.parametrize(
+    ("lacking", "says"),
+    [
+        (["distutils"], "None"),
+        (["distutils", "mininet"], "No module named 'mininet': apt-get install mininet"),
+        (["distutils", "pty"], "(No module named 'pty'): make the environment with the Python of"),
+    ],
+)
+def test_pythons_without_distutils(lacking: list[str], says: str) -> None:
+    """From 3.12 on there is none, and Debian's Mininet imports it."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_DISTUTILS, *lacking], capture_output=True, text=True
+    )
+    assert says in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
