@@ -232,7 +232,7 @@ def start(
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", _MODULE],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,  # a site's customisation of Python may write there
                 start_new_session=True,  # Ctrl-C is for this process, which ends the network
             )
