@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from p4reduce.transport.registry import port_type
+from p4reduce_native.cpus import usable_cpus
 
 from p4reduce_controller.doctor.finding import Finding, failure, note, ok, warning
 
@@ -38,7 +39,7 @@ def examine(interface: str | None) -> Iterator[Finding]:
 
 
 def _cores() -> Finding:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cpus()
     found = f"{cores} usable"
     if cores < 2:
         return warning(

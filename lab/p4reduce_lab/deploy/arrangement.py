@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from dataclasses import dataclass
 from string import ascii_lowercase
 
 from p4reduce.wire.format import MAX_WORLD_SIZE
+from p4reduce_native.cpus import usable_cpus
 
 from p4reduce_lab.deploy.interface import link_rate
 from p4reduce_lab.deploy.settings import Settings
@@ -73,7 +73,7 @@ def arrange(settings: Settings, cores: int | None = None) -> Arrangement:
         return _tree(settings.ranks, leaf, leaves)
     if not settings.is_remote:
         return _side_by_side(settings.ranks, 1)
-    cores = len(os.sched_getaffinity(0)) if cores is None else cores
+    cores = usable_cpus() if cores is None else cores
     link = Link(settings.link_rate or link_rate(settings.host))
     needed = switches_for_an_interface(link, SWITCHES["embedded"])
     return _side_by_side(

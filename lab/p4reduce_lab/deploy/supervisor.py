@@ -19,6 +19,8 @@ import sys
 from types import FrameType
 from typing import Any
 
+from p4reduce_native.cpus import use_all_cpus
+
 from p4reduce_lab.deploy.services import Services
 from p4reduce_lab.deploy.serving import serve
 from p4reduce_lab.deploy.settings import Settings
@@ -33,6 +35,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
     parent = os.getppid()
+    use_all_cpus()  # not only the core that the rank which starts this is bound to
     try:
         settings = Settings(**json.loads(_request()))
         serve(settings, _ready, _news, lambda services: _is_over(services, parent))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from p4reduce_native.cpus import usable_cpus
 
 _GIT = 10.0  # seconds
 
@@ -26,7 +27,7 @@ def machine() -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return {
         "cpu": model,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cpus(),
         "memory_gb": round(memory, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),

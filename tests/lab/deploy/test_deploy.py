@@ -266,6 +266,26 @@ def test_a_network_ends_with_whoever_started_it(how: str) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+_BOUND = """
+import os
+from p4reduce import launch
+every = os.sched_getaffinity(0)
+os.sched_setaffinity(0, {min(every)})
+with launch.start(2) as network:
+    for name, pid in network.pids.items():
+        assert os.sched_getaffinity(pid) >= every, (name, os.sched_getaffinity(pid))
+assert os.sched_getaffinity(0) == {min(every)}
+"""
+
+
+def test_the_network_of_a_bound_rank_has_all_cpus() -> None:
+    """As that of mpirun --bind-to core, or of taskset."""
+    done = subprocess.run(
+        [sys.executable, "-c", _BOUND], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 _CUSTOMISATION = """
 import atexit, os, sys
 print("module load site/2026")
