@@ -31,7 +31,8 @@ BASE_FLAGS = (
     *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-g1", "-fPIC", "-shared", "-pthread"),
     # The library's own functions call each other directly, whatever else the process has loaded.
     *("-fno-semantic-interposition", "-Wl,-Bsymbolic"),
-    *("-fno-strict-aliasing", "-fno-math-errno"),
+    # A product and a sum are rounded one after the other, so every processor gives the same bits.
+    *("-fno-strict-aliasing", "-fno-math-errno", "-ffp-contract=off"),
     *("-Wall", "-Wextra"),
 )
 

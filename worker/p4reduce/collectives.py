@@ -154,6 +154,7 @@ class Collectives(ABC):
         precision: str | None = None,
         seed: int | None = None,
         priority: int | str = BULK,
+        residual: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[Any]: ...
 
     @overload
@@ -197,6 +198,7 @@ class Collectives(ABC):
         precision: str | None = None,
         seed: int | None = None,
         priority: int | str = BULK,
+        residual: npt.NDArray[Any] | None = None,
         deadline: float | None = None,
         at_least: int = 1,
         feedback: bool = False,
@@ -251,6 +253,12 @@ class Collectives(ABC):
             priority: 0 to 7, `Priority.BULK` or "bulk" (0), `URGENT` or "urgent" (1). Those above
                 0 use the slots that `init(urgent_slots=)` keeps for each. A call overtakes those of
                 lower priorities that were called before. The same on all ranks.
+            residual: for error feedback (Karimireddy et al., ICML 2019), of floats with precision
+                "int16", "int8" or "int4". An array like `array`, of this rank's own, zeros at
+                first. It is added to `array` before rounding, and afterwards holds what rounding
+                left out: give it again with the next step's numbers. In a block that is not finite
+                on some rank, this rank's finite numbers wait in it. After an error each of its
+                blocks is the old or the new one. None: rounding errors are dropped.
             deadline: seconds from the first rank's call, after which the sum continues without
                 late ranks; the same on all ranks. Such sums have an order of their own, and accept
                 neither `seed` nor `priority`. `partial_sums` is for ranks that are late. None: the
@@ -282,8 +290,8 @@ class Collectives(ABC):
         """
         if deadline is not None:
             check_deadline(deadline)
-            if seed is not None or class_of(priority):
-                raise ValueError("seed and priority are not for sums with a deadline")
+            if seed is not None or class_of(priority) or residual is not None:
+                raise ValueError("seed, priority and residual are not for sums with a deadline")
             options: dict[str, Any] = {"deadline": deadline, "at_least": at_least}
             options |= {"feedback": feedback, "precision": precision}
             sums = self.partial_sums()
@@ -291,7 +299,9 @@ class Collectives(ABC):
             return sums.allreduce(array, op, name, out, timeout, **options)
         if at_least != 1 or feedback:
             raise ValueError("at_least and feedback need a deadline")
-        plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
+        plan = plans.allreduce(
+            array, op, name, out, precision, seed, residual, world_size=self.size
+        )
         plan = plan.with_priority(class_of(priority))
         return self._run(plan, timeout)
 
@@ -321,6 +331,7 @@ class Collectives(ABC):
         precision: str | None = None,
         seed: int | None = None,
         priority: int | str = BULK,
+        residual: npt.NDArray[Any] | None = None,
     ) -> Handle[npt.NDArray[Any]]: ...
 
     @overload
@@ -349,6 +360,7 @@ class Collectives(ABC):
         precision: str | None = None,
         seed: int | None = None,
         priority: int | str = BULK,
+        residual: npt.NDArray[Any] | None = None,
     ) -> Handle[Any]:
         """Start an all-reduce and return a handle to wait for it.
 
@@ -356,7 +368,9 @@ class Collectives(ABC):
         more than their bytes. Until the call is over, do not write to `array`, and do not use
         `out`.
         """
-        plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
+        plan = plans.allreduce(
+            array, op, name, out, precision, seed, residual, world_size=self.size
+        )
         plan = plan.with_priority(class_of(priority))
         return self._start(plan, timeout)
 

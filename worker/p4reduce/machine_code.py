@@ -102,6 +102,7 @@ class StreamStructure(ctypes.Structure):
         ("codec", CodecStructure),
         ("source", BlocksStructure),
         ("target", BlocksStructure),
+        ("residual", BlocksStructure),
         ("next_nonzero", c_void_p),
         ("exponents", c_void_p),
         ("count", c_int64),
@@ -322,7 +323,7 @@ class Library:
         locked = ctypes.PyDLL(library._name)
         array = c_void_p
         self.encode = locked.p4r_encode
-        self.encode.argtypes = (*(array,) * 7, c_uint64)
+        self.encode.argtypes = (*(array,) * 8, c_uint64)
         self.encode.restype = None
         self.decode = locked.p4r_decode
         self.decode.argtypes = (*(array,) * 6, c_uint64, c_uint32)
@@ -357,7 +358,7 @@ class Library:
         self.look_ahead.argtypes = (array, c_uint64, c_uint64, array)
         self.look_ahead.restype = None
         for measure in (self.measure, self.measure_freely):
-            measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, array, array, array)
+            measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, *(array,) * 4)
             measure.restype = c_int64
         self.run, self.run_locked = library.p4r_turn_run, locked.p4r_turn_run
         for run in (self.run, self.run_locked):

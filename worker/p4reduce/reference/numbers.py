@@ -104,7 +104,25 @@ class Numbers:
 
     def lanes(self, block: int, exponent: int) -> bytes:
         """Return a block's 1,024 bytes, with the exponent that the ranks agreed on."""
-        return bytes_of(self._quantised(block, exponent), self._format)
+        lanes = self._quantised(block, exponent)
+        if self.collective.residual is not None:
+            unit = power(exponent) / self._limit
+            self._leave(
+                block, [x - q * unit for x, q in zip(self.numbers(block), lanes, strict=True)]
+            )
+        return bytes_of(lanes, self._format)
+
+    def withhold(self, block: int) -> None:
+        """Keep a block's finite numbers for the next call: on some rank it is not finite."""
+        if self.collective.residual is not None:
+            numbers = self.numbers(block)
+            self._leave(block, [x if math.isfinite(x) else 0.0 for x in numbers])
+
+    def _leave(self, block: int, errors: Sequence[float]) -> None:
+        """Store rounding errors, which the next call of the same name adds to its numbers."""
+        assert self.collective.residual is not None
+        rows = np.array([errors], self.collective.working_dtype)
+        self.collective.residual.scatter(np.array([block]), rows, slice(None))
 
     def _quantised(self, block: int, exponent: int) -> list[int]:
         numbers, limit = self.numbers(block), self._limit

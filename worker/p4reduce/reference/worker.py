@@ -194,6 +194,8 @@ class Worker:
             slot.announced = call.next_nonzero(block + call.collective.stripes)
         if exponent == NONFINITE_EXPONENT:
             flags = Flag.NONFINITE
+            if block is not None and mine:
+                call.withhold(block)
         elif block is not None and mine:
             flags, lanes = Flag.PAYLOAD, call.lanes(block, exponent)
         slot.block, slot.exponent = block, exponent

@@ -74,6 +74,7 @@ class Codec:
         self._library.encode(
             ctypes.addressof(self._stream.codec),
             ctypes.addressof(source.structure),
+            ctypes.addressof(self._stream.residual),
             places.ctypes.data,
             blocks.ctypes.data,
             np.ascontiguousarray(exponents).ctypes.data,

@@ -53,6 +53,7 @@ class Adder:
         summed = (marks != _ABSENT) & (exponents != NONFINITE_EXPONENT)
         nonfinite = np.flatnonzero((marks != _ABSENT) & ~summed)
         if len(nonfinite):
+            collective.withhold(nonfinite[mine[nonfinite]])
             collective.target.fill(nonfinite, np.nan)
         blocks = np.flatnonzero(summed)
         codec = codec_for(collective, self._world_size, self._frames)

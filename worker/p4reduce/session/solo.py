@@ -55,6 +55,7 @@ class Solo:
         exponents = collective.exponents[blocks]
         nonfinite = exponents == NONFINITE_EXPONENT
         if nonfinite.any():
+            collective.withhold(blocks[nonfinite])
             collective.target.fill(blocks[nonfinite], np.nan)
             blocks, exponents = blocks[~nonfinite], exponents[~nonfinite]
         frames = FrameBuffer(min(len(blocks), _BLOCKS_AT_A_TIME))

@@ -13,6 +13,7 @@ from p4reduce.checks import whole_number
 from p4reduce.tensors.blocks import Array
 from p4reduce.tensors.stream import DTYPES
 from p4reduce.wire.calls import MAX_CLASSES, Operation, Priority
+from p4reduce.wire.format import Format
 
 _OPERATIONS = " or ".join(repr(operation.name.lower()) for operation in Operation)
 _NAMES = ", ".join(repr(name.lower()) for name in Priority.__members__)
@@ -155,6 +156,32 @@ def output_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None) -
     if not out.flags.writeable:
         raise ValueError("out is read-only")
     return out
+
+
+def check_residual(residual: Array, source: Array, result: Array, lanes: Format) -> None:
+    """Check the array for the rounding errors of an all-reduce.
+
+    Raises:
+        TypeError, ValueError: it does not fit, or nothing is rounded at random.
+    """
+    if source.dtype.kind != "f" or lanes is Format.INT32:
+        raise ValueError(
+            'residual needs floats with precision "int16", "int8" or "int4": other lanes leave '
+            "nothing out that would matter"
+        )
+    if not isinstance(residual, np.ndarray):
+        raise TypeError(
+            f"residual={short(residual)} has to be a numpy array, not {type(residual).__name__}"
+        )
+    if residual.shape != source.shape or residual.dtype != source.dtype:
+        raise ValueError(
+            f"residual has shape {residual.shape} and dtype {residual.dtype}, not {source.shape} "
+            f"and {source.dtype}"
+        )
+    if not (residual.flags.c_contiguous and residual.flags.writeable):
+        raise ValueError("residual has to be C-contiguous and writable")
+    if any(np.may_share_memory(residual, other) for other in (source, result)):
+        raise ValueError("residual overlaps the array or out")
 
 
 def same_memory(one: Array, other: Array) -> bool:

@@ -100,9 +100,13 @@ class Blocks:
         flat: the array.
         lanes: elements of a block.
         private: see `BlockRows`.
+        residual: as long as `flat`, of its dtype. `measure` adds it to `flat`; afterwards it takes
+            what rounding to lanes leaves out.
     """
 
-    def __init__(self, flat: Array, lanes: int, *, private: bool = False) -> None:
+    def __init__(
+        self, flat: Array, lanes: int, *, private: bool = False, residual: Array | None = None
+    ) -> None:
         self.dtype = flat.dtype
         self.private = private
         full = len(flat) // lanes
@@ -112,13 +116,15 @@ class Blocks:
         self._tail = flat[full * lanes :]
         self._lanes = lanes
         self._address: int = flat.ctypes.data
+        self.residual = None if residual is None else Blocks(residual, lanes)
 
     def __len__(self) -> int:
         return self._full + bool(len(self._tail))
 
     def section(self, first: int, stop: int) -> Blocks:
-        flat = self._flat[first * self._lanes : stop * self._lanes]
-        return Blocks(flat, self._lanes, private=self.private)
+        some = slice(first * self._lanes, stop * self._lanes)
+        residual = None if self.residual is None else self.residual._flat[some]
+        return Blocks(self._flat[some], self._lanes, private=self.private, residual=residual)
 
     def memory(self) -> Memory:
         return Memory([Piece(len(self), self._full, self._tail.nbytes, self._address)])
@@ -139,7 +145,10 @@ class Blocks:
                 exponents[: self._full],
                 nonzero[: self._full],
                 None if copy is None else copy[: self._full],
+                None if self.residual is None else self.residual._rows,
             )
+        if self.residual is not None:
+            self._tail += self.residual._tail
         if copy is not None and len(self._tail):
             copy[-1, : len(self._tail)] = self._tail
             copy[-1, len(self._tail) :] = 0

@@ -57,6 +57,7 @@ def block_exponents(
     exponents: npt.NDArray[np.uint8],
     nonzero: npt.NDArray[np.bool_],
     copy: Rows | None = None,
+    residual: Rows | None = None,
 ) -> None:
     """Find each block's exponent, and whether it holds anything but zeros.
 
@@ -66,12 +67,15 @@ def block_exponents(
         exponents: shape (blocks,), is written to.
         nonzero: shape (blocks,), is written to.
         copy: takes a copy of the rows; C-contiguous.
+        residual: is added to the rows first, which have to be C-contiguous then; of their dtype.
 
     Raises:
         ValueRangeError: a float64 number is finite, but 2^128 or more.
     """
     library = native_library()
     if library is None:
+        if residual is not None:
+            rows += residual
         for block, row in enumerate(rows.tolist()):
             exponents[block] = exponent_of(row) if rows.dtype.kind == "f" else 0
             nonzero[block] = any(row)
@@ -88,6 +92,7 @@ def block_exponents(
         exponents.ctypes.data,
         nonzero.ctypes.data,
         None if copy is None else copy.ctypes.data,
+        None if residual is None else residual.ctypes.data,
     )
     if beyond >= 0:
         exponent_of(rows[beyond].tolist())  # says so

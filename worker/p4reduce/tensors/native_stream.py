@@ -58,11 +58,12 @@ class Stream:
 
     def __init__(self, collective: Collective, world_size: int) -> None:
         self.source = source = NativeBlocks.of(collective.source)
+        residual = None if collective.residual is None else NativeBlocks.of(collective.residual)
         self.target = target = NativeBlocks.of(collective.target)
         self.codec = codec_structure(collective, world_size)
         trace = collective.trace
         kept = collective.next_nonzero, collective.exponents
-        self._kept = collective.source, collective.target, collective.left, trace, kept
+        self._kept = collective.source, collective.target, collective.left, trace, kept, residual
         if not all(array.flags.c_contiguous for array in kept):
             raise ValueError("a collective's arrays have to be contiguous")
         nothing = BlocksStructure()
@@ -70,6 +71,7 @@ class Stream:
             self.codec,
             nothing if source is None else source.structure,
             nothing if target is None else target.structure,
+            nothing if residual is None else residual.structure,
             collective.next_nonzero.ctypes.data,
             collective.exponents.ctypes.data,
             collective.count,
@@ -88,6 +90,12 @@ class Stream:
             target is not None,
         )
         self.address = ctypes.addressof(self._structure)
+
+    @property
+    def residual(self) -> BlocksStructure:
+        """Where rounding errors go; without pieces if they are dropped."""
+        residual: BlocksStructure = self._structure.residual
+        return residual
 
     def postpone(self, deadline: float) -> None:
         """Set another deadline."""

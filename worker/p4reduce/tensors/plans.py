@@ -20,6 +20,7 @@ from p4reduce.tensors.arguments import (
     SupportsArray,
     any_array,
     check_counts,
+    check_residual,
     check_root,
     operation_of,
     output_like,
@@ -106,12 +107,15 @@ def allreduce(
     out: Array | None,
     precision: str | None = None,
     seed: int | None = None,
+    residual: Array | None = None,
     *,
     world_size: int,
 ) -> Plan[Any]:
     """All ranks contribute all blocks, and keep all sums."""
     if is_sparse(array):
         dense = out is not None
+        if residual is not None:
+            raise ValueError("residual: sparse arrays have none; give a dense array")
         return allreduce_sparse(
             array, op, name, precision, seed, dense=dense, out=out, world_size=world_size
         )
@@ -119,6 +123,11 @@ def allreduce(
     result = output_like(source, out)
     lanes = lane_format(source.dtype, precision, world_size)
     check_votes(source, lanes)
+    if residual is not None:
+        check_residual(residual, source, result, lanes)
+        if not same_memory(result, source):
+            np.copyto(result, source)
+        source, residual = result, residual.reshape(-1)
     return Plan(
         Call(
             "allreduce",
@@ -128,7 +137,7 @@ def allreduce(
             name=name_of(name),
             shapes=(source.shape,),
         ),
-        Blocks(np.ascontiguousarray(source).reshape(-1), lanes.lanes),
+        Blocks(np.ascontiguousarray(source).reshape(-1), lanes.lanes, residual=residual),
         Blocks(result.reshape(-1), lanes.lanes),
         lambda: result,
         lanes,

@@ -13,7 +13,7 @@ import numpy as np
 
 from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
-from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, Source, Target
+from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, Indices, Source, Target
 from p4reduce.tensors.collective_trace import CollectiveTrace
 from p4reduce.tensors.kept import Kept, Spare
 from p4reduce.tensors.measure import look_ahead
@@ -47,6 +47,7 @@ class Collective:
             a stripe still makes the ranks meet and compares their tags.
         next_nonzero: the first block from b on in b's stripe that is not all zeros, or `none`;
             shape (at least count + stripes,).
+        residual: takes this rank's rounding errors; None: they are dropped.
         copied: a copy of all blocks, where one was made and none of them is all zeros.
         is_full: whether no block is all zeros.
         exponents: of each block, and 0 for `none`; shape (count + 1,).
@@ -114,6 +115,7 @@ class Collective:
         self.noise = noise
         self.tag = call.fingerprint(sequence, lane_format)
         self.source: BlockRows = source
+        self.residual = source.residual if isinstance(source, Blocks) else None
         self.target = target
         self.count = self.none = len(source)
         self.stripes = stripes_of(self.count, slots, lane_format.lane_bits)
@@ -136,6 +138,8 @@ class Collective:
         # nobody may announce, and in place they are zeros as well.
         if not self.is_full:
             target.fill(~nonzero, 0)
+            if self.residual is not None:
+                self.residual.fill(~nonzero, 0)
         self.timeout = timeout
         self.started = time.monotonic()
         self.deadline = self.started + timeout
@@ -172,6 +176,14 @@ class Collective:
     def priority(self) -> int:
         """Its class."""
         return self.call.priority
+
+    def withhold(self, blocks: Indices) -> None:
+        """Keep the finite numbers of blocks that are not finite on some rank for the next call."""
+        if self.residual is None or not len(blocks):
+            return
+        rows = np.empty((len(blocks), self.format.lanes), self.dtype)
+        self.source.gather(blocks, rows)
+        self.residual.scatter(blocks, np.where(np.isfinite(rows), rows, 0), slice(None))
 
     def restart(self, source: BlockRows) -> None:
         """Prepare it to run again from its start, with the same input.

@@ -58,12 +58,14 @@ void p4r_block_will_decode(const struct p4r_codec *codec, const struct p4r_block
     hint(codec, target, block, 1);
 }
 
-void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source, int64_t block,
-                      int64_t number, uint8_t exponent, uint8_t *payload)
+void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                      const struct p4r_blocks *residual, int64_t block, int64_t number,
+                      uint8_t exponent, uint8_t *payload)
 {
-    uint8_t padded[sizeof ZEROS];
-    uint64_t whole = (uint64_t)p4r_lanes(codec) * p4r_number_bytes(codec), bytes;
+    uint8_t padded[sizeof ZEROS], left[sizeof ZEROS];
+    uint64_t whole = (uint64_t)p4r_lanes(codec) * p4r_number_bytes(codec), bytes, room = 0;
     const uint8_t *numbers = find(source, block, whole, &bytes);
+    uint8_t *errors = residual->count ? find(residual, number, whole, &room) : NULL;
 
     if (!numbers) {
         numbers = ZEROS;
@@ -72,7 +74,31 @@ void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *so
         memset(padded + bytes, 0, whole - bytes);
         numbers = padded;
     }
-    p4r_lanes_encode(codec, numbers, exponent, number, payload);
+    if (errors && room < whole) {
+        p4r_lanes_encode(codec, numbers, exponent, number, payload, left);
+        memcpy(errors, left, room);
+    } else {
+        p4r_lanes_encode(codec, numbers, exponent, number, payload, errors);
+    }
+}
+
+void p4r_block_withhold(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                        const struct p4r_blocks *residual, int64_t block)
+{
+    static const uint64_t exponent_bits[] = {0, 0x7c00, 0x7f800000, 0x7ff0000000000000};
+    uint64_t size = p4r_number_bytes(codec), mask = exponent_bits[codec->numbers & 3];
+    uint64_t whole = p4r_lanes(codec) * size, bytes = 0, room = 0;
+    const uint8_t *numbers = find(source, block, whole, &bytes);
+    uint8_t *waits = residual->count ? find(residual, block, whole, &room) : NULL;
+
+    for (uint64_t at = 0; waits && at < room; at += size) {
+        uint64_t bits = 0;
+        if (numbers && at < bytes)
+            memcpy(&bits, numbers + at, size); /* little-endian, as all that this runs on */
+        if ((bits & mask) == mask)
+            bits = 0;
+        memcpy(waits + at, &bits, size);
+    }
 }
 
 void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
@@ -118,12 +144,12 @@ void p4r_block_fill(const struct p4r_codec *codec, const struct p4r_blocks *targ
 }
 
 void p4r_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
-                const int64_t *blocks, const int64_t *numbers, const uint8_t *exponents,
-                uint8_t *rows, const int64_t *which, uint64_t count)
+                const struct p4r_blocks *residual, const int64_t *blocks, const int64_t *numbers,
+                const uint8_t *exponents, uint8_t *rows, const int64_t *which, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         uint8_t *row = rows + (uint64_t)which[i] * P4R_BUFFER_STRIDE;
-        p4r_block_encode(codec, source, blocks[i], numbers[i], exponents[i],
+        p4r_block_encode(codec, source, residual, blocks[i], numbers[i], exponents[i],
                          row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET);
     }
 }

@@ -8,6 +8,7 @@
  * the exponent is not that of the numbers: that means nothing, but is defined. */
 #include "worker/worker.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -207,8 +208,24 @@ static inline int8_t lower_half(uint8_t pair)
     return (int8_t)((int8_t)(uint8_t)(pair << 4) >> 4);
 }
 
+/* What lanes leave of the numbers: x - q * 2^e / M, computed as float64. */
+static void floats_left(const uint8_t *numbers, const int32_t *lanes, uint32_t count, double unit,
+                        uint8_t *residual)
+{
+    for (size_t i = 0; i < count; i++)
+        store_float(residual + 4 * i,
+                    (float)((double)load_float(numbers + 4 * i) - (double)lanes[i] * unit));
+}
+
+static void doubles_left(const uint8_t *numbers, const int32_t *lanes, uint32_t count, double unit,
+                         uint8_t *residual)
+{
+    for (size_t i = 0; i < count; i++)
+        store_double(residual + 8 * i, load_double(numbers + 8 * i) - (double)lanes[i] * unit);
+}
+
 static void encode_at_random(const struct p4r_codec *codec, const uint8_t *numbers,
-                             uint8_t exponent, int64_t block, uint8_t *payload)
+                             uint8_t exponent, int64_t block, uint8_t *payload, uint8_t *residual)
 {
     uint32_t count = p4r_lanes(codec);
     uint16_t noise[P4R_MOST_LANES];
@@ -224,6 +241,13 @@ static void encode_at_random(const struct p4r_codec *codec, const uint8_t *numbe
         floats_to_fixed(numbers, count, codec->scales32[exponent], (float)most, fixed);
     for (size_t i = 0; i < count; i++)
         fixed[i] = (fixed[i] + noise[i]) >> NOISE_BITS;
+    if (residual) {
+        double unit = codec->factors[exponent] * 2 / codec->limit; /* factors are halves */
+        if (codec->numbers == P4R_FLOAT64)
+            doubles_left(numbers, fixed, count, unit, residual);
+        else
+            floats_left(numbers, fixed, count, unit, residual);
+    }
     if (codec->lane_bits == 16)
         for (size_t i = 0; i < count; i++)
             store_16(payload + 2 * i, SWAP_16((uint16_t)fixed[i]));
@@ -303,10 +327,13 @@ static void halves_to_bytes(const uint8_t *from, uint32_t count, uint8_t *to)
 }
 
 void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
-                      int64_t block, uint8_t *payload)
+                      int64_t block, uint8_t *payload, uint8_t *residual)
 {
-    float wide[P4R_MOST_LANES];
+    float wide[P4R_MOST_LANES], left[P4R_MOST_LANES];
     uint32_t count = p4r_lanes(codec);
+    uint8_t *halves = codec->numbers == P4R_FLOAT16 ? residual : NULL;
+
+    assert(!residual || (codec->numbers != P4R_INTEGERS && codec->lane_bits != 32));
 
     if (codec->numbers == P4R_INTEGERS) {
         if (codec->lane_bits == 4)
@@ -321,13 +348,17 @@ void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uin
         numbers = (const uint8_t *)wide;
     }
     if (codec->lane_bits != 32)
-        encode_at_random(codec, numbers, exponent, block, payload);
+        encode_at_random(codec, numbers, exponent, block, payload,
+                         halves ? (uint8_t *)left : residual);
     else if (codec->numbers == P4R_FLOAT64)
         doubles_to_words(numbers, codec->scales[exponent], codec->limit, payload);
     else if (exponent < FLOAT32_SCALES_FROM)
         floats_to_words_wide(numbers, codec->scales[exponent], codec->limit, payload);
     else
         floats_to_words(numbers, codec->scales32[exponent], codec->limit, payload);
+    if (halves)
+        for (size_t i = 0; i < count; i++)
+            store_16(halves + 2 * i, p4r_half_of_float(left[i]));
 }
 
 void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint32_t count,

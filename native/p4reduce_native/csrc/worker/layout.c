@@ -52,6 +52,7 @@ static const struct p4r_layout LAYOUTS[] = {
     FIELD(p4r_stream, codec),
     FIELD(p4r_stream, source),
     FIELD(p4r_stream, target),
+    FIELD(p4r_stream, residual),
     FIELD(p4r_stream, next_nonzero),
     FIELD(p4r_stream, exponents),
     FIELD(p4r_stream, count),

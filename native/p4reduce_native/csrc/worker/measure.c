@@ -2,6 +2,7 @@
 /* Measures blocks before they are sent: measure.py. */
 #include "worker/worker.h"
 
+#include <assert.h>
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -49,6 +50,36 @@ static uint64_t largest_double(const uint8_t *numbers, uint64_t count)
     return (uint64_t)largest;
 }
 
+/* Adds a block of floats to another one, which a core's nearest cache has from then on. */
+static void add_numbers(uint32_t numbers, uint8_t *to, const uint8_t *from, uint64_t count)
+{
+    if (numbers == P4R_FLOAT16) {
+        for (uint64_t i = 0; i < count; i++) {
+            uint16_t sum, other;
+            memcpy(&sum, to + 2 * i, sizeof sum);
+            memcpy(&other, from + 2 * i, sizeof other);
+            sum = p4r_half_of_float(p4r_float_of_half(sum) + p4r_float_of_half(other));
+            memcpy(to + 2 * i, &sum, sizeof sum);
+        }
+    } else if (numbers == P4R_FLOAT32) {
+        for (uint64_t i = 0; i < count; i++) {
+            float sum, other;
+            memcpy(&sum, to + 4 * i, sizeof sum);
+            memcpy(&other, from + 4 * i, sizeof other);
+            sum += other;
+            memcpy(to + 4 * i, &sum, sizeof sum);
+        }
+    } else {
+        for (uint64_t i = 0; i < count; i++) {
+            double sum, other;
+            memcpy(&sum, to + 8 * i, sizeof sum);
+            memcpy(&other, from + 8 * i, sizeof other);
+            sum += other;
+            memcpy(to + 8 * i, &sum, sizeof sum);
+        }
+    }
+}
+
 static int any_bits(const uint8_t *bytes, uint64_t count)
 {
     uint64_t at = 0;
@@ -90,13 +121,17 @@ static void all_put_aside(void)
 #endif
 }
 
-int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, const uint8_t *base, uint64_t blocks,
-                    uint64_t width, uint8_t *exponents, uint8_t *nonzero, uint8_t *copy)
+int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint64_t blocks,
+                    uint64_t width, uint8_t *exponents, uint8_t *nonzero, uint8_t *copy,
+                    const uint8_t *residual)
 {
     const uint64_t block_bytes = width * number_bytes;
 
+    assert(!residual || numbers != P4R_INTEGERS);
     for (uint64_t i = 0; i < blocks; i++) {
-        const uint8_t *block = base + i * block_bytes;
+        uint8_t *block = base + i * block_bytes;
+        if (residual)
+            add_numbers(numbers, block, residual + i * block_bytes, width);
         if (copy)
             put_aside(copy + i * block_bytes, block, block_bytes);
         if (numbers == P4R_INTEGERS) {

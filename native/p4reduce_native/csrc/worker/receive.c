@@ -210,7 +210,7 @@ static void read_visited(struct p4r_slots *slots, const struct p4r_stream *strea
         int64_t slot = slots->visiting[i];
         uint8_t *row = slots->outgoing + (uint64_t)slots->row[slot] * P4R_BUFFER_STRIDE;
         p4r_lanes_encode(&stream->codec, slots->numbers + i * bytes, slots->exponent[slot],
-                         slots->block[slot], row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET);
+                         slots->block[slot], row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET, NULL);
     }
 }
 

@@ -61,19 +61,23 @@ static inline uint32_t p4r_number_bytes(const struct p4r_codec *codec)
     return codec->lane_bits < 8 ? 1 : codec->lane_bits / 8;
 }
 
-/* Fill a payload with a block's lanes: `numbers` are as many as a payload has lanes. */
+/* Fill a payload with a block's lanes: `numbers` are as many as a payload has lanes. Unless it is
+ * NULL, `residual` gets the rounding errors, numbers minus lanes, in the numbers' type; only for
+ * floats in lanes that are rounded at random. */
 void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
-                      int64_t block, uint8_t *payload);
+                      int64_t block, uint8_t *payload, uint8_t *residual);
 
 /* Turn `count` lanes into numbers. */
 void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint32_t count,
                       uint8_t exponent, uint8_t *numbers);
 
 /* Find the exponents of blocks, and whether they are not all zeros; `width` numbers each, of
- * `number_bytes`. `copy`, unless it is NULL, gets the blocks as they are. Returns the first block with
- * a float64 that is no float32, or -1; behind that block nothing is copied. */
-int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, const uint8_t *base, uint64_t blocks,
-                    uint64_t width, uint8_t *exponents, uint8_t *nonzero, uint8_t *copy);
+ * `number_bytes`. Unless it is NULL, `residual` is added to the blocks first, which have to be floats
+ * then. `copy`, unless it is NULL, gets the blocks as they are. Returns the first block with a float64
+ * that is no float32, or -1; behind that block nothing is added or copied. */
+int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint64_t blocks,
+                    uint64_t width, uint8_t *exponents, uint8_t *nonzero, uint8_t *copy,
+                    const uint8_t *residual);
 
 /* For each of `blocks` blocks find the first one from it on in its stripe that is not all zeros, or
  * `blocks`. Block b is in stripe b modulo `stripes`; `next` has an entry for each block of whole
@@ -98,9 +102,15 @@ struct p4r_blocks {
 
 enum p4r_part { P4R_FIRST = 1, P4R_SECOND = 2, P4R_WHOLE = 3 };
 
-/* Quantise a block into a payload. `number` is the seed of its noise. */
-void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source, int64_t block,
-                      int64_t number, uint8_t exponent, uint8_t *payload);
+/* Quantise a block into a payload. `number` is the seed of its noise, and where its rounding errors
+ * go among `residual`; without pieces they go nowhere. */
+void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                      const struct p4r_blocks *residual, int64_t block, int64_t number,
+                      uint8_t exponent, uint8_t *payload);
+
+/* A block cannot be sent, as it is not finite on some rank: its finite numbers wait in `residual`. */
+void p4r_block_withhold(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                        const struct p4r_blocks *residual, int64_t block);
 
 /* Hints that a block will be read, or written, soon: a tensor is mostly in no core's cache. */
 void p4r_block_will_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
@@ -149,6 +159,7 @@ struct p4r_trace {
 struct p4r_stream {
     struct p4r_codec codec;
     struct p4r_blocks source, target;
+    struct p4r_blocks residual;  /* takes the rounding errors; without pieces: they are dropped */
     const int64_t *next_nonzero; /* from a block on in its stripe, this rank's; or `count` */
     const uint8_t *exponents;    /* of each block, and of `count` */
     int64_t count;               /* blocks */
@@ -177,8 +188,8 @@ void p4r_trace_repeated(struct p4r_trace *trace, double now);
 /* Both for many blocks: rows of a FrameBuffer, whose first row is at `rows`. `blocks` says where
  * they are, `numbers` what they are called. */
 void p4r_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
-                const int64_t *blocks, const int64_t *numbers, const uint8_t *exponents,
-                uint8_t *rows, const int64_t *which, uint64_t count);
+                const struct p4r_blocks *residual, const int64_t *blocks, const int64_t *numbers,
+                const uint8_t *exponents, uint8_t *rows, const int64_t *which, uint64_t count);
 void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
                 const int64_t *blocks, const uint8_t *exponents, const uint8_t *rows,
                 const int64_t *which, uint64_t count, uint32_t part);

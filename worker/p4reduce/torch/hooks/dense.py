@@ -6,6 +6,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -63,16 +64,19 @@ def _mean(
     if tensor.layout != torch.strided:
         return send_sparse(state, hook, tensor, name, precision)
     lent = array_of(tensor)
-    source = lent.array
+    array, residual = lent.array, None
     if lane_bits is not None and state.error_feedback:
-        source = state.rounder(lane_bits).compress(name, source).values
+        residual = state.kept.get(name)
+        if residual is None:
+            residual = state.kept[name] = np.zeros_like(array)
 
     def begin(timeout: float | None) -> Handle[Any]:
         return state.channel.comm.allreduce_async(
-            *(source, Operation.MEAN, name, lent.array, timeout),
+            *(array, Operation.MEAN, name, array, timeout),
             precision=precision,
             seed=state.seed,
             priority=priority,
+            residual=residual,
         )
 
-    return send(state, hook, tensor, source.nbytes, begin, lent.put_back)
+    return send(state, hook, tensor, array.nbytes, begin, lent.put_back)

@@ -15,7 +15,6 @@ from p4reduce.compression import (
     Compressor,
     HierarchicalTopK,
     SwitchLink,
-    Uncompressed,
     compressor_by_name,
     measure_link,
 )
@@ -30,9 +29,9 @@ class HookState:
     Args:
         group: a process group of the backend "p4reduce", or a communicator that
             `p4reduce.init` made, beside whatever backend DDP has. None: the default group.
-        error_feedback: of `int16_hook`, `int8_hook` and `int4_hook`: round on the rank's own scale
-            first, and add the error to the next step's gradient. Training fails with lanes of 4
-            bits and 4 ranks or more, because the error is larger than the gradient.
+        error_feedback: of `int16_hook`, `int8_hook` and `int4_hook`: add what rounding leaves out
+            to the next step's gradient (`residual` of `Communicator.allreduce`). Training fails
+            with lanes of 4 bits and 4 ranks or more: the error is larger than the gradient.
         density: of `topk_hook` and `elements_hook`: the share of the blocks or elements that a rank
             sends, above 0 and up to 1; of `hierarchical_hook`: that a leaf sends.
         compressor: of `compressed_hook`: a name or an object; of `cat_hook` and `topk_hook`: one
@@ -110,19 +109,6 @@ class HookState:
     def rounding_seed(self, compressor: Compressor) -> int | None:
         """Return the seed for rounding to narrow lanes."""
         return compressor.seed if compressor is self._compressor else self.seed
-
-    def rounder(self, lane_bits: int) -> Compressor:
-        """Return the object that rounds to narrow lanes here and keeps the error."""
-        key = f"int{lane_bits}"
-        if key not in self._made:
-            self._made[key] = Uncompressed(
-                world_size=self.channel.size,
-                lane_bits=lane_bits,
-                error_feedback=True,
-                # Ranks that rounded alike would not average their errors out.
-                seed=(self.seed or 0) + self.channel.rank,
-            )
-        return self._made[key]
 
     def hierarchy(self) -> HierarchicalTopK:
         """Return what sums in two levels. The first call is a collective: it splits the ranks."""
