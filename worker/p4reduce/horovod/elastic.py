@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any
@@ -194,10 +195,11 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
-        left = self.remaining_indices
+        # All ranks have as many: the first samples come again, however few there are.
         total = self.num_samples * self.num_replicas
-        filled = left + left[: total - len(left)]  # all ranks have as many
-        return iter(filled[self.rank : total : self.num_replicas])
+        return itertools.islice(
+            itertools.cycle(self.remaining_indices), self.rank, total, self.num_replicas
+        )
 
     def __len__(self) -> int:
         return self.num_samples
