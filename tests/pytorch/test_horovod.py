@@ -20,6 +20,12 @@ LEASE = 5.0  # seconds
 
 @pytest.fixture(scope="module")
 def system() -> Iterator[TorchSystem]:
+    with torch_system() as running:
+        yield running
+
+
+@pytest.fixture
+def alert_system() -> Iterator[TorchSystem]:
     """One that notices soon what is lost."""
     with torch_system(LEASE) as running:
         yield running
@@ -45,11 +51,33 @@ def test_the_optimizer_does_as_one_process_with_all_the_data(
 
 
 @pytest.mark.timeout(300)
+def test_closures_and_dropped_gradients_do_as_one_process(
+    system: TorchSystem, tmp_path: Path
+) -> None:
+    ended = Ranks(system, 3, ["horovod_steps.py"], tmp_path / "ranks").wait()
+    all_well(ended)
+    for one in ended:
+        *steps, samples = one.records
+        assert len(steps) == 12
+        for record in steps:
+            assert record["alike"], record
+            assert record["apart"] < (1e-3 if record["case"] == "line search" else 1e-5), record
+            assert record.get("loss", 0.0) < 1e-4, record
+            assert record.get("refused", 2) == 2, record
+        # Each rank has as many samples, and together they have all that are left.
+        every = [list(ranks) for ranks in zip(*samples["every"], strict=True)]
+        left = [*range(8), *range(8), 1]
+        for ranks, count in zip(every, left, strict=True):
+            assert {len(one) for one in ranks} == {-(-count // 3)}, ranks
+            assert len({one for some in ranks for one in some}) == count, ranks
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("victim", [0, 1])
 def test_elastic_training_goes_on_without_a_rank(
-    victim: int, system: TorchSystem, tmp_path: Path
+    victim: int, alert_system: TorchSystem, tmp_path: Path
 ) -> None:
-    ended = Ranks(system, 3, ["horovod_elastic.py", str(victim)], tmp_path / "ranks").wait()
+    ended = Ranks(alert_system, 3, ["horovod_elastic.py", str(victim)], tmp_path / "ranks").wait()
     left = [one for rank, one in enumerate(ended) if rank != victim]
     all_well(left)
     for number, one in enumerate(left):

@@ -18,12 +18,13 @@ import torch
 
 from p4reduce.horovod.compression import Compression
 from p4reduce.horovod.context import ProcessSet, global_process_set
-from p4reduce.horovod.errors import HorovodInternalError, refused
+from p4reduce.horovod.errors import HorovodInternalError, internal, refused
 from p4reduce.horovod.functions import broadcast_object
 from p4reduce.horovod.handles import Handle
 from p4reduce.horovod.operations import (
     Average,
     ReduceOp,
+    Sum,
     grouped_allreduce_async_,
     operation_of,
     sparse_allreduce_async,
@@ -70,8 +71,9 @@ class Gradients:
         self._process_set = process_set
         self._under_way: list[tuple[Parameters, Handle, list[Unpack]]] = []
         self.forget()
-        for bucket in buckets:
+        for number, bucket in enumerate(buckets):
             for parameter in bucket:
+                parameter.register_hook(partial(self._expect, parameter, number))
                 parameter.register_post_accumulate_grad_hook(self._count)
 
     def forget(self) -> None:
@@ -88,6 +90,11 @@ class Gradients:
         """Whether sums have started that were not waited for."""
         return bool(self._under_way)
 
+    @property
+    def pending(self) -> bool:
+        """Whether there was a backward pass since the last sums."""
+        return self.under_way or any(self._counts.values())
+
     def synchronize(self) -> None:
         """Start the remaining sums, wait for all, and store the results in the gradients."""
         while self._started < len(self._buckets):
@@ -98,6 +105,30 @@ class Gradients:
                 parameter.grad = unpack(result)
         self._under_way.clear()
         self.forget()
+
+    def combined(self, loss: Any) -> Any:
+        """Return the mean of all ranks' losses, their sum if gradients are summed.
+
+        A line search compares losses, and all ranks must find the same. What is not one number is
+        returned as it is.
+        """
+        whole = isinstance(loss, torch.Tensor) and loss.numel() == 1
+        if not whole and not isinstance(loss, (int, float)):
+            return loss
+        ranks = len(self._process_set.ranks)
+        losses = torch.empty(ranks, dtype=torch.float64)
+        with internal():
+            own = torch.tensor([float(loss)], dtype=torch.float64)
+            self._process_set.backend.all_gather_single(losses, own).wait()
+        total = sum(losses.tolist())  # in the same order on all machines, as the results must be
+        if self._op != Sum:
+            total /= ranks
+        return torch.full_like(loss, total, requires_grad=False) if whole else total
+
+    def _expect(self, parameter: torch.nn.Parameter, bucket: int, _gradient: torch.Tensor) -> None:
+        """A gradient is about to be accumulated, perhaps after the model dropped earlier ones."""
+        if parameter.grad is None and bucket >= self._started:
+            self._counts[parameter] = 0
 
     def _count(self, parameter: torch.nn.Parameter) -> None:
         """A parameter's gradient is there, from one more backward pass."""
@@ -187,8 +218,21 @@ class _Distributed:
             self._should_synchronize = True
 
     def step(self, closure: Any = None) -> Any:
-        """Synchronise, and do a step of the torch class."""
-        if self._should_synchronize:
+        """Synchronise, and do a step of the torch class.
+
+        Args:
+            closure: computes the gradients, and returns the loss. The ranks synchronise after each
+                evaluation, and all get the mean of their losses (with op=Sum the sum), so that a
+                line search decides alike on all of them.
+
+        Returns:
+            What the torch class returns.
+        """
+        if closure is not None and self._gradients is not None:
+            if self._gradients.pending:
+                self.synchronize()  # the closure may drop these gradients, or return their loss
+            closure = partial(self._evaluated, closure, self._gradients)
+        elif self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
                     "step() after synchronize() sums the gradients again: call it within "
@@ -196,17 +240,34 @@ class _Distributed:
                     stacklevel=2,
                 )
             self.synchronize()
+        try:
+            return super().step(closure)  # type: ignore[misc]
+        finally:
+            self._synchronized = False
+
+    def _evaluated(self, closure: Callable[[], Any], gradients: Gradients) -> Any:
+        """Evaluate a closure, and synchronise unless `synchronize` did it for these gradients."""
+        loss = closure()
+        if gradients.pending or (self._should_synchronize and not self._synchronized):
+            self.synchronize()
         self._synchronized = False
-        return super().step(closure)  # type: ignore[misc]
+        return gradients.combined(loss)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As torch's; not between the backward pass and `step` or `synchronize`."""
+        """As torch's, and forget what backward passes have accumulated for the next sum.
+
+        Raises:
+            AssertionError: the gradients are being summed: between the last backward pass and
+                `step` or `synchronize`.
+        """
         if self._gradients is not None and self._gradients.under_way:
             raise AssertionError(
                 "zero_grad() after backward() and before step() or synchronize(): the gradients "
                 "are being summed"
             )
         super().zero_grad(*args, **kwargs)  # type: ignore[misc]
+        if self._gradients is not None:
+            self._gradients.forget()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's, of a rank alone. With several, NotImplementedError: nobody sums the group."""
