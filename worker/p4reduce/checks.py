@@ -19,12 +19,28 @@ LONGEST_DEADLINE = 2147
 
 def whole_number(argument: str, value: Any, needed: str = "an integer is needed") -> int:
     """Return an integer of any integer type except bool. Raises TypeError."""
-    try:
-        if not is_flag(value):
+    cause = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return operator.index(value)
+    if not is_flag(value):
+        try:
             return operator.index(value)
-    except TypeError:
-        pass
-    raise TypeError(f"{argument}={value!r}: {needed}")
+        except Exception as error:  # also of the type's own code
+            cause = error
+    raise TypeError(f"{argument}={value!r}: {needed}") from _unless_plain(cause)
+
+
+def listed(argument: str, values: Any, needed: str = "a sequence is needed") -> list[Any]:
+    """Return the elements of any iterable except text. Raises TypeError."""
+    cause = None
+    if type(values) in (list, tuple):
+        return list(values)
+    if not isinstance(values, (str, bytes)):
+        try:
+            return list(values)
+        except Exception as error:  # also of the type's own code
+            cause = error
+    raise TypeError(f"{argument}={values!r}: {needed}") from _unless_plain(cause)
 
 
 def number_within(argument: str, value: Any, lowest: int, highest: int, hint: str = "") -> int:
@@ -90,6 +106,11 @@ def is_flag(value: Any) -> bool:
     # A caller with a numpy type has imported numpy. A launcher has not, and need not wait for it.
     numpy = sys.modules.get("numpy")
     return isinstance(value, bool if numpy is None else (bool, numpy.bool_))
+
+
+def _unless_plain(error: Exception | None) -> Exception | None:
+    """Return what a message without it does not say: not that a value has another type."""
+    return None if isinstance(error, TypeError) else error
 
 
 def _check_number(argument: str, value: Any) -> None:

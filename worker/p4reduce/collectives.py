@@ -17,7 +17,7 @@ from p4reduce.handle import Handle
 from p4reduce.late.outcome import PartialSum
 from p4reduce.late.sums import PartialSums
 from p4reduce.tensors import fusion, plans, union
-from p4reduce.tensors.arguments import SupportsArray, class_of, operation_of
+from p4reduce.tensors.arguments import SupportsArray, any_array, class_of, operation_of
 from p4reduce.tensors.fusion import FUSION_THRESHOLD
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseElements, SparseRows
@@ -272,9 +272,9 @@ class Collectives(ABC):
             sum and the missing ones. MEAN divides by the number of ranks in it.
 
         Raises:
-            TypeError: `array` is not an array or has another dtype; MEAN or a precision for
-                integers, "wrap32" for other numbers than int32, "int4" for other integers than
-                int8.
+            TypeError: `array` is not an array, cannot be converted to one, or has another dtype;
+                MEAN or a precision for integers, "wrap32" for other numbers than int32, "int4" for
+                other integers than int8. Nothing has begun, as after a ValueError.
             ValueError: `out` does not fit, or overlaps `array` without being the same. The
                 operation, precision or priority does not exist. The precision is too narrow for
                 the number of ranks. No slots are kept for the priority.
@@ -802,15 +802,26 @@ class Collectives(ABC):
 
         Raises:
             TypeError: not an array, or one of Python objects.
-            ValueError: `counts` or `out` do not fit.
+            ValueError: `counts` or `out` do not fit. Without `counts`, the others have got this
+                rank's rows then, and the communicator remains usable.
             P4ReduceError: as `allreduce`.
         """
-        if counts is None:
-            left = _Left(self._timeout if timeout is None else timeout)
-            telling = plans.allgather_counts(array, name, rank=self.rank, world_size=self.size)
-            counts = self._start(telling, left()).wait()
-            timeout = left()
-        return self.allgather_async(array, counts, name, out, timeout).wait()
+        if counts is not None:
+            return self.allgather_async(array, counts, name, out, timeout).wait()
+        left = _Left(self._timeout if timeout is None else timeout)
+        mine = any_array(array)  # asked for once: it may be another one, or an error, next time
+        rank = {"rank": self.rank, "world_size": self.size}
+        counts = self._start(plans.allgather_counts(mine, name, **rank), left()).wait()
+        wrong = None
+        try:
+            plan = plans.allgather(mine, counts, name, out, **rank)
+        except (TypeError, ValueError) as error:  # of `out`; the others wait for this rank's rows
+            plan, wrong = plans.allgather(mine, counts, name, None, **rank), error
+        result = self._start(plan, left()).wait()
+        if wrong is not None:
+            self._begin()  # nothing is under way any more: the error breaks nothing
+            raise wrong
+        return result
 
     @_whole
     def allgather_async(

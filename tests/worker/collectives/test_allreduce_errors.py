@@ -474,3 +474,109 @@ def test_a_forked_child_does_not_wait_for_what_its_parent_started(system: System
 
     forked: list[int] = []
     assert system.run(2, work) == [1, 0]
+
+
+# -- Arguments that one rank cannot convert -------------------------------------------------------
+
+
+class Unreadable:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error or RuntimeError("on another device")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise self.error
+
+
+class Once(Unreadable):
+    """An array that is there when it is asked for the first time."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        if self.error.args == ("asked for",):
+            raise self.error
+        self.error = RuntimeError("asked for")
+        return np.full(3, 5, np.int32)
+
+
+INTEGERS = np.arange(6, dtype=np.int32)
+FEW = p4reduce.SparseElements([1, 4], np.ones(2, np.float32), 900)
+
+
+def test_a_conversion_that_fails_on_one_rank_takes_no_place_in_the_order(system: System) -> None:
+    """The rank calls again, with what it should have given; the others notice nothing."""
+    calls: list[Callable[[p4reduce.Communicator, Any], Any]] = [
+        lambda comm, array: comm.allreduce(array),
+        lambda comm, array: comm.allreduce(array, out=np.empty(6, np.int32)),
+        lambda comm, array: comm.allreduce_async(array).wait(),
+        lambda comm, array: comm.grouped_allreduce([INTEGERS, array])[1],
+        lambda comm, array: comm.broadcast(array, 1),
+        lambda comm, array: comm.reduce(array, root=1),
+        lambda comm, array: comm.reduce_scatter(array, counts=[4, 2]),
+        lambda comm, array: comm.allgather(array),
+        lambda comm, array: comm.allgather(array, counts=[6, 6]),
+        lambda comm, array: comm.allreduce(array, deadline=DEADLINE, at_least=2).result,
+    ]
+
+    def through(comm: p4reduce.Communicator) -> list[Any]:
+        results = []
+        for call in calls:
+            if comm.rank == 1:
+                with pytest.raises(TypeError, match="on another device"):
+                    call(comm, Unreadable())
+            results.append(call(comm, INTEGERS))
+        if comm.rank == 1:
+            with pytest.raises(TypeError, match="on another device"):
+                comm.allreduce_async(Unreadable())
+        results.append(comm.allreduce_sparse(FEW, dense=True)[[1, 4]])
+        assert comm.broken is None
+        return results
+
+    def work(comm: p4reduce.Communicator) -> list[list[Any]]:
+        half = comm.split(0, slots=4)
+        assert half is not None
+        with half, comm.dup(slots=4) as twin:
+            return [through(one) for one in (comm, half, twin)]
+
+    twice = (2 * INTEGERS).tolist()
+    for rank, of_each in enumerate(system.run(2, work, slots=8)):
+        part = twice[:4] if rank == 0 else twice[4:]
+        reduced = None if rank == 0 else twice
+        both = INTEGERS.tolist() * 2
+        right = [twice, twice, twice, twice, INTEGERS.tolist(), reduced, part, both, both, twice]
+        for results in of_each:
+            lists = [None if one is None else one.tolist() for one in results]
+            assert lists == [*right, [2.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        pytest.param(np.empty(5, np.int32), id="rows"),
+        pytest.param(np.empty(7, np.int64), id="dtype"),
+        pytest.param([0] * 7, id="no array"),
+    ],
+)
+def test_an_output_that_proves_wrong_after_the_counts_breaks_nothing(
+    system: System, out: Any
+) -> None:
+    """The others wait for this rank's rows by then, and get them."""
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        mine = np.full(3 + comm.rank, comm.rank, np.int32)
+        if comm.rank == 1:
+            with pytest.raises((TypeError, ValueError), match="out"):
+                comm.allgather(mine, out=out)
+        else:
+            assert comm.allgather(mine).tolist() == [0] * 3 + [1] * 4
+        assert comm.broken is None
+        return comm.allgather(mine).tolist()
+
+    assert system.run(2, work) == [[0] * 3 + [1] * 4] * 2
+
+
+def test_an_array_is_asked_for_its_numbers_once(system: System) -> None:
+    def work(comm: p4reduce.Communicator) -> Any:
+        gathered = comm.allgather(Once()).tolist()
+        late = comm.allreduce(Once(), deadline=DEADLINE, at_least=2).result.tolist()
+        return gathered, late
+
+    assert system.run(2, work) == [([5] * 6, [10] * 3)] * 2

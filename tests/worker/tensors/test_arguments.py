@@ -294,3 +294,104 @@ def test_collectives_take_the_names_of_operations(alone: Communicator, call: str
 def test_a_mean_of_integers_is_refused_by_its_name_too(comm: Communicator) -> None:
     with pytest.raises(TypeError, match="op=MEAN needs floats, not int32; SUM works"):
         comm.allreduce(np.ones(3, np.int32), op="mean")
+
+
+class Unreadable:
+    """What an array library has for an array that cannot be converted, by code of its own."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise self.error
+
+
+class NotEvenAsked(Unreadable):
+    @property
+    def __array__(self) -> Any:
+        raise self.error
+
+
+class Numbers:
+    """A sequence, or a number, by code that fails."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise RuntimeError("no rows here")
+
+    def __index__(self) -> int:
+        raise RuntimeError("no number here")
+
+
+ERRORS = [
+    RuntimeError("it needs a gradient; use .detach()"),
+    KeyError("data"),
+    NotImplementedError("lazy"),
+    OSError(5, "the file is gone"),
+    AssertionError(),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("kind", [Unreadable, NotEvenAsked])
+def test_every_exception_of_a_conversion_is_an_argument_error(
+    comm: Communicator, kind: type[Unreadable], error: Exception
+) -> None:
+    array = kind(error)
+    for call, arguments in CALLS.items():
+        if not arguments or call == "allreduce_sparse":
+            continue
+        wrong = {**arguments, "arrays" if "arrays" in arguments else "array": array}
+        if "arrays" in arguments:
+            wrong["arrays"] = [ONES, array]
+        for name in (call, f"{call}_async"):
+            with pytest.raises(TypeError) as caught:
+                getattr(comm, name)(**wrong)
+            assert f"{type(error).__name__}: {error}" in str(caught.value)
+            assert caught.value.__cause__ is error
+    for sparse in (
+        lambda: SparseRows([1], array, (3,)),  # type: ignore[arg-type]
+        lambda: SparseBlocks(array, ONES.reshape(1, 3), 3),  # type: ignore[arg-type]
+        lambda: p4reduce.SparseElements([1], array, 3),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match="cannot be converted to a numpy array"):
+            sparse()
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("allgather", {"array": ONES, "counts": Numbers()}),
+        ("reduce_scatter", {"array": ONES, "counts": [Numbers()]}),
+        ("broadcast", {"array": ONES, "root": Numbers()}),
+        ("grouped_allreduce", {"arrays": Numbers()}),
+        ("grouped_allreduce", {"arrays": [ONES], "names": Numbers()}),
+        ("grouped_allreduce", {"arrays": [ONES], "outs": Numbers()}),
+        ("allreduce", {"array": ONES, "seed": Numbers()}),
+        ("allreduce", {"array": ONES, "priority": Numbers()}),
+    ],
+)
+def test_numbers_whose_own_code_fails_are_argument_errors(
+    comm: Communicator, call: str, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(TypeError, match="Numbers object") as caught:
+        getattr(comm, call)(**arguments)
+    assert isinstance(caught.value.__cause__, RuntimeError) or call == "reduce_scatter"
+
+
+def test_an_interrupt_within_a_conversion_is_none(alone: Communicator) -> None:
+    class Interrupted:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        alone.allreduce(Interrupted())
+
+
+def test_a_tensor_that_needs_a_gradient(alone: Communicator) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    weights = torch.ones(3, requires_grad=True)
+    for call in (alone.allreduce, alone.broadcast, alone.reduce, alone.allgather):
+        with pytest.raises(TypeError, match=r"\.detach\(\)"):
+            call(weights)
+    assert alone.broken is None
+    assert alone.allreduce(weights.detach()).tolist() == [1, 1, 1]

@@ -249,7 +249,7 @@ class PartialSums(Sums):
         at_least = number_within("at_least", at_least, 1, self._size, ", the number of ranks")
         check_flag("feedback", feedback)
         # What is wrong with the arguments shows here, and not in a thread that others wait for.
-        plans.allreduce(array, op, name, out, precision, world_size=self._size)
+        plans.allreduce(given, op, name, out, precision, world_size=self._size)
         alike = (int(operation), name or "", deadline, at_least)
         row = row_of(given, precision, alike, deadline, at_least)
         source = np.require(given, row.summed_as, "C")

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from p4reduce.checks import whole_number
+from p4reduce.checks import listed, whole_number
+from p4reduce.errors import P4ReduceError
 from p4reduce.tensors.blocks import Array
 from p4reduce.tensors.stream import DTYPES
 from p4reduce.wire.calls import MAX_CLASSES, Operation, Priority
@@ -75,19 +76,47 @@ def class_of(priority: int | str) -> int:
 
 
 def any_array(array: SupportsArray) -> Array:
-    """Return an argument as an array of any dtype without Python objects."""
-    if not hasattr(array, "__array__"):
-        raise TypeError(
-            f"array={short(array)}: a numpy array is needed, or something with __array__, not "
-            f"{type(array).__name__}"
-        )
+    """Return an argument as an array of any dtype without Python objects.
+
+    Raises:
+        TypeError: it is none, or cannot be converted to one.
+    """
     check_unmasked("array", array)
-    source = np.asarray(array)
+    source = converted("array", array, _with_its_method)
     if source.dtype.hasobject:
         raise TypeError(
             f"array of dtype {source.dtype}: Python objects cannot be sent; numbers can"
         )
     return source
+
+
+def converted(argument: str, value: Any, convert: Callable[[Any], Array] = np.asarray) -> Array:
+    """Return what `convert` makes of an argument.
+
+    Raises:
+        TypeError, ValueError: it cannot be converted. Another exception of the object's own code
+            is a TypeError as well: nothing has begun, and the caller can tell by the type.
+    """
+    if type(value) is np.ndarray:  # no code but numpy's runs, so an exception comes from outside
+        return value
+    try:
+        return convert(value)
+    except (TypeError, ValueError, MemoryError, P4ReduceError):
+        raise
+    except Exception as error:
+        raise TypeError(
+            f"{argument} of type {type(value).__name__} cannot be converted to a numpy array: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _with_its_method(array: Any) -> Array:
+    if not hasattr(array, "__array__"):
+        raise TypeError(
+            f"array={short(array)}: a numpy array is needed, or something with __array__, not "
+            f"{type(array).__name__}"
+        )
+    return np.asarray(array)
 
 
 def check_unmasked(argument: str, array: object) -> None:
@@ -199,10 +228,12 @@ def check_root(root: int, world_size: int) -> int:
 
 def check_counts(counts: Sequence[int], world_size: int) -> tuple[int, ...]:
     """Return the number of rows per rank from an argument."""
+    needed = "a number of rows for each rank is needed"
+    given = listed("counts", counts, needed)
     try:
-        numbers = tuple(whole_number("counts", count) for count in counts)
+        numbers = tuple(whole_number("counts", count) for count in given)
     except TypeError:
-        raise TypeError(f"counts={counts!r}: a number of rows for each rank is needed") from None
+        raise TypeError(f"counts={counts!r}: {needed}") from None
     if len(numbers) != world_size or min(numbers) < 0:
         raise ValueError(
             f"counts={list(numbers)}: {world_size} numbers of rows are needed, one for each rank"

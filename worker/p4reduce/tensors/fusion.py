@@ -15,13 +15,13 @@ nothing for BERT.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from p4reduce.checks import check_text, whole_number
+from p4reduce.checks import check_text, listed, whole_number
 from p4reduce.tensors.arguments import SupportsArray, output_like, reducible_array, short
 from p4reduce.tensors.blocks import Absent, Array, Blocks
 from p4reduce.tensors.noise import check_seed
@@ -29,8 +29,6 @@ from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.precision import lane_format
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format
-
-T = TypeVar("T")
 
 FUSION_THRESHOLD = 4 << 20
 """Bytes of a fused buffer, at most; a larger array goes by itself. docs/collectives.md has what
@@ -64,9 +62,9 @@ class Group:
         wanted = "bytes, or 0 for none, are needed"
         if whole_number("fusion_threshold", self.threshold, wanted) < 0:
             raise ValueError(f"fusion_threshold={self.threshold}: {wanted}")
-        arrays = _listed("arrays", arrays)
-        names = None if names is None else _listed("names", names)
-        outs = None if outs is None else _listed("outs", outs)
+        arrays = listed("arrays", arrays)
+        names = None if names is None else listed("names", names)
+        outs = None if outs is None else listed("outs", outs)
         for what, some in (("names", names), ("outs", outs)):
             if some is not None and len(some) != len(arrays):
                 raise ValueError(
@@ -142,12 +140,6 @@ class Group:
 
         source = Blocks(buffer, lanes.lanes, private=True)
         return Plan(call, source, Blocks(sums, lanes.lanes), unpack, lanes, seed)
-
-
-def _listed(argument: str, values: Iterable[T]) -> list[T]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise TypeError(f"{argument}={values!r}: a sequence is needed")
-    return list(values)
 
 
 def _part(buffer: Array, start: int, like: Array) -> Array:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.checks import whole_number
+from p4reduce.checks import listed, whole_number
 from p4reduce.errors import ValueRangeError
-from p4reduce.tensors.arguments import check_dtype, check_unmasked, short
+from p4reduce.tensors.arguments import check_dtype, check_unmasked, converted, short
 from p4reduce.tensors.blocks import Array, Indices
 from p4reduce.tensors.sparse_blocks import Runs, SparseSums
 
@@ -111,7 +111,8 @@ class SparseElements:
 
 def _as_arrays(made: SparseRows | SparseBlocks | SparseElements, *attributes: str) -> None:
     for attribute in attributes:
-        object.__setattr__(made, attribute, np.asanyarray(getattr(made, attribute)))
+        array = converted(attribute, getattr(made, attribute), np.asanyarray)
+        object.__setattr__(made, attribute, array)
 
 
 # SciPy has no types of its own, and need not be there: its matrices are Any.
@@ -249,10 +250,12 @@ def blocks_to_runs(array: SparseBlocks) -> Runs:
 
 
 def _dimensions(shape: Any) -> tuple[int, ...]:
+    needed = "a sequence of integers is needed"
+    lengths = listed("shape", shape, needed)
     try:
-        dimensions = tuple(whole_number("shape", length) for length in shape)
+        dimensions = tuple(whole_number("shape", length) for length in lengths)
     except TypeError:
-        raise TypeError(f"shape={shape!r}: a sequence of integers is needed") from None
+        raise TypeError(f"shape={shape!r}: {needed}") from None
     if not dimensions or min(dimensions) < 0:
         raise ValueError(f"shape={shape!r}: at least one dimension is needed, and none below 0")
     return dimensions
@@ -295,7 +298,7 @@ def _checked(
 ) -> tuple[Indices, Array]:
     check_unmasked(of_numbers, numbers)
     check_unmasked(of_values, values)
-    which, contents = np.asarray(numbers), np.asarray(values)
+    which, contents = converted(of_numbers, numbers), converted(of_values, values)
     if which.ndim != 1 or (which.dtype.kind not in "iu" and len(which)):
         raise TypeError(
             f"{of_numbers} have shape {which.shape} and dtype {which.dtype}; integers in one "
