@@ -37,9 +37,12 @@ LAUNCHERS = (
         "OMPI_COMM_WORLD_LOCAL_RANK",
     ),
     Launcher("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    Launcher("Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    SLURM := Launcher("Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
 """Innermost first: torchrun and mpirun often run within a Slurm job, which then describes nodes."""
+
+_SLURM_STEPS = ("SLURM_STEP_ID", "SLURM_STEPID")
+_LAST_STEP = 0xFFFF_FFF0  # batch scripts and interactive shells have greater numbers
 
 OWN = Launcher("p4reduce", "P4REDUCE_RANK", "P4REDUCE_WORLD_SIZE", "P4REDUCE_LOCAL_RANK")
 
@@ -63,8 +66,9 @@ def placement(
 ) -> Placement:
     """Find rank and world size.
 
-    Arguments win. None is replaced by the variables of torchrun, Open MPI, MPICH (PMI), Slurm, or
-    `P4REDUCE_RANK` and `P4REDUCE_WORLD_SIZE`, whichever come first.
+    Arguments win. None is replaced by the variables of torchrun, Open MPI, MPICH (PMI),
+    `P4REDUCE_RANK` and `P4REDUCE_WORLD_SIZE`, or Slurm, whichever come first. Slurm's count only
+    within a step: in a batch script and in the shell of salloc they describe the allocation.
 
     Args:
         rank: as given by the caller.
@@ -79,21 +83,23 @@ def placement(
     environ = os.environ if environ is None else environ
     launcher = next((one for one in LAUNCHERS if _says(one, environ)), None)
     own = OWN if _says(OWN, environ) else None
-    if launcher is not None and own is not None:
+    if launcher is not None and own is not None and launcher is not SLURM:
         for theirs, ours in ((launcher.rank, own.rank), (launcher.world_size, own.world_size)):
             if theirs in environ and ours in environ and environ[theirs] != environ[ours]:
                 raise ConfigurationError(
                     f"{theirs}={environ[theirs]} ({launcher.name}) and {ours}={environ[ours]} "
                     "disagree; unset one of them"
                 )
-    source = launcher or own
-    from_environment = source is not None
-    source = source or OWN
+    # A step of Slurm may start other processes than one for each rank, and then these say so.
+    order = (own, launcher) if launcher is SLURM else (launcher, own)
+    sources = [one for one in order if one is not None]
+    ranked = _source(sources, "rank", environ)
     if rank is None:
-        rank = _number(environ, source.rank, "rank", from_environment)
+        rank = _number(environ, ranked.rank, "rank", bool(sources))
     rank = whole_number("rank", rank)
     if world_size is None:
-        world_size = _number(environ, source.world_size, "world_size", from_environment)
+        name = _source(sources, "world_size", environ).world_size
+        world_size = _number(environ, name, "world_size", bool(sources))
     world_size = whole_number("world_size", world_size)
     if not 1 <= world_size <= MAX_WORLD_SIZE:
         raise ConfigurationError(
@@ -104,7 +110,7 @@ def placement(
         raise ConfigurationError(
             f"rank {rank} does not fit world size {world_size}: ranks are 0 to {world_size - 1}"
         )
-    local = environ.get(source.local_rank, "")
+    local = environ.get(ranked.local_rank, "")
     return Placement(rank, world_size, int(local) if local.isdigit() else rank)
 
 
@@ -209,7 +215,21 @@ def is_placed(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def _says(launcher: Launcher, environ: Mapping[str, str]) -> bool:
+    if launcher is SLURM and not _is_in_step(environ):
+        return False
     return launcher.rank in environ or launcher.world_size in environ
+
+
+def _is_in_step(environ: Mapping[str, str]) -> bool:
+    """Whether srun has started this process as a task."""
+    step = next((environ[name] for name in _SLURM_STEPS if environ.get(name)), "")
+    return step.isdecimal() and int(step) < _LAST_STEP
+
+
+def _source(sources: Sequence[Launcher], argument: str, environ: Mapping[str, str]) -> Launcher:
+    """Return the first that has the argument; else the one that should have it."""
+    having = (one for one in sources if getattr(one, argument) in environ)
+    return next(having, next(iter(sources), OWN))
 
 
 def _number(environ: Mapping[str, str], name: str, argument: str, known: bool) -> int:
@@ -224,6 +244,7 @@ def _number(environ: Mapping[str, str], name: str, argument: str, known: bool) -
         raise ConfigurationError(
             f"no {argument}: pass {argument}= or set one of {tried}; or start all ranks, with a "
             "switch and a controller, by p4reduce-lab exec -n 4 -- python …"
+            + ("; in this Slurm allocation, by srun" if "SLURM_JOB_ID" in environ else "")
         )
     try:
         return int(text)

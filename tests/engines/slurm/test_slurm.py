@@ -262,6 +262,39 @@ def test_a_job_that_asks_for_no_network(cluster: Cluster) -> None:
     assert "P4REDUCE_CONTROLLER" not in cluster.output(job)
 
 
+PLACED = """
+import os
+from p4reduce.environment import placement
+from p4reduce.errors import ConfigurationError
+step = os.environ.get("SLURM_STEP_ID")
+try:
+    place = placement(None, None)
+    print(f"step {step}: rank {place.rank} of {place.world_size}", flush=True)
+except ConfigurationError as error:
+    print(f"step {step}: {str(error).partition(':')[0]} {'srun' in str(error)}", flush=True)
+"""
+
+
+def test_only_tasks_of_a_step_are_ranks(cluster: Cluster) -> None:
+    """Not the batch script, which Slurm calls task 0 of all, nor a command of salloc."""
+    program = cluster.top / "placed.py"
+    program.write_text(PLACED)
+    python = shlex.join([sys.executable, str(program)])
+    own = f"P4REDUCE_RANK=1 P4REDUCE_WORLD_SIZE=2 {python}"
+    lines = f"{python}; {own}; srun -n4 {python}; srun -n3 {python}; srun -N1 -n1 env {own}"
+    job = cluster.submit("-N2", "-n4", f"--wrap={lines}")
+    assert cluster.wait(job) == "COMPLETED", cluster.output(job)
+    batch, by_hand, *steps, within = cluster.output(job).splitlines()
+    assert batch == "step None: no rank True"
+    assert by_hand == "step None: rank 1 of 2"
+    of_four = [f"step 0: rank {rank} of 4" for rank in range(4)]
+    of_three = [f"step 1: rank {rank} of 3" for rank in range(3)]
+    assert sorted(steps) == [*of_four, *of_three]
+    assert within == "step 2: rank 1 of 2"
+    said = cluster.ask("salloc", "-n4", sys.executable, str(program))
+    assert said.splitlines() == ["step None: no rank True"]
+
+
 @WAYS
 def test_a_killed_rank_ends_the_job(
     cluster: Cluster, start: Callable[..., tuple[str, ...]]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce.environment import Placement, job_name, placement
+from p4reduce.environment import Placement, is_placed, job_name, placement
 from p4reduce.errors import ConfigurationError
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
@@ -14,7 +14,9 @@ OPEN_MPI = {
     "OMPI_COMM_WORLD_LOCAL_RANK": "2",
 }
 MPICH = {"PMI_RANK": "5", "PMI_SIZE": "10", "MPI_LOCALRANKID": "3"}
-SLURM = {"SLURM_PROCID": "6", "SLURM_NTASKS": "11", "SLURM_LOCALID": "0"}
+ALLOCATION = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "11"}  # the shell of salloc
+BATCH = ALLOCATION | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+SLURM = ALLOCATION | {"SLURM_PROCID": "6", "SLURM_LOCALID": "0", "SLURM_STEP_ID": "0"}
 OWN = {"P4REDUCE_RANK": "7", "P4REDUCE_WORLD_SIZE": "12", "P4REDUCE_LOCAL_RANK": "4"}
 
 
@@ -29,6 +31,14 @@ OWN = {"P4REDUCE_RANK": "7", "P4REDUCE_WORLD_SIZE": "12", "P4REDUCE_LOCAL_RANK":
         # torchrun and mpirun within a Slurm job, one for each node
         (SLURM | TORCHRUN, Placement(3, 8, 1)),
         (SLURM | OPEN_MPI, Placement(4, 9, 2)),
+        (SLURM | {"SLURM_STEP_ID": "12"}, Placement(6, 11, 0)),
+        # tasks that start ranks of their own, and what is said by hand in an allocation
+        (SLURM | OWN, Placement(7, 12, 4)),
+        (SLURM | {"P4REDUCE_RANK": "3", "P4REDUCE_WORLD_SIZE": "4"}, Placement(3, 4, 3)),
+        (SLURM | {"P4REDUCE_WORLD_SIZE": "8"}, Placement(6, 8, 0)),
+        (ALLOCATION | OWN, Placement(7, 12, 4)),
+        (BATCH | OWN, Placement(7, 12, 4)),
+        (BATCH | OPEN_MPI, Placement(4, 9, 2)),
         # the same said twice
         (TORCHRUN | {"P4REDUCE_RANK": "3", "P4REDUCE_WORLD_SIZE": "8"}, Placement(3, 8, 1)),
         ({"RANK": "0", "WORLD_SIZE": "1"}, Placement(0, 1, 0)),
@@ -51,12 +61,18 @@ def test_arguments_win() -> None:
     [
         ({}, ["rank=", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"]),
         ({"RANK": "1"}, ["WORLD_SIZE"]),
-        ({"SLURM_NTASKS": "4"}, ["SLURM_PROCID"]),
+        ({"SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"}, ["SLURM_PROCID"]),
+        (ALLOCATION, ["no rank", "in this Slurm allocation, by srun"]),
+        (BATCH, ["no rank", "in this Slurm allocation, by srun"]),
+        # The steps of batch scripts and of salloc's interactive shell
+        (BATCH | {"SLURM_STEP_ID": "4294967291"}, ["no rank", "by srun"]),
+        (BATCH | {"SLURM_STEP_ID": "4294967290"}, ["no rank", "by srun"]),
+        (BATCH | {"P4REDUCE_RANK": "0"}, ["P4REDUCE_WORLD_SIZE is not set"]),
         ({"RANK": "one", "WORLD_SIZE": "4"}, ["RANK='one'"]),
         ({"RANK": "4", "WORLD_SIZE": "4"}, ["rank 4", "world size 4", "0 to 3"]),
         ({"RANK": "0", "WORLD_SIZE": "4097"}, ["4097", "1 to 4096"]),
         (TORCHRUN | OWN, ["RANK=3", "P4REDUCE_RANK=7", "torchrun"]),
-        (SLURM | {"P4REDUCE_WORLD_SIZE": "3"}, ["SLURM_NTASKS=11", "P4REDUCE_WORLD_SIZE=3"]),
+        (SLURM | {"P4REDUCE_WORLD_SIZE": "3"}, ["rank 6 does not fit world size 3"]),
     ],
 )
 def test_errors_name_the_variables(environ: dict[str, str], names: list[str]) -> None:
@@ -64,6 +80,14 @@ def test_errors_name_the_variables(environ: dict[str, str], names: list[str]) ->
         placement(None, None, environ)
     for name in names:
         assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "placed"),
+    [(ALLOCATION, False), (BATCH, False), (SLURM, True), (ALLOCATION | OWN, True), ({}, False)],
+)
+def test_an_allocation_places_no_process(environ: dict[str, str], placed: bool) -> None:
+    assert is_placed(environ) == placed
 
 
 def test_job_name() -> None:
