@@ -111,6 +111,8 @@ def test_a_process_alone_is_one_rank(system: TorchSystem, tmp_path: Path) -> Non
         f"import os\nfor name in {list(nobody)}:\n    del os.environ[name]\n"
         "import torch, p4reduce.horovod as hvd\n"
         "try:\n    hvd.rank()\nexcept ValueError as error:\n    print(error)\n"
+        "for wrong in ([[5]], [[0]], 5):\n    try:\n        hvd.init(process_sets=wrong)\n"
+        "    except (TypeError, ValueError):\n        print(hvd.is_initialized())\n"
         "hvd.init()\nhvd.init()\n"
         "print(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.allreduce(torch.ones(2)).tolist())\n"
     )
@@ -118,6 +120,7 @@ def test_a_process_alone_is_one_rank(system: TorchSystem, tmp_path: Path) -> Non
     all_well(ended)
     assert ended[0].lines == [
         "p4reduce.horovod is not initialised: call hvd.init() first",
+        *["False"] * 3,
         "0 1 0 [1.0, 1.0]",
     ]
 

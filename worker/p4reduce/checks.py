@@ -53,21 +53,21 @@ def number_within(argument: str, value: Any, lowest: int, highest: int, hint: st
 
 def check_timeout(timeout: Any) -> None:
     """Refuse an invalid timeout. Raises TypeError, ValueError."""
-    _check_number("timeout", timeout)
+    check_number("timeout", timeout)
     if not 0 < timeout < threading.TIMEOUT_MAX:
         raise ValueError(f"timeout={timeout!r}: seconds above 0 are needed")
 
 
 def check_seconds(argument: str, value: Any) -> None:
     """Refuse anything but seconds from 0 on. Raises TypeError, ValueError."""
-    _check_number(argument, value)
+    check_number(argument, value)
     if not 0 <= value < threading.TIMEOUT_MAX:
         raise ValueError(f"{argument}={value!r}: seconds from 0 on are needed")
 
 
 def check_deadline(value: Any) -> None:
     """Refuse anything but seconds from 0 on, or infinity. Raises TypeError, ValueError."""
-    _check_number("deadline", value)
+    check_number("deadline", value)
     if not (0 <= value <= LONGEST_DEADLINE or value == math.inf):
         raise ValueError(
             f"deadline={value!r}: seconds from 0 on are needed, {LONGEST_DEADLINE:,} at most, or "
@@ -113,6 +113,7 @@ def _unless_plain(error: Exception | None) -> Exception | None:
     return None if isinstance(error, TypeError) else error
 
 
-def _check_number(argument: str, value: Any) -> None:
+def check_number(argument: str, value: Any, needed: str = "a number of seconds is needed") -> None:
+    """Refuse anything but a real number. Raises TypeError."""
     if not isinstance(value, Real) or is_flag(value):
-        raise TypeError(f"{argument}={value!r}: a number of seconds is needed")
+        raise TypeError(f"{argument}={value!r}: {needed}")

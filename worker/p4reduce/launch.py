@@ -24,7 +24,13 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from p4reduce.checks import number_within
+from p4reduce.checks import (
+    check_flag,
+    check_number,
+    check_seconds,
+    check_timeout,
+    number_within,
+)
 from p4reduce.errors import ConfigurationError, LaunchError
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
@@ -212,6 +218,16 @@ def start(
             `P4REDUCE_LEASE` is not a number.
         LaunchError: something is missing on this host, or does not start; says what.
     """
+    check_timeout(timeout)
+    check_seconds("lease", lease)
+    check_number("link_rate", link_rate, "a number of bit/s is needed")
+    check_flag("unix", unix)
+    for argument, text in (("host", host), ("tree", tree), ("part", part), ("shared", shared)):
+        if not isinstance(text, str):
+            raise TypeError(f"{argument}={text!r}: a string is needed")
+    for argument, path in (("logs", logs), ("captures", captures)):
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"{argument}={path!r}: a path is needed")
     request = {
         "ranks": number_within("ranks", ranks, 1, MAX_WORLD_SIZE),
         "host": host,

@@ -316,6 +316,81 @@ def test_what_cannot_start_is_said_on_every_rank() -> None:
     assert "not an address of this host" in output
 
 
+# What each rank gives in one call, as (what is wrong, the error on rank 0, on others).
+WRONG_CALLS = """
+import os
+import numpy as np
+from mpi4py import MPI
+import p4reduce, p4reduce.mpi, p4reduce.started_job
+from p4reduce.mpi import wrap
+
+world = MPI.COMM_WORLD
+me = world.rank
+
+def refused(kind, text, **options):
+    try:
+        wrap(world, **options)
+    except kind as error:
+        assert text in str(error), (text, str(error))
+    else:
+        raise AssertionError(f"{options} is not refused")
+    world.Barrier()
+    with open(f"/proc/self/task/{os.getpid()}/children") as children:
+        assert not children.read(), "a network was left"
+
+ERROR = p4reduce.ConfigurationError
+for _ in range(3):
+    refused(ERROR, "'flaot' is not one of float, double, int", types=["flaot"])
+refused(ERROR, "['float'] is not one of", types=[["float"]])
+refused(TypeError, "types=3: some of float, double, int are needed", types=3)
+refused(TypeError, "types='float'", types="float")
+refused(ValueError, "timeout=0", timeout=0)
+refused(ValueError, "lease=-1", lease=-1)
+refused(ERROR, "lease", lease=1e6)  # the network refuses it
+# One rank alone is wrong, and all hear of it.
+for wrong in range(world.size):
+    kind, options = (TypeError, {"timeout": "x"}) if me == wrong else (ERROR, {})
+    refused(kind, "timeout='x'", **options)
+    kind, options = (TypeError, {"types": 5}) if me == wrong else (ERROR, {})
+    refused(kind, ("" if me == wrong else f"rank {wrong}: TypeError: ") + "types=5", **options)
+os.environ["P4REDUCE_MPI_TYPES"] = "float,long" if me == 0 else "float"
+refused(ERROR, "P4REDUCE_MPI_TYPES: 'long'")
+del os.environ["P4REDUCE_MPI_TYPES"]
+# It has started, and one rank cannot join, for whatever reason.
+known = set(os.environ)
+for wrong in (0, 1):
+    init = p4reduce.started_job.init
+    if me == wrong:
+        def init_fails(*_, **__):
+            raise RuntimeError("out of threads")
+        p4reduce.started_job.init = init_fails
+    # The others join as far as they can, and wait for it.
+    kind, text = p4reduce.P4ReduceTimeoutError, f"rank {wrong}"
+    if me == wrong:
+        kind, text = RuntimeError, "out of threads"
+    refused(kind, text, timeout=3)
+    p4reduce.started_job.init = init
+    assert os.environ.keys() == known
+for _ in range(2):
+    with wrap(world, types=["int"]) as comm:
+        comm.Allreduce(MPI.IN_PLACE, np.ones(3, np.int32))
+        comm.Allreduce(MPI.IN_PLACE, np.ones(3, np.float32))
+        assert comm.switched == 1
+        assert "P4REDUCE_CONTROLLER" in os.environ
+    assert os.environ.keys() == known
+os.write(1, f"rank {me} is right\\n".encode())
+"""
+
+
+@with_mpi4py
+def test_what_is_wrong_is_an_error_on_all_ranks_and_leaves_nothing() -> None:
+    with marked() as environment:
+        run = mpirun(environment, 3, sys.executable, "-c", WRONG_CALLS)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, output
+    assert output.count("is right") == 3, output
+
+
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The library to preload, and a program that knows nothing of it."""
@@ -477,3 +552,15 @@ def test_types_that_there_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_MPI_TYPES", "float,long")
     with pytest.raises(ConfigurationError, match="'long' is not one of float, double, int"):
         sums.summed_types()
+
+
+def test_preloaded_programs_hear_of_wrong_types_before_anything_starts(
+    shim: tuple[Path, Path],
+) -> None:
+    library, program = shim
+    with marked() as environment:
+        own = {**environment, "P4REDUCE_MPI_TYPES": "flaot", "P4REDUCE_HOST": "203.0.113.7"}
+        run = mpirun(own, 2, str(program), preload=library)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode != 0
+    assert "'flaot' is not one of float, double, int" in output  # and not about the host

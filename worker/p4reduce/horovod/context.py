@@ -131,7 +131,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
     Raises:
         NotImplementedError: `comm` is given.
-        ValueError: torch.distributed runs on another backend.
+        ValueError: torch.distributed runs on another backend; a set cannot be initialised, and
+            `init` has undone what it did.
         HorovodInternalError, RuntimeError: as for `torch.distributed.init_process_group`.
     """
     if comm is not None and comm != []:
@@ -153,14 +154,21 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         )
     _enter(owns)
     if process_sets is not None and not isinstance(process_sets, str):
-        for one in process_sets:
-            add_process_set(one)
+        try:
+            for one in process_sets:
+                add_process_set(one)
+        except BaseException:
+            shutdown()
+            raise
 
 
 def shutdown() -> None:
     """Leave the job. A group that existed before `init` stays."""
     if not is_initialized():
         return
+    if not _state.owns_group:
+        for one in list(_state.sets.values()):
+            remove_process_set(one)
     for one in [*_state.sets.values(), global_process_set]:
         one.process_set_id, one._group = None, None
     _state.place = None

@@ -63,6 +63,7 @@ class Proxy:
                 TYPES_ENVIRONMENT: os.environ.get(TYPES_ENVIRONMENT, ""),
                 TIMEOUT_ENVIRONMENT: str(patience()),
             }
+            summed_types()  # an error in it is one before anything starts
             variables, self._network = begin(len(text.split()), text.split("\n")[:-1], ENGINE)
             return json.dumps({**variables, **own})
         if kind == _JOIN:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from p4reduce.checks import check_timeout
+from p4reduce.checks import check_timeout, listed
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ConfigurationError
 
@@ -27,14 +27,17 @@ def summed_types(given: Sequence[str] | None = None) -> frozenset[str]:
         given: MPI's names; None: the comma-separated list in `$P4REDUCE_MPI_TYPES`, or all.
 
     Raises:
+        TypeError: `given` is not a sequence.
         ConfigurationError: another name.
     """
-    text = os.environ.get(TYPES_ENVIRONMENT)
-    words = list(given) if given is not None else text.split(",") if text else list(TYPES)
-    if unknown := [word for word in words if word not in TYPES]:
-        raise ConfigurationError(
-            f"{TYPES_ENVIRONMENT}: {unknown[0]!r} is not one of {', '.join(TYPES)}"
-        )
+    needed = f"some of {', '.join(TYPES)} are needed"
+    if given is not None:
+        source, words = "types", listed("types", given, needed)
+    else:
+        source, text = TYPES_ENVIRONMENT, os.environ.get(TYPES_ENVIRONMENT)
+        words = text.split(",") if text else list(TYPES)
+    if unknown := [word for word in words if not (isinstance(word, str) and word in TYPES)]:
+        raise ConfigurationError(f"{source}: {unknown[0]!r} is not one of {', '.join(TYPES)}")
     return frozenset(TYPES[word] for word in words)
 
 

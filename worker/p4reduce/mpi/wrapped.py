@@ -13,11 +13,11 @@ from mpi4py import MPI
 
 from p4reduce.checks import check_seconds, check_timeout
 from p4reduce.communicator import Communicator
-from p4reduce.errors import ClosedError, ConfigurationError, P4ReduceError
+from p4reduce.errors import ClosedError, ConfigurationError
 from p4reduce.launch import Network
 from p4reduce.mpi.messages import array_of
 from p4reduce.mpi.sums import ENGINE, sum_in_place, summed_types
-from p4reduce.started_job import begin, join
+from p4reduce.started_job import agreed, forget_network, join_all
 
 if TYPE_CHECKING:
     _Intracomm = Any
@@ -75,11 +75,12 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         """Return a duplicate whose `Allreduce` also goes through the switch."""
         if self._job is None and self.size > 1:
             raise ClosedError("this communicator has left the switch")
+        job = None if self._job is None else self._job.dup()
         made = SwitchedComm(super().Dup(info))
-        if self._job is None:
+        if job is None:
             made._stay_alone()
         else:
-            made._begin(self._job.dup(), None, self._types)
+            made._begin(job, None, self._types)
         return made
 
     def Free(self) -> None:  # noqa: N802
@@ -91,9 +92,11 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         """Leave the switch; all ranks call it. From then on `Allreduce` uses MPI."""
         if self._job is None:
             return
-        self._leave()
-        self.Barrier()  # the network ends when all have left
-        self._end_network()
+        try:
+            self._leave()
+            self.Barrier()  # the network ends when all have left
+        finally:
+            self._end_network()
 
     def _begin(self, job: Communicator, network: Network | None, types: frozenset[str]) -> None:
         self.switched = 0
@@ -116,6 +119,8 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         network, self._network = self._network, None
         if network is not None:
             network.close()
+        if not _open:
+            forget_network()
 
     def __enter__(self) -> SwitchedComm:
         return self
@@ -151,50 +156,35 @@ def wrap(
             or 10. Rank 0's value counts. A network that runs has its own.
 
     Raises:
-        TypeError, ValueError: `comm` is an intercommunicator, or a number is wrong.
-        ConfigurationError: hosts, types or lease are wrong; a communicator is wrapped already.
+        TypeError, ValueError: `comm` is an intercommunicator, or another argument is wrong. All
+            arguments are checked before anything starts.
+        ConfigurationError: hosts, types or lease are wrong; a communicator is wrapped already; an
+            argument of another rank is wrong.
         LaunchError: the network does not start; on all ranks.
         P4ReduceError: as `p4reduce.init`; on all ranks.
     """
-    check_timeout(timeout)
-    check_seconds("lease", lease)
-    if _open:
-        raise ConfigurationError(
-            "a communicator of this process is wrapped already: take its Dup(), or close() it"
-        )
     made = SwitchedComm(comm)
+
+    def arguments() -> tuple[str, list[str]]:
+        check_timeout(timeout)
+        check_seconds("lease", lease)
+        if _open:
+            raise ConfigurationError(
+                "a communicator of this process is wrapped already: take its Dup(), or close() it"
+            )
+        chosen = summed_types(types) if types is not None or comm.rank == 0 else ()
+        return MPI.Get_processor_name(), sorted(chosen)
+
     if comm.size == 1:
+        arguments()
         made._stay_alone()
         return made
-    hosts = comm.gather(MPI.Get_processor_name())
-    network: Network | None = None
-    told: Any = None
-    if comm.rank == 0:
-        try:
-            variables, network = begin(comm.size, hosts, ENGINE, lease)
-            told = (variables, summed_types(types))
-        except P4ReduceError as error:
-            told = error
-    told = comm.bcast(told)
-    if isinstance(told, P4ReduceError):
-        raise told
-    variables, chosen = told
-    job: Communicator | None = None
-    trouble: P4ReduceError | None = None
-    try:
-        job = join(comm.rank, comm.size, variables, timeout)
-    except P4ReduceError as error:
-        trouble = error
-    # All or none: else those who joined would wait for the others in their first call.
-    errors = comm.allgather(trouble)
-    first = next((error for error in errors if error is not None), None)
-    if job is None or first is not None:
-        if job is not None:
-            job.close()
-        if network is not None:
-            network.close()
-        raise trouble or first or ClosedError("this rank has not joined")
-    made._begin(job, network, chosen)
+    told = agreed(comm.rank, comm.allgather, arguments)
+    hosts = [host for host, _ in told]
+    job, network = join_all(
+        *(comm.rank, comm.allgather, hosts, ENGINE), timeout=timeout, lease=lease
+    )
+    made._begin(job, network, frozenset(told[0][1]))
     return made
 
 

@@ -18,6 +18,9 @@ from p4reduce.launch import Network, start
 
 log = logging.getLogger(__name__)
 
+REFUSALS = (P4ReduceError, TypeError, ValueError)
+"""What `p4reduce.launch.start` raises."""
+
 _PAUSE = 0.5  # seconds between two looks at the processes
 
 
@@ -47,12 +50,12 @@ class Part:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._network: Network | None = None
-        self._trouble: P4ReduceError | None = None
+        self._trouble: Exception | None = None
         self._coming: set[int] = set()
         self._given_up: tuple[int, P4ReduceError] | None = None
         try:
             self._network = start(**request)
-        except P4ReduceError as error:
+        except REFUSALS as error:
             if ray.get_runtime_context().was_current_actor_reconstructed:
                 raise  # nobody asks this one; Ray tries again
             self._trouble = error
@@ -60,7 +63,7 @@ class Part:
             threading.Thread(target=self._watch, args=(self._network,), daemon=True).start()
 
     def serving(self, rank: int | None = None) -> Serving:
-        """Say what is served. Raises P4ReduceError: it did not start.
+        """Say what is served. Raises the error with which it did not start.
 
         Args:
             rank: of a group, which joins by this call; it learns of a rank that gives up.

@@ -63,7 +63,12 @@ class P4ReduceGroup(BaseGroup):
 
             # The name is another one each time: Ray's Gloo meets by it, in a store that stays.
             name = group_name if self._member is None else self._member.name
-            self._rest = TorchGLOOGroup(world_size, rank, f"{name}, Gloo", int(1000 * self.timeout))
+            milliseconds = int(1000 * self.timeout)
+            try:
+                self._rest = TorchGLOOGroup(world_size, rank, f"{name}, Gloo", milliseconds)
+            except BaseException:
+                self.destroy_group()
+                raise
 
     @classmethod
     def backend(cls) -> str:

@@ -17,6 +17,7 @@ from p4reduce.communicator import Communicator, init
 from p4reduce.errors import ConfigurationError, LaunchError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.ray.network import CONTROLLER as CONTROLLER_PART
 from p4reduce.ray.network import RayNetwork, trouble
+from p4reduce.started_job import forget_network, name_network
 from p4reduce.variables import CONTROLLER, INTERFACE
 
 _PAUSE = 0.05  # seconds between two looks for rank 0's network
@@ -25,7 +26,6 @@ _ANSWER_TIMEOUT = 5.0  # seconds, of an actor
 _TELL_TIMEOUT = 10.0  # seconds that rank 0 keeps the network for others to hear why it ends
 _JOB = "group"  # the network is the group's alone
 _members: list[Member] = []
-_named: set[str] = set()  # variables of the environment that are ours
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Member:
         try:
             self.comm.close()
         finally:
-            _forget()
+            forget_network()
             if self.network is not None:
                 self.network.close()
 
@@ -84,7 +84,7 @@ def join(group: str, rank: int, size: int, timeout: float, lease: float) -> Memb
             else:
                 member = _follow(name, rank, size, timeout)
         except BaseException:
-            _forget()
+            forget_network()
             raise
     _members.append(member)
     return member
@@ -211,12 +211,5 @@ class _Meeting:
 
 def _unique(name: str, variables: Mapping[str, str]) -> str:
     """Name this network in the environment, for reconnections too; return a name of the group."""
-    os.environ.update(variables)
-    _named.update(variables)
+    name_network(variables)
     return f"{name} at {variables[CONTROLLER]}"
-
-
-def _forget() -> None:
-    for name in _named:
-        os.environ.pop(name, None)
-    _named.clear()

@@ -15,9 +15,9 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from p4reduce.errors import LaunchError, P4ReduceError
+from p4reduce.errors import LaunchError
 from p4reduce.launch import READY_TIMEOUT
-from p4reduce.ray.actors import Part, Serving
+from p4reduce.ray.actors import REFUSALS, Part, Serving
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class RayNetwork:
             **settings,
         }
         bundle = {**(resources or {}), f"node:{first}": _HERE}
-        self._group = placement_group([bundle] * len(_PARTS), strategy="STRICT_PACK")
+        self._group: Any = placement_group([bundle] * len(_PARTS), strategy="STRICT_PACK")
         actor = ray.remote(Part)
         self.actors: dict[str, Any] = {}
         try:
@@ -78,7 +78,7 @@ class RayNetwork:
                         placement_group=self._group, placement_group_bundle_index=index
                     ),
                 ).remote({**request, "part": part})
-        except ValueError:  # the name is taken
+        except BaseException:  # ValueError: the name is taken
             self.close()
             raise
 
@@ -86,8 +86,8 @@ class RayNetwork:
         """Wait until it serves, and return the variables by which workers find it.
 
         Raises:
-            P4ReduceError: an error of the launcher; LaunchError: Ray does not place the actors, or
-                they end.
+            TypeError, ValueError, P4ReduceError: as `p4reduce.launch.start`.
+            LaunchError: Ray does not place the actors, or they end.
         """
         try:
             return self.serving(timeout)[CONTROLLER].variables
@@ -102,25 +102,26 @@ class RayNetwork:
     def close(self) -> None:
         """End both actors and all their processes. Idempotent."""
         actors, self.actors = self.actors, {}
-        if not actors:
+        group, self._group = self._group, None
+        if group is None:
             return
         deadline = time.monotonic() + _END_TIMEOUT
-        for part in reversed(_PARTS):  # the controller ends the jobs, and needs the switches
+        for part in reversed(actors):  # the controller ends the jobs, and needs the switches
             with contextlib.suppress(RayError):
                 left = max(deadline - time.monotonic(), 0.0)
                 ray.get(actors[part].close.remote(), timeout=left)
         for actor in actors.values():
             ray.kill(actor, no_restart=True)
-        remove_placement_group(self._group)
+        remove_placement_group(group)
 
 
-def trouble(error: RayError, timeout: float) -> P4ReduceError:
-    """Return Ray's error about a part as an error of this library."""
+def trouble(error: RayError, timeout: float) -> Exception:
+    """Return Ray's error about a part as the one that `p4reduce.launch.start` raises."""
     if isinstance(error, GetTimeoutError):
         return LaunchError(
             f"the actors of switch and controller were not ready within {timeout:g} s: `ray "
             "status` shows what they wait for, and each asks for the resources that you gave"
         )
-    if isinstance(error, RayTaskError) and isinstance(error.cause, P4ReduceError):
+    if isinstance(error, RayTaskError) and isinstance(error.cause, REFUSALS):
         return error.cause
     return LaunchError(f"an actor of switch or controller has ended: {error}")

@@ -11,9 +11,7 @@ from typing import Any, TypeVar
 
 from p4reduce.checks import check_seconds, check_timeout
 from p4reduce.communicator import Communicator
-from p4reduce.errors import ClosedError, P4ReduceError
-from p4reduce.launch import Network
-from p4reduce.started_job import as_text, begin, from_text, join
+from p4reduce.started_job import cause_of, join_all
 
 T = TypeVar("T")
 
@@ -77,60 +75,23 @@ def run_task(
     context = BarrierTaskContext.get()
     rank = context.partitionId()
     hosts = [info.address.rpartition(":")[0] for info in context.getTaskInfos()]
-    network: Network | None = None
     with _environment_kept():
+        comm, network = join_all(
+            *(rank, context.allGather, hosts, _ENGINE), timeout=timeout, lease=lease
+        )
         try:
-            told = ""
-            if rank == 0:
-                try:
-                    variables, network = begin(len(hosts), hosts, _ENGINE, lease)
-                    told = as_text(variables)
-                except P4ReduceError as error:
-                    told = as_text(error)
-            told = context.allGather(told)[0]
-            comm = _join_all(context, rank, len(hosts), from_text(told), timeout)
             with comm:
                 result = fn(comm, rows)
             context.barrier()  # the network ends when all have left
         except Exception as error:
-            if network is not None:
-                _explain(network, error)
+            cause = cause_of(error, network)
+            if cause is not error:
+                raise cause from error
             raise
         finally:
             if network is not None:
                 network.close()
     return rank, result
-
-
-def _join_all(
-    context: Any, rank: int, size: int, variables: dict[str, str], timeout: float
-) -> Communicator:
-    """All or none: else those who joined would wait for the others in their first call."""
-    comm: Communicator | None = None
-    trouble: P4ReduceError | None = None
-    try:
-        comm = join(rank, size, variables, timeout)
-    except P4ReduceError as error:
-        trouble = error
-    said = context.allGather("" if trouble is None else as_text(trouble))
-    first = next((text for text in said if text), "")
-    if comm is None or first:
-        if comm is not None:
-            comm.close()
-        if trouble is not None:
-            raise trouble
-        from_text(first)
-        raise ClosedError("this rank has not joined")
-    return comm
-
-
-def _explain(network: Network, error: Exception) -> None:
-    """Raise LaunchError in an error's place where the network has ended, which is its cause."""
-    if isinstance(error, P4ReduceError):
-        try:
-            network.check()
-        except P4ReduceError as ended:
-            raise ended from error
 
 
 @contextmanager
