@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import p4reduce
+from p4reduce_common.host_port import parse_host_port
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE, System
@@ -95,10 +96,9 @@ def _sum_for_ever(
 @contextmanager
 def watching(address: str, browsers: int) -> Iterator[None]:
     """So many connections that read the page's stream."""
-    host, _, port = address.rpartition(":")
     with ExitStack() as stack:
         for _ in range(browsers):
-            connection = stack.enter_context(socket.create_connection((host, int(port))))
+            connection = stack.enter_context(socket.create_connection(parse_host_port(address)))
             connection.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             threading.Thread(target=_read, args=(connection,), daemon=True).start()
         yield

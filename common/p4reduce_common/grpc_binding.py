@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 from p4reduce_common.grpc_channels import unix_path
+from p4reduce_common.host_port import parse_host_port
 
 
 def why_not_bound(address: str, error: Exception) -> str:
@@ -22,9 +23,9 @@ def why_not_bound(address: str, error: Exception) -> str:
                 probe.bind(path)
             Path(path).unlink()
         else:
-            host, _, port = address.rpartition(":")
+            host, port = parse_host_port(address)
             kind = socket.SOCK_STREAM
-            for family, *_, place in socket.getaddrinfo(host.strip("[]"), int(port), type=kind):
+            for family, *_, place in socket.getaddrinfo(host, port, type=kind):
                 with socket.socket(family, kind) as probe:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(place)

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from p4reduce_controller.fabric.switch_ports import bmv2_at, values_of
+from p4reduce_controller.fabric.switch_ports import bmv2_at, grpc_port, values_of
 
 TIMEOUT_S = 2.0
 MOST_CELLS = 1 << 20
@@ -44,18 +44,13 @@ def port_of(address: str, processes: Path = Path("/proc")) -> int | None:
     try:
         if (process / "ns/net").readlink() != (processes / "self/ns/net").readlink():
             return None
-        ports = listening_ports(process) - {_port_in(address)}
+        ports = listening_ports(process) - {grpc_port(address)}
     except OSError:  # another user's
         return wanted or None
     if wanted in ports:
         return wanted
     # 0: the kernel chose one, and nothing else of BMv2 listens by TCP.
     return ports.pop() if wanted == 0 and len(ports) == 1 else None
-
-
-def _port_in(address: str) -> int | None:
-    text = address.rpartition(":")[2]
-    return int(text) if text.isdecimal() else None
 
 
 def listening_ports(process: Path) -> set[int]:

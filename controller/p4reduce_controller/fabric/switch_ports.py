@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from p4reduce.control.controller_address import is_local
+from p4reduce_common.host_port import parse_host_port
 
 # As p4reduce-switch sends them.
 PORTS_METADATA = "p4reduce-ports"
@@ -71,12 +72,20 @@ def of_bmv2(address: str, processes: Path = Path("/proc")) -> Ports | None:
 def bmv2_at(address: str, processes: Path = Path("/proc")) -> tuple[Path, list[str]] | None:
     """Return working directory and command line of the BMv2 that serves at `address`, if it runs
     here."""
-    port = address.rpartition(":")[2]
+    port = grpc_port(address)
     for process, command in _commands(processes):
         served = values_of(command, ("--grpc-server-addr",))
-        if Path(command[0]).name == _BMV2 and any(s.rpartition(":")[2] == port for s in served):
+        if Path(command[0]).name == _BMV2 and port in map(grpc_port, served):
             return process, command
     return None
+
+
+def grpc_port(address: str) -> int | None:
+    """Return the port of a gRPC server's address; None if it has none."""
+    try:
+        return parse_host_port(address)[1]
+    except ValueError:
+        return None
 
 
 def _commands(processes: Path) -> Iterator[tuple[Path, list[str]]]:

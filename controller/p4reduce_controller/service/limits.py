@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
+from urllib.parse import unquote
+
+from p4reduce_common.host_port import split_host_port
 
 from p4reduce_controller.jobs.job import Job, Member
 from p4reduce_controller.jobs.job_states import JobState
@@ -75,7 +78,7 @@ def peer_host(peer: str) -> str:
     """Return the name that gRPC gives a peer, without its port: all connections of a host are one
     peer."""
     kind, _, rest = peer.partition(":")
-    return f"{kind}:{rest.rpartition(':')[0]}" if kind in ("ipv4", "ipv6") else kind
+    return f"{kind}:{split_host_port(unquote(rest))[0]}" if kind in ("ipv4", "ipv6") else kind
 
 
 def check_waits(member: Member) -> None:

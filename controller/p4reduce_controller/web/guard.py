@@ -13,6 +13,7 @@ import ipaddress
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
+from p4reduce_common.host_port import bracketed, named_host
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -56,7 +57,7 @@ class Guard:
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("Only GET is answered: this page is read only.\n", 405)
-        host = _host(headers.get("host", ""))
+        host = named_host(headers.get("host", ""))
         if host not in self._hosts:
             return PlainTextResponse(
                 f"Host {host[:100]!r} is not this server's; it answers as "
@@ -96,19 +97,10 @@ class Guard:
         return hmac.compare_digest(given.strip().encode(), self._token.encode())
 
 
-def _host(header: str) -> str:
-    """The Host header's name without its port, in lower case."""
-    name = header.strip().lower()
-    if name.startswith("["):
-        return name.partition("]")[0] + "]"
-    return name.partition(":")[0]
-
-
 def own_names(host: str) -> frozenset[str]:
     """Return the names of a server that is bound to `host`."""
     names = {"localhost", "127.0.0.1", "[::1]"}
     try:
-        address = ipaddress.ip_address(host.strip("[]"))
+        return frozenset({*names, bracketed(str(ipaddress.ip_address(host)))})
     except ValueError:
         return frozenset({*names, host.lower()})
-    return frozenset({*names, f"[{address}]" if address.version == 6 else str(address)})

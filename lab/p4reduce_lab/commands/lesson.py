@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 
 import click
+from p4reduce_common.host_port import parse_host_port
 
 LESSONS_THERE = 6
 
@@ -43,8 +44,8 @@ def _show_page(number: int) -> None:
     from p4reduce_lab import live_page
     from p4reduce_lab.lesson.page import serve
 
-    host, _, port = live_page.free_address().rpartition(":")
-    with socket.create_server((host, int(port))) as listener:
-        for said in live_page.show([f"{host}:{port}"]):
+    address = live_page.free_address()
+    with socket.create_server(parse_host_port(address)) as listener:
+        for said in live_page.show([address]):
             click.echo(f"{said}  (Ctrl-C ends it)")
         serve(number, listener)

@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from p4reduce.variables import TOKEN, UDP_KEY
+from p4reduce_common.host_port import format_host_port, parse_host_port
 from p4reduce_native.file_lock import lock_file
 
 from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token
 from p4reduce_lab.deploy.settings import Settings
-from p4reduce_lab.switches.udp_ports import UdpPorts, bracketed, free_udp_ports, udp_ports
+from p4reduce_lab.switches.udp_ports import UdpPorts, free_udp_ports, udp_ports
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ def draw(settings: Settings, ports: int, directory: Path) -> Plan:
                                 strict=True):  # fmt: skip
             certificates += [option, str(path)]
         # A controller that another process starts again cannot know which port the last one got.
-        port = int(every[0].rpartition(":")[2]) if settings.part else settings.first_port
-        listen = f"{bracketed(settings.host)}:{port}"
+        own = parse_host_port(every[0].removeprefix("udp:"))[1]
+        listen = format_host_port(settings.host, own if settings.part else settings.first_port)
     return Plan(variables, every, listen, key_file, certificates)
 
 
@@ -106,4 +107,4 @@ def _ports(settings: Settings, count: int, directory: Path) -> list[str]:
         return list(udp_ports(count).values())
     host = settings.host or "127.0.0.1"
     first = free_udp_ports(host, count, settings.first_port)
-    return list(UdpPorts(bracketed(host), count, first).values())
+    return list(UdpPorts(host, count, first).values())

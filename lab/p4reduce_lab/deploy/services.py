@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from p4reduce import variables
+from p4reduce_common.host_port import format_host_port, parse_host_port
 
 from p4reduce_lab.deploy.arrangement import Arrangement, arrange
 from p4reduce_lab.deploy.plan import Plan, draw, locked, shared
@@ -184,8 +185,8 @@ class Services:
                 if not link.is_symlink():
                     link.symlink_to(self._directory / f"port{number}.sock")
             return f"unix:{beside}/port{{port}}.sock"
-        where, _, port = every[first].rpartition(":")
-        return f"{where}:{int(port) - 1}+{{port}}"
+        host, port = parse_host_port(every[first].removeprefix("udp:"))
+        return f"udp:{format_host_port(host, port - 1)}+{{port}}"
 
     def _link(self, leaf: str) -> Path:
         return self._directory / f"link-{leaf}.sock"

@@ -7,9 +7,10 @@ import ipaddress
 import secrets
 import socket
 
+from p4reduce_common.host_port import LAST_PORT, format_host_port
+
 from p4reduce_lab.errors import ArgumentsError, LabError
 
-MAX_UDP_PORT = 65535
 _FIRST = 7001
 _LOWEST, _HIGHEST = 20_000, 32_000  # below the ports that Linux gives out by itself
 _ATTEMPTS = 100
@@ -19,14 +20,14 @@ class UdpPorts(dict[int, str]):
     """Ports on UDP sockets, and as what a worker names them (`interface`).
 
     Args:
-        host: an address of this machine; IPv6 addresses in brackets.
+        host: an address of this machine.
         count: how many ports.
         first: the UDP port of the first one; the others follow.
     """
 
     def __init__(self, host: str, count: int, first: int = _FIRST) -> None:
-        super().__init__({1 + n: f"udp:{host}:{first + n}" for n in range(count)})
-        self.interface = f"udp:{host}:{first - 1}+{{port}}"
+        super().__init__({1 + n: f"udp:{format_host_port(host, first + n)}" for n in range(count)})
+        self.interface = f"udp:{format_host_port(host, first - 1)}+{{port}}"
 
 
 def udp_ports(count: int) -> UdpPorts:
@@ -42,11 +43,6 @@ def udp_ports(count: int) -> UdpPorts:
     return UdpPorts(host, count, free_udp_ports(host, count) if busy else _FIRST)
 
 
-def bracketed(host: str) -> str:
-    """Return an address as it stands before a port: IPv6 in brackets."""
-    return f"[{host}]" if ":" in host else host
-
-
 def free_udp_ports(host: str, count: int, first: int = 0) -> int:
     """Return the first of a number of consecutive free UDP ports.
 
@@ -60,8 +56,8 @@ def free_udp_ports(host: str, count: int, first: int = 0) -> int:
         LabError: no such row was found.
     """
     family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
-    if first + count - 1 > MAX_UDP_PORT:
-        raise ArgumentsError(f"{count} ports from {first} on end above {MAX_UDP_PORT}")
+    if first + count - 1 > LAST_PORT:
+        raise ArgumentsError(f"{count} ports from {first} on end above {LAST_PORT}")
     try:
         _bind(family, host, 0).close()
     except OSError as error:

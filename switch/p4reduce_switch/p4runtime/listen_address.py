@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_common.grpc_channels import unix_path
+from p4reduce_common.host_port import FORM, format_host_port, parse_host_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,7 @@ class GrpcAddress:
     def __str__(self) -> str:
         if self.path is not None:
             return f"unix:{self.path}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return format_host_port(self.host, self.port)
 
 
 def parse_grpc_address(text: str) -> GrpcAddress:
@@ -43,15 +43,7 @@ def parse_grpc_address(text: str) -> GrpcAddress:
     """
     if (path := unix_path(text)) is not None:
         return GrpcAddress(path=Path(path))
-    host, colon, port_text = text.rpartition(":")
-    if not colon or not host:
-        raise ValueError(f"'{text}' is not of the form HOST:PORT or unix:PATH")
-    if not (port_text.isascii() and port_text.isdigit()) or int(port_text) > 0xFFFF:
-        raise ValueError(f"port '{port_text}' of '{text}' is not within 0 to 65535")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"write an IPv6 address in brackets: [{host}]:{port_text}")
+    host, port = parse_host_port(text, f"{FORM} or unix:PATH")
     if host != "localhost":
         try:
             ipaddress.ip_address(host)
@@ -59,4 +51,4 @@ def parse_grpc_address(text: str) -> GrpcAddress:
             raise ValueError(
                 f"'{host}' of '{text}' is neither an IP address nor 'localhost'"
             ) from None
-    return GrpcAddress(host=host, port=int(port_text))
+    return GrpcAddress(host=host, port=port)

@@ -20,6 +20,7 @@ import socket
 import time
 from dataclasses import dataclass, replace
 
+from p4reduce_common.host_port import LAST_PORT, format_host_port, parse_host_port
 from p4reduce_native.link import Link
 from p4reduce_native.loop import Loop, LoopPort, News, PortKind
 from p4reduce_native.udp_handshake import (
@@ -40,7 +41,6 @@ log = logging.getLogger(__name__)
 GONE_AFTER = 10
 """So many seconds a peer may say nothing, though it is asked."""
 
-_MAX_UDP_PORT = 65535
 _HANDSHAKES = 64  # of one turn, so that a flood of them does not stop the port's frames
 
 _CHALLENGE_S = 0.2  # between two questions whether the peer has moved
@@ -62,20 +62,13 @@ class UdpPlace(Place):
 
     @classmethod
     def parse(cls, where: str) -> UdpPlace:
-        host, colon, port = where.rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError("needs brackets around an IPv6 address: udp:[::]:7001")
-        if not colon or not host or not (port.isascii() and port.isdigit()):
-            raise ValueError(f"is not of the form NUMBER={cls.form}")
-        if int(port) > _MAX_UDP_PORT:
-            raise ValueError(f"has UDP port {port}, which is not within 0 to {_MAX_UDP_PORT}")
-        return cls(host, int(port))
+        try:
+            return cls(*parse_host_port(where, f"NUMBER={cls.form}"))
+        except ValueError as error:
+            raise ValueError(f"has no address: {error}") from None
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}{host}:{self.udp_port}"
+        return f"{self.scheme}{format_host_port(self.host, self.udp_port)}"
 
     @property
     def excludes_itself(self) -> bool:
@@ -84,8 +77,8 @@ class UdpPlace(Place):
     def after(self, steps: int) -> UdpPlace:
         if not self.udp_port:
             return self
-        if self.udp_port + steps > _MAX_UDP_PORT:
-            raise ValueError(f"needs UDP port {self.udp_port + steps}; {_MAX_UDP_PORT} is the last")
+        if self.udp_port + steps > LAST_PORT:
+            raise ValueError(f"needs UDP port {self.udp_port + steps}; {LAST_PORT} is the last")
         return replace(self, udp_port=self.udp_port + steps)
 
     def open(self, spec: PortSpec, options: PortOptions) -> Port:
@@ -145,7 +138,7 @@ class UdpPort(PeerListener):
             raise PortError(f"port {spec}: {error.strerror or error}") from None
         own = self._listener.getsockname()
         if address.udp_port == 0:
-            self.description = self.description.rpartition(":")[0] + f":{own[1]}"
+            self.description = str(replace(spec, place=replace(address, udp_port=own[1])))
         is_local = ipaddress.ip_address(own[0].partition("%")[0]).is_loopback
         if not key and not is_local and core.number == 0:
             log.warning(
@@ -239,7 +232,7 @@ class UdpPort(PeerListener):
             except OSError as error:
                 self._warnings.warning("port %s: cannot follow: %s", self.description, error)
                 return
-        former, self._who = self._who, f"{address[0]}:{address[1]}"
+        former, self._who = self._who, format_host_port(*address[:2])
         self._peer_address, self._move = address, None
         log.info("port %s: its peer %s is at %s now", self.description, former, self._who)
 
@@ -281,7 +274,7 @@ class UdpPort(PeerListener):
             return False
         self._link = Link.over_datagrams(peer, entered)
         self._in_loop.attach_link(self._link.pointer)
-        self._who = f"{address[0]}:{address[1]}"
+        self._who = format_host_port(*address[:2])
         self._token, self._peer_address = entered.token, address
         self._path_bytes, self._too_narrow = entered.size, 0
         log.info(

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from p4reduce_common.host_port import named_host
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -63,8 +64,7 @@ def serving_metrics(port: int, collector: Collector) -> Iterator[int]:
 
         def do_GET(self) -> None:
             # A page that a browser shows may not read this by a name of its own (DNS rebinding).
-            host = (self.headers.get("Host") or "").lower().rsplit(":", 1)[0]
-            if host not in _HOSTS:
+            if named_host(self.headers.get("Host") or "") not in _HOSTS:
                 self._answer(421, b"This server answers as 127.0.0.1 and localhost.\n")
             elif self.path.partition("?")[0] != "/metrics":
                 self._answer(404, b"There is /metrics alone.\n")

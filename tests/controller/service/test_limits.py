@@ -166,7 +166,9 @@ def test_jobs_that_are_gone_are_not_remembered() -> None:
     ("peer", "host"),
     [
         ("ipv4:10.0.0.1:5000", "ipv4:10.0.0.1"),
-        ("ipv6:%5B::1%5D:5000", "ipv6:%5B::1%5D"),
+        ("ipv6:%5B::1%5D:5000", "ipv6:::1"),
+        ("ipv6:[fd00::5]:5000", "ipv6:fd00::5"),
+        ("ipv6:%5Bfe80::1%25eth0%5D:5000", "ipv6:fe80::1%eth0"),
         ("unix:", "unix"),
         ("unix:/tmp/x", "unix"),
     ],

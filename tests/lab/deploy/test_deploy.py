@@ -122,6 +122,26 @@ def test_hosts_that_differ_get_tls_and_a_key(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("remote", [False, True], ids=["loopback", "others"])
+def test_ipv6(remote: bool) -> None:
+    address = own_ipv6() if remote else "::1"
+    with launch.start(2, address) as network:
+        variables = dict(network.variables)
+        assert variables["P4REDUCE_INTERFACE"].startswith(f"udp:[{address}]:")
+        if remote:
+            assert variables["P4REDUCE_CONTROLLER"].startswith(f"[{address}]:")
+        assert sums(network) == [3.0, 3.0]
+
+
+def own_ipv6() -> str:
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("2001:db8::1", 9))  # nothing is sent
+        except OSError:
+            pytest.skip("this host has no IPv6 address but loopback's")
+        return str(probe.getsockname()[0])
+
+
 def own_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -200,7 +200,9 @@ def test_notation(text: str, names: list[str]) -> None:
     ("text", "complaint"),
     [
         ("1=udp:7001", "NUMBER=udp:HOST:PORT"),
-        ("1=udp:::1:7001", "needs brackets"),
+        ("1=udp:::1:7001", r"write an IPv6 address in brackets: \[::1\]:7001"),
+        ("1=udp:[::1]", "NUMBER=udp:HOST:PORT"),
+        ("1=udp:[::1:7001", "no IPv6 address in brackets"),
         ("1=udp:host:70000", "70000"),
         ("1-4=veth1", "for udp:HOST:PORT alone"),
         ("4-1=udp:host:1", "not a range"),

@@ -24,7 +24,8 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.ring import handshake, rounds
 from p4reduce.ring.handshake import Introduction
 from p4reduce.ring.links import FALL_BACK, Links, Neighbourhood, form
-from p4reduce.ring.rank_address import Listener, parse_address
+from p4reduce.ring.rank_address import Listener
+from p4reduce_common.host_port import parse_host_port
 from worker_system import DEADLINE
 
 pytestmark = pytest.mark.fuzz
@@ -117,7 +118,7 @@ def pester(rng: Any, secret: bytes, where: tuple[str, int], stop: threading.Even
 
 def test_strangers_keep_no_ring_from_coming_about(fuzz: Any, two: Two, bounded: None) -> None:
     stop = threading.Event()
-    where = parse_address(two.listeners[0].address)
+    where = parse_host_port(two.listeners[0].address)
     arguments = (fuzz.random, two.secret, where, stop)
     strangers = threading.Thread(target=pester, args=arguments, daemon=True)
     strangers.start()
@@ -133,7 +134,7 @@ def test_strangers_keep_no_ring_from_coming_about(fuzz: Any, two: Two, bounded: 
 def test_silent_strangers_make_room(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     """Far more than there is room for: those that came first are hung up on."""
     monkeypatch.setattr("p4reduce.ring.links.STRANGER_TIMEOUT", DEADLINE)
-    where = parse_address(two.listeners[0].address)
+    where = parse_host_port(two.listeners[0].address)
 
     async def both() -> list[bytes]:
         first = asyncio.ensure_future(two.exchange(0))

@@ -87,7 +87,10 @@ def test_addresses(text: str, where: tuple[str, int]) -> None:
     assert parse_udp(text) == where
 
 
-@pytest.mark.parametrize("text", ["host", "host:", ":7001", "host:x", "host:65535+1", "host:0"])
+@pytest.mark.parametrize(
+    "text",
+    ["host", "host:", ":7001", "host:x", "host:65535+1", "host:0", "::1:7001", "[::1]", "[x]:1"],
+)
 def test_bad_addresses(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"udp:"):
         parse_udp(text)

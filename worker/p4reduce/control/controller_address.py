@@ -7,13 +7,13 @@ import functools
 import ipaddress
 import logging
 import os
-import re
 import socket
 import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from p4reduce_common.grpc_channels import unix_path
+from p4reduce_common.host_port import FORM, parse_host_port
 
 from p4reduce import variables
 from p4reduce.errors import ConfigurationError
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 
 _RUNTIME = "XDG_RUNTIME_DIR"
 _SOCKET = "controller.sock"
-_HOST = re.compile(r"[\w.-]{1,255}")
 
 
 def default_address() -> str:
@@ -81,29 +80,16 @@ def parse_address(text: str) -> tuple[str, int] | None:
     """
     if unix_path(text) is not None:
         return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not host:
-        raise ValueError(f"{text!r} is not of the form HOST:PORT or unix:PATH")
-    if not (port.isascii() and port.isdigit()) or int(port) > 0xFFFF:
-        raise ValueError(f"port {port!r} of {text!r} is not within 0 to 65535")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"write an IPv6 address in brackets: [{host}]:{port}")
-    elif not _HOST.fullmatch(host):
-        raise ValueError(f"{host!r} of {text!r} is neither a host's name nor its IP address")
-    return host, int(port)
+    return parse_host_port(text, f"{FORM} or unix:PATH")
 
 
 def is_local(address: str) -> bool:
     """Whether only this machine can reach a gRPC address: a Unix socket, or loopback."""
     if address.startswith("unix:"):
         return True
-    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        host, _ = parse_host_port(address)
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -137,6 +123,5 @@ def _peer_name(address: str) -> str | tuple[str, int]:
     """Return what `getpeername` says of a connection to a gRPC address."""
     if (path := unix_path(address)) is not None:
         return path
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    return "127.0.0.1" if host == "localhost" else host, int(port) if port.isdecimal() else 0
+    host, port = parse_host_port(address)
+    return "127.0.0.1" if host == "localhost" else host, port

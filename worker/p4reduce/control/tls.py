@@ -17,6 +17,7 @@ from pathlib import Path
 
 import grpc
 from p4reduce_common.fresh_certificates import fresh_credentials
+from p4reduce_common.host_port import parse_host_port
 from p4reduce_native.files import read_file
 
 from p4reduce import variables
@@ -143,9 +144,9 @@ def diagnose(address: str, files: TlsFiles | None, cure: str = _CURE) -> str:
         files: of this side; None if it has none.
         cure: the options or variables that set them.
     """
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if address.startswith("unix:") or not port.isdecimal():
+    try:
+        host, port = parse_host_port(address)
+    except ValueError:
         return ""
     if files is None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -154,7 +155,7 @@ def diagnose(address: str, files: TlsFiles | None, cure: str = _CURE) -> str:
         context = files._context()
     context.set_alpn_protocols(["h2"])
     try:
-        with socket.create_connection((host, int(port)), _PROBE_TIMEOUT) as plain:
+        with socket.create_connection((host, port), _PROBE_TIMEOUT) as plain:
             return _try(plain, host, context, files, cure)
     except OSError:
         return ""  # not even TCP: gRPC's own words say that

@@ -28,6 +28,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from p4reduce_common.host_port import format_host_port, parse_host_port
+
 from p4reduce.errors import (
     ConfigurationError,
     MismatchError,
@@ -36,12 +38,7 @@ from p4reduce.errors import (
 )
 from p4reduce.ring import rounds
 from p4reduce.ring.links import FALL_BACK, TRY, Links, Neighbourhood, form
-from p4reduce.ring.rank_address import (
-    RING_ENVIRONMENT,
-    Listener,
-    format_address,
-    parse_address,
-)
+from p4reduce.ring.rank_address import FORM, RING_ENVIRONMENT, Listener
 from p4reduce.ring.sums import Adder
 from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.stream import Collective
@@ -74,8 +71,8 @@ class RingSettings:
         given = self.address or os.environ.get(RING_ENVIRONMENT)
         if not given:
             return self
-        host, _ = parse_address(given)
-        return RingSettings(self.after, format_address(host, 0))
+        host, _ = parse_host_port(given, FORM, default=0)
+        return RingSettings(self.after, format_host_port(host, 0))
 
 
 @dataclass(frozen=True)

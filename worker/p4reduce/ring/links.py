@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from p4reduce_common.host_port import parse_host_port
+
 from p4reduce.errors import (
     ClosedError,
     MismatchError,
@@ -20,7 +22,7 @@ from p4reduce.errors import (
 from p4reduce.inherited import keep_from_children
 from p4reduce.ring import handshake
 from p4reduce.ring.handshake import HandshakeError, Introduction
-from p4reduce.ring.rank_address import Listener, parse_address
+from p4reduce.ring.rank_address import Listener
 
 _HEAD = struct.Struct(">BI")  # kind, length of what follows
 _DATA, _ABORT = 0, 1
@@ -212,7 +214,7 @@ async def form(who: Neighbourhood, listener: Listener, purpose: int) -> Links:
 async def _connect(
     who: Neighbourhood, purpose: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, port = parse_address(who.addresses[who.after])
+    host, port = parse_host_port(who.addresses[who.after])
     introduction = Introduction(who.incarnation, who.rank, who.after, purpose)
     pause, longest = _RETRY
     while True:

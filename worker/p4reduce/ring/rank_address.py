@@ -8,34 +8,14 @@ import socket
 import weakref
 from collections.abc import Iterator
 
+from p4reduce_common.host_port import format_host_port, parse_host_port
+
 from p4reduce.errors import ConfigurationError
 from p4reduce.inherited import keep_from_children
 
 RING_ENVIRONMENT = "P4REDUCE_RING_ADDRESS"
+FORM = "HOST or HOST:PORT"
 _BACKLOG = 16
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Split "host:port", "host" or "[IPv6 address]:port"; without a port it is 0.
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    if text.startswith("["):
-        host, bracket, rest = text[1:].partition("]")
-        port = rest.removeprefix(":") if bracket and rest[:1] in ("", ":") else "?"
-    elif text.count(":") > 1:  # an IPv6 address alone
-        host, port = text, ""
-    else:
-        host, _, port = text.partition(":")
-    if not host or (port and not port.isdecimal()) or int(port or 0) > 0xFFFF:
-        raise ValueError(f"{text!r} is not a host, host:port or [address]:port")
-    return host, int(port or 0)
-
-
-def format_address(host: str, port: int) -> str:
-    """Return an address in the form that `parse_address` reads."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Listener:
@@ -55,7 +35,7 @@ class Listener:
     def __init__(self, given: str | None, default: str) -> None:
         text = given or os.environ.get(RING_ENVIRONMENT) or default
         try:
-            host, port = parse_address(text)
+            host, port = parse_host_port(text, FORM, default=0)
             family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             self._socket = socket.create_server(
                 where[:2],
@@ -67,7 +47,7 @@ class Listener:
                 f"cannot listen at {text!r} for the ring: {error}; ring_address= or "
                 f"{RING_ENVIRONMENT} says where the other ranks reach this one by TCP"
             ) from None
-        self.address = format_address(host, self._socket.getsockname()[1])
+        self.address = format_host_port(host, self._socket.getsockname()[1])
         self._duplicates: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         keep_from_children(self)
 

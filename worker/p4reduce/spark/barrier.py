@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from p4reduce_common.host_port import split_host_port
+
 from p4reduce.checks import check_seconds, check_timeout
 from p4reduce.communicator import Communicator
 from p4reduce.started_job import cause_of, join_all
@@ -74,7 +76,7 @@ def run_task(
 
     context = BarrierTaskContext.get()
     rank = context.partitionId()
-    hosts = [info.address.rpartition(":")[0] for info in context.getTaskInfos()]
+    hosts = [split_host_port(info.address)[0] for info in context.getTaskInfos()]
     with _environment_kept():
         comm, network = join_all(
             *(rank, context.allGather, hosts, _ENGINE), timeout=timeout, lease=lease

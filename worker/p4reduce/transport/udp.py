@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from p4reduce_common.host_port import split_host_port
 from p4reduce_native.datagrams import DatagramLink
 from p4reduce_native.link import Link, why_not
 from p4reduce_native.udp_handshake import (
@@ -44,9 +45,10 @@ def parse_udp(text: str) -> tuple[str, int]:
     Raises:
         ConfigurationError: it does not read so.
     """
-    host, _, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
+    try:
+        host, port = split_host_port(text)
+    except ValueError as error:
+        raise ConfigurationError(f"interface 'udp:{text}': {error}") from None
     parts = port.split("+")
     if not host or not all(part.isascii() and part.isdigit() for part in parts):
         raise ConfigurationError(
