@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the English of docstrings and of options' help texts: length of sentences, phrases.
+"""Check the English of docstrings and of options' help texts: sentences, phrases, broken lists.
 
 `python tools/lint_docstrings.py` prints one line per finding and exits with 1 if there is one. The
 rules are in docs/contributing/style.md; `lint_prose` checks the pages.
@@ -35,6 +35,14 @@ PHRASES = {
 }
 """What readers stumbled over in docstrings and help texts, and what to write instead."""
 
+HOLLOW = re.compile(
+    r"\b(?:see (?:there|above|below)|likewise|ditto)[.;]?$|, as `\w+` says\.$|"
+    r"\A(?:As|See|Like|The same as) `[^`]*`\.?\Z",
+    re.MULTILINE,
+)
+"""Docstrings and entries that say nothing themselves."""
+
+ITEM = re.compile(r"( *)(?:[-*]|\d{1,2}\.) ")
 SECTION = re.compile(r"(?:Args|Attributes|Returns|Yields|Raises):$")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -59,6 +67,28 @@ def paragraphs(docstring: str) -> Iterator[str]:
             paragraph.append(re.sub(r"^[\w*, .]+: ", "", text) if depth == indent else text)
 
 
+def broken(docstring: str) -> Iterator[str]:
+    """Lists and code that an automatic wrap has run together, and entries that say nothing."""
+    for match in HOLLOW.finditer(docstring):
+        yield f"says nothing: {match.group().strip()}"
+    within: int | None = None  # the indent of the list's items
+    lines = docstring.splitlines()
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        depth = len(line) - len(line.lstrip())
+        item = ITEM.match(line)
+        if not line.strip():
+            within = None
+        elif item is not None:
+            within = len(item.group(1))
+            if re.search(r"\s\d+\.$", line) and ITEM.match(after) is None and after.strip():
+                yield f"a list's next item begins within a line: {line.strip()}"
+        elif within is not None and depth <= within:
+            yield f"a list's item goes on without an indent: {line.strip()}"
+        code = re.match(r"(?:with|for|while|if|def|class|try)\b.*:$", line)
+        if code is not None and after.startswith("    "):
+            yield f"code outside of an example: {line}"
+
+
 def helps(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and text of each `help=` in the source."""
     for node in ast.walk(tree):
@@ -74,6 +104,8 @@ def findings(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
             line = getattr(node, "lineno", 1)
+            for fault in broken(docstring):
+                yield f"{path.relative_to(ROOT)}:{line}: {fault}"
             for paragraph in paragraphs(docstring):
                 yield from _faults(path, line, paragraph, LONGEST_IN_DOCSTRINGS)
     for line, text in helps(tree):

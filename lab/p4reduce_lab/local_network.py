@@ -53,7 +53,7 @@ class LocalNetwork:
         Args:
             function: called with the communicator, and then the other arguments.
             *args: for the function, the same on all ranks.
-            **kwargs: likewise.
+            **kwargs: for the function, the same on all ranks.
 
         Raises:
             LaunchError: the network has ended.

@@ -161,8 +161,9 @@ def draw(
         raise LabError(f"nothing is between {begin:g} and {end:g} s; the traces last {last:.3g} s")
     scale, unit = (1e3, "ms") if end - begin < 10 else (1.0, "s")
     heights = [max((one.lane for one in shown.collectives), default=0) + 1 for shown in ranks]
-    figure = Figure(figsize=(12, 1.6 + 0.34 * (sum(heights) + len(ranks))), dpi=120,
-                    layout="constrained")  # fmt: skip
+    figure = Figure(
+        figsize=(12, 1.6 + 0.34 * (sum(heights) + len(ranks))), dpi=120, layout="constrained"
+    )
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     in_sight = sum(
@@ -191,8 +192,9 @@ def draw(
                 )
         for name, b, e in shown.waits:
             axes.plot([b * scale, e * scale], [base + 0.05] * 2, color=_LATE, linewidth=2)
-            axes.text(b * scale, base, f" {name}", fontsize=6, color=_LATE, va="bottom",
-                      clip_on=True)  # fmt: skip
+            axes.text(
+                b * scale, base, f" {name}", fontsize=6, color=_LATE, va="bottom", clip_on=True
+            )
         again = [at * scale for at in shown.again]
         axes.plot(again, [base + 0.05] * len(again), "|", color=_TIMER, markersize=8)
         ticks.append((base + height / 2, f"rank {shown.rank}"))
@@ -207,8 +209,9 @@ def draw(
         axes.spines[side].set_visible(False)
     legend = [Patch(color=colour, label=part) for part, colour in PARTS.items()]
     legend += [Patch(color=_TIMER, label="sent again by a timer (|)")]
-    axes.legend(handles=legend, ncols=6, fontsize=7, frameon=False, loc="lower left",
-                bbox_to_anchor=(0, 1))  # fmt: skip
+    axes.legend(
+        handles=legend, ncols=6, fontsize=7, frameon=False, loc="lower left", bbox_to_anchor=(0, 1)
+    )
     figure.savefig(path)
 
 

@@ -62,14 +62,14 @@ class LateCase:
     Attributes:
         name: of the case.
         ranks: how many there are.
-        groups: who computes the same; empty: all differ, and `at_least` ranks are enough.
-        at_least: see above.
+        groups: who computes the same; empty: all differ.
+        at_least: how many ranks are enough where all differ.
         sums: how many each caller calls.
         deaths: how many ranks die at most.
         idle: ranks whose callers do nothing at all.
         history: how many sums a rank can be behind.
         duties: what attendants do; anything but the real class is for planting faults.
-        policy: says who is in, in place of what follows from the rest; likewise.
+        policy: says who is in, in place of what follows from the rest, to plant faults.
     """
 
     name: str

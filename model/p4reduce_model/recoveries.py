@@ -158,7 +158,7 @@ class World:
     """Everybody whom a recovery has to do with.
 
     Args:
-        case: see there.
+        case: the losses, and what the rank can fall back to.
         choices: numbers of answers, in order; further answers are the first ones.
     """
 

@@ -6,8 +6,7 @@ each that may or may not have been sent would double the number of states. A fra
 its delivery has no effect *now* and it belongs to a round that is over for the rank concerned.
 That it has none *later* either is not argued but checked, by `verify`: each frame that was left out
 is given to the real program, or the real machine, in every state found that is not earlier than
-those in which it was left out; and what a switch answers to it, or sends on, to its receivers
-likewise.
+those in which it was left out. So is what a switch answers to it, or sends on, to its receivers.
 
 Why that suffices: take the first point at which a run of the whole system does what the reduced one
 cannot. Up to there both have gone through the same states of switch and machines, all of which were

@@ -55,7 +55,7 @@ class _Undecodable(logging.Filter):
         self._warnings = RateLimitedLog(log)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """See `logging.Filter`."""
+        """Return whether `logging` writes the record."""
         if record.exc_info is None or record.exc_info[1] is None:
             return True
         why = str(record.exc_info[1]) or type(record.exc_info[1]).__name__

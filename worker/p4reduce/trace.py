@@ -145,11 +145,20 @@ class Trace:
         text = f"rank {self._rank} of {self._size}, job {self._job}"
         return [
             {"ph": "M", "pid": self._rank, "name": "process_name", "args": {"name": text}},
-            {"ph": "M", "pid": self._rank, "name": "process_sort_index",
-             "args": {"sort_index": self._rank}},
-            {"ph": "M", "pid": self._rank, "tid": _TIMERS, "name": "thread_name",
-             "args": {"name": "retransmissions"}},
-        ]  # fmt: skip
+            {
+                "ph": "M",
+                "pid": self._rank,
+                "name": "process_sort_index",
+                "args": {"sort_index": self._rank},
+            },
+            {
+                "ph": "M",
+                "pid": self._rank,
+                "tid": _TIMERS,
+                "name": "thread_name",
+                "args": {"name": "retransmissions"},
+            },
+        ]
 
     def _events(self, traced: Traced) -> list[dict[str, Any]]:
         number, name, record = traced.number, traced.name, traced.record

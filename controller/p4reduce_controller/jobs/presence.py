@@ -7,8 +7,8 @@ proxy may have hung up, or the network. So:
 - A rank on this machine is lost when its process is gone, as this machine's kernel says. It is
   asked when the call has ended, and again and again as long as there is none.
 - A rank elsewhere is lost when the call ended while the rank had just been heard, and neither a
-call nor a heartbeat has come for a lease since then. Somebody closed such a call. A cut network
-says nothing for longer than that, and is left to leases.py.
+  call nor a heartbeat has come for a lease since then. Somebody closed such a call. A cut network
+  says nothing for longer than that, and is left to leases.py.
 """
 
 from __future__ import annotations

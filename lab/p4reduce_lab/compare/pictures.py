@@ -154,8 +154,13 @@ def _sizes(rows: Sequence[Row], path: Path, where: str) -> Path | None:
     every = list(figure.subplots(lines, columns, squeeze=False).flat)
     for axes, some in zip(every, panels, strict=False):
         _size_panel(axes, some)
-        _finish(axes, f"Links of {some[0].rate_mbit:g} Mbit/s" if some[0].rate_mbit
-                else "Links without a limit", legend=axes is every[0])  # fmt: skip
+        _finish(
+            axes,
+            f"Links of {some[0].rate_mbit:g} Mbit/s"
+            if some[0].rate_mbit
+            else "Links without a limit",
+            legend=axes is every[0],
+        )
     for axes in every[len(panels) :]:
         axes.set_axis_off()
     figure.suptitle(
@@ -198,10 +203,16 @@ def _ranks(axes: Any, rows: Sequence[Row]) -> str | None:
         _points(axes, mine, lambda row: row.ranks, "times_gloo", f"{rate:g} Mbit/s", colour)
     axes.plot(
         counts,
-        [Case(GLOO, "float32").bound(n, 1 << 20, 1) / Case(P4REDUCE, "int32").bound(n, 1 << 20, 1)
-         for n in counts],
-        "--", color=INK, linewidth=0.8, label="by the links' bounds alone",
-    )  # fmt: skip
+        [
+            Case(GLOO, "float32").bound(n, 1 << 20, 1)
+            / Case(P4REDUCE, "int32").bound(n, 1 << 20, 1)
+            for n in counts
+        ],
+        "--",
+        color=INK,
+        linewidth=0.8,
+        label="by the links' bounds alone",
+    )
     axes.axhline(1, color=INK, linewidth=0.6)
     axes.set(xlabel="ranks", ylabel="times as fast as Gloo", ylim=(0, None))
     axes.set_xticks(counts)

@@ -218,13 +218,25 @@ AIMS = (
     Aim("float32, 4 ranks, times Gloo", 1.45, "times_gloo", {**_DENSE, "ranks": 4}),
     Aim("float32, 8 ranks, times Gloo", 1.6, "times_gloo", {**_DENSE, "ranks": 8}),
     Aim("float32, share of our own wire bound", 0.95, "share_of_bound", {**_DENSE}),
-    Aim("int8, 8 ranks, times Gloo's float32", 5.5, "times_gloo",
-        {"name": "p4reduce int8", "ranks": 8}),
-    Aim("1 % of the blocks, aligned, times Gloo", 50.0, "times_gloo",
-        {"name": "p4reduce 0.01 aligned", "ranks": 8}),
-    Aim("1 % of the blocks, independent, times Gloo", 8.0, "times_gloo",
-        {"name": "p4reduce 0.01 independent", "ranks": 8}),
-)  # fmt: skip
+    Aim(
+        "int8, 8 ranks, times Gloo's float32",
+        5.5,
+        "times_gloo",
+        {"name": "p4reduce int8", "ranks": 8},
+    ),
+    Aim(
+        "1 % of the blocks, aligned, times Gloo",
+        50.0,
+        "times_gloo",
+        {"name": "p4reduce 0.01 aligned", "ranks": 8},
+    ),
+    Aim(
+        "1 % of the blocks, independent, times Gloo",
+        8.0,
+        "times_gloo",
+        {"name": "p4reduce 0.01 independent", "ranks": 8},
+    ),
+)
 NEARNESS = ((4 << 20, 2.0), (64 << 20, 3.0))
 """Without links: bytes, and at most so many times as long as Gloo."""
 AIMS_HEAD = ("aim", "at least", "measured", "where", "reached")

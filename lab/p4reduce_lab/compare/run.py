@@ -67,8 +67,9 @@ class Report:
         try:
             whole: dict[str, Any] = json.loads(path.read_text())
             rows = tuple(Row(**row) for row in whole.pop("results"))
-            return Report(settings=whole.pop("settings"), seconds=whole.pop("seconds"), rows=rows,
-                          begun=whole)  # fmt: skip
+            return Report(
+                settings=whole.pop("settings"), seconds=whole.pop("seconds"), rows=rows, begun=whole
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise LabError(f"{path} is not a result of `p4reduce-lab compare`: {error}") from error
 

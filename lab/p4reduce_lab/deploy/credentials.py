@@ -94,23 +94,51 @@ def make_certificates(directory: Path, host: str) -> Certificates:
 
 def _sign(directory: Path, name: str, extensions: str) -> None:
     request, file = directory / f"{name}.csr", directory / f"{name}.ext"
-    _openssl("req", "-new", *_CURVE, "-subj", f"/CN=p4reduce {name}",
-             "-keyout", directory / f"{name}.key", "-out", request)  # fmt: skip
+    _openssl(
+        "req",
+        "-new",
+        *_CURVE,
+        "-subj",
+        f"/CN=p4reduce {name}",
+        "-keyout",
+        directory / f"{name}.key",
+        "-out",
+        request,
+    )
     file.write_text(extensions)
     now = datetime.now(timezone.utc)
     start, end = (f"{now + one:%y%m%d%H%M%SZ}" for one in (-_EARLIER, _VALID))
     # Of openssl's commands only this one sets the first day, in all versions.
-    _openssl("ca", "-batch", "-notext", "-config", directory / "ca.cnf", "-in", request,
-             *(("-selfsign",) if name == "ca" else ()), "-startdate", start,
-             "-enddate", end, "-extfile", file, "-out", directory / f"{name}.pem")  # fmt: skip
+    _openssl(
+        "ca",
+        "-batch",
+        "-notext",
+        "-config",
+        directory / "ca.cnf",
+        "-in",
+        request,
+        *(("-selfsign",) if name == "ca" else ()),
+        "-startdate",
+        start,
+        "-enddate",
+        end,
+        "-extfile",
+        file,
+        "-out",
+        directory / f"{name}.pem",
+    )
 
 
 def _openssl(*arguments: str | Path) -> None:
     try:
         done = subprocess.run(
             ["openssl", *map(str, arguments)],
-            capture_output=True, text=True, timeout=_TIMEOUT, check=False, umask=0o077,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+            umask=0o077,
+        )
     except FileNotFoundError:
         raise UnavailableError(
             "certificates for workers on other hosts need openssl: apt-get install openssl"

@@ -63,8 +63,9 @@ def draw(settings: Settings, ports: int, directory: Path) -> Plan:
     if settings.is_remote:
         made = make_certificates(directory, settings.host)
         variables |= made.variables
-        for option, path in zip(("--tls-cert", "--tls-key", "--tls-ca"), made.controller,
-                                strict=True):  # fmt: skip
+        for option, path in zip(
+            ("--tls-cert", "--tls-key", "--tls-ca"), made.controller, strict=True
+        ):
             certificates += [option, str(path)]
         # A controller that another process starts again cannot know which port the last one got.
         own = parse_host_port(every[0].removeprefix("udp:"))[1]

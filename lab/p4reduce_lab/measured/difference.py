@@ -156,9 +156,7 @@ def difference(
         for change in _changes(_text(key), old, rows[1][key], noise)
     ]
     changes.sort(key=lambda one: -one.worse)
-    only = [
-        tuple(_text(key) for key in rows[i] if key not in rows[1 - i]) for i in range(2)
-    ]  # fmt: skip
+    only = [tuple(_text(key) for key in rows[i] if key not in rows[1 - i]) for i in range(2)]
     return Difference(tuple(changes), only[0], only[1], tuple(_warnings(before, after)))
 
 
@@ -181,8 +179,11 @@ def _rows(whole: Mapping[str, Any]) -> Iterator[tuple[Key, Mapping[str, Any]]]:
 
 
 def _text(key: Key) -> str:
-    return ", ".join(str(value) if isinstance(value, str) else f"{name} {value:g}"
-                     for name, value in key if value != "")  # fmt: skip
+    return ", ".join(
+        str(value) if isinstance(value, str) else f"{name} {value:g}"
+        for name, value in key
+        if value != ""
+    )
 
 
 def _changes(

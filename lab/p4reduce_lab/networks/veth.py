@@ -48,7 +48,7 @@ class VethPorts:
     off, since the kernel would solicit routers, and answer for any of this machine's addresses.
 
     Raises:
-        VethError: see there; what had been made is removed.
+        VethError: the kernel refused a pair; those that had been made are removed.
     """
 
     def __init__(self, count: int) -> None:

@@ -80,7 +80,7 @@ class SwitchLauncher(ABC):
 
     @property
     def address(self) -> str:
-        """The same as `grpc_address`."""
+        """The address of P4Runtime, as `grpc_address` has it."""
         return self.grpc_address
 
     @property

@@ -186,7 +186,6 @@ class MemoryCat(Cat):
             )
 
     def count_time(self, clock: Callable[[], float]) -> None:
-        """As `Compressor.count_time`."""
         self.clock = clock
 
     def propose(self, name: str, gradient: Array) -> Array | None:
@@ -198,7 +197,6 @@ class MemoryCat(Cat):
         return np.concatenate([proposed, self._within_range(state.own.as_norms())])
 
     def compress(self, name: str, gradient: Array, agreed: Array | None = None) -> Compressed:
-        """As `Compressor.compress`."""
         waiting = _memory(self._state(name, gradient))
         if self.clock is not None and waiting.ended is not None:
             waiting.besides = max(0.0, self.clock() - waiting.ended)
@@ -215,7 +213,6 @@ class MemoryCat(Cat):
         return result
 
     def decompress(self, name: str, total: Array) -> Array:
-        """As `Compressor.decompress`."""
         result = super().decompress(name, total)
         if self.clock is not None:
             _memory(self.states[name]).ended = self.clock()

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of the controller, for workers and the CLI, with deadlines and readable errors.
 
-with ControlClient() as controller:
-    jobs = controller.call(controller.stub.ListJobs, pb.ListJobsRequest())
+Example:
+    ::
+
+        with ControlClient() as controller:
+            jobs = controller.call(controller.stub.ListJobs, pb.ListJobsRequest())
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 As the background threads of eager-SGD's partial collectives do (Li et al., PPoPP 2020). A sum is
 two collectives of a communicator of its own, in which all ranks' attendants take part:
 
-1. The roll: each says whether its rank has called. It alone decides the members (`policies`). 2.
-The sum: the members give their numbers, the others give zeros, which are not sent.
+1. The roll: each says whether its rank has called. It alone decides the members (`policies`).
+2. The sum: the members give their numbers, the others give zeros, which are not sent.
 
 So the switch only sees sums of all ranks, and losses, trees and slots are handled as usual. A late
 rank finds the sums that it missed in its attendant's queue.

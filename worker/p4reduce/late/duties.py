@@ -77,8 +77,7 @@ class Duties:
         plan: called after each roll, with it and whether a sum followed.
 
     Attributes:
-        seat: see above.
-        seats: see above.
+        seat, seats: as given.
         alive: the remaining seats.
         completed: how many sums are complete.
         kept: the last sum, which another rank may lack after a loss.

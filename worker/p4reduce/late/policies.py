@@ -49,7 +49,6 @@ class AtLeast:
         self._size = size
 
     def members(self, roll: Roll) -> tuple[int, ...] | None:
-        """Return the members, as `Policy` says."""
         present = roll.present
         if not present:
             return None
@@ -60,7 +59,6 @@ class AtLeast:
         return present if enough and (everybody or over) else None
 
     def due(self, roll: Roll) -> float:
-        """Return the time, as `Policy` says."""
         present = roll.present
         if not present:
             return math.inf
@@ -70,13 +68,11 @@ class AtLeast:
         return max(call.deadline - roll.longest_wait, 0) * TICK
 
     def early(self, roll: Roll) -> int:
-        """Return the ticks, as `Policy` says."""
         present = roll.present
         came = sorted(roll.rows[seat].came for seat in present)
         return came[min(roll.call().at_least, len(came)) - 1]
 
     def check(self, lost: Sequence[int], roll: Roll | None) -> None:
-        """Raise an error, as `Policy` says."""
         if roll is None or not roll.present:
             return
         needed, left = roll.call().at_least, self._size - len(lost) - len(roll.leaving)
@@ -89,7 +85,6 @@ class AtLeast:
             )
 
     def missing(self, roll: Roll) -> str:
-        """Return the ranks, as `Policy` says."""
         needed = roll.call().at_least if roll.present else 1
         return (
             f"{len(roll.present)} ranks have called, at_least={needed} are needed, and "
@@ -108,7 +103,6 @@ class OneOfEachGroup:
         self._groups = tuple(tuple(group) for group in groups)
 
     def members(self, roll: Roll) -> tuple[int, ...] | None:
-        """Return the members, as `Policy` says."""
         present = set(roll.present)
         if not present:
             return None
@@ -122,16 +116,13 @@ class OneOfEachGroup:
         return tuple(sorted(members))
 
     def due(self, roll: Roll) -> float:
-        """Return the time, as `Policy` says."""
         return math.inf
 
     def early(self, roll: Roll) -> int:
-        """Return the ticks, as `Policy` says."""
         members = self.members(roll) or ()
         return max((roll.rows[seat].came for seat in members), default=0)
 
     def check(self, lost: Sequence[int], roll: Roll | None) -> None:
-        """Raise an error, as `Policy` says."""
         gone = {*lost, *(() if roll is None or not roll.present else roll.leaving)}
         for number, group in enumerate(self._groups):
             if gone.issuperset(group):
@@ -142,7 +133,6 @@ class OneOfEachGroup:
                 )
 
     def missing(self, roll: Roll) -> str:
-        """Return the ranks, as `Policy` says."""
         present = set(roll.present)
         late = [
             f"group {number} ({describe_ranks(group)}, {_parts(group)})"

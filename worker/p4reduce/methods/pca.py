@@ -108,8 +108,8 @@ class PCA(Estimator):
 class SubspaceDetector(PCA):
     """Detects anomalies by their distance from the subspace of normal samples.
 
-    Lakhina, Crovella and Diot, "Diagnosing Network-Wide Traffic Anomalies", SIGCOMM 2004, section
-    4. The components of normal traffic span the normal subspace. The squared prediction error is
+    Section 4 of Lakhina, Crovella and Diot, "Diagnosing Network-Wide Traffic Anomalies", SIGCOMM
+    2004. The components of normal traffic span the normal subspace. The squared prediction error is
     the squared length of a sample's part outside of it, and is compared with a threshold. The ranks
     fit the subspace together; each judges its own samples.
 

@@ -153,7 +153,7 @@ class Forest:
         Args:
             gradients: of the loss at this rank's samples, in `unit`, (outputs, samples); the sum
                 of the magnitudes over all ranks' samples fits into int32.
-            curvatures: the second derivatives likewise; None where all of them are 1.
+            curvatures: the second derivatives, of the same shape and unit; None: all of them are 1.
             unit: what an integer 1 stands for.
             rate: what the leaves' values are multiplied by.
 

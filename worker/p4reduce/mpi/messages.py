@@ -20,8 +20,17 @@ _NAMES = (
     (MPI.INT32_T, "int32"),
 )
 _SUMMED = {name for _, name in _NAMES}
-_CODES = {"f": "float32", "d": "float64", "i": "int32", "float32": "float32", "float64": "float64",
-          "int32": "int32", "f4": "float32", "f8": "float64", "i4": "int32"}  # fmt: skip
+_CODES = {
+    "f": "float32",
+    "d": "float64",
+    "i": "int32",
+    "float32": "float32",
+    "float64": "float64",
+    "int32": "int32",
+    "f4": "float32",
+    "f8": "float64",
+    "i4": "int32",
+}
 
 
 def array_of(message: Any) -> npt.NDArray[Any] | None:

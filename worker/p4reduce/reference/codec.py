@@ -18,7 +18,7 @@ from p4reduce.wire.frames import FrameBuffer
 
 
 class ReferenceCodec:
-    """See `Codec`."""
+    """Turns blocks into lanes and back, as the C engine does, one block after the other."""
 
     def __init__(self, collective: Collective, world_size: int, frames: FrameBuffer) -> None:
         self._numbers = Numbers(collective, world_size)

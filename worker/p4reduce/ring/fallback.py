@@ -4,9 +4,8 @@
 All ranks take the same steps in the same order, so each step needs no more agreement than that
 all are in it:
 
-1. They form the ring and exchange how far each has come: the first collective that one of them
-lacks
-   is where all begin.
+1. They form the ring and exchange how far each has come. All begin at the first collective that
+   one of them lacks.
 2. Before each collective they exchange its number and tag, and the incarnation by which they could
    return to the switch. All ranks see the same answers. If all name the same incarnation, this
    collective and those after it go by the switch. If tags differ, that is a mismatch on all ranks.

@@ -90,7 +90,6 @@ class Links:
         keep_from_children(self)
 
     def descriptors(self) -> Iterator[int]:
-        """As `Holder`."""
         for _, writer in (self.before, self.after):
             yield writer.get_extra_info("socket").fileno()
 

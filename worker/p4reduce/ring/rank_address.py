@@ -58,7 +58,6 @@ class Listener:
         return duplicate
 
     def descriptors(self) -> Iterator[int]:
-        """As `Holder`."""
         yield self._socket.fileno()
         yield from (duplicate.fileno() for duplicate in self._duplicates)
 

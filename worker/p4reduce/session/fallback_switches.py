@@ -125,12 +125,12 @@ def move(
     """Join the job at another switch, and return when all ranks are there.
 
     Args:
-        others: see there.
+        others: the switches that the job may move to.
         at: number of the switch.
         seat: in the job that was lost; says which rank this is.
         place: says where the process is.
-        slots: of that job.
-        urgent_slots: likewise.
+        slots: how many that job had.
+        urgent_slots: how many of them were for class 1, 2 and so on.
         check: called again and again; raises what makes it vain.
 
     Raises:

@@ -377,8 +377,8 @@ class Membership:
             seat: whose lease.
             timeout: seconds.
             completed: as for `reform`.
-            unanswered: as for `Engine.silence`.
-            heard: likewise.
+            unanswered: seconds for which the switch has owed an answer; 0: it owes none.
+            heard: seconds since the switch last answered; 0: it never has.
             statistics: so far.
         """
         request = pb.HeartbeatRequest(

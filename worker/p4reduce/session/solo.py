@@ -88,5 +88,5 @@ class Solo:
         self.broken = self.broken or ClosedError("the communicator is closed")
 
     def abandon(self) -> None:
-        """As `close`."""
+        """End, without waiting for anybody. Idempotent."""
         self.close()

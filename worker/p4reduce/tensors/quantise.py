@@ -51,7 +51,7 @@ class LaneFactors:
         limit: the largest magnitude of a lane.
         scales: lanes' units per 1.0, shape (256,).
         factors: what makes a number of a sum that was divided by `divisor`, shape (256,).
-        divisor: see there.
+        divisor: what `factors` divide a sum by; 1 unless it is a mean.
         inexact: whether factors are no powers of two, so that float32 does not do.
         scales32, factors32: the tables as float32.
     """

@@ -40,7 +40,7 @@ class _Summing:
         precision: str | None = None,
         seed: int | None = None,
     ) -> Array:
-        """As `Communicator.allreduce`."""
+        """Return the sum over all ranks, within the deadline."""
         timeout = self._timeout
         return self._comm.allreduce(
             array, op, name, timeout=timeout, precision=precision, seed=seed

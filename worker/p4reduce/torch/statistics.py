@@ -36,7 +36,7 @@ class Statistics:
         bytes_sent: on the wire to the switch, in whole Ethernet frames, by all collectives of
             `switch` together, barriers and repetitions included. Compare it with their `bytes`
             to see what narrow lanes, compression or blocks of zeros save.
-        bytes_received: on the wire from the switch, likewise.
+        bytes_received: on the wire from the switch, counted in the same way.
     """
 
     switch: Mapping[str, Tally]

@@ -43,7 +43,7 @@ class QueuedHandle:
         return self._error is not None or (handle is not None and handle.done())
 
     def wait(self, timeout: float | None = None) -> Any:
-        """As `Handle.wait`.
+        """Wait for the end, and return the result of the call.
 
         Raises:
             P4ReduceTimeoutError: its turn has not come within `timeout` seconds.

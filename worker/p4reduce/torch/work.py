@@ -112,7 +112,7 @@ class OutcomeWork(dist.Work):
         return True
 
     def synchronize(self) -> None:
-        """Do nothing: the memory is the host's."""
+        """Wait for the end: the memory is the host's, so no stream has to be joined."""
         self.wait()
 
     def get_future(self) -> Any:

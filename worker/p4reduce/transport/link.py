@@ -40,8 +40,8 @@ class FramesOverLink:
     """A transport on a link.
 
     Attributes:
-        link: see `Transport`.
-        received: likewise.
+        link: for C, while this is open.
+        received: the frames of the last batch, valid until the next.
         wake_fd: the eventfd that `wake` writes to.
 
     Args:
@@ -62,7 +62,6 @@ class FramesOverLink:
         keep_from_children(self)
 
     def descriptors(self) -> Iterator[int]:
-        """As `Holder`."""
         if not self._closed:
             yield self.link.fileno()
 

@@ -95,7 +95,6 @@ class PythonUdpTransport:
         keep_from_children(self)
 
     def descriptors(self) -> Iterator[int]:
-        """As `Holder`."""
         yield self._link.fileno()
 
     def receive(self) -> int:
