@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,10 +166,17 @@ class BatchError(Exception):
 class Client:
     """One controller: a channel, the stub, and at most one stream."""
 
-    def __init__(self, address: str, *, device_id: int = 1, election_id: int = 1) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        device_id: int = 1,
+        election_id: int = 1,
+        options: Sequence[tuple[str, int]] = (),
+    ) -> None:
         self.device_id = device_id
         self.election_id = election_id
-        self.channel = open_channel(address)
+        self.channel = open_channel(address, options=options)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
         self.received: queue.Queue[Any] = queue.Queue()
         self._outgoing: queue.Queue[Any] = queue.Queue()

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from p4reduce_switch.p4runtime.server import P4RuntimeServer
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.unix import UnixPlace
 from p4rt_client import Builder, Client, config
-from switch_peer import Peer, eventually
+from switch_peer import DEADLINE_S, Peer, eventually
 
 CPU_PORT = 255
 
@@ -26,6 +28,7 @@ class Target:
         specs = [PortSpec(n, UnixPlace(path)) for n, path in self._paths.items()]
         self.dataplane = open_data_plane(specs, cpu_port=CPU_PORT)
         self.server = P4RuntimeServer(self.dataplane)
+        self.holds: list[threading.Event] = []
         self.dataplane.start()
         self.address = f"127.0.0.1:{self.server.start('127.0.0.1:0')}"
         self._open: list[Any] = []
@@ -41,7 +44,23 @@ class Target:
         eventually(lambda: self.dataplane.ports[number].is_up, f"port {number} up")
         return peer
 
+    def hold(self) -> threading.Event:
+        """Hold the data plane, as a debugger that holds a packet, until the event is set."""
+        held, release = threading.Event(), threading.Event()
+        self.holds.append(release)
+
+        def wait() -> None:
+            held.set()
+            release.wait(DEADLINE_S)
+
+        run = partial(self.dataplane.run, wait, DEADLINE_S)
+        threading.Thread(target=run, daemon=True).start()
+        assert held.wait(DEADLINE_S)
+        return release
+
     def close(self) -> None:
+        for release in self.holds:
+            release.set()
         for item in self._open:
             item.close()
         self.server.stop()

@@ -39,7 +39,7 @@ CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
 READ_TIMEOUT = 30.0  # a full table has thousands of entries; a dead switch is noticed elsewhere
 PIPELINE_TIMEOUT = 120.0  # a compiler may have to run, for the first time on a slow machine
 PACKETS_QUEUED = 4096  # of those to the controller; more are dropped, as a network would
-UPDATES_A_WRITE = 256  # keeps a request well below gRPC's 4 MiB
+UPDATES_A_WRITE = 128  # more statuses may not fit into the 8 KiB that gRPC takes of an error
 
 
 class SwitchError(Exception):
@@ -375,7 +375,9 @@ class SwitchClient:
     def write(self, updates: Sequence[Update]) -> None:
         """Apply `updates`, in no particular order (section 12.1), in as few Writes as possible.
 
-        Raises WriteRefusedError that names each refused one; the others are applied.
+        Raises WriteRefusedError that names each refused one; the others are applied. Raises
+        SwitchUnreachableError if the switch does not answer or could not do all; some may be
+        applied.
         """
         done: list[Update] = []
         failures: list[Failure] = []
@@ -389,6 +391,8 @@ class SwitchClient:
                 refused = []
             except grpc.RpcError as error:
                 refused = write_failures(error, batch)
+            if any(failure.code == "UNAVAILABLE" for failure in refused):
+                raise SwitchUnreachableError(f"the switch at {self.address}: {refused[-1]}")
             failures += refused
             failed = {id(failure.update) for failure in refused}
             done += [update for update in batch if id(update) not in failed]

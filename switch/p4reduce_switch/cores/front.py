@@ -28,6 +28,7 @@ _LONGEST_S = 1e6
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", 64 << 20),  # a status per update; the client has a limit of its own
     # A core that was started again is found at once.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),

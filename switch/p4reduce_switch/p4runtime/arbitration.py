@@ -6,26 +6,38 @@ election id is at least the highest ever seen is primary. When it leaves, there 
 a controller sends such an id again. BMv2 follows an older text and promotes the next controller by
 itself. A client that follows the specification works with both.
 
-The methods of `Arbiter` are called with the server's lock held, so no write runs while the primary
-changes.
+A controller becomes primary only when the writes of the one before have ended. `Arbiter` has a lock
+of its own, which nobody holds while waiting. So a stream can end, and give its election id back,
+whatever the data plane does.
 """
 
 from __future__ import annotations
 
 import logging
 import queue
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError, denied, invalid, not_found, too_early
+from p4reduce_switch.errors import (
+    P4RuntimeError,
+    denied,
+    exhausted,
+    invalid,
+    not_found,
+    too_early,
+    unavailable,
+)
 
 log = logging.getLogger(__name__)
 
 # Packet-ins that wait for a controller that does not read; more are dropped.
 PACKET_IN_QUEUE = 1024
+_WRITES_TIMEOUT_S = 30.0
 
 
 def election_id_of(message: Any) -> int | None:
@@ -83,17 +95,49 @@ class _Role:
     def __init__(self) -> None:
         self.live: list[Controller] = []
         self.primary: Controller | None = None
+        self.next: Controller | None = None  # primary once the writes in flight have ended
         self.highest: int | None = None
+
+    @property
+    def chosen(self) -> Controller | None:
+        return self.primary or self.next
 
 
 class Arbiter:
-    """The controllers of one device, by role."""
+    """The controllers of one device, by role. Thread-safe.
 
-    def __init__(self, device_id: int) -> None:
+    Args:
+        device_id: of the device.
+        max_streams: how many streams may be open.
+    """
+
+    def __init__(self, device_id: int, max_streams: int) -> None:
         self._device_id = device_id
+        self._max_streams = max_streams
+        self._changed = threading.Condition()
+        self._open: set[Controller] = set()
+        self._writes = 0  # requests of primaries that are being carried out
+        self._stopped: P4RuntimeError | None = None
         self._roles: dict[str, _Role] = {}
         # Replaced as a whole: the data plane reads it without the lock.
         self.primaries: tuple[Controller, ...] = ()
+
+    def join(self, peer: str) -> Controller:
+        """Return the controller of a new stream.
+
+        Raises:
+            P4RuntimeError: too many streams are open, or the switch stops.
+        """
+        with self._changed:
+            if self._stopped is not None:
+                raise self._stopped
+            if len(self._open) >= self._max_streams:
+                raise exhausted(
+                    f"{len(self._open)} streams are open, which is the maximum; close one first"
+                )
+            controller = Controller(peer)
+            self._open.add(controller)
+            return controller
 
     def update(self, controller: Controller, message: Any) -> None:
         """Apply a `MasterArbitrationUpdate`, and notify the controllers concerned.
@@ -101,42 +145,69 @@ class Arbiter:
         Raises:
             P4RuntimeError: the stream must be ended with this status.
         """
-        if controller.is_gone:
-            return  # its last message was still on the way when the stream ended
-        name = message.role.name
-        self._check(controller, message, name)
-        role = self._roles.setdefault(name, _Role())
-        election_id = election_id_of(message)
-        if election_id is not None and any(
-            other is not controller and other.election_id == election_id for other in role.live
-        ):
-            raise invalid(
-                f"election id {election_id} is already used by another live controller of "
-                f"{_role_text(name)}; use an id of your own, above {role.highest} to be primary"
-            )
-        if controller.role is None:
-            controller.role = name
-            role.live.append(controller)
-        controller.election_id = election_id
-        self._elect(role, controller)
+        with self._changed:
+            if controller.is_gone:
+                return  # its last message was still on the way when the stream ended
+            name = message.role.name
+            self._check(controller, message, name)
+            role = self._roles.setdefault(name, _Role())
+            election_id = election_id_of(message)
+            if election_id is not None and any(
+                other is not controller and other.election_id == election_id for other in role.live
+            ):
+                raise invalid(
+                    f"election id {election_id} is already used by another live controller of "
+                    f"{_role_text(name)}; use an id of your own, above {role.highest} to be primary"
+                )
+            if controller.role is None:
+                controller.role = name
+                role.live.append(controller)
+            controller.election_id = election_id
+            self._elect(role, controller)
 
     def leave(self, controller: Controller) -> None:
         """Forget a controller whose stream ended, and notify the others if it was the primary."""
-        controller.is_gone = True
-        if controller.role is None:
-            return
-        role = self._roles[controller.role]
-        role.live.remove(controller)
-        if role.primary is controller:
-            log.info(
-                "primary %s of %s left (%s)",
-                format_election_id(controller.election_id),
-                _role_text(controller.role),
-                controller.peer,
-            )
-            self._set_primary(role, None)
-            self._notify(role, role.live)
-        controller.role = None
+        with self._changed:
+            controller.is_gone = True
+            self._open.discard(controller)
+            if controller.role is None:
+                return
+            role = self._roles[controller.role]
+            role.live.remove(controller)
+            if role.chosen is controller:
+                log.info(
+                    "primary %s of %s left (%s)",
+                    format_election_id(controller.election_id),
+                    _role_text(controller.role),
+                    controller.peer,
+                )
+                self._choose(role, None)
+                self._notify(role, role.live)
+            controller.role = None
+
+    def stop(self, error: P4RuntimeError) -> None:
+        """End all streams with `error`, and admit no others."""
+        with self._changed:
+            self._stopped = error
+            for controller in self._open:
+                controller.close(error)
+
+    @contextmanager
+    def writing(self, role_name: str, election_id: int | None) -> Iterator[None]:
+        """Carry out a request of the primary; no other becomes primary meanwhile.
+
+        Raises:
+            P4RuntimeError: as `check_primary`.
+        """
+        with self._changed:
+            self._check_primary(role_name, election_id)
+            self._writes += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._writes -= 1
+                self._changed.notify_all()
 
     def check_primary(self, role_name: str, election_id: int | None) -> None:
         """Refuse a request that does not come from the primary of its role.
@@ -144,6 +215,15 @@ class Arbiter:
         Raises:
             P4RuntimeError: NOT_FOUND for an unknown role, PERMISSION_DENIED for a non-primary.
         """
+        with self._changed:
+            self._check_primary(role_name, election_id)
+
+    def is_primary(self, controller: Controller) -> bool:
+        return controller in self.primaries
+
+    # -- With the lock held ------------------------------------------------------------------------
+
+    def _check_primary(self, role_name: str, election_id: int | None) -> None:
         role = self._roles.get(role_name)
         if role is None and role_name:
             raise not_found(
@@ -162,12 +242,6 @@ class Arbiter:
                 f"{_role_text(role_name)}, which is {format_election_id(primary.election_id)}; "
                 "only the primary may write"
             )
-
-    def is_primary(self, controller: Controller) -> bool:
-        return controller in self.primaries
-
-    def controllers(self) -> list[Controller]:
-        return [controller for role in self._roles.values() for controller in role.live]
 
     def _check(self, controller: Controller, message: Any, role_name: str) -> None:
         known = controller.role is not None
@@ -192,23 +266,47 @@ class Arbiter:
         election_id = controller.election_id
         if election_id is not None and (role.highest is None or election_id >= role.highest):
             role.highest = election_id
-            self._set_primary(role, controller)
-            log.info(
-                "controller %s is primary of %s with election id %d",
-                controller.peer,
-                _role_text(controller.role or ""),
-                election_id,
-            )
+            stays = role.primary is controller
+            if not stays:
+                self._choose(role, controller)
             self._notify(role, [other for other in role.live if other is not controller])
-            self._notify(role, [controller])
-        elif role.primary is controller:  # stepped down
-            self._set_primary(role, None)
+            if not stays:
+                self._wait_for_writes(role, controller)
+            if role.primary is controller:
+                self._notify(role, [controller])
+        elif role.chosen is controller:  # stepped down
+            self._choose(role, None)
             self._notify(role, role.live)
         else:
             self._notify(role, [controller])
 
-    def _set_primary(self, role: _Role, controller: Controller | None) -> None:
-        role.primary = controller
+    def _wait_for_writes(self, role: _Role, controller: Controller) -> None:
+        """Make the chosen controller primary, once the writes in flight have ended."""
+        name = _role_text(controller.role or "")
+        ended = self._changed.wait_for(
+            lambda: not self._writes or role.next is not controller, _WRITES_TIMEOUT_S
+        )
+        if role.next is not controller:
+            return  # it has left, or another one was chosen
+        if not ended:
+            raise unavailable(
+                f"a request of the previous primary of {name} has not ended within "
+                f"{_WRITES_TIMEOUT_S:.0f} s; try again"
+            )
+        role.primary, role.next = controller, None
+        self._set_primaries()
+        log.info(
+            "controller %s is primary of %s with election id %d",
+            *(controller.peer, name, controller.election_id),
+        )
+
+    def _choose(self, role: _Role, controller: Controller | None) -> None:
+        """Nobody is primary, and at most one will be."""
+        role.primary, role.next = None, controller
+        self._set_primaries()
+        self._changed.notify_all()
+
+    def _set_primaries(self) -> None:
         self.primaries = tuple(r.primary for r in self._roles.values() if r.primary is not None)
 
     def _notify(self, role: _Role, controllers: list[Controller]) -> None:
@@ -221,10 +319,10 @@ class Arbiter:
             if role.highest is not None:
                 update.election_id.high = role.highest >> 64
                 update.election_id.low = role.highest & ((1 << 64) - 1)
-            if role.primary is controller:
+            if role.chosen is controller:
                 update.status.code = code_pb2.OK
                 update.status.message = "you are the primary"
-            elif role.primary is not None:
+            elif role.chosen is not None:
                 update.status.code = code_pb2.ALREADY_EXISTS
                 update.status.message = "you are a backup; another controller is the primary"
             else:

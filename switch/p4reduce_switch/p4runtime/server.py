@@ -29,7 +29,6 @@ from p4reduce_switch.errors import (
     abort,
     abort_batch,
     denied,
-    exhausted,
     internal,
     invalid,
     not_found,
@@ -112,11 +111,9 @@ class P4RuntimeServer:
         )
         self._on_pipeline = on_pipeline
         self._lock = threading.Lock()
-        self._arbiter = Arbiter(device_id)
+        self._arbiter = Arbiter(device_id, MAX_STREAMS)
         self._control: ForwardingConfig | None = None  # what reads and writes refer to
         self._active: ForwardingConfig | None = None  # what packets go through
-        self._streams = 0
-        self._stopping = False
         self._server: grpc.Server | None = None
         self._executor: futures.ThreadPoolExecutor | None = None
         dataplane.on_packet_in(self._packet_in)
@@ -130,17 +127,10 @@ class P4RuntimeServer:
 
     def stop(self, grace: float = 0.2) -> None:
         """Stop listening, end all streams, and wait up to `grace` seconds for running calls."""
-        self._stopping = True
+        self._arbiter.stop(unavailable("the switch is shutting down"))
         if self._server is None:
             return
-        done = self._server.stop(grace)
-        if self._lock.acquire(timeout=grace):  # else gRPC cuts the streams off, without the reason
-            try:
-                for controller in self._arbiter.controllers():
-                    controller.close(_stopping())
-            finally:
-                self._lock.release()
-        done.wait(grace + 0.5)
+        self._server.stop(grace).wait(grace + 0.5)
         if self._executor is not None:
             self._executor.shutdown(wait=False)
         self._server = None
@@ -176,12 +166,10 @@ class P4RuntimeServer:
     def set_config(self, request: Any) -> None:
         self._check_device(request.device_id)
         election_id = election_id_of(request)
-        with self._locked():
-            self._arbiter.check_primary(request.role, election_id)
+        self._arbiter.check_primary(request.role, election_id)
         config = self._verify(request)
-        with self._locked():
-            # Loading takes long enough for the primary to have changed.
-            self._arbiter.check_primary(request.role, election_id)
+        # Loading takes long enough for the primary to have changed.
+        with self._locked(), self._arbiter.writing(request.role, election_id):
             if request.action == _SetRequest.VERIFY_AND_SAVE:
                 self._control = config
             elif request.action == _SetRequest.VERIFY_AND_COMMIT:
@@ -257,16 +245,21 @@ class P4RuntimeServer:
     def write(self, request: Any) -> list[P4RuntimeError | None]:
         """Apply a batch; return the result of each update, in order."""
         self._check_device(request.device_id)
-        election_id = election_id_of(request)
-        with self._locked():
-            self._arbiter.check_primary(request.role, election_id)
+        with self._locked(), self._arbiter.writing(request.role, election_id_of(request)):
             config = self._configured()
             if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
                 raise unsupported(
                     f"atomicity {request.atomicity} is not supported, only CONTINUE_ON_ERROR (0)"
                 )
             plans = [_attempt(partial(plan_update, config, u)) for u in request.updates]
-            return self._in_turns(plans)
+            results: list[P4RuntimeError | None] = []
+            try:
+                for done in self._in_turns(plans):
+                    results += done
+            except P4RuntimeError as error:  # the rest is not carried out
+                rest = plans[len(results) :]
+                results += [p if isinstance(p, P4RuntimeError) else error for p in rest]
+            return results
 
     def read(self, request: Any) -> Iterator[Any]:
         """Yield the responses of a Read.
@@ -278,9 +271,8 @@ class P4RuntimeServer:
         with self._locked():
             config = self._configured()
             plans = [_attempt(partial(plan_read, config, e)) for e in request.entities]
-            found = self._in_turns(
-                [plan if isinstance(plan, P4RuntimeError) else plan.snapshot for plan in plans]
-            )
+            steps = [p if isinstance(p, P4RuntimeError) else p.snapshot for p in plans]
+            found = [rows for done in self._in_turns(steps) for rows in done]
         results = [rows if isinstance(rows, P4RuntimeError) else None for rows in found]
         response = p4runtime_pb2.ReadResponse()
         for query, rows in zip(plans, found, strict=True):
@@ -296,31 +288,24 @@ class P4RuntimeServer:
         if any(results):
             raise BatchError(results)
 
-    def _in_turns(self, steps: Sequence[Callable[[], Any] | P4RuntimeError]) -> list[Any]:
-        """What each step returns, or its error; the data plane does a few between two packets."""
-        results: list[Any] = []
+    def _in_turns(self, steps: Sequence[Callable[[], Any] | P4RuntimeError]) -> Iterator[list[Any]]:
+        """What each step returns, or its error; the data plane does a few between two packets.
+
+        Raises:
+            P4RuntimeError: UNAVAILABLE, the data plane does not answer. What has not been yielded
+                was not carried out.
+        """
         for start in range(0, len(steps), _STEPS_PER_TURN):
             turn = steps[start : start + _STEPS_PER_TURN]
-            results += self._dataplane.run(partial(_attempt_all, turn))
-        return results
+            yield self._dataplane.run(partial(_attempt_all, turn))
 
     # -- Stream ------------------------------------------------------------------------------------
 
     def open_stream(self, peer: str) -> Controller:
-        with self._locked():
-            if self._stopping:
-                raise _stopping()
-            if self._streams >= MAX_STREAMS:
-                raise exhausted(
-                    f"{self._streams} streams are open, which is the maximum; close one first"
-                )
-            self._streams += 1
-        return Controller(peer)
+        return self._arbiter.join(peer)
 
     def close_stream(self, controller: Controller) -> None:
-        with self._locked():
-            self._streams -= 1
-            self._arbiter.leave(controller)
+        self._arbiter.leave(controller)
 
     def handle(self, controller: Controller, request: Any) -> None:
         """Handle one `StreamMessageRequest`.
@@ -330,8 +315,7 @@ class P4RuntimeServer:
         """
         kind = request.WhichOneof("update")
         if kind == "arbitration":
-            with self._locked():
-                self._arbiter.update(controller, request.arbitration)
+            self._arbiter.update(controller, request.arbitration)
             return
         try:
             if kind == "packet":
@@ -534,10 +518,6 @@ def _attempt(step: Callable[[], Any]) -> Any:
     except Exception:
         log.exception("an element of a request failed")
         return internal("the switch failed; see its log")
-
-
-def _stopping() -> P4RuntimeError:
-    return unavailable("the switch is shutting down")
 
 
 def _no_pipeline() -> P4RuntimeError:

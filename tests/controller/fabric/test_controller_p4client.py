@@ -75,6 +75,17 @@ def test_a_failed_update_among_others_is_named(client: SwitchClient) -> None:
     assert len(client.read_table("bridge")) == 3
 
 
+def test_each_of_many_failed_updates_is_named(client: SwitchClient) -> None:
+    """The statuses of a Write fit into what gRPC takes of an error."""
+    client.write([station(1)])
+    updates = [Update(Op.DELETE, Row("bridge", {"dst_mac": mac})) for mac in range(1, 601)]
+    with pytest.raises(WriteRefusedError) as caught:
+        client.write(updates)
+    assert caught.value.done == updates[:1]
+    assert [failure.update for failure in caught.value.failures] == updates[1:]
+    assert {failure.code for failure in caught.value.failures} == {"NOT_FOUND"}
+
+
 def test_what_is_not_there_cannot_be_deleted(client: SwitchClient) -> None:
     with pytest.raises(WriteRefusedError, match=r"delete bridge\(dst_mac=0x7\): NOT_FOUND"):
         client.write([Update(Op.DELETE, Row("bridge", {"dst_mac": 7}))])

@@ -116,7 +116,8 @@ def test_each_core_is_a_device_at_the_one_address(start: Any, tmp_path: Path) ->
     assert int(facts["ports"]["2"].rpartition(":")[2]) > 0
     assert {path.name for path in tmp_path.iterdir()} == {"p1.sock", "p1.sock.core1"}
 
-    clients = [Client(facts["grpc_addr"], device_id=device) for device in (1, 2)]
+    options = (("grpc.max_metadata_size", 1 << 20),)
+    clients = [Client(facts["grpc_addr"], device_id=n, options=options) for n in (1, 2)]
     _, call = clients[0].stub.Capabilities.with_call(p4rt.CapabilitiesRequest(), timeout=SECONDS)
     told = dict(call.trailing_metadata())
     assert told["p4reduce-devices"] == "1,2"
@@ -131,8 +132,8 @@ def test_each_core_is_a_device_at_the_one_address(start: Any, tmp_path: Path) ->
     entry = build.entry("own_address", [exact(1, 0x0A4DFFFE)], ("is_own", 0x027034726564))
     clients[1].write((INSERT, entry))
     with pytest.raises(BatchError) as refused:
-        clients[1].write((INSERT, entry))
-    assert refused.value.codes == ["ALREADY_EXISTS"]
+        clients[1].write(*[(INSERT, entry)] * 1000)
+    assert refused.value.codes == ["ALREADY_EXISTS"] * 1000
     whole = p4rt.TableEntry(table_id=entry.table_id)
     assert len(clients[1].read(whole)) == 1
     assert clients[0].read(whole) == []

@@ -15,7 +15,7 @@ import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_switch.p4runtime import listening
-from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller
+from p4reduce_switch.p4runtime.arbitration import Arbiter
 from p4rt_client import INSERT, Builder, Client, config, exact, uint128
 
 if TYPE_CHECKING:
@@ -248,12 +248,12 @@ def test_roles_arbitrate_separately(target: Target) -> None:
 
 def test_a_message_that_arrives_after_the_end_makes_no_primary() -> None:
     # A stream is read and written by two threads, so its end may overtake its last message.
-    arbiter = Arbiter(1)
-    controller = Controller("here")
+    arbiter = Arbiter(1, max_streams=1)
+    controller = arbiter.join("here")
     arbiter.leave(controller)
     arbiter.update(controller, p4rt.MasterArbitrationUpdate(device_id=1, election_id={"low": 1}))
     assert arbiter.primaries == ()
-    assert arbiter.controllers() == []
+    arbiter.join("there")  # there is room again
 
 
 def test_a_role_config_is_refused(target: Target) -> None:
