@@ -21,6 +21,7 @@ from p4reduce_switch.state.errors import (
     ConstantError,
     FullError,
     InUseError,
+    MixedUseError,
     NotThereError,
     StateError,
 )
@@ -70,6 +71,7 @@ _OF_STATE = {
     ConstantError: denied,
     FullError: exhausted,
     InUseError: too_early,
+    MixedUseError: invalid,
     NotThereError: not_found,
 }
 

@@ -15,6 +15,7 @@ from p4reduce_switch.p4runtime.server import P4RuntimeServer
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.unix import UnixPlace
 from p4rt_client import Builder, Client, config
+from pipeline_programs import engine_of_servers
 from switch_peer import DEADLINE_S, Peer, eventually
 
 CPU_PORT = 255
@@ -27,7 +28,7 @@ class Target:
         self._paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
         specs = [PortSpec(n, UnixPlace(path)) for n, path in self._paths.items()]
         self.dataplane = open_data_plane(specs, cpu_port=CPU_PORT)
-        self.server = P4RuntimeServer(self.dataplane)
+        self.server = P4RuntimeServer(self.dataplane, engine=engine_of_servers())
         self.holds: list[threading.Event] = []
         self.dataplane.start()
         self.address = f"127.0.0.1:{self.server.start('127.0.0.1:0')}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.pipeline_choice import Engine
 
 PROGRAMS = Path(__file__).parent / "programs"
 AGGREGATION = PROGRAMS.parents[2] / "p4src" / "compiled" / "p4reduce.json"
@@ -63,6 +64,11 @@ def use_engine(name: str) -> None:
     """What `make` and `load` make from now on; the fixture `engine` calls it."""
     global _engine
     _engine = name
+
+
+def engine_of_servers() -> Engine:
+    """The engine of a P4Runtime server in the test."""
+    return "python" if _engine == "python" else "auto"
 
 
 def make(text: bytes | str, **options: Any) -> Pipeline:

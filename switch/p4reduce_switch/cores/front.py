@@ -111,7 +111,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         more = ((DEVICES_METADATA, ",".join(map(str, self._cores))),)
-        return _unary(self._first, self._first.stub.Capabilities, request, context, more)
+        core = self._core(getattr(request, "device_id", 0))  # older stubs do not have it
+        return _unary(core, core.stub.Capabilities, request, context, more)
 
     def StreamChannel(  # noqa: N802
         self, requests: Iterator[Any], context: grpc.ServicerContext

@@ -31,6 +31,7 @@ from p4reduce_switch.errors import (
     not_found,
     too_early,
     unavailable,
+    unsupported,
 )
 
 log = logging.getLogger(__name__)
@@ -251,6 +252,7 @@ class Arbiter:
                 f"device_id {message.device_id} is not served here; "
                 f"the device of this switch is {self._device_id}"
             )
+        refuse_role_id(message.role, "id")
         if known and role_name != controller.role:
             raise too_early(
                 f"this stream has {_role_text(controller.role or '')}; open another stream to "
@@ -332,6 +334,13 @@ class Arbiter:
                     "highest seen"
                 )
             controller.send(response)
+
+
+def refuse_role_id(message: Any, field: str = "role_id") -> None:
+    """Refuse the number that a role had before version 1.3 of the API, which gave it a name."""
+    number = getattr(message, field, 0)
+    if number:
+        raise unsupported(f"{field} {number} of a role is not supported; use its name (role)")
 
 
 def _role_text(name: str) -> str:

@@ -42,6 +42,27 @@ def decode(data: bytes, width: int, where: str) -> int:
     return value
 
 
+def decode_signed(data: bytes, width: int, where: str) -> int:
+    """Return the two's complement number in `data`, which must fit into `width` bits. Raises as
+    `decode`."""
+    if not data:
+        return decode(data, width, where)
+    value = int.from_bytes(data, "big", signed=True)
+    if not -1 << (width - 1) <= value < 1 << (width - 1):
+        raise invalid(
+            f"{where}: value {value} does not fit into a signed number of {width} bits, "
+            f"{-1 << (width - 1)} to {(1 << (width - 1)) - 1}"
+        )
+    return value
+
+
+def encode_signed(bits: int, width: int) -> bytes:
+    """Return the canonical (shortest) byte string of a two's complement number of `width` bits."""
+    value = bits - (1 << width) if bits >> (width - 1) & 1 else bits
+    needed = (value if value >= 0 else ~value).bit_length() + 1
+    return value.to_bytes((needed + 7) // 8, "big", signed=True)
+
+
 def encode(value: int) -> bytes:
     """Return the canonical (shortest) byte string of a non-negative integer; zero is one zero
     byte."""

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from p4.config.v1 import p4info_pb2
 
+from p4reduce_switch.errors import unsupported
 from p4reduce_switch.p4runtime.digest_names import pair_digests
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.profiles import IndirectTable
@@ -29,6 +30,14 @@ _MATCH_KINDS: dict[int, MatchKind] = {
 }
 # P4Runtime 1.4.1, "TableEntry": these kinds make entries overlap in ways only a priority resolves.
 _KINDS_WITH_PRIORITY = frozenset({"ternary", "range", "optional"})
+_SCOPES = frozenset(
+    {
+        p4info_pb2.ActionRef.TABLE_AND_DEFAULT,
+        p4info_pb2.ActionRef.TABLE_ONLY,
+        p4info_pb2.ActionRef.DEFAULT_ONLY,
+    }
+)
+_GROUP_ACTION = 3  # older stubs do not have it
 _NAMES_SHOWN = 8
 
 Translation = Literal["number", "string"] | None
@@ -117,8 +126,8 @@ class DigestSpec:
 class ProfileSpec:
     """An action profile or selector.
 
-    `max_group_size` limits the sum of weights, or with `counts_members` the number of members; 0 is
-    no limit.
+    `max_group_size` limits the sum of weights, or with `counts_members` the number of members, each
+    of which has at most `max_member_weight`. 0 is no limit.
     """
 
     id: int
@@ -127,6 +136,7 @@ class ProfileSpec:
     size: int
     max_group_size: int
     counts_members: bool = False
+    max_member_weight: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +160,27 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """An indirect counter, or a register array, of `size` cells."""
+    """An indirect counter of `size` cells."""
 
     id: int
     name: str
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterSpec:
+    """A register array of `size` cells; `width` in bits.
+
+    `field`: of `P4Data`, in which a cell is written and read; None for types that no program with
+    registers for BMv2 has.
+    """
+
+    id: int
+    name: str
+    size: int
+    field: Literal["bitstring", "enum_value"] | None
+    width: int
+    signed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +217,7 @@ class P4Info:
     tables: Mapping[int, TableSpec]
     actions: Mapping[int, ActionSpec]
     counters: Mapping[int, ArraySpec]
-    registers: Mapping[int, ArraySpec]
+    registers: Mapping[int, RegisterSpec]
     profiles: Mapping[int, ProfileSpec]
     meters: Mapping[int, MeterSpec]
     digests: Mapping[int, DigestSpec]
@@ -210,6 +236,7 @@ class P4Info:
         Raises:
             P4InfoError: an id is zero or used twice, a reference leads nowhere, or the program uses
                 match kinds without support here.
+            P4RuntimeError: UNIMPLEMENTED, with the name of a field without support here.
         """
         _check_ids(message)
         types = message.type_info
@@ -225,7 +252,7 @@ class P4Info:
             ),
             actions=actions,
             counters=_by_id(map(_parse_array, message.counters)),
-            registers=_by_id(map(_parse_array, message.registers)),
+            registers=_by_id(_parse_register(register, types) for register in message.registers),
             profiles=profiles,
             meters=_by_id(_parse_meter(meter, meter.size) for meter in message.meters),
             digests=_by_id(_parse_digest(digest, types) for digest in message.digests),
@@ -290,6 +317,12 @@ class P4Info:
             for spec in self.value_sets.values()
             if (value_set := pipeline.value_sets.get(spec.name)) is not None
             and (value_set.size != spec.size or value_set.widths not in ((), spec.widths))
+        )
+        found.extend(
+            f"register '{spec.name}' is not the same in the program"
+            for spec in self.registers.values()
+            if (register := pipeline.registers.get(spec.name)) is not None
+            and (register.size != spec.size or spec.width not in (0, register.width))
         )
         found.extend(_meter_differences(self, pipeline))
         found.extend(
@@ -363,7 +396,15 @@ def _width(item: Any, types: Any) -> tuple[int, Translation]:
 
 _Identified = TypeVar("_Identified", Field, MatchField)
 _Spec = TypeVar(
-    "_Spec", ActionSpec, ArraySpec, DigestSpec, MeterSpec, ProfileSpec, TableSpec, ValueSetSpec
+    "_Spec",
+    ActionSpec,
+    ArraySpec,
+    DigestSpec,
+    MeterSpec,
+    ProfileSpec,
+    RegisterSpec,
+    TableSpec,
+    ValueSetSpec,
 )
 
 
@@ -389,6 +430,24 @@ def _by_id(specs: Iterable[_Spec]) -> dict[int, _Spec]:
 
 def _parse_array(message: Any) -> ArraySpec:
     return ArraySpec(message.preamble.id, message.preamble.name, message.size)
+
+
+def _parse_register(message: Any, types: Any) -> RegisterSpec:
+    spec = message.type_spec
+    while spec.WhichOneof("type_spec") == "new_type":
+        spec = types.new_types[spec.new_type.name].original_type
+    kind = spec.WhichOneof("type_spec")
+    field: Literal["bitstring", "enum_value"] | None = None
+    width, signed = 0, False
+    if kind == "serializable_enum":
+        field = "enum_value"
+        width = types.serializable_enums[spec.serializable_enum.name].underlying_type.bitwidth
+    elif kind == "bitstring" and spec.bitstring.WhichOneof("type_spec") in ("bit", "int"):
+        field = "bitstring"
+        signed = spec.bitstring.HasField("int")
+        width = (spec.bitstring.int if signed else spec.bitstring.bit).bitwidth
+    preamble = message.preamble
+    return RegisterSpec(preamble.id, preamble.name, message.size, field, width, signed)
 
 
 def _parse_action(message: Any, types: Any) -> ActionSpec:
@@ -442,12 +501,19 @@ def _parse_table(
             "which does not exist"
         )
     where = f"table '{name}'"
+    if message.HasField("other_properties"):
+        raise unsupported(f"p4info: other_properties of {where} is not supported")
     fields = _unique((_match_field(field, where, types) for field in message.match_fields), where)
     uses = {}
     for ref in message.action_refs:
         action = actions.get(ref.id)
         if action is None:
             raise P4InfoError(f"table '{name}' refers to action {ref.id:#x}, which does not exist")
+        if ref.scope not in _SCOPES:
+            scope = "GROUP_ACTION" if ref.scope == _GROUP_ACTION else ref.scope
+            raise unsupported(
+                f"p4info: scope {scope} of action '{action.name}' in {where} is not supported"
+            )
         uses[ref.id] = ActionUse(
             action,
             in_entries=ref.scope != p4info_pb2.ActionRef.DEFAULT_ONLY,
@@ -516,6 +582,8 @@ def _meter_differences(p4info: P4Info, pipeline: Pipeline) -> Iterator[str]:
 
 def _parse_profile(message: Any) -> ProfileSpec:
     name = message.preamble.name
+    if getattr(message, "weights_disallowed", False):  # older stubs do not have it
+        raise unsupported(f"p4info: weights_disallowed of action profile '{name}' is not supported")
     return ProfileSpec(
         id=message.preamble.id,
         name=name,
@@ -523,6 +591,7 @@ def _parse_profile(message: Any) -> ProfileSpec:
         size=message.size,
         max_group_size=message.max_group_size,
         counts_members=message.WhichOneof("selector_size_semantics") == "sum_of_members",
+        max_member_weight=message.sum_of_members.max_member_weight,
     )
 
 

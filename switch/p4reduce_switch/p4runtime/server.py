@@ -37,11 +37,17 @@ from p4reduce_switch.errors import (
     unavailable,
     unsupported,
 )
-from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller, election_id_of
+from p4reduce_switch.p4runtime.arbitration import (
+    Arbiter,
+    Controller,
+    election_id_of,
+    refuse_role_id,
+)
 from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config, load_program
 from p4reduce_switch.p4runtime.device_config import program_of
+from p4reduce_switch.p4runtime.entities.common import in_parts
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
-from p4reduce_switch.p4runtime.entities.idle import idle_message
+from p4reduce_switch.p4runtime.entities.idle import idle_messages
 from p4reduce_switch.p4runtime.entities.registry import plan_read, plan_update
 from p4reduce_switch.p4runtime.listening import MAX_STREAMS, listen
 from p4reduce_switch.p4runtime.packets import PacketCodec
@@ -61,7 +67,6 @@ PORTS_METADATA = "p4reduce-ports"
 NO_CARRIER_METADATA = "p4reduce-ports-without-carrier"
 
 _STEPS_PER_TURN = 64  # of a Write or Read, that the data plane does between two packets
-_ENTITIES_PER_RESPONSE = 256
 _LOCK_TIMEOUT_S = 30.0
 
 _SetRequest = p4runtime_pb2.SetForwardingPipelineConfigRequest
@@ -165,6 +170,7 @@ class P4RuntimeServer:
 
     def set_config(self, request: Any) -> None:
         self._check_device(request.device_id)
+        refuse_role_id(request)
         election_id = election_id_of(request)
         self._arbiter.check_primary(request.role, election_id)
         config = self._verify(request)
@@ -231,6 +237,12 @@ class P4RuntimeServer:
             response.config.p4_device_config = config.message.p4_device_config
         return response
 
+    def capabilities(self, request: Any) -> Any:
+        device_id = getattr(request, "device_id", 0)  # older stubs do not have it
+        if device_id:
+            self._check_device(device_id)
+        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
     def ports_metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the metadata that lists the ports, and those without a carrier."""
         ports = self._dataplane.ports
@@ -245,6 +257,7 @@ class P4RuntimeServer:
     def write(self, request: Any) -> list[P4RuntimeError | None]:
         """Apply a batch; return the result of each update, in order."""
         self._check_device(request.device_id)
+        refuse_role_id(request)
         with self._locked(), self._arbiter.writing(request.role, election_id_of(request)):
             config = self._configured()
             if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
@@ -274,17 +287,14 @@ class P4RuntimeServer:
             steps = [p if isinstance(p, P4RuntimeError) else p.snapshot for p in plans]
             found = [rows for done in self._in_turns(steps) for rows in done]
         results = [rows if isinstance(rows, P4RuntimeError) else None for rows in found]
-        response = p4runtime_pb2.ReadResponse()
-        for query, rows in zip(plans, found, strict=True):
-            if isinstance(rows, P4RuntimeError):
-                continue
-            for row in rows:
-                response.entities.append(query.encode(row))
-                if len(response.entities) == _ENTITIES_PER_RESPONSE:
-                    yield response
-                    response = p4runtime_pb2.ReadResponse()
-        if response.entities:
-            yield response
+        entities = (
+            query.encode(row)
+            for query, rows in zip(plans, found, strict=True)
+            if not isinstance(rows, P4RuntimeError)
+            for row in rows
+        )
+        for part in in_parts(entities):
+            yield p4runtime_pb2.ReadResponse(entities=part)
         if any(results):
             raise BatchError(results)
 
@@ -348,16 +358,17 @@ class P4RuntimeServer:
         digests = {spec.loaded: spec for spec in config.p4info.digests.values()}
         tables = {spec.name: spec for spec in config.p4info.tables.values()}
 
-        def send(response: Any) -> None:
+        def send(*responses: Any) -> None:
             for controller in self._arbiter.primaries:
-                controller.send_packet_in(response)
+                for response in responses:
+                    controller.send_packet_in(response)
 
         for digest in config.pipeline.digests.values():
             digest.sink = lambda name, number, samples: send(
                 digest_message(digests[name], number, samples)
             )
         for monitor in config.pipeline.idle.values():
-            monitor.sink = lambda name, entries: send(idle_message(tables[name], entries))
+            monitor.sink = lambda name, entries: send(*idle_messages(tables[name], entries))
 
     def _packet_in(self, frame: bytes) -> bool:
         """Called in the data plane's thread: only queues; False if no controller took the frame."""
@@ -431,8 +442,10 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             return self._server.get_config(request)
 
     def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        with _statuses(context):
+            response = self._server.capabilities(request)
         context.set_trailing_metadata(self._server.ports_metadata())
-        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+        return response
 
     def StreamChannel(  # noqa: N802
         self, requests: Iterator[Any], context: grpc.ServicerContext

@@ -18,7 +18,7 @@ from p4reduce_switch.state.digests import Digest
 from p4reduce_switch.state.idle import IdleMonitor
 from p4reduce_switch.state.meters import MeterArray
 from p4reduce_switch.state.profiles import ActionProfile, IndirectTable
-from p4reduce_switch.state.registers import Counter
+from p4reduce_switch.state.registers import Counter, Register
 from p4reduce_switch.state.tables import ActionInfo, Table
 from p4reduce_switch.state.value_sets import ValueSet
 
@@ -51,6 +51,10 @@ def add_unused(p4info: P4Info, pipeline: Pipeline) -> None:
     }
     pipeline.counters = _with(
         pipeline.counters, (Counter(c.name, c.size) for c in p4info.counters.values())
+    )
+    pipeline.registers = _with(
+        pipeline.registers,
+        (Register(r.name, r.width, r.size) for r in p4info.registers.values()),
     )
     direct = [(spec.meter, spec.name) for spec in unused if spec.meter is not None]
     meters = [*((meter, None) for meter in p4info.meters.values()), *direct]

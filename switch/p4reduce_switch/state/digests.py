@@ -22,11 +22,15 @@ DigestSink = Callable[[str, int, list[Sample]], None]
 
 @dataclass(frozen=True, slots=True)
 class DigestConfig:
-    """How samples are collected into lists. `max_list_size` 0 means no limit."""
+    """How samples are collected into lists. `max_list_size` 0 means no limit.
+
+    `most_samples`: as many as a message can hold.
+    """
 
     max_timeout_ns: int
     max_list_size: int
     ack_timeout_ns: int
+    most_samples: int = _LONGEST_LIST
 
 
 class Digest:
@@ -58,7 +62,7 @@ class Digest:
         if config is None or sample in self._pending or sample in self._known:
             return
         self._pending[sample] = None
-        longest = config.max_list_size or _LONGEST_LIST
+        longest = min(config.max_list_size or _LONGEST_LIST, config.most_samples)
         if config.max_timeout_ns == 0 or len(self._pending) >= longest:
             self._send(config)
         elif len(self._pending) == 1:

@@ -24,5 +24,9 @@ class InUseError(StateError):
     """Something else refers to the object."""
 
 
+class MixedUseError(StateError):
+    """The object is in use in another way, which excludes this one."""
+
+
 class ConstantError(StateError):
     """The program declares it constant."""

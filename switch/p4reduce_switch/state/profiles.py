@@ -14,7 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4reduce_switch.state.errors import AlreadyThereError, FullError, InUseError, NotThereError
+from p4reduce_switch.state.errors import (
+    AlreadyThereError,
+    FullError,
+    InUseError,
+    MixedUseError,
+    NotThereError,
+)
 from p4reduce_switch.state.tables import ActionInfo, Entry, Match, Slot, Table
 from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, Target
 
@@ -32,11 +38,15 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """A group: `weights` by member id. `max_size` is only stored for the controller."""
+    """A group: `weights` by member id. The rest is only stored for the controller.
+
+    `watching`: the members that were given with an empty watch port.
+    """
 
     id: int
     weights: dict[int, int]
     max_size: int
+    watching: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -73,13 +83,15 @@ class ActionProfile:
         self.groups: dict[int, Group] = {}
         self.tables: list[IndirectTable] = []
         self._handles = _Handles()
+        self._one_shots = 0  # entries with an action set
         self._users: dict[Target, dict[tuple[str, Match, int], tuple[IndirectTable, Entry]]] = {}
 
     # -- Members -----------------------------------------------------------------------------------
 
     def insert_member(self, member_id: int, action: str, args: Sequence[int]) -> None:
-        """Add a member. Raises AlreadyThereError, FullError, ValueError."""
+        """Add a member. Raises AlreadyThereError, FullError, MixedUseError, ValueError."""
         arguments = self._check_action(action, args)
+        self.check_use(one_shot=False)
         if member_id in self.members:
             raise AlreadyThereError(f"{self._where} already has a member {member_id}")
         if len(self.members) >= self.size:
@@ -117,21 +129,31 @@ class ActionProfile:
 
     # -- Groups ------------------------------------------------------------------------------------
 
-    def insert_group(self, group_id: int, weights: Mapping[int, int], max_size: int) -> None:
-        """Add a group. Raises AlreadyThereError, NotThereError (a member)."""
+    def insert_group(
+        self,
+        group_id: int,
+        weights: Mapping[int, int],
+        max_size: int,
+        watching: frozenset[int] = frozenset(),
+    ) -> None:
+        """Add a group. Raises AlreadyThereError, MixedUseError, NotThereError (a member)."""
+        self.check_use(one_shot=False)
         if group_id in self.groups:
             raise AlreadyThereError(f"{self._where} already has a group {group_id}")
         for member_id in weights:
             self.member(member_id)
-        self.groups[group_id] = Group(group_id, {}, max_size)
+        self.groups[group_id] = Group(group_id, {}, max_size, watching)
         self._set_weights(self.groups[group_id], weights)
 
-    def modify_group(self, group_id: int, weights: Mapping[int, int]) -> None:
+    def modify_group(
+        self, group_id: int, weights: Mapping[int, int], watching: frozenset[int] = frozenset()
+    ) -> None:
         """Give a group other members. Raises NotThereError."""
         group = self.group(group_id)
         for member_id in weights:
             self.member(member_id)
         self._set_weights(group, weights)
+        group.watching = watching
         self._refresh(GroupRef(group_id))
 
     def delete_group(self, group_id: int) -> None:
@@ -160,15 +182,30 @@ class ActionProfile:
 
     # -- Users -------------------------------------------------------------------------------------
 
+    def check_use(self, *, one_shot: bool) -> None:
+        """Raises MixedUseError: action sets beside members and groups, or these beside those."""
+        if one_shot and (self.members or self.groups):
+            raise MixedUseError(
+                f"{self._where} has {len(self.members)} members and {len(self.groups)} groups, so "
+                "its entries cannot have action sets of their own (one-shot programming)"
+            )
+        if self._one_shots and not one_shot:
+            raise MixedUseError(
+                f"{self._where} is programmed by action sets of {self._one_shots} entries "
+                "(one-shot programming), so it takes neither members nor groups"
+            )
+
     def add_user(self, target: Target, table: IndirectTable, entry: Entry) -> None:
         """Note that an entry refers to `target`."""
         key = (table.name, entry.match, entry.priority)
         self._users.setdefault(target, {})[key] = (table, entry)
+        self._one_shots += isinstance(target, ActionSet)
 
     def remove_user(self, target: Target, table: IndirectTable, entry: Entry) -> None:
         """Note that an entry no longer refers to `target`."""
         users = self._users[target]
         del users[table.name, entry.match, entry.priority]
+        self._one_shots -= isinstance(target, ActionSet)
         if not users:
             del self._users[target]
 
@@ -266,6 +303,7 @@ class IndirectTable(Table):
         return self._slot(entry, entry.target)
 
     def _slot(self, entry: Entry, target: Target) -> Slot:
+        self.profile.check_use(one_shot=isinstance(target, ActionSet))
         if isinstance(target, MemberRef):
             member = self.profile.member(target.id)
             return self._action_index[member.action], member.args, entry

@@ -138,6 +138,13 @@ def test_each_core_is_a_device_at_the_one_address(start: Any, tmp_path: Path) ->
     assert len(clients[1].read(whole)) == 1
     assert clients[0].read(whole) == []
 
+    request = p4rt.CapabilitiesRequest()
+    if "device_id" in request.DESCRIPTOR.fields_by_name:
+        request.device_id = 2
+        clients[0].stub.Capabilities(request, timeout=SECONDS)
+        request.device_id = 3
+        code, _ = status(lambda: clients[0].stub.Capabilities(request, timeout=SECONDS))
+        assert code is grpc.StatusCode.NOT_FOUND
     stranger = Client(facts["grpc_addr"], device_id=3)
     assert status(lambda: stranger.get_config())[0] is grpc.StatusCode.NOT_FOUND
     stranger.arbitrate()

@@ -247,6 +247,33 @@ def test_capabilities(primary: Client) -> None:
     assert reply.p4runtime_api_version == "1.4.1"
 
 
+def test_capabilities_of_a_device(primary: Client) -> None:
+    request = p4rt.CapabilitiesRequest()
+    if "device_id" not in request.DESCRIPTOR.fields_by_name:
+        pytest.skip("these stubs have no device in the request")
+    request.device_id = 1
+    assert primary.stub.Capabilities(request, timeout=120).p4runtime_api_version == "1.4.1"
+    request.device_id = 2
+    with pytest.raises(grpc.RpcError, match="device_id 2 is not served here") as caught:
+        primary.stub.Capabilities(request, timeout=120)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_a_role_has_a_name_and_no_number(features: Client, target: Target) -> None:
+    """Before version 1.3 a role was a number, which must not be taken for the default role."""
+    for call in (
+        lambda: features.write(role_id=7),
+        lambda: features.set_config(None, "COMMIT", role_id=7),
+    ):
+        with pytest.raises(grpc.RpcError, match="role_id 7") as caught:
+            call()
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    other = target.client(election_id=3)
+    other.arbitrate(role={"id": 7})
+    ended = other.next()
+    assert ended.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
 def test_ports_are_told_with_the_capabilities(primary: Client) -> None:
     """P4Runtime has no list of them."""
     _, call = primary.stub.Capabilities.with_call(p4rt.CapabilitiesRequest(), timeout=120)

@@ -5,10 +5,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4rt_client import DELETE, INSERT, MODIFY, Builder, Client, exact, lpm
-from switch_peer import ethernet
+from p4rt_client import (
+    DELETE,
+    INSERT,
+    MODIFY,
+    BatchError,
+    Builder,
+    Client,
+    entity,
+    exact,
+    lpm,
+)
+from switch_peer import DEADLINE_S, ethernet
 
 if TYPE_CHECKING:
     from p4rt_fixtures import Target
@@ -285,6 +296,56 @@ def test_clone_session_rules(features: Client) -> None:
         assert complaint in text
     assert features.read(clone_session(0)) == [clone_session(1, (1, 0))]
     assert features.read_refused(clone_session(2))[0] == "NOT_FOUND"
+
+
+@pytest.mark.parametrize("make", [group, clone_session])
+def test_backup_replicas_are_refused_by_name(features: Client, make: Any) -> None:
+    message = make(3, (1, 0))
+    if "backup_replicas" not in message.replicas[0].DESCRIPTOR.fields_by_name:
+        pytest.skip("these stubs have no backup replicas")
+    message.replicas[0].backup_replicas.add(port=b"\2", instance=5)
+    for kind in (INSERT, MODIFY):
+        code, text = features.refused(kind, message)
+        assert (code, "backup_replicas of replica 0 of" in text) == ("UNIMPLEMENTED", True)
+    assert features.read(make(0)) == []
+
+
+NEWER = b"\xfa\x3e\x01x"  # field 1007, which no version has
+
+
+@pytest.mark.parametrize(
+    "where", ["update", "replica", "table entry", "match", "group", "register index"]
+)
+def test_fields_of_a_newer_api_are_refused(features: Client, build: Builder, where: str) -> None:
+    """A field that is lost may be a wrong result without an error."""
+    message = {
+        "replica": group(3, (1, 0)),
+        "group": p4rt.ActionProfileGroup(members=[{"member_id": 1}]),
+        "register index": p4rt.RegisterEntry(index={"index": 1}),
+    }.get(where, forward(build))
+    place: Any = {
+        "update": lambda update: update,
+        "replica": lambda update: _group_of(update).replicas[0],
+        "table entry": lambda update: update.entity.table_entry,
+        "match": lambda update: update.entity.table_entry.match[1],
+        "group": lambda update: update.entity.action_profile_group.members[0],
+        "register index": lambda update: update.entity.register_entry.index,
+    }[where]
+    update = p4rt.Update(type=INSERT, entity=entity(message))
+    place(update).MergeFromString(NEWER)
+    request = p4rt.WriteRequest(device_id=1, election_id={"low": 1}, updates=[update, update])
+    with pytest.raises(grpc.RpcError) as caught:
+        features.stub.Write(request, timeout=DEADLINE_S)
+    assert BatchError(caught.value).codes == ["UNIMPLEMENTED", "UNIMPLEMENTED"]
+    if where != "update":
+        read = p4rt.ReadRequest(device_id=1, entities=[update.entity])
+        with pytest.raises(grpc.RpcError) as caught:
+            list(features.stub.Read(read, timeout=DEADLINE_S))
+        assert BatchError(caught.value).codes == ["UNIMPLEMENTED"]
+
+
+def _group_of(update: Any) -> Any:
+    return update.entity.packet_replication_engine_entry.multicast_group_entry
 
 
 @pytest.mark.parametrize("kind", [INSERT, MODIFY, DELETE])

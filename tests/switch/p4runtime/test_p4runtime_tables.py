@@ -693,3 +693,19 @@ def test_a_long_answer_comes_in_parts(features: Client, build: Builder) -> None:
     responses = list(features.responses(*asks))
     assert len(responses) > 1
     assert sum(len(r.entities) for r in responses) == 6 * 64
+
+
+@pytest.mark.parametrize(("count", "size"), [(60, 100_000), (12, 700_000), (2, 4_000_000)])
+def test_a_long_answer_is_split_by_bytes(
+    features: Client, build: Builder, count: int, size: int
+) -> None:
+    """A client of gRPC takes messages of 4 MiB, unless told otherwise."""
+    entries = [
+        build.entry(LPM, [lpm(1, i << 8, 40)], (FORWARD, 1), metadata=bytes([i]) * size)
+        for i in range(count)
+    ]
+    for entry in entries:
+        features.write((INSERT, entry))
+    answers = list(features.responses(build.entry(LPM), build.entry(LPM)))
+    assert [e.table_entry for a in answers for e in a.entities] == 2 * entries
+    assert all(answer.entities for answer in answers)

@@ -77,6 +77,13 @@ def test_a_list_is_sent_when_it_is_full() -> None:
     assert bench.taken() == [(2, [(3, 0)])]
 
 
+def test_a_list_fits_into_a_message() -> None:
+    bench = Bench(DigestConfig(10 * MS, max_list_size=5, ack_timeout_ns=0, most_samples=2))
+    for sample in range(5):
+        bench.digest.learn(sample)
+    assert bench.taken() == [(1, [(0,), (1,)]), (2, [(2,), (3,)])]
+
+
 def test_the_timeout_counts_from_the_first_of_a_list() -> None:
     bench = Bench(DigestConfig(max_timeout_ns=10, max_list_size=2, ack_timeout_ns=0))
     bench.digest.learn(1)

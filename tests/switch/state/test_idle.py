@@ -125,6 +125,21 @@ def test_notifications(start: Start) -> None:
     assert next_notification(client).table_entry[0] == wanted  # again, as it stays idle
 
 
+def test_notifications_are_split_by_bytes(start_ours: Start) -> None:
+    """Else they would end the stream of a client that takes messages of 4 MiB."""
+    client = start_ours("idle")
+    updates = [
+        (INSERT, entry(n, idle_timeout_ns=300 * MS, metadata=bytes([n]) * 1_000_000))
+        for n in range(12)
+    ]
+    for update in updates:
+        client.write(update)
+    seen: set[bytes] = set()
+    while len(seen) < 12:
+        seen |= {idle.metadata for idle in next_notification(client).table_entry}
+    assert seen == {update[1].metadata for update in updates}
+
+
 def test_notifications_of_entries_with_priority(start_ours: Start) -> None:
     client = start_ours("idle")
     key = [ternary(1, 4, 4)]

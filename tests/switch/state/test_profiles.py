@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_switch.program.hashes import ALGORITHMS
 from p4reduce_switch.state.tables import Entry
 from p4reduce_switch.state.targets import GroupRef
-from p4rt_client import DELETE, INSERT, MODIFY, Builder, Client, exact, ternary
+from p4rt_client import DELETE, INSERT, MODIFY, Builder, Client, config, exact, ternary
 from p4rt_fixtures import CPU_PORT
 from pipeline_programs import load
 from two_targets import Start, bmv2, embedded, exchange
@@ -272,6 +274,10 @@ BAD_PARAM = p4rt.ActionProfileMember(action_profile_id=BALANCER, member_id=3)
 BAD_PARAM.action.CopyFrom(BUILD.action("I.mark", 1))
 WATCHED = group(2, {1: 1})
 WATCHED.members[0].watch_port = b"\1"
+OLD_WATCHED = group(2, {1: 1})
+OLD_WATCHED.members[0].watch = 0
+ONE_SHOT = entry(3, action_profile_action_set=one_shot((11, 1)))
+ONE_SHOT_OF_1 = entry(1, action_profile_action_set=one_shot((11, 1)))
 
 
 @pytest.mark.parametrize(
@@ -304,10 +310,14 @@ WATCHED.members[0].watch_port = b"\1"
         (INSERT, group(2, {7: 1}), "NOT_FOUND", "has no member 7"),
         (INSERT, group(2, {1: 0}), "INVALID_ARGUMENT", "weight 0"),
         (INSERT, group(2, {1: 4, 2: 3}), "RESOURCE_EXHAUSTED", "add up to 7; at most 6"),
-        (INSERT, group(2, {1: 7}, max_size=0), "RESOURCE_EXHAUSTED", "at most 6"),
-        (INSERT, group(2, {1: 1}, max_size=7), "INVALID_ARGUMENT", "not within 0 to 6"),
+        (INSERT, group(2, {1: 4}, max_size=3), "RESOURCE_EXHAUSTED", "at most 3"),
+        (INSERT, group(2, {1: 1}, max_size=0), "INVALID_ARGUMENT", "not within 1 to 6"),
+        (INSERT, group(2, {}, max_size=-1), "INVALID_ARGUMENT", "not within 1 to 6"),
+        (INSERT, group(2, {1: 1}, max_size=7), "INVALID_ARGUMENT", "not within 1 to 6"),
+        (MODIFY, group(1, {1: 1}, max_size=0), "INVALID_ARGUMENT", "not within 1 to 6"),
         (MODIFY, group(1, {1: 1}, max_size=5), "INVALID_ARGUMENT", "cannot change from 6 to 5"),
-        (INSERT, WATCHED, "UNIMPLEMENTED", "watch ports"),
+        (INSERT, WATCHED, "UNIMPLEMENTED", "watch_port of group 2 of 'I.balancer'"),
+        (INSERT, OLD_WATCHED, "UNIMPLEMENTED", "watch of group 2 of 'I.balancer'"),
         (
             INSERT,
             p4rt.ActionProfileGroup(action_profile_id=HOPS, group_id=1),
@@ -323,6 +333,8 @@ WATCHED.members[0].watch_port = b"\1"
             "INVALID_ARGUMENT",
             "takes action_profile_member_id or action_profile_group_id or",
         ),
+        (INSERT, ONE_SHOT, "INVALID_ARGUMENT", "I.balancer has 2 members and 1 groups"),
+        (MODIFY, ONE_SHOT_OF_1, "INVALID_ARGUMENT", "one-shot programming"),
         (
             INSERT,
             entry(3, action_profile_action_set=one_shot((1, 4), (2, 3))),
@@ -373,7 +385,141 @@ def test_profile_full(client: Client) -> None:
 
 def test_deleting_entries_frees_what_they_use(client: Client) -> None:
     client.write((DELETE, entry(1)), (DELETE, member(2)))
-    client.write((MODIFY, entry(2, action_profile_action_set=one_shot((9, 1)))))
-    client.write((DELETE, group(1, {})), (DELETE, member(1)))
+    client.write((MODIFY, entry(2, action_profile_member_id=1)), (DELETE, group(1, {})))
+    client.write((DELETE, entry(2)), (DELETE, member(1)))
     assert client.read(p4rt.ActionProfileMember(), p4rt.ActionProfileGroup()) == []
-    assert stamped(client, 2, 0) == 9
+
+
+def test_a_selector_is_programmed_in_one_way(client: Client) -> None:
+    """By members and groups or by one-shots, until it is empty again."""
+    client.write((DELETE, entry(1)), (DELETE, entry(2)), (DELETE, group(1, {})))
+    # A member alone, that no entry refers to, is enough.
+    assert client.refused(INSERT, ONE_SHOT)[0] == "INVALID_ARGUMENT"
+    client.write((DELETE, member(1)), (DELETE, member(2)))
+    client.write((INSERT, group(7, {})))
+    assert client.refused(INSERT, ONE_SHOT)[0] == "INVALID_ARGUMENT"
+    client.write((DELETE, group(7, {})), (INSERT, ONE_SHOT))
+    for message in (
+        member(1),
+        group(1, {}),
+        entry(4, action_profile_member_id=1),
+        entry(4, action_profile_group_id=1),
+    ):
+        code, text = client.refused(INSERT, message)
+        assert (code, "action sets of 1 entries" in text) == ("INVALID_ARGUMENT", True)
+    assert client.refused(MODIFY, entry(3, action_profile_member_id=1))[0] == "INVALID_ARGUMENT"
+    client.write((INSERT, member(1, profile=HOPS)))  # another profile
+    client.write((MODIFY, entry(3, action_profile_action_set=one_shot((12, 1)))))
+    assert stamped(client, 3, 0) == 12
+    client.write((DELETE, ONE_SHOT), (INSERT, member(1)), (INSERT, group(1, {1: 1})))
+
+
+def test_an_empty_watch_port_is_none(client: Client) -> None:
+    watching = group(2, {1: 1, 2: 2})
+    watching.members[1].watch_port = b""
+    client.write((INSERT, watching))
+    read = p4rt.ActionProfileGroup(action_profile_id=BALANCER, group_id=2)
+    assert client.read(read) == [watching]
+    client.write((MODIFY, group(2, {1: 1})))
+    assert client.read(read) == [group(2, {1: 1})]
+
+
+def test_what_a_selector_does_by_default_may_be_spelt_out(start_ours: Start) -> None:
+    """A server must take the mode and size semantics that its selector has anyhow."""
+    client = start_ours("profiles")
+    message = p4rt.ActionProfileActionSet(**one_shot((11, 2)))
+    if "size_semantics" not in message.DESCRIPTOR.fields_by_name:
+        pytest.skip("these stubs have no size_semantics")
+    message.action_profile_actions[0].watch_port = b""
+    for mode, size, refused in (
+        (0, 0, None),
+        (1, 1, None),
+        (2, 0, "action_selection_mode"),
+        (1, 0, "action_selection_mode"),
+        (0, 2, "size_semantics"),
+        (1, 2, "action_selection_mode"),
+    ):
+        message.action_selection_mode, message.size_semantics = mode, size
+        wanted = entry(3, action_profile_action_set=message)
+        if refused is not None:
+            code, text = client.refused(INSERT, wanted)
+            assert (code, refused in text) == ("UNIMPLEMENTED", True)
+            continue
+        client.write((INSERT, wanted))
+        assert client.read(BUILD.entry(PICKED)) == [wanted]
+        assert stamped(client, 3, 0) == 11
+        client.write((DELETE, wanted))
+
+
+def test_a_group_action_is_refused_by_name(start_ours: Start) -> None:
+    client = start_ours("profiles")
+    message = p4rt.ActionProfileActionSet(**one_shot((11, 1)))
+    if "group_action" not in message.DESCRIPTOR.fields_by_name:
+        pytest.skip("these stubs have no group_action")
+    message.group_action.CopyFrom(BUILD.action("I.mark", 1))
+    code, text = client.refused(INSERT, entry(3, action_profile_action_set=message))
+    assert (code, "group_action of the action set" in text) == ("UNIMPLEMENTED", True)
+
+    config_with_scope = config("profiles")
+    config_with_scope.p4info.tables[0].action_refs[0].scope = 3
+    with pytest.raises(grpc.RpcError, match="scope GROUP_ACTION of action 'I") as caught:
+        client.set_config(config_with_scope)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def changed_balancer(change: Callable[[Any], None]) -> Any:
+    """The program with another P4Info of its selector."""
+    message = config("profiles")
+    for profile in message.p4info.action_profiles:
+        if profile.preamble.id == BALANCER:
+            change(profile)
+    return message
+
+
+def test_max_member_weight(start_ours: Start) -> None:
+    client = start_ours("profiles")
+
+    def limit(profile: Any) -> None:
+        profile.sum_of_members.max_member_weight = 3
+
+    client.set_config(changed_balancer(limit))
+    client.write((INSERT, member(1)), (INSERT, member(2)), (INSERT, group(1, {1: 3, 2: 3})))
+    code, text = client.refused(INSERT, group(2, {1: 4}))
+    assert (code, "weight 4 in group 2" in text) == ("INVALID_ARGUMENT", True)
+    client.set_config(changed_balancer(limit))
+    many = [(value, 3) for value in range(6)]
+    client.write((INSERT, entry(3, action_profile_action_set=one_shot(*many))))
+    more = entry(4, action_profile_action_set=one_shot((1, 4)))
+    assert client.refused(INSERT, more)[0] == "INVALID_ARGUMENT"
+
+
+def test_groups_have_an_end(start_ours: Start) -> None:
+    """Where the P4Info has no limit the switch has one."""
+    client = start_ours("profiles")
+
+    def free(profile: Any) -> None:
+        profile.max_group_size = 0
+
+    client.set_config(changed_balancer(free))
+    client.write((INSERT, member(1)), (INSERT, member(2)))
+    client.write((INSERT, group(1, {1: 1 << 15}, max_size=0)))
+    client.write((INSERT, group(2, {1: 1}, max_size=1 << 16)))
+    for message in (group(3, {1: 1 << 16, 2: 1}, max_size=0), group(3, {}, max_size=1 << 20)):
+        code, text = client.refused(INSERT, message)
+        assert (code, "above 65536" in text) == ("RESOURCE_EXHAUSTED", True)
+    assert client.refused(INSERT, group(3, {}, max_size=-1))[0] == "INVALID_ARGUMENT"
+    assert client.refused(INSERT, group(3, {1: 5}, max_size=4))[0] == "RESOURCE_EXHAUSTED"
+
+
+def test_weights_disallowed_is_refused_by_name(start_ours: Start) -> None:
+    client = start_ours("profiles")
+
+    def disallow(profile: Any) -> None:
+        if "weights_disallowed" not in profile.DESCRIPTOR.fields_by_name:
+            pytest.skip("these stubs have no weights_disallowed")
+        profile.weights_disallowed = True
+
+    with pytest.raises(grpc.RpcError) as caught:
+        client.set_config(changed_balancer(disallow), "VERIFY")
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert "weights_disallowed of action profile 'I.balancer'" in caught.value.details()

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What entities of several kinds have in common: an object by its id, and its cells."""
+"""What entities of several kinds have in common: an object by its id, its cells, and what nobody
+supports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import invalid, out_of_range
+from p4reduce_switch.errors import invalid, out_of_range, unsupported
 from p4reduce_switch.p4runtime.entities.kinds import Query
 from p4reduce_switch.p4runtime.p4info import names
+
+BYTES_PER_MESSAGE = 1 << 20
+"""Of what the server sends at once: gRPC's clients take 4 MiB unless told otherwise."""
+_MOST_PER_MESSAGE = 256
 
 _Update = p4runtime_pb2.Update
 
@@ -28,8 +33,28 @@ class _Array(_Named, Protocol):
     def size(self) -> int: ...
 
 
+class _Sized(Protocol):
+    def ByteSize(self) -> int: ...  # noqa: N802
+
+
+_Message = TypeVar("_Message", bound=_Sized)
 _Spec = TypeVar("_Spec", bound=_Named)
 _ArraySpec = TypeVar("_ArraySpec", bound=_Array)
+
+
+def in_parts(messages: Iterable[_Message]) -> Iterator[list[_Message]]:
+    """Yield messages in order, as many at once as any client takes; one that is too long alone."""
+    part: list[_Message] = []
+    size = 0
+    for message in messages:
+        more = message.ByteSize()
+        if part and (size + more > BYTES_PER_MESSAGE or len(part) == _MOST_PER_MESSAGE):
+            yield part
+            part, size = [], 0
+        part.append(message)
+        size += more
+    if part:
+        yield part
 
 
 def find(specs: Mapping[int, _Spec], number: int, kind: str) -> _Spec:
@@ -52,6 +77,25 @@ def only_modify(update_type: int, what: str) -> None:
     """Refuse INSERT and DELETE of objects that always exist."""
     if update_type != _Update.MODIFY:
         raise invalid(f"{_Update.Type.Name(update_type)} of {what}: it can only be MODIFYed")
+
+
+def refuse_unsupported(message: Any, fields: Collection[str], where: str) -> None:
+    """Refuse fields that this server does not support. Older stubs do not have them all."""
+    for field, _ in message.ListFields():
+        if field.name in fields:
+            raise unsupported(f"{field.name} of {where} is not supported")
+
+
+def refuse_unknown(message: Any) -> None:
+    """Refuse fields that the installed stubs do not know: a newer API's. They would be lost."""
+    known = type(message)()
+    known.CopyFrom(message)
+    known.DiscardUnknownFields()
+    if known.ByteSize() != message.ByteSize():
+        raise unsupported(
+            "the message has a field of a newer version of the P4Runtime API, which this switch "
+            "does not know"
+        )
 
 
 def indices(what: str, size: int, message: Any) -> range:

@@ -14,7 +14,7 @@ from p4.v1 import p4runtime_pb2
 from p4reduce_switch.errors import already_exists, invalid, not_found
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.config import ForwardingConfig
-from p4reduce_switch.p4runtime.entities.common import find, selected
+from p4reduce_switch.p4runtime.entities.common import BYTES_PER_MESSAGE, find, selected
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.p4info import DigestSpec
 from p4reduce_switch.state.digests import DigestConfig, Sample
@@ -35,7 +35,12 @@ def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Ope
                     f"{field} of digest '{spec.name}' is {getattr(given, field)}; it must not be "
                     "negative"
                 )
-        wanted = DigestConfig(given.max_timeout_ns, given.max_list_size, given.ack_timeout_ns)
+        wanted = DigestConfig(
+            given.max_timeout_ns,
+            given.max_list_size,
+            given.ack_timeout_ns,
+            most_samples=max(1, BYTES_PER_MESSAGE // _sample_bytes(spec)),
+        )
 
     def configure() -> None:
         if update_type == _Update.INSERT and digest.config is not None:
@@ -45,6 +50,11 @@ def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Ope
         digest.configure(wanted)
 
     return configure
+
+
+def _sample_bytes(spec: DigestSpec) -> int:
+    """At most, in a message."""
+    return sum(16 + width // 8 for width in spec.widths) + 16
 
 
 def query_digests(config: ForwardingConfig, message: Any) -> Query:
@@ -90,7 +100,7 @@ def digest_message(spec: DigestSpec, list_id: int, samples: list[Sample]) -> Any
     for sample in samples:
         data = out.data.add()
         values = [
-            _encode(value, width, signed)
+            _encode(value & (1 << width) - 1, width, signed)
             for value, (width, signed) in zip(sample, spec.fields, strict=True)
         ]
         if spec.shape == "bitstring":
@@ -102,12 +112,5 @@ def digest_message(spec: DigestSpec, list_id: int, samples: list[Sample]) -> Any
     return response
 
 
-def _encode(value: int, width: int, signed: bool) -> bytes:
-    """The shortest byte string ("Bytestrings")."""
-    value &= (1 << width) - 1
-    if not signed:
-        return bytestrings.encode(value)
-    if value >> (width - 1):
-        value -= 1 << width
-    bits = (value if value >= 0 else ~value).bit_length() + 1
-    return value.to_bytes((bits + 7) // 8, "big", signed=True)
+def _encode(bits: int, width: int, signed: bool) -> bytes:
+    return bytestrings.encode_signed(bits, width) if signed else bytestrings.encode(bits)

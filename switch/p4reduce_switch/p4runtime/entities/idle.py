@@ -7,12 +7,14 @@ P4Runtime 1.4.1, "Idle-timeout" and "Table Idle Timeout Notification".
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime.config import ForwardingConfig
+from p4reduce_switch.p4runtime.entities.common import in_parts
 from p4reduce_switch.p4runtime.entities.table_entries import encode_key
 from p4reduce_switch.p4runtime.p4info import TableSpec
 from p4reduce_switch.state.tables import Entry
@@ -45,17 +47,21 @@ def set_timeout(
         monitor.start(entry, timeout_ns)
 
 
-def idle_message(table: TableSpec, entries: list[Entry]) -> Any:
-    """Return the `StreamMessageResponse` of idle entries."""
-    response = p4runtime_pb2.StreamMessageResponse()
-    notification = response.idle_timeout_notification
-    notification.timestamp = time.time_ns()
-    for entry in entries:
-        out = notification.table_entry.add(
-            table_id=table.id,
-            idle_timeout_ns=entry.idle_timeout_ns,
-            controller_metadata=entry.controller_metadata,
-            metadata=entry.metadata,
-        )
-        encode_key(table, entry.match, entry.priority, out)
-    return response
+def idle_messages(table: TableSpec, entries: list[Entry]) -> Iterator[Any]:
+    """Yield the `StreamMessageResponse`s of idle entries."""
+    for part in in_parts(_idle_entry(table, entry) for entry in entries):
+        response = p4runtime_pb2.StreamMessageResponse()
+        response.idle_timeout_notification.timestamp = time.time_ns()
+        response.idle_timeout_notification.table_entry.extend(part)
+        yield response
+
+
+def _idle_entry(table: TableSpec, entry: Entry) -> Any:
+    out = p4runtime_pb2.TableEntry(
+        table_id=table.id,
+        idle_timeout_ns=entry.idle_timeout_ns,
+        controller_metadata=entry.controller_metadata,
+        metadata=entry.metadata,
+    )
+    encode_key(table, entry.match, entry.priority, out)
+    return out

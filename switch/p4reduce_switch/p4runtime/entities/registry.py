@@ -14,6 +14,7 @@ from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import invalid, unsupported
 from p4reduce_switch.p4runtime.config import ForwardingConfig
+from p4reduce_switch.p4runtime.entities.common import refuse_unknown
 from p4reduce_switch.p4runtime.entities.counters import plan_counter, query_counters
 from p4reduce_switch.p4runtime.entities.digests import plan_digest, query_digests
 from p4reduce_switch.p4runtime.entities.direct import (
@@ -44,7 +45,7 @@ _Read: TypeAlias = "Callable[[ForwardingConfig, Any], Query]"
 
 
 def _no_extern(*_: object) -> NoReturn:
-    raise unsupported("externs are not supported")
+    raise unsupported("ExternEntry is not supported: v1model has no extern with such entries")
 
 
 ENTITIES: dict[str, tuple[_Plan, _Read]] = {
@@ -66,6 +67,7 @@ ENTITIES: dict[str, tuple[_Plan, _Read]] = {
 
 def plan_update(config: ForwardingConfig, update: Any) -> Operation:
     """Check one `p4.v1.Update` and return the operation that carries it out."""
+    refuse_unknown(update)
     kind = update.entity.WhichOneof("entity")
     if kind is None:
         raise invalid("the update has no entity")
@@ -78,6 +80,7 @@ def plan_update(config: ForwardingConfig, update: Any) -> Operation:
 
 def plan_read(config: ForwardingConfig, entity: Any) -> Query:
     """The query of one `p4.v1.Entity` of a ReadRequest."""
+    refuse_unknown(entity)
     kind = entity.WhichOneof("entity")
     if kind is None:
         raise invalid("the entity is empty; set the kind of entity to read")

@@ -16,6 +16,7 @@ from p4.v1 import p4runtime_pb2
 from p4reduce_switch.errors import invalid, out_of_range
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.config import ForwardingConfig, ReplicaForm
+from p4reduce_switch.p4runtime.entities.common import refuse_unsupported
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID, CloneSession
@@ -153,6 +154,7 @@ def _decode_replicas(messages: Any, owner: str) -> tuple[tuple[Replica, ...], fr
     as_bytes: set[Replica] = set()
     for message in messages:
         where = f"replica {len(replicas)} of {owner}"
+        refuse_unsupported(message, ("backup_replicas",), where)
         kind = message.WhichOneof("port_kind")
         if kind is None:
             raise invalid(f"{where} has no port; set egress_port, or port")
