@@ -156,6 +156,7 @@ class _Writer(ControlWalk):
         writer.comment(f"table {table.name}")
         if table.const_default_action:
             if not table.key:
+                self._count(table, self._miss(table))
                 self._const_default(table)
                 self._after(table, proceed, table.default_action, hit=False)
                 return
@@ -165,18 +166,20 @@ class _Writer(ControlWalk):
             missed = before
             if misses_matter:
                 with writer.block(f"if (!{entry})"):
+                    self._count(table, self._miss(table))
                     self._const_default(table)
                     self._go_inside(table, proceed, table.default_action, hit=False)
                 missed = flow.resume(before)
             with writer.block("else" if misses_matter else f"if ({entry})"):
                 self._touch(table, entry)
-                self._run(table, proceed, f"{entry}->slots", entry)
+                self._count(table, entry)
+                self._run(table, proceed, f"{entry}->slots")
                 if table.next_by_action is None:
                     self._go_inside(table, proceed, None, hit=True)
             flow.join(missed)
         elif not table.key:
-            name = self._context.names.of("table", table.name)
-            self._run(table, proceed, f"program->{name}.miss", "")
+            self._count(table, self._miss(table))
+            self._run(table, proceed, f"{self._miss(table)}->slots")
             if table.next_by_action is None:
                 self._go_inside(table, proceed, None, hit=False)
         else:
@@ -192,10 +195,9 @@ class _Writer(ControlWalk):
         if table.hits_are_noted:
             with self._context.optional(entry):
                 self._touch(table, entry)
-                if table.has_direct_counter:
-                    writer.line(f"p4r_entry_count({entry}, size);")
-        name = self._context.names.of("table", table.name)
-        self._run(table, proceed, f"{entry} ? {entry}->slots : program->{name}.miss", "")
+        found = f"({entry} ? {entry} : {self._miss(table)})"
+        self._count(table, found)
+        self._run(table, proceed, f"{found}->slots")
         if needs_hit:
             before = flow.fork()
             with writer.block(f"if ({entry})"):
@@ -204,6 +206,15 @@ class _Writer(ControlWalk):
             with writer.block("else"):
                 proceed(table.next_miss)
             flow.join(hit)
+
+    def _miss(self, table: ir.ApplyTable) -> str:
+        """The default entry."""
+        return f"program->{self._context.names.of('table', table.name)}.miss"
+
+    def _count(self, table: ir.ApplyTable, entry: str) -> None:
+        """Count a packet that finds an entry."""
+        if table.has_direct_counter:
+            self._context.writer.line(f"p4r_entry_count({entry}, size);")
 
     def _lookup(self, table: ir.ApplyTable) -> str:
         """Statements that look a key up; the variable that has the entry, or NULL."""
@@ -241,23 +252,19 @@ class _Writer(ControlWalk):
         action = self._context.program.actions[table.default_action]
         self._actions.action(action, [constant(value) for value in table.default_args])
 
-    def _run(self, table: ir.ApplyTable, proceed: Proceed, slots: str, counted: str) -> None:
-        """Run the action of the slots; `counted` is the entry whose hit is counted here."""
+    def _run(self, table: ir.ApplyTable, proceed: Proceed, slots: str) -> None:
+        """Run the action of the slots."""
         context, writer, flow = self._context, self._context.writer, self._context.function.flow
         actions = [context.program.actions[action] for action in table.actions]
-        counts = bool(counted) and table.has_direct_counter
-        if not self._context.runs_anything(table, counts=counts):
+        if not self._context.runs_anything(table):
             return
         by_action = table.goes_on_by_action
         only_one = len(actions) == 1
-        if counts:
-            writer.line(f"p4r_entry_count({counted}, size);")
         slot = context.function.temporary("slot")
         if table.profile is not None and table.profile.selector is not None:
             slot = self._choose(table.profile.selector, slots, slot)
         else:
-            text = f"({slots})" if "?" in slots else slots
-            writer.line(f"const struct p4r_slot *const {slot} = &{text}->slot[0];")
+            writer.line(f"const struct p4r_slot *const {slot} = &{slots}->slot[0];")
         if only_one:
             self._inline(table, actions[0], proceed, by_action, slot)
             return

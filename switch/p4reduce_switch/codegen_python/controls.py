@@ -110,6 +110,7 @@ class _Emitter(ControlWalk):
         self._context.point("table", table.name, table.source)
         if table.const_default_action:
             if not table.key:
+                self._count_miss(table)
                 self._const_default(table)
                 self._after(table, proceed, table.default_action, hit=False)
                 return
@@ -117,6 +118,7 @@ class _Emitter(ControlWalk):
             misses_matter = self._context.misses_matter(table)
             if misses_matter:
                 with self._writer.block("if _slot is None:"):
+                    self._count_miss(table)
                     self._const_default(table)
                     self._go_inside(table, proceed, table.default_action, hit=False)
             with self._writer.block("else:" if misses_matter else "if _slot is not None:"):
@@ -126,7 +128,7 @@ class _Emitter(ControlWalk):
                     self._go_inside(table, proceed, None, hit=True)
         elif not table.key:
             self._writer.line(f"_slot = {self._context.bind('default', table.name)}[0]")
-            self._run_slot(table, proceed, counts=False)
+            self._run_slot(table, proceed)
             if table.next_by_action is None:
                 self._go_inside(table, proceed, None, hit=False)
         else:
@@ -147,9 +149,7 @@ class _Emitter(ControlWalk):
         if table.hits_are_noted:
             with self._writer.block("else:"):
                 self._touch(table)
-                if table.has_direct_counter:
-                    self._count("_slot[2]")
-        self._run_slot(table, proceed, counts=False)
+        self._run_slot(table, proceed)
         if needs_hit:
             with self._writer.block(f"if {hit}:"):
                 proceed(table.next_hit)
@@ -173,25 +173,30 @@ class _Emitter(ControlWalk):
         arguments = [self._expressions.data(ir.Const(value)) for value in table.default_args]
         self._actions.action(action, arguments)
 
-    def _count(self, entry: str) -> None:
-        self._writer.line(f"_entry = {entry}")
+    def _count_miss(self, table: ir.ApplyTable) -> None:
+        """Count a packet that finds the default entry of the program."""
+        if table.has_direct_counter:
+            self._writer.line(f"_slot = {self._context.bind('default', table.name)}[0]")
+            self._count()
+
+    def _count(self) -> None:
+        """Count a packet that finds the entry of `_slot`."""
+        self._writer.line("_entry = _slot[2]")
         self._writer.line("_entry.packets += 1")
         self._writer.line("_entry.bytes += _size")
 
-    def _run_slot(self, table: ir.ApplyTable, proceed: Proceed, counts: bool = True) -> None:
-        """Run the action of `_slot`."""
+    def _run_slot(self, table: ir.ApplyTable, proceed: Proceed) -> None:
+        """Count the packet for the entry of `_slot`, and run its action."""
         actions = [self._context.program.actions[action] for action in table.actions]
-        counts = counts and table.has_direct_counter
-        if not self._context.runs_anything(table, counts=counts):
+        if table.has_direct_counter:
+            self._count()
+        if not self._context.runs_anything(table):
             return
         by_action = table.goes_on_by_action
         only_one = len(actions) == 1
         if table.profile is not None and table.profile.selector is not None:
             self._choose(table.profile.selector)
-        self._writer.line(f"_action, _args, {'_entry' if counts else '_'} = _slot")
-        if counts:
-            self._writer.line("_entry.packets += 1")
-            self._writer.line("_entry.bytes += _size")
+        self._writer.line("_action, _args, _ = _slot")
         for index, action in enumerate(actions):
             if only_one:
                 self._inline(table, action, proceed, by_action)

@@ -34,7 +34,7 @@ _SIGNATURES: Signatures = {
     "p4r_table_remove": (None, _pointer, _pointer),
     "p4r_table_clear": (None, _pointer),
     "p4r_entry_set": (_bool, _pointer, _u32, _bool, _bytes, _bytes, _bytes),
-    "p4r_table_set_miss": (_bool, _pointer, _u32, _u32, _bytes),
+    "p4r_table_miss": (_pointer, _pointer),
     "p4r_table_use_ranges": (None, _pointer, _u32),
     "p4r_table_lookup": (_pointer, _pointer, _bytes),
     "p4r_entry_offset": (_u32, _u32),

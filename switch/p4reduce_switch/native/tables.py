@@ -123,11 +123,16 @@ class NativeIndex:
         if not address:
             raise MemoryError("no memory for a table entry")
         self._set(address, slot)
+        self._move(entry, address)
+
+    def _move(self, entry: Entry, address: int) -> None:
+        """Keep an entry's counts in memory that is all zero."""
         counts = [getattr(entry, name) for name in _COUNTS]
         entry.cell = _Cell(self._program, address)
         entry.__class__ = _LiveEntry
         for name, value in zip(_COUNTS, counts, strict=True):
-            setattr(entry, name, value)
+            if value:
+                setattr(entry, name, value)
 
     def replace(self, entry: Entry, slot: Slot) -> None:
         self._set(entry.cell.address, slot)
@@ -143,9 +148,13 @@ class NativeIndex:
         self._library.p4r_table_remove(self._table, address)
 
     def set_miss(self, slot: Slot) -> None:
-        data = self._arguments(slot[0], slot[1])
-        if not self._library.p4r_table_set_miss(self._table, slot[0], len(data) // 8, data):
-            raise MemoryError("no memory for a table's default entry")
+        entry = slot[2]
+        if entry.cell is None:
+            address = self._library.p4r_table_miss(self._table)
+            if not address:
+                raise MemoryError("no memory for a table's default entry")
+            self._move(entry, address)
+        self._set(entry.cell.address, slot)
 
     def _set(self, address: int, slot: Slot) -> None:
         chooses = slot[0] == CHOOSE

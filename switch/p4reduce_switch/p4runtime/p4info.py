@@ -147,7 +147,9 @@ class TableSpec:
     actions: Mapping[int, ActionUse]
     size: int
     is_const: bool
-    has_const_default_action: bool
+    has_const_default: bool
+    initial_default: tuple[str, tuple[int, ...]] | None
+    """Action and arguments of the program's default entry; older versions of p4c leave it out."""
     has_direct_counter: bool
     supports_idle_timeout: bool
     profile: ProfileSpec | None
@@ -526,7 +528,9 @@ def _parse_table(
         actions=uses,
         size=message.size,
         is_const=message.is_const_table,
-        has_const_default_action=message.const_default_action_id != 0,
+        # P4Runtime: the default entry of an indirect table is a constant NoAction.
+        has_const_default=message.const_default_action_id != 0 or profile is not None,
+        initial_default=_initial_default(message.initial_default_action, actions),
         has_direct_counter=any(id_ in direct_counters for id_ in message.direct_resource_ids),
         supports_idle_timeout=(
             message.idle_timeout_behavior == p4info_pb2.Table.IdleTimeoutBehavior.NOTIFY_CONTROL
@@ -534,6 +538,16 @@ def _parse_table(
         profile=profile,
         meter=next(filter(None, map(direct_meters.get, message.direct_resource_ids)), None),
     )
+
+
+def _initial_default(
+    message: Any, actions: Mapping[int, ActionSpec]
+) -> tuple[str, tuple[int, ...]] | None:
+    action = actions.get(message.action_id)
+    if action is None:
+        return None
+    values = {a.param_id: int.from_bytes(a.value, "big") for a in message.arguments}
+    return action.name, tuple(values.get(param.id, 0) for param in action.params)
 
 
 def _parse_meter(message: Any, size: int) -> MeterSpec:

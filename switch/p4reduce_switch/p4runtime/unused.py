@@ -90,7 +90,7 @@ def _table(spec: TableSpec, profiles: Mapping[str, ActionProfile]) -> Table:
         key,
         spec.size,
         [*actions, _NOTHING],
-        (_NOTHING.name, ()),
-        const_default_action=spec.has_const_default_action or spec.profile is not None,
+        spec.initial_default or (_NOTHING.name, ()),
+        const_default_action=spec.has_const_default,
         has_direct_counter=spec.has_direct_counter,
     )

@@ -123,11 +123,12 @@ class Facts:
 
     def misses_matter(self, table: ir.ApplyTable) -> bool:
         """Whether a miss that the program handles has an effect."""
-        return len(table.successors) > 1 or bool(self.program.actions[table.default_action].body)
+        runs = bool(self.program.actions[table.default_action].body)
+        return runs or len(table.successors) > 1 or table.has_direct_counter
 
-    def runs_anything(self, table: ir.ApplyTable, *, counts: bool) -> bool:
-        """Whether a lookup's result has an effect; `counts`: counting a hit is one."""
+    def runs_anything(self, table: ir.ApplyTable) -> bool:
+        """Whether a lookup's result has an effect, beside that it is counted."""
         actions = [self.program.actions[action] for action in table.actions]
         wanted = any(action.params for action in actions)
         chooses = len(actions) > 1 or bool(actions[0].body)
-        return counts or wanted or chooses or table.goes_on_by_action
+        return wanted or chooses or table.goes_on_by_action

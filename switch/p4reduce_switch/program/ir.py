@@ -572,8 +572,9 @@ class ApplyTable:
 
     @property
     def hits_are_noted(self) -> bool:
-        """Whether a hit changes the entry, whatever the action does."""
-        return self.has_direct_counter or self.meter is not None or self.has_idle_timeout
+        """Whether a hit changes the entry, whatever the action does. (Counts change at misses
+        too.)"""
+        return self.meter is not None or self.has_idle_timeout
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,8 @@ class Table:
         """Key -> slot, or None on a miss. The key is the value of the only key field, or a tuple
         of all of them."""
         self._program_default = (default[0], tuple(default[1]))
-        self.default_slot: list[Slot] = [self._default(*self._program_default)]
+        first = Entry((), 0, default[0], self._program_default[1])
+        self.default_slot: list[Slot] = [self._default(first, *self._program_default)]
         """One item, so that the packet path finds a new default entry in the same place."""
         for entry in const_entries:
             entry.is_const = True
@@ -201,18 +202,22 @@ class Table:
 
     @property
     def default_entry(self) -> Entry:
-        """Return the default entry. Its `match` is empty. Misses are not counted, as in BMv2."""
+        """Return the default entry, always the same one. Its `match` is empty."""
         return self.default_slot[0][2]
 
     def set_default(self, action: str, args: Sequence[int]) -> None:
-        """Change the default entry. Raises ConstantError, ValueError."""
+        """Give the default entry another action. Its counts stay. Raises ConstantError,
+        ValueError."""
         if self.const_default_action:
             raise ConstantError(f"the default action of table {self.name} is constant")
-        self._set_miss(self._default(action, args))
+        self._set_miss(self._default(self.default_entry, action, args))
 
     def reset_default(self) -> None:
-        """Restore the program's default entry."""
-        self._set_miss(self._default(*self._program_default))
+        """Restore the program's default entry, without counts and what a controller has added."""
+        entry = self.default_entry
+        self._set_miss(self._default(entry, *self._program_default))
+        entry.packets = entry.bytes = entry.controller_metadata = 0
+        entry.metadata = b""
 
     def move_to(self, index: TableIndex) -> None:
         """Copy what the packet path uses of this table into `index`, which must be empty."""
@@ -241,9 +246,10 @@ class Table:
         entry.args = self.check_action(entry.action, entry.args)
         return self._action_index[entry.action], entry.args, entry
 
-    def _default(self, action: str, args: Sequence[int]) -> Slot:
-        arguments = self.check_action(action, args)
-        return self._action_index[action], arguments, Entry((), 0, action, arguments)
+    def _default(self, entry: Entry, action: str, args: Sequence[int]) -> Slot:
+        entry.args = self.check_action(action, args)
+        entry.action = action
+        return self._action_index[action], entry.args, entry
 
     def _set_miss(self, slot: Slot) -> None:
         self.default_slot[0] = slot

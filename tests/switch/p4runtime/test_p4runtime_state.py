@@ -170,6 +170,36 @@ def test_deleting_an_entry_deletes_its_count(features: Client, build: Builder) -
     assert features.read(direct(key(build))) == [direct(key(build), 0, 0)]
 
 
+def test_misses_count_for_the_default_entry(
+    features: Client, build: Builder, target: Target
+) -> None:
+    left, right = target.plug(1), target.plug(2)
+    default = build.entry(EXACT, is_default_action=True)
+    features.write((INSERT, build.entry(LPM, [lpm(1, 1 << 41, 8)], (FORWARD, 2))))
+    for _ in range(3):
+        left.send(ethernet(bytes(46)))
+        right.receive()
+    assert features.read(direct(default)) == [direct(default, 3, 180)]
+    (read,) = features.read(build.entry(EXACT, is_default_action=True, counter_data={}))
+    assert (read.counter_data.packet_count, read.counter_data.byte_count) == (3, 180)
+    # Another action leaves the count, and may set it.
+    forwards = build.entry(EXACT, [], (FORWARD, 2), is_default_action=True)
+    features.write((MODIFY, forwards))
+    assert features.read(direct(default)) == [direct(default, 3, 180)]
+    forwards.counter_data.packet_count = 50
+    features.write((MODIFY, forwards))
+    features.write((MODIFY, direct(default)))  # no data: not modified
+    left.send(ethernet(bytes(46)))
+    right.receive()
+    assert features.read(direct(default)) == [direct(default, 51, 60)]
+    features.write((MODIFY, direct(default, 7, 8)))
+    assert features.read(direct(default)) == [direct(default, 7, 8)]
+    # "When resetting the default entry ... its direct resources will be reset to their defaults."
+    features.write((MODIFY, default))
+    assert features.read(direct(default)) == [direct(default, 0, 0)]
+    assert features.read(direct(build.entry(EXACT))) == []  # it is no entry like others
+
+
 def test_direct_counter_rules(features: Client, build: Builder) -> None:
     features.write((INSERT, forward(build)))
     for kind in (INSERT, DELETE):

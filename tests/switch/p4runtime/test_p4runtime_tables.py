@@ -409,7 +409,10 @@ def test_a_constant_default_action_stays(features: Client, build: Builder) -> No
         code, text = features.refused(MODIFY, entry)
         assert code == "PERMISSION_DENIED"
         assert "default action of table 'ingress.lpm_table' is constant" in text
-    assert features.read(default(build, LPM)) == [default(build, LPM, DROP)]
+    # "true if and only if the entry cannot be modified or deleted by the client"
+    assert features.read(default(build, LPM)) == [default(build, LPM, DROP, is_const=True)]
+    others = (EXACT, TERNARY, CONST, KEYLESS)
+    assert not any(features.read(default(build, table))[0].is_const for table in others)
 
 
 def test_all_default_entries_at_once(features: Client, build: Builder) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4rt_client import DELETE, INSERT, Builder, Client, config, exact, ternary
+from p4rt_client import DELETE, INSERT, MODIFY, Builder, Client, config, exact, ternary
 from two_targets import Start, exchange
 
 pytest_plugins = ("two_targets",)
@@ -45,6 +45,19 @@ def test_objects_that_p4c_left_out(start_ours: Start, build: Builder) -> None:
     assert exchange(client, frame) == frame
     client.write((DELETE, entry))
     assert not client.read(p4rt.TableEntry(table_id=build.id("I.never_applied")))
+
+
+def test_the_default_entry_of_what_p4c_left_out(start_ours: Start, build: Builder) -> None:
+    client = start_ours("unused")
+    default = build.entry("I.never_applied", is_default_action=True)
+    (read,) = client.read(default)
+    (spec,) = (t for t in build.p4info.tables if t.preamble.name == "I.never_applied")
+    assert read.action.action.action_id == spec.initial_default_action.action_id != 0
+    assert not read.is_const
+    client.write((MODIFY, build.entry("I.never_applied", [], ("I.set", 9), is_default_action=True)))
+    assert client.read(default)[0].action.action == build.action("I.set", 9)
+    client.write((MODIFY, default))
+    assert client.read(default) == [read]
 
 
 def test_an_error_as_a_key(start_ours: Start, build: Builder) -> None:

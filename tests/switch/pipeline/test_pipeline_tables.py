@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
+from collections import Counter
 
 import pytest
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.errors import AlreadyThereError, ConstantError, FullError, NotThereError
 from p4reduce_switch.state.tables import ActionInfo, Entry, MatchKey, Table
-from pipeline_programs import load
+from pipeline_programs import config, load, make
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -77,7 +79,7 @@ def test_direct_counter_counts_hits_and_survives_modify(pipeline: Pipeline) -> N
     run(pipeline, EXACT_ONE, a=5)
     assert (entry.packets, entry.bytes) == (2, 2 * size)
     assert table.find((5,), 0) is entry
-    assert table.default_entry.packets == 0
+    assert table.default_entry.packets == 1
 
 
 def test_default_entry(pipeline: Pipeline) -> None:
@@ -301,3 +303,81 @@ def test_random_ternary_tables_against_a_linear_search() -> None:
             wanted = max(hits, key=lambda e: e.priority, default=None)
             slot = table.lookup((a, b, c))
             assert (slot[2] if slot else None) is wanted
+
+
+# -- Direct counters of misses -------------------------------------------------------------------
+
+EXACT, TERNARY, LPM = "ingress.exact_table", "ingress.ternary_table", "ingress.lpm_table"
+CONST, KEYLESS = "ingress.const_table", "ingress.keyless_table"
+
+
+def counting(constant_defaults: bool) -> str:
+    """p4rt_features with a direct counter for each table, and defaults that can be changed or
+    not."""
+    program = json.loads(config("p4rt_features"))
+    program["counter_arrays"] = [c for c in program["counter_arrays"] if not c["is_direct"]]
+    for table in program["pipelines"][0]["tables"]:
+        table["with_counters"] = True
+        table["default_entry"] |= {"action_const": constant_defaults}
+        program["counter_arrays"].append(
+            {
+                "name": f"{table['name']}.hits",
+                "id": 100,
+                "is_direct": True,
+                "binding": table["name"],
+            }
+        )
+    return json.dumps(program)
+
+
+@pytest.mark.parametrize("constant_defaults", [True, False])
+def test_a_miss_counts_for_the_default_entry(constant_defaults: bool) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    pipeline = make(counting(constant_defaults))
+    tables = pipeline.tables
+    tables[EXACT].insert(Entry((2, 1), 0, "ingress.forward", (3,)))
+    tables[TERNARY].insert(Entry(((4, 4), 0x88B5), 1, "ingress.forward", (3,)))
+    tables[LPM].insert(Entry(((1 << 47, 1),), 0, "ingress.forward", (3,)))
+    wanted: Counter[tuple[str, bool]] = Counter()
+    sizes: Counter[tuple[str, bool]] = Counter()
+    for _ in range(300):
+        dst, src = rng.choice((2, 4, 12, 9)), rng.choice((0, 1 << 47))
+        ethertype, length = rng.choice((0x88B5, 0x0800)), rng.randrange(50)
+        found = [(KEYLESS, False), (CONST, ethertype == 0x88B5), (EXACT, dst == 2)]
+        if dst != 2:
+            hit = bool(dst & 4) and ethertype == 0x88B5
+            found.append((TERNARY, hit))
+            if not hit:
+                found.append((LPM, bool(src)))
+        frame = dst.to_bytes(6, "big") + src.to_bytes(6, "big") + ethertype.to_bytes(2, "big")
+        pipeline.process(1, frame + bytes(length))
+        wanted.update(found)
+        sizes.update(dict.fromkeys(found, 14 + length))
+    for name, table in tables.items():
+        if name in (KEYLESS, CONST, EXACT, TERNARY, LPM):
+            hits = table.entries()
+            of_hits = sum(e.packets for e in hits), sum(e.bytes for e in hits)
+            assert of_hits == (wanted[name, True], sizes[name, True]), name
+            default = table.default_entry
+            of_misses = default.packets, default.bytes
+            assert of_misses == (wanted[name, False], sizes[name, False]), name
+            assert of_misses[0] > 0
+
+
+def test_the_count_of_misses_outlives_the_action() -> None:
+    pipeline = make(counting(constant_defaults=False))
+    table = pipeline.tables[EXACT]
+    frame = bytes(14)
+    pipeline.process(1, frame)
+    table.set_default("ingress.forward", (3,))
+    pipeline.process(1, frame)
+    assert (table.default_entry.packets, table.default_entry.bytes) == (2, 28)
+    table.default_entry.packets = 100
+    pipeline.process(1, frame)
+    assert table.default_entry.packets == 101
+    table.reset_default()
+    assert (table.default_entry.packets, table.default_entry.bytes) == (0, 0)
+    pipeline.process(1, frame)
+    assert table.default_entry.packets == 1

@@ -258,6 +258,23 @@ def test_reading_all_profiles_at_once(start_ours: Start) -> None:
     assert client.read_refused(p4rt.ActionProfileMember(member_id=7))[0] == "INVALID_ARGUMENT"
 
 
+def test_the_default_entry_is_a_constant_no_action(start_ours: Start) -> None:
+    client = start_ours("profiles")
+    for table in (PICKED, FIRST, SECOND):
+        ask = BUILD.entry(table, is_default_action=True)
+        wanted = BUILD.entry(table, [], ("NoAction",), is_default_action=True, is_const=True)
+        assert client.read(ask) == [wanted]
+        for message in (BUILD.entry(table, [], ("NoAction",), is_default_action=True), ask):
+            assert client.refused(MODIFY, message)[0] == "PERMISSION_DENIED"
+    client.send(packet={"payload": frame(77)})
+    client.write((INSERT, member(1)), (INSERT, entry(1, action_profile_member_id=1)))
+    exchange(client, frame(1))  # behind the one that missed
+    (counted,) = client.read(
+        p4rt.DirectCounterEntry(table_entry=BUILD.entry(PICKED, is_default_action=True))
+    )
+    assert counted.data.packet_count == 1
+
+
 @pytest.fixture
 def client(start_ours: Start) -> Client:
     """Members 1 and 2, group 1 of member 1, entry 1 of member 2, entry 2 of group 1."""

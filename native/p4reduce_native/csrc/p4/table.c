@@ -68,7 +68,8 @@ void p4r_table_clear(struct p4r_table *table)
         free_group(group);
     }
     free(table->groups);
-    free(table->miss);
+    if (table->miss)
+        free_entry(table->miss);
     table->groups = NULL;
     table->miss = NULL;
     table->group_count = table->group_room = 0;
@@ -251,15 +252,12 @@ bool p4r_entry_set(struct p4r_entry *entry, uint32_t count, bool chooses, const 
     return true;
 }
 
-bool p4r_table_set_miss(struct p4r_table *table, uint32_t action, uint32_t length,
-                        const uint64_t *arguments)
+/* What a miss finds, which has no slots at first; NULL: no memory. */
+struct p4r_entry *p4r_table_miss(struct p4r_table *table)
 {
-    struct p4r_slots *slots = make_slots(1, false, &action, &length, arguments);
-    if (!slots)
-        return false;
-    free(table->miss);
-    table->miss = slots;
-    return true;
+    if (!table->miss)
+        table->miss = calloc(1, sizeof *table->miss);
+    return table->miss;
 }
 
 void p4r_table_use_ranges(struct p4r_table *table, uint32_t count) { table->range_count = count; }

@@ -29,6 +29,7 @@ struct p4r_slots {
     struct p4r_slot slot[];
 };
 
+/* An entry, or what a miss finds: that one is in no group. */
 struct p4r_entry {
     struct p4r_entry *next; /* in its bucket, the one of the next lower rank */
     uint64_t hash;
@@ -63,7 +64,7 @@ struct p4r_table {
     uint32_t group_count, group_room;
     struct p4r_group **groups;
     uint64_t added;
-    struct p4r_slots *miss;
+    struct p4r_entry *miss;
 };
 
 P4R_INLINE uint64_t p4r_hash_word(uint64_t hash, uint64_t word)

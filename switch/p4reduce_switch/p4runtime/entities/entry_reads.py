@@ -52,9 +52,15 @@ class EntryRow(NamedTuple):
 _values = attrgetter(*EntryRow._fields[3:])
 
 
-def _row(table: TableSpec, entry: Entry, *, is_default: bool = False) -> EntryRow:
+def _row(table: TableSpec, entry: Entry) -> EntryRow:
     rates = entry.meter.rates if entry.meter is not None else None
-    return EntryRow(table, is_default, rates, *_values(entry))
+    return EntryRow(table, False, rates, *_values(entry))
+
+
+def _default_row(table: TableSpec, entry: Entry) -> EntryRow:
+    row = _row(table, entry)._replace(is_default=True, is_const=table.has_const_default)
+    # Of an indirect table it is a constant NoAction, which the program does not name.
+    return row if table.profile is None else row._replace(action="NoAction")
 
 
 def query_entries(config: ForwardingConfig, message: Any) -> Query:
@@ -154,7 +160,7 @@ def snapshot_of(
     def rows() -> Iterator[EntryRow]:
         for spec, table in targets:
             if message.is_default_action:
-                yield _row(spec, table.default_entry, is_default=True)
+                yield _default_row(spec, table.default_entry)
             elif match is None:
                 yield from (_row(spec, entry) for entry in table.entries())
             elif spec.needs_priority and not message.priority:

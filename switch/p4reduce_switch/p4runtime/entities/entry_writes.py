@@ -166,7 +166,7 @@ def _plan_default(
     _check_volatile(table, message)
     if check_direct_meter(table, message) is not None:
         raise unsupported("default entries have no direct meter, as in BMv2")
-    if table.has_const_default_action or table.profile is not None:
+    if table.has_const_default:
         raise denied(f"the default action of table '{table.name}' is constant in the program")
     target = config.pipeline.tables[table.name]
     if not message.HasField("action"):
