@@ -129,6 +129,14 @@ def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -
     help="The P4Info of --pipeline, as text.",
 )
 @click.option(
+    "--entries",
+    "entries_file",
+    type=_OLD_FILE,
+    metavar="FILE",
+    help="What p4c wrote for --pipeline with --p4runtime-entries-files, as text: the priorities of "
+    "the program's entries, and which are const.",
+)
+@click.option(
     "--engine",
     type=click.Choice(["auto", "native", "python"]),
     default="auto",
@@ -257,6 +265,8 @@ def cli(
     address, device_id = settings.address, settings.device_id
     if (settings.pipeline_file is None) != (settings.p4info_file is None):
         raise click.UsageError("--pipeline and --p4info only go together")
+    if settings.entries_file is not None and settings.pipeline_file is None:
+        raise click.UsageError("--entries needs --pipeline and --p4info")
     if settings.debug_path is not None and cores > 1:
         raise click.UsageError("--debug holds one program at a time: leave out --cores")
     if device_id + cores - 1 >= 1 << 64:

@@ -248,7 +248,7 @@ def _table(program: Program, node: ApplyTable, profiles: Mapping[str, ActionProf
     ]
     entries = [
         Entry(entry.match, entry.priority, program.actions[entry.action].name, entry.args)
-        for entry in node.const_entries
+        for entry in node.initial_entries
     ]
     make: Callable[..., Table] = Table
     if node.profile is not None:
@@ -262,7 +262,7 @@ def _table(program: Program, node: ApplyTable, profiles: Mapping[str, ActionProf
             (program.actions[node.default_action].name, node.default_args),
             const_default_action=node.const_default_action,
             has_direct_counter=node.has_direct_counter,
-            const_entries=entries,
+            initial_entries=entries,
         )
     except (ValueError, AlreadyThereError) as error:
         raise LoadError(f"{node.source}: {error}") from None

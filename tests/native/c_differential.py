@@ -135,7 +135,7 @@ class Filler:
         table = self._pair.python.tables[name]
         entries = table.entries()
         what = self._random.randrange(4)
-        if what == 0 or not entries or table.has_const_entries:
+        if what == 0 or not entries or table.is_const:
             self.entry(name)
         elif what == 1:
             entry = self._random.choice(entries)
@@ -151,7 +151,7 @@ class Filler:
 
     def entry(self, name: str) -> None:
         table = self._pair.python.tables[name]
-        if table.has_const_entries or not table.key or table.entry_count >= table.size:
+        if table.is_const or not table.key or table.entry_count >= table.size:
             return
         match = tuple(self._match(field) for field in table.key)
         priority = self._random.choice((1, 2, 3, 10, 1000))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables: keys, default actions, const entries, and the action profiles of indirect tables."""
+"""Tables: keys, default actions, initial entries, and the action profiles of indirect tables."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def load_table(context: Context, item: Json) -> ir.ApplyTable:
     default = item.get("default_entry")
     if default is None:
         raise LoadError(f"{source}: table '{name}' has no default action")
-    entries = _const_entries(context, item.get("entries", ()), key, name, source)
+    entries = _initial_entries(context, item.get("entries", ()), key, name, source)
     if default["action_id"] not in actions:
         raise LoadError(f"{source}: the default action of table '{name}' is not one of its own")
     next_tables = item["next_tables"]
@@ -85,7 +85,7 @@ def load_table(context: Context, item: Json) -> ir.ApplyTable:
         ),
         const_default_action=bool(default.get("action_const")),
         has_direct_counter=bool(item["with_counters"]),
-        const_entries=entries,
+        initial_entries=entries,
         next_hit=next_tables.get("__HIT__", item.get("base_default_next")),
         next_miss=next_tables.get("__MISS__", item.get("base_default_next")),
         next_by_action=by_action,
@@ -196,16 +196,16 @@ def _if_valid(header: str, value: ir.Expr) -> ir.Expr:
     return ir.Choice(ir.Valid(header, is_bool=True), value, ir.Const(0))
 
 
-# -- Const entries ---------------------------------------------------------------------------------
+# -- Initial entries -------------------------------------------------------------------------------
 
 
-def _const_entries(
+def _initial_entries(
     context: Context,
     items: Sequence[Json],
     key: Sequence[ir.KeyField],
     table: str,
     source: Source,
-) -> tuple[ir.ConstEntry, ...]:
+) -> tuple[ir.InitialEntry, ...]:
     # In BMv2 the smaller number wins, in P4Runtime the larger. p4c numbers 1..n by default;
     # turned over that is n..1, which is also what its P4Info has.
     priorities = [
@@ -217,18 +217,18 @@ def _const_entries(
     for item, priority in zip(items, priorities, strict=True):
         where = source_of(item, source)
         if len(item["match_key"]) != len(key):
-            raise LoadError(f"{where}: a const entry of table '{table}' has another key")
+            raise LoadError(f"{where}: an entry of table '{table}' has another key")
         match = tuple(
-            _const_match(field, value) for field, value in zip(key, item["match_key"], strict=True)
+            _entry_match(field, value) for field, value in zip(key, item["match_key"], strict=True)
         )
         action = find(context.actions, item["action_entry"]["action_id"], "action", where)
-        what = f"a const entry of table '{table}'"
+        what = f"an entry of table '{table}'"
         args = _action_args(item["action_entry"], action, what, where)
-        entries.append(ir.ConstEntry(match, highest + 1 - priority, action.id, args))
+        entries.append(ir.InitialEntry(match, highest + 1 - priority, action.id, args))
     return tuple(entries)
 
 
-def _const_match(field: ir.KeyField, item: Json) -> int | tuple[int, int] | None:
+def _entry_match(field: ir.KeyField, item: Json) -> int | tuple[int, int] | None:
     def bits(text: str) -> int:
         # p4c writes the numbers of signed fields with their sign.
         value = as_hex(text, "a key")

@@ -11,7 +11,8 @@ from p4reduce_native.errors import NativeUnavailableError
 
 from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.errors import invalid
-from p4reduce_switch.p4runtime.device_config import program_of
+from p4reduce_switch.p4runtime.device_config import entries_of, program_of
+from p4reduce_switch.p4runtime.initial_entries import open_tables
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError, state_key
 from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4reduce_switch.p4runtime.unused import add_unused
@@ -56,11 +57,14 @@ def load_program(program: bytes, load: Callable[[bytes], Pipeline]) -> Pipeline:
         raise invalid(f"p4_device_config: {error}") from None
 
 
-def load_config(message: Any, load: Callable[[bytes], Pipeline]) -> ForwardingConfig:
+def load_config(
+    message: Any, load: Callable[[bytes], Pipeline], entries_file: bytes = b""
+) -> ForwardingConfig:
     """Load a `p4.v1.ForwardingPipelineConfig`.
 
     Args:
         load: makes a pipeline from p4c's JSON, as `load_pipeline` does.
+        entries_file: p4c's file of the program's entries, as text. The message may have one, too.
 
     Raises:
         P4RuntimeError: INVALID_ARGUMENT, with the reason: a part is missing, the program cannot be
@@ -86,6 +90,7 @@ def load_config(message: Any, load: Callable[[bytes], Pipeline]) -> ForwardingCo
             + (f"; and {more} more differences" if more > 0 else "")
         )
     add_unused(p4info, pipeline)
+    open_tables(p4info, pipeline, entries_file or entries_of(message.p4_device_config))
     for spec in p4info.value_sets.values():
         # The program's JSON does not have `@match`.
         pipeline.value_sets[spec.name].match_by(state_key(spec.fields))

@@ -2,42 +2,64 @@
 """The program in a `ForwardingPipelineConfig`: p4c's JSON, plain or in an old envelope.
 
 BMv2's server also accepts a serialised `p4.tmp.P4DeviceConfig` (p4lang/PI), which p4lang/tutorials
-sends. The JSON is its field 3, `device_data`. The fields `reassign` (1) and `extras` (2) are
-ignored.
+sends. The JSON is its field 3, `device_data`. Its field 2, `extras`, is a map of strings, in field
+1. The entry "entries" is what p4c writes to --p4runtime-entries-files, as text. The others, and
+the field `reassign` (1), are ignored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 _VARINT, _BYTES = 0, 2
-_FIELDS = {1: _VARINT, 2: _BYTES, 3: _BYTES}
-_DEVICE_DATA = 3
+_KINDS = {1: _VARINT, 2: _BYTES, 3: _BYTES}
+_EXTRAS, _DEVICE_DATA = 2, 3
+_ENTRIES = b"entries"
 
 
 def program_of(device_config: bytes) -> bytes:
     """Return the JSON in a `p4_device_config`, or the whole of it if it is no envelope."""
+    return _read(device_config)[0]
+
+
+def entries_of(device_config: bytes) -> bytes:
+    """Return the entries file in a `p4_device_config`; empty if there is none."""
+    return _read(device_config)[1]
+
+
+def _read(message: bytes) -> tuple[bytes, bytes]:
+    program = None
+    entries = b""
     try:
-        return _device_data(device_config)
+        for number, value in _fields(message, _KINDS):
+            if number == _DEVICE_DATA:
+                program = value
+            elif number == _EXTRAS:
+                for _, pair in _fields(value, {1: _BYTES}):
+                    parts = dict(_fields(pair, {1: _BYTES, 2: _BYTES}))
+                    if parts.get(1) == _ENTRIES:
+                        entries = parts.get(2, b"")
     except (IndexError, ValueError):
-        return device_config
+        return message, b""
+    return (message, b"") if program is None else (program, entries)
 
 
-def _device_data(message: bytes) -> bytes:
-    """Raises IndexError or ValueError: it is no P4DeviceConfig that has data."""
-    data, at = None, 0
+def _fields(message: bytes, kinds: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
+    """Yield number and value of each field; of numbers nothing.
+
+    Raises IndexError or ValueError: it is no message with these fields only.
+    """
+    at = 0
     while at < len(message):
         tag, at = _varint(message, at)
-        if _FIELDS.get(tag >> 3) != tag & 7:
-            raise ValueError("no field of P4DeviceConfig")
+        if kinds.get(tag >> 3) != tag & 7:
+            raise ValueError("another message")
         value, at = _varint(message, at)
         if tag & 7 == _BYTES:
             if value > len(message) - at:
                 raise ValueError("cut short")
-            if tag >> 3 == _DEVICE_DATA:
-                data = message[at : at + value]
+            yield tag >> 3, message[at : at + value]
             at += value
-    if data is None:
-        raise ValueError("no device_data")
-    return data
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

@@ -378,8 +378,8 @@ def _replaced(p4info: P4Info, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
 
 
 def _own_tables(pipeline: Pipeline) -> set[str]:
-    """The tables that p4c cannot have made up: those have no key, or constant entries."""
-    return {t.name for t in pipeline.tables.values() if t.key and not t.has_const_entries}
+    """The tables that p4c cannot have made up: those have no key, or entries of the program."""
+    return {t.name for t in pipeline.tables.values() if t.key and not t.has_initial_entries}
 
 
 def _indirect(arrays: Mapping[str, Any]) -> set[str]:

@@ -142,13 +142,15 @@ class P4RuntimeServer:
 
     # -- Pipeline ----------------------------------------------------------------------------------
 
-    def preload(self, message: Any) -> None:
+    def preload(self, message: Any, entries_file: bytes = b"") -> None:
         """Load a `ForwardingPipelineConfig` at the start, without a controller.
+
+        `entries_file`: p4c's file of the program's entries, as text.
 
         Raises:
             P4RuntimeError: as for a SetForwardingPipelineConfig.
         """
-        config = load_config(message, self._load_pipeline)
+        config = load_config(message, self._load_pipeline, entries_file)
         with self._locked():
             self._commit(config)
 

@@ -189,9 +189,13 @@ def _preload(server: P4RuntimeServer, settings: SwitchSettings) -> None:
     if settings.pipeline_file is None or settings.p4info_file is None:
         return
     config = p4runtime_pb2.ForwardingPipelineConfig(p4info=read_p4info(settings.p4info_file))
+    entries = b""
+    if settings.entries_file is not None:
+        with _loading(settings.entries_file) as entries:
+            pass
     with _loading(settings.pipeline_file) as program:
         config.p4_device_config = program
-        server.preload(config)
+        server.preload(config, entries)
 
 
 def _preload_program(server: P4RuntimeServer, settings: SwitchSettings) -> None:

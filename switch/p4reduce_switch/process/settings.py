@@ -32,6 +32,7 @@ class SwitchSettings:
         name: of the command, for messages.
         pipeline_file: a program to load at the start, or None. Without `p4info_file` it forwards,
             but a controller must load a program before it can write entries.
+        entries_file: p4c's file of the program's entries, or None.
         udp_key_file: the file with the key of UDP ports, or None.
         capture_dir: the directory for captures, or None; `capture_by_direction`: with
             two files per port.
@@ -56,6 +57,7 @@ class SwitchSettings:
     capture_by_direction: bool = False
     pipeline_file: Path | None = None
     p4info_file: Path | None = None
+    entries_file: Path | None = None
     dump_python: Path | None = None
     dump_c: Path | None = None
     debug_path: Path | None = None

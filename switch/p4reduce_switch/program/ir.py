@@ -512,7 +512,7 @@ class KeyField:
 
 
 @dataclass(frozen=True, slots=True)
-class ConstEntry:
+class InitialEntry:
     """An entry of the program. `priority` is P4Runtime's: the larger one wins."""
 
     match: tuple[int | tuple[int, int] | None, ...]
@@ -546,7 +546,7 @@ class ApplyTable:
     default_args: tuple[int, ...]
     const_default_action: bool
     has_direct_counter: bool
-    const_entries: tuple[ConstEntry, ...]
+    initial_entries: tuple[InitialEntry, ...]
     next_hit: str | None
     next_miss: str | None
     next_by_action: Mapping[int, str | None] | None

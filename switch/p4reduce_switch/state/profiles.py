@@ -273,7 +273,7 @@ class IndirectTable(Table):
 
     def retarget(self, match: Match, priority: int, target: Target) -> None:
         """Give an entry another target. Raises NotThereError, ValueError."""
-        entry = self._get(match, priority)
+        entry = self.changeable(match, priority)
         old = entry.target
         slot = self._slot(entry, target)
         assert old is not None
@@ -283,7 +283,7 @@ class IndirectTable(Table):
         self._index.replace(entry, slot)
 
     def delete(self, match: Match, priority: int) -> None:
-        entry = self._get(match, priority)
+        entry = self.changeable(match, priority)
         super().delete(match, priority)
         assert entry.target is not None
         self.profile.remove_user(entry.target, self, entry)

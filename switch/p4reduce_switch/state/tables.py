@@ -2,7 +2,7 @@
 """Match-action tables at run time.
 
 Priorities follow P4Runtime: the larger number wins. BMv2's JSON has the opposite order, so the
-loader reverses const entries. Priorities count only in tables with a ternary, range or optional
+loader reverses them. Priorities count only in tables with a ternary, range or optional
 key; they are 0 elsewhere. Of two matching entries with the same priority, the one inserted first
 wins.
 
@@ -121,7 +121,8 @@ class Table:
         size: the maximum number of entries.
         actions: by name; the indices in `Slot` follow their order.
         default: action and arguments on a miss.
-        const_entries: the program's own entries; if there are any, the table cannot be changed.
+        initial_entries: the program's own entries. The table cannot be changed if there are any,
+            until `open` says otherwise.
     """
 
     def __init__(
@@ -134,13 +135,13 @@ class Table:
         *,
         const_default_action: bool = False,
         has_direct_counter: bool = False,
-        const_entries: Sequence[Entry] = (),
+        initial_entries: Sequence[Entry] = (),
     ) -> None:
         self.name = name
         self.key = tuple(key)
         self.size = size
         self.actions: Mapping[str, ActionInfo] = {action.name: action for action in actions}
-        self.has_const_entries = bool(const_entries)
+        self.has_initial_entries = self.is_const = bool(initial_entries)
         self.const_default_action = const_default_action
         self.has_direct_counter = has_direct_counter
         self._uses_priority = any(field.kind in _PRIORITY_KINDS for field in self.key)
@@ -154,7 +155,7 @@ class Table:
         first = Entry((), 0, default[0], self._program_default[1])
         self.default_slot: list[Slot] = [self._default(first, *self._program_default)]
         """One item, so that the packet path finds a new default entry in the same place."""
-        for entry in const_entries:
+        for entry in initial_entries:
             entry.is_const = True
             self._add(entry)
 
@@ -162,18 +163,18 @@ class Table:
         """Add an entry; its key is brought into canonical form (bits that do not count are 0).
 
         Raises:
-            ConstantError: the program declares the entries constant.
+            ConstantError: the program declares the table constant.
             AlreadyThereError: there is one with this key (and priority).
             FullError: `size` entries are there.
             ValueError: key, priority, action or arguments do not fit the table.
         """
-        self._check_mutable()
+        if self.is_const:
+            raise ConstantError(f"the entries of table {self.name} are constant")
         self._add(entry)
 
     def modify(self, match: Match, priority: int, action: str, args: Sequence[int]) -> None:
         """Give an entry another action. Its counts stay. Raises NotThereError, ConstantError."""
-        self._check_mutable()
-        entry = self._get(match, priority)
+        entry = self.changeable(match, priority)
         arguments = self.check_action(action, args)
         # The packet path reads only the slot, so the order of these does not matter to it.
         self._index.replace(entry, (self._action_index[action], arguments, entry))
@@ -182,10 +183,31 @@ class Table:
 
     def delete(self, match: Match, priority: int) -> None:
         """Remove an entry. Raises NotThereError, ConstantError."""
-        self._check_mutable()
-        entry = self._get(match, priority)
+        entry = self.changeable(match, priority)
         self._index.remove(entry)
         del self._entries[entry.match, entry.priority]
+
+    def open(self, size: int, constant: Sequence[bool], priorities: Sequence[int] | None) -> None:
+        """Let the program's own entries be changed, which are not constant. Call it before packets.
+
+        Args:
+            size: the maximum number of entries from now on.
+            constant: for each of the program's entries, whether it stays constant.
+            priorities: of them, in their order; None: as they are.
+        """
+        self.is_const = False
+        self.size = max(size, self.entry_count)
+        entries = self.entries()
+        for entry, stays in zip(entries, constant, strict=True):
+            entry.is_const = stays
+        if priorities is None:
+            return
+        for entry in entries:
+            self._index.remove(entry)
+        self._entries.clear()
+        for entry, priority in zip(entries, priorities, strict=True):
+            entry.priority = priority
+            self._add(entry)
 
     def find(self, match: Match, priority: int) -> Entry | None:
         """Return the entry with this key and priority, or None."""
@@ -235,7 +257,7 @@ class Table:
         slot = self._make_slot(entry)
         if (match, priority) in self._entries:
             raise AlreadyThereError(f"table {self.name} already has an entry with key {match}")
-        if len(self._entries) >= self.size and not entry.is_const:
+        if len(self._entries) >= self.size:
             raise FullError(f"table {self.name} is full: it holds {self.size} entries")
         entry.match = match
         entry.priority = priority
@@ -255,15 +277,14 @@ class Table:
         self.default_slot[0] = slot
         self._index.set_miss(slot)
 
-    def _get(self, match: Match, priority: int) -> Entry:
+    def changeable(self, match: Match, priority: int) -> Entry:
+        """Return an entry that is to be changed. Raises NotThereError, ConstantError."""
         entry = self.find(match, priority)
         if entry is None:
             raise NotThereError(f"table {self.name} has no entry with key {match}")
+        if entry.is_const:
+            raise ConstantError(f"this entry of table {self.name} is constant")
         return entry
-
-    def _check_mutable(self) -> None:
-        if self.has_const_entries:
-            raise ConstantError(f"the entries of table {self.name} are constant")
 
     def check_action(self, action: str, args: Sequence[int]) -> tuple[int, ...]:
         """Return the arguments as a tuple. Raises ValueError if they or the action do not fit."""

@@ -167,7 +167,7 @@ def test_optional_comes_as_ternary(pipeline: Pipeline) -> None:
 def test_const_entries(pipeline: Pipeline) -> None:
     """The first that matches wins, and P4Runtime's priorities say so."""
     table = pipeline.tables["I.constants"]
-    assert table.has_const_entries
+    assert table.is_const
     assert [entry.priority for entry in table.entries()] == [4, 3, 2, 1]
     assert all(entry.is_const for entry in table.entries())
     assert verdict(pipeline, CONSTANTS, a=0x1234) == 1

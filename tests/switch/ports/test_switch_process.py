@@ -17,11 +17,12 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_common.grpc_channels import open_channel
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
-from p4rt_client import INSERT, PROGRAMS, Builder, Client, config, exact
+from p4rt_client import INSERT, PROGRAMS, Builder, Client, config, exact, ternary
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 from switch_peer import Peer, ethernet, eventually
@@ -202,6 +203,38 @@ def test_a_preloaded_pipeline_works_without_a_controller(
     client.close()
     left.close()
     assert process.stop() == 0
+
+
+def test_a_preloaded_pipeline_with_its_entries(start: Any, tmp_path: Path) -> None:
+    build = Builder("p4rt_features")
+    entries = [
+        build.entry("ingress.const_table", [ternary(1, value, mask)], ("ingress.note", n), priority)
+        for value, mask, n, priority in ((0x88B5, 0xFFFF, 5, 90), (0x8800, 0xFF00, 6, 30))
+    ]
+    for entry in entries:
+        entry.is_const = True
+    request = p4rt.WriteRequest(
+        updates=[p4rt.Update(type=INSERT, entity={"table_entry": entry}) for entry in entries]
+    )
+    file = tmp_path / "entries.txtpb"
+    file.write_text(text_format.MessageToString(request))
+    program = [
+        *("--pipeline", str(PROGRAMS / "p4rt_features.json")),
+        *("--p4info", str(PROGRAMS / "p4rt_features.p4info.txtpb")),
+    ]
+    process = start(*program, "--entries", str(file))
+    client = Client(process.wait_ready()["grpc_addr"])
+    assert client.read(build.entry("ingress.const_table")) == entries
+    client.close()
+    assert process.stop() == 0
+
+    file.write_text("nothing")
+    refused = start(*program, "--entries", str(file))
+    assert refused.finish() == 1
+    assert "the entries file is not a WriteRequest in text form" in refused.err
+    alone = start("--entries", str(file))
+    assert alone.finish() == 2
+    assert "--entries needs --pipeline and --p4info" in alone.err
 
 
 def test_grpc_on_a_unix_socket(start: Any, tmp_path: Path) -> None:
