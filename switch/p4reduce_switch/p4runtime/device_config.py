@@ -28,20 +28,24 @@ def entries_of(device_config: bytes) -> bytes:
 
 
 def _read(message: bytes) -> tuple[bytes, bytes]:
-    program = None
-    entries = b""
     try:
-        for number, value in _fields(message, _KINDS):
-            if number == _DEVICE_DATA:
-                program = value
-            elif number == _EXTRAS:
-                for _, pair in _fields(value, {1: _BYTES}):
-                    parts = dict(_fields(pair, {1: _BYTES, 2: _BYTES}))
-                    if parts.get(1) == _ENTRIES:
-                        entries = parts.get(2, b"")
+        fields = dict(_fields(message, _KINDS))
     except (IndexError, ValueError):
         return message, b""
-    return (message, b"") if program is None else (program, entries)
+    if _DEVICE_DATA not in fields:
+        return message, b""
+    return fields[_DEVICE_DATA], _entries(fields.get(_EXTRAS, b""))
+
+
+def _entries(extras: bytes) -> bytes:
+    try:
+        for _, pair in _fields(extras, {1: _BYTES}):
+            parts = dict(_fields(pair, {1: _BYTES, 2: _BYTES}))
+            if parts.get(1) == _ENTRIES:
+                return parts.get(2, b"")
+    except (IndexError, ValueError):
+        pass  # another kind of extras, which BMv2's server would not read either
+    return b""
 
 
 def _fields(message: bytes, kinds: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
