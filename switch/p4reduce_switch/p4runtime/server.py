@@ -51,6 +51,7 @@ from p4reduce_switch.p4runtime.entities.idle import idle_messages
 from p4reduce_switch.p4runtime.entities.registry import plan_read, plan_update
 from p4reduce_switch.p4runtime.listening import MAX_STREAMS, listen
 from p4reduce_switch.p4runtime.packets import PacketCodec
+from p4reduce_switch.p4runtime.reconcile import copy_volatile, queries, replay
 from p4reduce_switch.p4runtime.several_cores import check_core
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.pipeline_choice import Engine, load_pipeline
@@ -72,7 +73,12 @@ _LOCK_TIMEOUT_S = 30.0
 _SetRequest = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
 _ACTIONS_WITH_CONFIG = frozenset(
-    {_SetRequest.VERIFY, _SetRequest.VERIFY_AND_SAVE, _SetRequest.VERIFY_AND_COMMIT}
+    {
+        _SetRequest.VERIFY,
+        _SetRequest.VERIFY_AND_SAVE,
+        _SetRequest.VERIFY_AND_COMMIT,
+        _SetRequest.RECONCILE_AND_COMMIT,
+    }
 )
 
 
@@ -183,6 +189,9 @@ class P4RuntimeServer:
             elif request.action == _SetRequest.VERIFY_AND_COMMIT:
                 assert config is not None
                 self._commit(config)
+            elif request.action == _SetRequest.RECONCILE_AND_COMMIT:
+                assert config is not None
+                self._reconcile(config)
             elif request.action == _SetRequest.COMMIT:
                 if self._control is None or self._control is self._active:
                     raise not_found(
@@ -198,19 +207,28 @@ class P4RuntimeServer:
                 raise invalid(f"{_SetRequest.Action.Name(action)} needs a config, which is missing")
             check_core(request.config.p4info, self._core)
             return load_config(request.config, self._load_pipeline)
-        if action == _SetRequest.RECONCILE_AND_COMMIT:
-            raise unsupported(
-                "RECONCILE_AND_COMMIT is not supported; use VERIFY_AND_COMMIT and write the "
-                "entries again"
-            )
         if action != _SetRequest.COMMIT:
             raise invalid(f"action {action} is not an action of SetForwardingPipelineConfig")
         if request.HasField("config"):
             raise invalid("COMMIT commits the config that was saved; it takes none itself")
         return None
 
-    def _commit(self, config: ForwardingConfig) -> None:
+    def _reconcile(self, config: ForwardingConfig) -> None:
+        """Commit a config with the forwarding state of the active one, or raise and change
+        nothing."""
+        old = self._active
+        if old is None:
+            self._commit(config)
+            return
+        reads = queries(old)
+        found = self._dataplane.run(lambda: [query.snapshot() for query in reads])
+        entities = (q.encode(row) for q, rows in zip(reads, found, strict=True) for row in rows)
+        replay(old, config, entities)
+        self._commit(config, partial(copy_volatile, old, config))
+
+    def _commit(self, config: ForwardingConfig, before: Callable[[], None] = lambda: None) -> None:
         def switch_over() -> None:
+            before()
             # Together, so that a packet-in is read by the P4Info of the program that sent it.
             self._listen(config)
             self._dataplane.install(config.pipeline)

@@ -227,6 +227,13 @@ class Table:
         """Return the default entry, always the same one. Its `match` is empty."""
         return self.default_slot[0][2]
 
+    @property
+    def default_is_changed(self) -> bool:
+        """Whether the default entry is another than the program's."""
+        entry = self.default_entry
+        extras = entry.metadata or entry.controller_metadata
+        return bool(extras) or (entry.action, entry.args) != self._program_default
+
     def set_default(self, action: str, args: Sequence[int]) -> None:
         """Give the default entry another action. Its counts stay. Raises ConstantError,
         ValueError."""

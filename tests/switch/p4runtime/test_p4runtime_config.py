@@ -106,12 +106,6 @@ def test_commit_takes_no_config(features: Client) -> None:
     assert "takes none" in text
 
 
-def test_reconcile_is_not_supported(features: Client) -> None:
-    code, text = refusal(features, config("p4rt_features"), "RECONCILE_AND_COMMIT")
-    assert code == "UNIMPLEMENTED"
-    assert "VERIFY_AND_COMMIT" in text
-
-
 def test_unspecified_action(features: Client) -> None:
     assert refusal(features, config("p4rt_features"), "UNSPECIFIED")[0] == "INVALID_ARGUMENT"
 
