@@ -113,6 +113,8 @@ SANITIZED_TESTS := tests/native/test_c_programs.py tests/native/test_c_expressio
     tests/worker/collectives/test_lanes_e2e.py tests/worker/session/test_lives.py
 # The sanitizer keeps memory that has been freed.
 UNSANITIZED_TESTS := tests/native/test_loop.py::test_a_jam_gives_its_memory_back
+# Those that build their programs with sanitizers by themselves.
+FUZZED_TESTS := tests/native/test_poll_fuzz.py
 .PHONY: native-sanitize
 native-sanitize: $(READY)  ## all C against Python, under ASan and UBSan (minutes)
 	mkdir -p -m 700 build/sanitized
@@ -122,6 +124,7 @@ native-sanitize: $(READY)  ## all C against Python, under ASan and UBSan (minute
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	$(PYTHON) -m pytest -p no:cacheprovider --timeout=900 -m "not fuzz" $(SANITIZED_TESTS) \
 	    --deselect $(UNSANITIZED_TESTS)
+	$(PYTHON) -m pytest -p no:cacheprovider --timeout=900 $(FUZZED_TESTS)
 
 # SECONDS are shared among the tests; SEED=… repeats what one of them has printed.
 SECONDS := 300

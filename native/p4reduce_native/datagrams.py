@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
 from p4reduce_native.udp_handshake import HandshakeResult
@@ -25,8 +26,14 @@ _AT_ONCE = 64
 _IP_MTU = 14  # <linux/in.h>
 _IP_AND_UDP = 28
 _REFUSALS = 3  # how often the other host must say that nobody listens there
-_NOT_NOW = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM})
-_NO_PATH = frozenset({errno.EMSGSIZE, errno.EHOSTUNREACH, errno.ENETUNREACH})
+# No event reports when the host has memory or a way to the peer again (datagram.c: has_no_way).
+_LATER = frozenset(
+    {
+        *(errno.ENOBUFS, errno.ENOMEM, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN),
+        *(errno.EHOSTDOWN, errno.EADDRNOTAVAIL, errno.EINVAL, errno.EPERM, errno.EACCES),
+    }
+)
+_PAUSES = (0.001, 0.064)  # seconds before the next try: at first, and at most
 
 
 def frames_per_datagram(size: int) -> int:
@@ -85,6 +92,7 @@ class DatagramLink:
         self._unheard = self._refused = 0
         self._has_left = False
         self._broken = 0
+        self._pause = self._retry_at = 0.0
         self.strangers = 0
 
     def fileno(self) -> int:
@@ -103,9 +111,13 @@ class DatagramLink:
         for _ in range(_AT_ONCE // self._most):
             try:
                 datagram = self._socket.recv(self._entered.size + 1)
-            except OSError as error:
-                self._failed(error)
+            except BlockingIOError:
+                if self._refused >= _REFUSALS and not frames:
+                    raise self._break(errno.EPIPE) from None
                 break
+            except OSError as error:
+                self._receive_failed(error)
+                continue  # an error is reported before what has come
             frames += self._take_in(datagram)
         if self._has_left and not frames:
             raise self._break(errno.EPIPE)
@@ -115,22 +127,37 @@ class DatagramLink:
         """Send as many of the first frames as there is room for; return their number.
 
         Raises:
-            OSError: as for `receive`; EAGAIN if there is no room for the first one.
+            OSError: as for `receive`; EAGAIN if there is no room for the first one. After EPIPE
+                `receive` decides whether the link is broken.
         """
         self._check()
         done = 0
+        if self.pause:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         while done < len(frames):
             left = frames[done : done + _AT_ONCE]
             datagram, count = next(pack(self._entered.token, left, self._bytes))
             try:
                 self._socket.send(datagram)
+            except BlockingIOError:
+                break
+            except ConnectionRefusedError:
+                self._refused += 1
+                if self._refused >= _REFUSALS:
+                    raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
+                continue  # this error belongs to an earlier datagram
             except OSError as error:
-                if error.errno in _NOT_NOW:
+                if error.errno in _LATER:
+                    self._pause = min(max(2 * self._pause, _PAUSES[0]), _PAUSES[1])
+                    self._retry_at = time.monotonic() + self._pause
                     break
-                if error.errno == errno.EMSGSIZE and count > 1:
+                if error.errno != errno.EMSGSIZE:
+                    raise self._break(error.errno or errno.EIO) from None
+                if count > 1:
                     self._narrow()
                     continue
-                self._failed(error)
+            else:
+                self._pause = 0.0
             done += count
         if frames and not done:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -138,7 +165,13 @@ class DatagramLink:
 
     def events(self, *, frames_wait: bool) -> int:
         """Return the poll events to wait for if frames wait that `send` did not accept."""
-        return select.POLLIN | (select.POLLOUT if frames_wait else 0)
+        at_once = (frames_wait and not self.pause) or self._refused >= _REFUSALS
+        return select.POLLIN | (select.POLLOUT if at_once else 0)
+
+    @property
+    def pause(self) -> float:
+        """Seconds until `send` tries again, which no event reports; 0: it may try now."""
+        return max(self._retry_at - time.monotonic(), 0.0)
 
     def poke(self) -> int:
         """Return how often this was called since the peer was last heard.
@@ -181,15 +214,13 @@ class DatagramLink:
         with contextlib.suppress(OSError):  # a later one does the same
             self._socket.send(datagram)
 
-    def _failed(self, error: OSError) -> None:
+    def _receive_failed(self, error: OSError) -> None:
         """Raise what ends the link. ICMP "port unreachable" can be forged. So it counts only when
         it comes again and again, and nothing comes from the peer meanwhile.
         """
         if error.errno == errno.ECONNREFUSED:
             self._refused += 1
-            if self._refused >= _REFUSALS:
-                raise self._break(errno.EPIPE)
-        elif error.errno not in _NOT_NOW | _NO_PATH:
+        elif error.errno not in _LATER | {errno.EMSGSIZE, errno.EINTR}:
             raise self._break(error.errno or errno.EIO)
 
     def _narrow(self) -> None:

@@ -14,7 +14,7 @@ import functools
 import math
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from p4reduce_native.errors import NativeUnavailableError
@@ -92,16 +92,17 @@ _POINTER, _INT, _UINT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, c
 
 _COUNTS = ctypes.POINTER(LinkCounts)
 _BYTES = ctypes.c_char_p
+_ERROR = ctypes.POINTER(_INT)
 _WAITING: Signatures = {
-    "p4r_link_connect": (_POINTER, _INT, _UINT, _INT, ctypes.POINTER(_INT)),
+    "p4r_link_connect": (_POINTER, _INT, _UINT, _INT, _ERROR),
     "p4r_link_wait": (_INT, _POINTER, _INT, _INT, _INT),
 }
 _QUICK: Signatures = {
-    "p4r_link_accept": (_POINTER, _INT, _UINT, _UINT),
-    "p4r_link_over_interface": (_POINTER, _INT, _INT),
+    "p4r_link_accept": (_POINTER, _INT, _UINT, _UINT, _ERROR),
+    "p4r_link_over_interface": (_POINTER, _INT, _INT, _ERROR),
     "p4r_link_over_datagrams": (
         *(_POINTER, _INT, _BYTES, _UINT),
-        *(_BYTES, _UINT, _BYTES, _UINT, _UINT),
+        *(_BYTES, _UINT, _BYTES, _UINT, _UINT, _ERROR),
     ),
     "p4r_link_poke": (_INT, _POINTER),
     "p4r_link_datagram_counts": (ctypes.POINTER(DatagramCounts), _POINTER),
@@ -141,20 +142,20 @@ def why_not() -> str | None:
 
 
 class Link:
-    """One end of a link, for one thread. `accept` and `connect` make it.
+    """One end of a link, for one thread. The class methods make it.
+
+    Each of those takes a socket over if it succeeds. If it fails, the socket is the caller's as
+    before.
 
     Attributes:
         counts: of this link, kept up to date by it. Not to be read after `close`.
-        pointer: the `struct p4r_link *`, for other C code. 0 after `close`.
     """
 
     counts: Any  # LinkCounts, whose fields ctypes makes
 
     def __init__(self, pointer: int) -> None:
-        if not pointer:
-            raise MemoryError("no memory for a link")
         self._library = _quick()
-        self.pointer = pointer
+        self._pointer = pointer
         self.counts = self._library.p4r_link_counts(pointer).contents
         frames = (_Frame * BATCH_FRAMES)()
         self._frames = ctypes.addressof(frames)
@@ -163,8 +164,17 @@ class Link:
         self._lengths = raw.cast("I")[2::4]
 
     @classmethod
+    def _over(cls, sock: socket.socket, make: Callable[..., int | None], *arguments: Any) -> Link:
+        error = _INT()
+        pointer = make(sock.fileno(), *arguments, ctypes.byref(error))
+        if not pointer:
+            raise OSError(error.value, os.strerror(error.value))
+        sock.detach()
+        return cls(pointer)
+
+    @classmethod
     def accept(cls, sock: socket.socket, offered: int, slots: int = 0) -> Link:
-        """Make the switch's end of a connected socket, which the link then owns.
+        """Make the switch's end of a connected socket.
 
         Args:
             sock: SOCK_SEQPACKET.
@@ -172,18 +182,17 @@ class Link:
             slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 128.
 
         Raises:
-            NativeUnavailableError: machine code is not available; the socket is unchanged.
+            NativeUnavailableError: machine code is not available.
             ValueError: `slots` is wrong.
-            MemoryError: there is no memory.
+            OSError: ENOMEM.
         """
         if not 0 <= slots <= 4096 or slots & (slots - 1):
             raise ValueError(f"{slots} slots: a power of two up to 4,096 is needed")
-        pointer = _quick().p4r_link_accept(sock.detach(), offered, slots)
-        return cls(pointer)
+        return cls._over(sock, _quick().p4r_link_accept, offered, slots)
 
     @classmethod
     def connect(cls, sock: socket.socket, wishes: int, timeout: float) -> Link:
-        """Make the worker's end of a connected socket, which the link then owns.
+        """Make the worker's end of a connected socket.
 
         Args:
             sock: SOCK_SEQPACKET.
@@ -191,23 +200,15 @@ class Link:
             timeout: seconds for the switch's answer.
 
         Raises:
-            NativeUnavailableError: machine code is not available; the socket is unchanged.
+            NativeUnavailableError: machine code is not available.
             OSError: with the reason as its number: ETIMEDOUT, an older switch, or a busy one;
-                EPROTO, the answer cannot be used; EPIPE, the switch hung up; or another. The
-                socket is closed.
+                EPROTO, the answer cannot be used; EPIPE, the switch hung up; or another.
         """
-        library = _waiting()
-        error = _INT()
-        pointer = library.p4r_link_connect(
-            sock.detach(), wishes, int(timeout * 1000), ctypes.byref(error)
-        )
-        if not pointer:
-            raise OSError(error.value, os.strerror(error.value))
-        return cls(pointer)
+        return cls._over(sock, _waiting().p4r_link_connect, wishes, int(timeout * 1000))
 
     @classmethod
     def over_packets(cls, sock: socket.socket) -> Link:
-        """Make a link from a bound packet socket, which the caller still owns.
+        """Make a link from a duplicate of a bound packet socket.
 
         One frame per message, as of kind `SINGLE`.
 
@@ -216,14 +217,14 @@ class Link:
 
         Raises:
             NativeUnavailableError: there is no machine code.
-            MemoryError: there is no memory.
+            OSError: ENOMEM, or there is no further descriptor.
         """
-        pointer = _quick().p4r_link_accept(os.dup(sock.fileno()), 0, 0)
-        return cls(pointer)
+        with sock.dup() as own:
+            return cls._over(own, _quick().p4r_link_accept, 0, 0)
 
     @classmethod
     def over_interface(cls, sock: socket.socket, *, peer_understands: bool) -> Link:
-        """Make a link from a packet socket on one end of a veth pair, which the caller still owns.
+        """Make a link from a duplicate of a packet socket on one end of a veth pair.
 
         Args:
             sock: AF_PACKET, SOCK_RAW.
@@ -232,18 +233,16 @@ class Link:
 
         Raises:
             NativeUnavailableError: there is no machine code.
-            OSError: the kernel lacks PACKET_VNET_HDR, or there is no memory.
+            OSError: the kernel lacks PACKET_VNET_HDR, or ENOMEM, or there is no further descriptor.
         """
-        pointer = _quick().p4r_link_over_interface(os.dup(sock.fileno()), peer_understands)
-        if not pointer:
-            raise OSError(errno.EOPNOTSUPP, "this kernel has no segmentation offload for it")
-        return cls(pointer)
+        with sock.dup() as own:
+            return cls._over(own, _quick().p4r_link_over_interface, peer_understands)
 
     @classmethod
     def over_datagrams(
         cls, sock: socket.socket, entered: HandshakeResult, patience: float = 0.3
     ) -> Link:
-        """Make one end of a connected UDP socket, which the link then owns.
+        """Make one end of a connected UDP socket.
 
         Args:
             sock: of the worker, or of the switch for this worker.
@@ -251,15 +250,21 @@ class Link:
             patience: seconds to wait for the answer to each of three probes of the path.
 
         Raises:
-            NativeUnavailableError: there is no machine code; the socket is as before.
-            MemoryError: there is no memory.
+            NativeUnavailableError: there is no machine code.
+            OSError: ENOMEM, or EINVAL: the result has no possible size.
         """
-        pointer = _quick().p4r_link_over_datagrams(
-            *(sock.detach(), entered.token, entered.size),
+        return cls._over(
+            *(sock, _quick().p4r_link_over_datagrams, entered.token, entered.size),
             *(entered.greeting, len(entered.greeting), entered.answer, len(entered.answer)),
             max(round(patience * 1000), 1),
         )
-        return cls(pointer)
+
+    @property
+    def pointer(self) -> int:
+        """The `struct p4r_link *`, for other C code. Raises ValueError after `close`."""
+        if not self._pointer:
+            raise ValueError("this link is closed")
+        return self._pointer
 
     def poke(self) -> int:
         """Return how often this was called since the peer was last heard; see link.h."""
@@ -283,10 +288,14 @@ class Link:
 
     def close(self) -> None:
         """Release everything. Idempotent."""
-        pointer, self.pointer = self.pointer, 0
-        if pointer:
-            del self.counts
-            self._library.p4r_link_free(pointer)
+        if self._pointer:
+            self._library.p4r_link_free(self.hand_over())
+
+    def hand_over(self) -> int:
+        """Return the `struct p4r_link *` to its new owner. This object is as after `close`."""
+        pointer, self._pointer = self.pointer, 0
+        del self.counts
+        return pointer
 
     @property
     def kind(self) -> Kind:

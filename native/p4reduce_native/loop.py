@@ -16,6 +16,7 @@ from typing import Any
 
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
+from p4reduce_native.link import Link
 
 _NO_PORT = 0xFFFFFFFF
 _EPOLL_CTL_ADD, _EPOLL_CTL_DEL, _EPOLL_CTL_MOD = 1, 2, 3
@@ -73,9 +74,10 @@ _PORT_STATS = ctypes.c_uint64 * _PORT_COUNTS
 _LOOP_STATS = ctypes.c_uint64 * 3
 
 _pointer, _u32, _int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
-_RUN: Signatures = {"p4r_loop_run": (_u32, _pointer, ctypes.c_uint64)}
+_error = ctypes.POINTER(_int)
+_RUN: Signatures = {"p4r_loop_run": (_u32, _pointer, ctypes.c_uint64, _error)}
 _OTHERS: Signatures = {
-    "p4r_loop_new": (_pointer, _int, _u32),
+    "p4r_loop_new": (_pointer, _int, _u32, _error),
     "p4r_loop_free": (None, _pointer),
     "p4r_loop_add_port": (_pointer, _pointer, _u32, _u32, _u32, _int),
     "p4r_loop_set_program": (None, *(_pointer,) * 5),
@@ -89,13 +91,14 @@ _OTHERS: Signatures = {
     "p4r_loop_watch": (_int, _pointer, _int, _int, _u32),
     "p4r_loop_next_ready": (
         *(_int, _pointer),
-        *(ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_uint32)),
+        *(_error, ctypes.POINTER(ctypes.c_uint32)),
     ),
     "p4r_loop_next_packet_in": (ctypes.c_int64, _pointer, ctypes.POINTER(ctypes.c_void_p)),
     "p4r_port_capture_out": (_int, _pointer, _int),
-    "p4r_port_take_news": (_int, _pointer, ctypes.POINTER(ctypes.c_int)),
+    "p4r_port_take_news": (_int, _pointer, _error),
     "p4r_port_attach": (_int, _pointer, _int),
     "p4r_port_attach_link": (_int, _pointer, _pointer),
+    "p4r_port_link": (_pointer, _pointer),
     "p4r_port_detach": (None, _pointer),
     "p4r_port_stats": (ctypes.POINTER(_PORT_STATS), _pointer),
     "p4r_loop_stats": (ctypes.POINTER(_LOOP_STATS), _pointer),
@@ -135,11 +138,11 @@ class LoopPort:
         return self._handle
 
     def attach(self, fd: int) -> None:
-        """Let frames through `fd`: a Unix peer's is the port's from now on, also if this fails;
-        an interface's stays the caller's.
+        """Let frames through `fd`. A Unix peer's is the port's from now on; an interface's stays
+        the caller's.
 
         Raises:
-            OSError: it cannot be watched.
+            OSError: it cannot be used; it is the caller's as before.
         """
         _checked(self._library.p4r_port_attach(self._handle, fd))
 
@@ -148,13 +151,22 @@ class LoopPort:
         if self._library.p4r_port_capture_out(self._handle, fd):
             raise MemoryError("no memory for a capture")
 
-    def attach_link(self, link: int) -> None:
-        """Let frames of a UDP port through a `Link`, by its pointer; the loop frees it at the end.
+    def attach_link(self, link: Link) -> None:
+        """Let frames of a UDP port through a link, which is the port's from now on.
 
         Raises:
-            OSError: it cannot be watched.
+            OSError: it cannot be watched; it is the caller's as before.
         """
-        _checked(self._library.p4r_port_attach_link(self._handle, link))
+        _checked(self._library.p4r_port_attach_link(self._handle, link.pointer))
+        link.hand_over()
+
+    @property
+    def link(self) -> Link | None:
+        """The present peer's link, to look at before the loop runs again; None without a peer."""
+        pointer = None
+        if self._handle is not None:
+            pointer = self._library.p4r_port_link(self._handle)
+        return None if pointer is None else Link(pointer)
 
     def detach(self) -> None:
         """Stop using the descriptor, if there is one. Waiting frames are dropped."""
@@ -190,9 +202,12 @@ class Loop:
         bind(library, _RUN)
         self._library: Any = keeping_lock(library, _OTHERS)
         self._run = library.p4r_loop_run
-        handle = self._library.p4r_loop_new(wake_fd, _NO_PORT if cpu_port is None else cpu_port)
+        self._error = ctypes.c_int()
+        handle = self._library.p4r_loop_new(
+            *(wake_fd, _NO_PORT if cpu_port is None else cpu_port, ctypes.byref(self._error))
+        )
         if handle is None:
-            raise NativeUnavailableError("no memory for the native loop")
+            raise NativeUnavailableError(f"no native loop: {os.strerror(self._error.value)}")
         self._handle: int | None = handle
         self._ports: list[LoopPort] = []
         self._callback = _FRAMES_CALLBACK(0)  # kept alive while it may be called
@@ -242,14 +257,14 @@ class Loop:
         """Serve ports, without the interpreter lock, until there is something for Python, or until
         `deadline_ns` of CLOCK_MONOTONIC.
 
-        Raises:
-            OSError: epoll failed.
+        With `Reason.ERROR`, `error` says what is wrong with epoll.
         """
-        reasons = Reason(self._run(self._handle, deadline_ns))
-        if reasons & Reason.ERROR:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-        return reasons
+        return Reason(self._run(self._handle, deadline_ns, ctypes.byref(self._error)))
+
+    @property
+    def error(self) -> OSError:
+        """The error of the last `run`."""
+        return OSError(self._error.value, os.strerror(self._error.value))
 
     def hear_out(self, port: LoopPort) -> None:
         """If the peer has hung up, receive its last frames and release it."""

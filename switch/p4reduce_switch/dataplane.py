@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from p4reduce_native.library import runtime
@@ -86,6 +87,15 @@ class DataPlane:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._loop = Loop(self._wake_fd, cpu_port)
         self._poller = Poller(self._loop)
+        self._duties = {  # done in this order
+            int(Reason.NEWS): self._look_for_news,
+            int(Reason.DESCRIPTOR): self._serve_descriptors,
+            int(Reason.PROGRAM): self._serve_events,
+            int(Reason.PACKET_IN): self._take_packet_ins,
+            int(Reason.WOKEN): self._on_wake,
+            int(Reason.ERROR): self._report_error,
+        }
+        self._left = 0  # of these reasons, those that the loop has reported and nobody handled yet
         self._running = False
         self._closed = False
         self._stop_requested = False
@@ -193,12 +203,20 @@ class DataPlane:
                     self._flush()
                     self._complaints.look(time.monotonic())
             except Exception:  # noqa: PERF203 - once a turn
-                # A port's own failure must not stop the others.
                 self._failures.exception("the data plane failed")
         self._requests.serve()
 
+    def _guarded(self, work: Callable[[], object]) -> None:
+        """Do one piece of work. What goes wrong in it must not stop the others."""
+        try:
+            work()
+        except Exception:
+            self._failures.exception("the data plane failed")
+
     def _wait_s(self) -> float:
         """Seconds until there is something to do without anybody asking."""
+        if self._left:
+            return 0.0
         wait = self._timers.wait_s(_FLUSH_INTERVAL_S)
         due = None if self._queues is None else self._queues.next_ns()
         return wait if due is None else max(0.0, min(wait, (due - self._timers.clock()) / 1e9))
@@ -207,12 +225,16 @@ class DataPlane:
         """Serve ports and requests, waiting at most so long; whether there was anything."""
         # Reason.ROOM has no handler: queues in Python are asked after every turn.
         reasons = self._loop.run(time.monotonic_ns() + int(timeout_s * 1e9))
-        if reasons & Reason.DESCRIPTOR:
-            self._poller.handle()
-        self._take(reasons)
-        if reasons & Reason.WOKEN:
-            self._on_wake()
+        self._note(reasons)
+        for reason, duty in self._duties.items():
+            if self._left & reason:
+                self._left &= ~reason
+                self._guarded(duty)
         return reasons != Reason.DEADLINE
+
+    def _note(self, reasons: Reason) -> None:
+        """Keep reasons until they are handled: the loop reports each once, whatever fails."""
+        self._left |= int(reasons) & sum(self._duties)
 
     def _on_wake(self) -> None:
         self._requests.serve()
@@ -221,26 +243,38 @@ class DataPlane:
             self.stats.packet_outs += len(frames)
             for frame in frames:
                 self._loop.inject(self.cpu_port, frame)
-            self._take(self._loop.flush())
+            self._note(self._loop.flush())
 
-    def _take(self, reasons: Reason) -> None:
-        """Take in what frames have led to: first what the program says, then whom it sent it to."""
-        if reasons & Reason.NEWS:
-            for port in self.ports.values():
-                port.look_for_news()
-        if reasons & Reason.PROGRAM and self._pipeline is not None:
+    def _look_for_news(self) -> None:
+        for port in self.ports.values():
+            self._guarded(port.look_for_news)
+
+    def _serve_descriptors(self) -> None:
+        for handle in self._poller.ready():
+            self._guarded(handle)
+
+    def _serve_events(self) -> None:
+        if self._pipeline is not None:
             self._pipeline.serve_events()
-        if reasons & Reason.PACKET_IN:
-            frames = list(self._loop.packet_ins())
-            taken = sum(map(self._packet_in, frames))
-            self.stats.packet_ins += taken
-            self.stats.packet_ins_dropped += len(frames) - taken
+
+    def _take_packet_ins(self) -> None:
+        for frame in self._loop.packet_ins():
+            self._guarded(partial(self._hand_over, frame))
+
+    def _hand_over(self, frame: bytes) -> None:
+        self.stats.packet_ins_dropped += 1  # until it is taken
+        if self._packet_in(frame):
+            self.stats.packet_ins_dropped -= 1
+            self.stats.packet_ins += 1
+
+    def _report_error(self) -> None:
+        raise self._loop.error
 
     def _send(self, frames: Sequence[tuple[int, bytes]]) -> None:
         for egress_port, frame in frames:
             self._loop.emit(egress_port, frame)
         if frames:
-            self._take(self._loop.flush())
+            self._note(self._loop.flush())
 
     def _run_in_python(self, port_number: int, frames: list[bytes]) -> None:
         assert self._pipeline is not None
@@ -258,7 +292,7 @@ class DataPlane:
     def _flush(self) -> None:
         self._loop.flush_captures()
         for port in self.ports.values():
-            port.flush()
+            self._guarded(port.flush)
 
     def _counts(self) -> dict[str, dict[str, int]]:
         self.stats.no_pipeline, self.stats.no_such_port, lost = self._loop.counts

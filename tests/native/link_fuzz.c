@@ -263,8 +263,9 @@ static int against_the_switch(uint64_t *state)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0)
         fail("socketpair: %s", strerror(errno));
     uint32_t slots = 1u << draw(state, 8);
+    int error;
     struct p4r_link *link =
-        p4r_link_accept(ends[0], P4R_LINK_CAN_BATCH | P4R_LINK_CAN_SHARED, slots);
+        p4r_link_accept(ends[0], P4R_LINK_CAN_BATCH | P4R_LINK_CAN_SHARED, slots, &error);
     struct hostile it = {.fd = ends[1], .slots = slots, .state = *state | 1, .is_worker = 1};
     uint8_t hello[8] = {'P', '4', 'R', 'L', 1, (uint8_t)(draw(state, 4) << 1)}, answer[12];
     struct p4r_frame frames[P4R_LINK_FRAMES];
@@ -352,6 +353,7 @@ static int against_the_worker(uint64_t *state)
     pthread_join(thread, NULL);
     struct hostile it = {.fd = ends[1], .slots = 1u << order, .state = *state | 1};
     if (link == NULL) {
+        close(ends[0]); /* it is still ours */
         if (error != ETIMEDOUT && error != EPROTO && error != EPIPE)
             fail("connect: %s", strerror(error));
     } else {

@@ -5,6 +5,7 @@ loop; and what `DataPlane` asks of a pipeline besides."""
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from typing import Any
 
 from p4reduce_native.compile import compile_shared
@@ -76,12 +77,16 @@ void p4r_program_process(struct p4r_program *program, uint32_t port, const uint8
 """
 
 
+def compile_program() -> Path:
+    """Return the compiled program."""
+    return compile_shared("loop_program", {"loop_program.c": TEXT}, include=[CSRC])
+
+
 class NativeProgram:
     """As much of a pipeline as the data plane uses."""
 
     def __init__(self) -> None:
-        path = compile_shared("loop_program", {"loop_program.c": TEXT}, include=[CSRC])
-        self._library: Any = load(path)
+        self._library: Any = load(compile_program())
         self._library.p4r_program_new.restype = ctypes.c_void_p
         self._library.clear_events.argtypes = (ctypes.c_void_p,)
         self._library.last_ns.argtypes = (ctypes.c_void_p,)

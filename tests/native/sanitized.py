@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C programs that feed the library random input, built and run under sanitizers."""
+"""Programs that feed the library random input, built and run under sanitizers."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ _FLAGS = (
     "-fno-strict-aliasing",
 )
 _DEADLINE_S = 300
+_NO_SANITIZERS = "needs the libraries of AddressSanitizer and UndefinedBehaviorSanitizer"
 
 
 class SanitizedProgram:
@@ -51,20 +54,86 @@ class SanitizedProgram:
             command, capture_output=True, text=True, check=False, timeout=_DEADLINE_S
         )
         if "libasan" in built.stderr or "libubsan" in built.stderr:
-            pytest.skip("needs the libraries of AddressSanitizer and UndefinedBehaviorSanitizer")
+            pytest.skip(_NO_SANITIZERS)
         assert built.returncode == 0, built.stderr
         assert "warning" not in built.stderr, built.stderr
 
     def run(self, fuzz: Fuzz, rounds: int) -> None:
         """Run it three times, or as long as there is time, each with a seed of its own."""
-        for _ in fuzz.rounds(3):
-            seed = fuzz.random.randrange(1 << 32)
-            done = subprocess.run(
-                [str(self._program), str(seed), str(rounds)],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_DEADLINE_S,
-            )
-            print(seed, done.stdout, done.stderr)
-            assert done.returncode == 0
+        _run(fuzz, [str(self._program)], rounds, os.environ)
+
+
+class SanitizedPython:
+    """A script with a `main(seed, rounds, faults)`, whose C library is under the same sanitizers.
+
+    `faults` is the library of syscall_faults.c, which is preloaded as well. Skips the test where
+    there is no gcc that has them.
+
+    Args:
+        directory: for that library.
+        script: the file, beside this one.
+    """
+
+    def __init__(self, directory: Path, script: str) -> None:
+        gcc = shutil.which("gcc")
+        if gcc is None:
+            pytest.skip("needs gcc with sanitizers")
+        sanitizers = [_library(gcc, name) for name in ("libasan.so", "libubsan.so")]
+        self._faults = faults(directory)
+        self._script = str(Path(__file__).with_name(script))
+        environment = {
+            **os.environ,
+            "CC": gcc,
+            "P4REDUCE_CFLAGS": "-O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined",
+            "ASAN_OPTIONS": "detect_leaks=0",  # Python itself is not made for it
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        environment.pop("LD_PRELOAD", None)
+        # Nothing is compiled with the sanitizer's library inside the compiler.
+        _call([sys.executable, self._script, "compile"], environment)
+        preloaded = " ".join([*sanitizers, self._faults])
+        self._environment = {**environment, "LD_PRELOAD": preloaded}
+
+    def run(self, fuzz: Fuzz, rounds: int) -> None:
+        """As of `SanitizedProgram`."""
+        command = [sys.executable, self._script]
+        _run(fuzz, command, rounds, self._environment, self._faults)
+
+
+def faults(directory: Path) -> str:
+    """Build syscall_faults.c; return the path of the library. Skips without a compiler."""
+    if _COMPILER is None:
+        pytest.skip("needs a C compiler")
+    library = directory / "faults.so"
+    source = Path(__file__).with_name("syscall_faults.c")
+    flags = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra")
+    _call([_COMPILER, *flags, str(source), "-o", str(library), "-ldl"], os.environ)
+    return str(library)
+
+
+def _library(gcc: str, name: str) -> str:
+    path = subprocess.check_output([gcc, f"-print-file-name={name}"], text=True).strip()
+    if not Path(path).is_absolute():
+        pytest.skip(_NO_SANITIZERS)
+    return path
+
+
+def _run(
+    fuzz: Fuzz, command: Sequence[str], rounds: int, environment: Mapping[str, str], *more: str
+) -> None:
+    for _ in fuzz.rounds(3):
+        _call([*command, str(fuzz.random.randrange(1 << 32)), str(rounds), *more], environment)
+
+
+def _call(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_DEADLINE_S,
+        env=environment,
+    )
+    print(*command, done.stdout, done.stderr)
+    assert done.returncode == 0

@@ -171,6 +171,46 @@ def test_a_program_that_has_something_for_python(switch: Switch) -> None:
     assert switch.program.events_served == 1
 
 
+def test_a_handler_that_raises_loses_nothing_of_its_turn(switch: Switch) -> None:
+    """Of one turn: an event and packet-ins whose handlers raise, a peer that leaves, a request."""
+    left, right = switch.plug(1), switch.plug(2)
+    taken: list[bytes] = []
+    answers: list[int] = []
+
+    class Raising(NativeProgram):
+        def serve_events(self) -> None:
+            super().serve_events()
+            raise ValueError("planted")
+
+    def take(frame: bytes) -> bool:
+        taken.append(frame)
+        raise ValueError("planted")
+
+    program = Raising()
+    switch.install(program)
+    switch.dataplane.on_packet_in(take)
+    frames = [ethernet(b"c" + bytes([number])) for number in range(3)]
+    for turn in range(3):
+        request = threading.Thread(target=lambda: answers.append(switch.dataplane.run(lambda: 42)))
+
+        def at_once(request: threading.Thread = request, right: Peer = right) -> None:
+            for frame in (ethernet(b"e"), *frames):
+                left.send(frame)
+            right.close()
+            request.start()
+            time.sleep(0.01)  # in which it asks; later it would be another turn's
+
+        switch.dataplane.run(at_once)
+        request.join(DEADLINE_S)
+        eventually(lambda: not switch.dataplane.ports[2].is_up, "port 2 down")
+        assert answers == [42] * (turn + 1)
+        assert taken == frames * (turn + 1)
+        assert program.events_served == turn + 1
+        right = switch.plug(2)
+    assert switch.counts("switch")["packet_ins_dropped"] == 9
+    assert switch.counts("switch")["packet_ins"] == 0
+
+
 def test_programs_in_c_and_in_python_take_turns_and_lose_nothing(switch: Switch) -> None:
     left, right = switch.plug(1), switch.plug(2)
     frames = [ethernet(b"w" + i.to_bytes(4, "big")) for i in range(2000)]
@@ -382,7 +422,7 @@ def test_captures(tmp_path: Path) -> None:
         left.send(ethernet(b"m"))  # also to ports without a peer
         right.receive()
         # Written out while the switch runs, at its leisure.
-        path = tmp_path / "captures" / "port3.pcap"
+        path = tmp_path / "captures" / "port2.pcap"
         eventually(lambda: path.stat().st_size > 24, "the capture's end")
     finally:
         switch.close()
@@ -391,7 +431,31 @@ def test_captures(tmp_path: Path) -> None:
         packets = rdpcap(str(tmp_path / "captures" / f"port{number}.pcap"))
         assert [bytes(packet) for packet in packets] == frames
         assert all(before <= float(packet.time) <= time.time() for packet in packets)
-    assert [bytes(p) for p in rdpcap(str(tmp_path / "captures" / "port3.pcap"))] == [copy]
+    # Of a port without a peer nothing leaves.
+    assert not rdpcap(str(tmp_path / "captures" / "port3.pcap"))
+
+
+def test_a_capture_has_what_left_and_nothing_else(tmp_path: Path) -> None:
+    """Not what was dropped for its length, for a full queue, or because its peer went."""
+    switch = Switch(tmp_path, capture_dir=tmp_path / "captures")
+    left, right = switch.plug(1), switch.plug(2)
+    left.send(ethernet(b"T"))  # it grows to more than is allowed
+    frame = ethernet(b"w" + bytes(1400))
+    sent = 0
+    while not switch.counts("port 2")["tx_queue_full"]:
+        for _ in range(64):
+            left.send(frame)
+        sent += 64
+    right.close()
+    eventually(lambda: not switch.dataplane.ports[2].is_up, "port 2 down")
+    left.send(frame)
+    eventually(lambda: switch.counts("port 1")["rx_frames"] == sent + 2, "the last frame")
+    counts = switch.counts("port 2")
+    switch.close()
+    assert sum(counts[name] for name in ("tx_frames", "tx_down", "tx_queue_full")) == sent + 1
+    assert counts["tx_too_long"] == 1
+    packets = rdpcap(str(tmp_path / "captures" / "port2.pcap"))
+    assert len(packets) == counts["tx_frames"]
 
 
 def test_a_frame_that_grows(switch: Switch) -> None:

@@ -44,6 +44,7 @@ def serve_events(
     if lost.value:
         log.warning("%d digests and messages of the program were lost", lost.value)
     at = 0
+    failed: list[Exception] = []
     while at < len(data):
         event = events[int.from_bytes(data[at : at + 8], "little")]
         at += 8
@@ -51,11 +52,20 @@ def serve_events(
         for words, signed in event.values:
             values.append(int.from_bytes(data[at : at + 8 * words], "little", signed=signed))
             at += 8 * words
-        if event.kind == "digest":
-            digests[event.text].learn(*values)
-        elif event.kind == "log":
-            log_msg(event.text, values)
-        elif event.kind == "endless":
-            log_endless_loop(event.text)
-        else:
-            log_assertion(event.kind, event.text)
+        try:
+            _serve(event, values, digests)
+        except Exception as error:  # the program has given the others up as well
+            failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _serve(event: Event, values: Sequence[int], digests: Mapping[str, Digest]) -> None:
+    if event.kind == "digest":
+        digests[event.text].learn(*values)
+    elif event.kind == "log":
+        log_msg(event.text, values)
+    elif event.kind == "endless":
+        log_endless_loop(event.text)
+    else:
+        log_assertion(event.kind, event.text)

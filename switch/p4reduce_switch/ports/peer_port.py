@@ -62,16 +62,13 @@ class PeerPort(Port):
     # -- In the data plane's thread --------------------------------------------------------------
 
     def _disconnect(self, why: str) -> None:
+        """Stop serving the peer, if there is one."""
         if not self._who:
             return
         who, self._who = self._who, ""
-        self._disconnecting()
+        self._in_loop.detach()
         whose = f"{who} " if self._names_peer else ""
         self._log.info("port %s is down: its peer %s%s", self.description, whose, why)
-
-    def _disconnecting(self) -> None:
-        """Stop serving the peer, and close its socket."""
-        self._in_loop.detach()
 
 
 class PeerListener(PeerPort):
@@ -87,13 +84,17 @@ class PeerListener(PeerPort):
 
     # -- In the data plane's thread --------------------------------------------------------------
 
+    def _look_up(self, events: int) -> None:
+        self.look_for_news()  # the peer so far may have left in the same turn
+        self._on_arrival()
+
     @abstractmethod
-    def _on_arrival(self, events: int) -> None:
+    def _on_arrival(self) -> None:
         """Somebody wants to be the peer."""
 
     def _begin(self, poller: Poller) -> None:
         self._poller = poller
-        poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_arrival)
+        poller.watch(self._listener.fileno(), select.EPOLLIN, self._look_up)
 
 
 def grow_buffers(peer: socket.socket) -> None:

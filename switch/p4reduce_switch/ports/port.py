@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from p4reduce_switch.ports.capture import Capture, Captures
@@ -68,12 +69,12 @@ class Poller:
         if self._handlers.pop(fd, None) is not None:
             self._loop.unwatch(fd)
 
-    def handle(self) -> None:
-        """Call the handlers of what is ready."""
+    def ready(self) -> Iterator[Callable[[], None]]:
+        """Return the calls of the handlers of what is ready."""
         for fd, events in self._loop.ready():
             handler = self._handlers.get(fd)
             if handler is not None:
-                handler(events)
+                yield partial(handler, events)
 
 
 class Port(ABC):

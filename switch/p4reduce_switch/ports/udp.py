@@ -126,7 +126,6 @@ class UdpPort(PeerListener):
         self._move: _Move | None = None
         self._path_bytes = self._too_narrow = 0  # that are in the log
         self._strangers = 0  # of the listener; the loop counts those of its peers
-        self._link: Link | None = None  # the peer's; the loop frees it
         address = spec.place
         try:
             if self.number in core.listeners:
@@ -155,23 +154,25 @@ class UdpPort(PeerListener):
 
     def look_for_news(self) -> News:
         news = super().look_for_news()
-        if news is News.LETTER and self._link is not None and self._peer_address is not None:
-            self._answer(self._link.letter(), self._peer_address)
+        link = self._in_loop.link
+        if news is News.LETTER and link is not None and self._peer_address is not None:
+            self._answer(link.letter(), self._peer_address)
         return news
 
     def flush(self) -> None:
         """Check whether the peer is still there."""
-        if self._link is not None and self._link.poke() > GONE_AFTER:
+        link = self._in_loop.link
+        if link is not None and link.poke() > GONE_AFTER:
             self._disconnect(f"has not been heard for {GONE_AFTER} s")
-        if self._link is not None:
-            self._report_path(self._link)
+        elif link is not None:
+            self._report_path(link)
 
     # -- In the data plane's thread --------------------------------------------------------------
 
     def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
         return loop.add_port(PortKind.UDP, self.number, capture_fd)
 
-    def _on_arrival(self, events: int) -> None:
+    def _on_arrival(self) -> None:
         for _ in range(_HANDSHAKES):
             try:
                 message, address = self._listener.recvfrom(65536)
@@ -202,9 +203,10 @@ class UdpPort(PeerListener):
     def _ask_for_a_word(self) -> None:
         """Somebody else wants the port: a peer that is gone silently is found sooner, by its host's
         ICMP messages."""
-        if self._link is not None:
+        link = self._in_loop.link
+        if link is not None:
             with contextlib.suppress(OSError):
-                os.write(self._link.fileno(), self._token + _PING)
+                os.write(link.fileno(), self._token + _PING)
 
     def _hear_from_elsewhere(self, rest: bytes, address: _Address) -> None:
         """The peer's token came from another address than the peer's."""
@@ -224,9 +226,10 @@ class UdpPort(PeerListener):
 
     def _follow(self, address: _Address) -> None:
         """Serve the peer at another address."""
-        if self._link is None:
+        link = self._in_loop.link
+        if link is None:
             return
-        with socket.socket(fileno=os.dup(self._link.fileno())) as same:
+        with socket.socket(fileno=os.dup(link.fileno())) as same:
             try:
                 same.connect(address)
             except OSError as error:
@@ -267,13 +270,15 @@ class UdpPort(PeerListener):
         self._token, self._peer_address, self._move = b"", None, None
 
     def _let_in(self, address: _Address, entered: HandshakeResult) -> bool:
-        try:
-            peer = _socket_for(self._listener, address)
-        except OSError as error:
-            self._warnings.warning("port %s: cannot accept a peer: %s", self.description, error)
-            return False
-        self._link = Link.over_datagrams(peer, entered)
-        self._in_loop.attach_link(self._link.pointer)
+        with contextlib.ExitStack() as undo:  # what has found an owner, none of this touches
+            try:
+                peer = undo.enter_context(_socket_for(self._listener, address))
+                link = Link.over_datagrams(peer, entered)
+                undo.callback(link.close)
+                self._in_loop.attach_link(link)
+            except OSError as error:
+                self._warnings.warning("port %s: cannot accept a peer: %s", self.description, error)
+                return False
         self._who = format_host_port(*address[:2])
         self._token, self._peer_address = entered.token, address
         self._path_bytes, self._too_narrow = entered.size, 0
@@ -282,10 +287,6 @@ class UdpPort(PeerListener):
             *(self.description, self._who, entered.size),
         )
         return True
-
-    def _disconnecting(self) -> None:
-        self._link = None
-        super()._disconnecting()
 
 
 def listen_at(host: str, udp_port: int) -> socket.socket:

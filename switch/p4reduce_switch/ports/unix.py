@@ -149,14 +149,14 @@ class UnixPort(PeerListener):
         self._loop = loop
         return loop.add_port(PortKind.UNIX, self.number, capture_fd)
 
-    def _on_arrival(self, events: int) -> None:
+    def _on_arrival(self) -> None:
         try:
             peer, _ = self._listener.accept()
         except OSError as error:
             self._not_accepted(error)
             return
         if self._who:
-            # The peer so far may have hung up in the same turn.
+            # It may have hung up, which the loop has not seen yet.
             assert self._loop is not None
             self._loop.hear_out(self._in_loop)
             self.look_for_news()
@@ -172,7 +172,13 @@ class UnixPort(PeerListener):
             return
         peer.setblocking(False)
         grow_buffers(peer)
-        self._in_loop.attach(peer.detach())
+        try:
+            self._in_loop.attach(peer.fileno())
+        except OSError as error:
+            peer.close()
+            self._not_accepted(error)
+            return
+        peer.detach()
         self._who = who
         log.info("port %s is up: peer is %s", self.description, who)
 
@@ -227,14 +233,15 @@ class UnixCallingPort(PeerPort):
         peer.setblocking(False)
         try:
             peer.connect(os.fspath(self._path))
+            who = _credentials(peer)
+            grow_buffers(peer)
+            self._in_loop.attach(peer.fileno())
         except OSError as error:
             peer.close()
             if error.errno not in (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN):
                 self._warnings.warning("port %s: %s", self.description, error.strerror)
             return
-        who = _credentials(peer)
-        grow_buffers(peer)
-        self._in_loop.attach(peer.detach())
+        peer.detach()
         self._who = who
         log.info("port %s is up: peer is %s", self.description, who)
 

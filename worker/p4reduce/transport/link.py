@@ -58,7 +58,7 @@ class FramesOverLink:
         self.received = FrameBuffer(RECEIVE_BATCH)
         self._lengths_at: int = self.received.lengths.ctypes.data
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._closed = False
+        self._broken = self._closed = False
         keep_from_children(self)
 
     def descriptors(self) -> Iterator[int]:
@@ -79,6 +79,7 @@ class FramesOverLink:
             self.received.address, FRAME_STRIDE, MAX_FRAME_BYTES, self._lengths_at, RECEIVE_BATCH
         )
         if count < 0:
+            self._broken = True
             raise broken(self._description, -count)
         return count
 
@@ -87,6 +88,8 @@ class FramesOverLink:
         sent = self.link.send_rows(
             buffer.address, FRAME_STRIDE, buffer.lengths.ctypes.data, rows.ctypes.data, len(rows)
         )
+        if sent == -errno.EPIPE and not self._broken:
+            return len(rows)  # lost; `receive` gives what the switch has sent, and then its end
         if sent < 0:
             raise broken(self._description, -sent)
         return sent
@@ -147,6 +150,7 @@ def _connect(path: Path, description: str, best: Kind, answer_seconds: float) ->
     try:
         return Link.connect(sock, offers(best), answer_seconds)
     except OSError as error:
+        sock.close()
         if error.errno not in _CONNECT_AGAIN:
             raise broken(description, error.errno or 0) from None
         log.warning("%s: one frame per message, which is slower: %s", description, error.strerror)

@@ -112,12 +112,16 @@ class PythonUdpTransport:
             return self._link.send(frames) if frames else 0
         except BlockingIOError:
             return 0
+        except BrokenPipeError:
+            return len(frames)  # lost; `receive` decides whether the switch is
         except OSError as error:
             raise broken(self._description, error.errno or 0) from None
 
     def wait(self, timeout: float, *, writable: bool = False) -> bool:
         poll = select.poll()
         poll.register(self._link.fileno(), self._link.events(frames_wait=writable))
+        if writable and self._link.pause:
+            timeout = min(timeout, self._link.pause)
         poll.register(self._woken, select.POLLIN)
         woken = self.wake_fd in dict(poll.poll(max(timeout, 0.0) * 1000))
         if woken:

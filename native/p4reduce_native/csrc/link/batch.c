@@ -34,9 +34,9 @@ int p4r_batch_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
     ssize_t bytes;
     do
         bytes = recv(link->fd, link->rows, P4R_BATCH_BYTES, MSG_DONTWAIT);
-    while (bytes < 0 && errno == EINTR);
+    while (bytes < 0 && p4r_reads_on(link, errno));
     if (bytes < 0)
-        return p4r_is_full(errno) ? 0 : p4r_break(link, errno);
+        return p4r_is_full(errno) ? p4r_found_nothing(link) : p4r_break(link, errno);
     if (bytes == 0) /* the end; nobody sends a message without a record */
         return p4r_break(link, EPIPE);
     size_t at = 0;
@@ -75,7 +75,7 @@ static int send_message(struct p4r_link *link, const struct p4r_frame *frames, i
         link->most_per_message = count / 2;
         return send_message(link, frames, count / 2);
     }
-    return p4r_is_full(errno) ? 0 : p4r_break(link, errno);
+    return p4r_send_failed(link, errno);
 }
 
 int p4r_batch_send(struct p4r_link *link, const struct p4r_frame *frames, int count)

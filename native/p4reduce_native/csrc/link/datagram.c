@@ -21,8 +21,6 @@
 
 #include "common/clock.h"
 
-#define REFUSALS 3 /* messages that nobody listens there, before it counts */
-
 static struct p4r_datagrams *make(const uint8_t *token, uint32_t bytes, uint32_t patience_ms)
 {
     struct p4r_datagrams *own = calloc(1, sizeof *own);
@@ -42,9 +40,9 @@ static struct p4r_datagrams *make(const uint8_t *token, uint32_t bytes, uint32_t
 struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t bytes,
                                          const uint8_t *greeting, uint32_t greeting_bytes,
                                          const uint8_t *answer, uint32_t answer_bytes,
-                                         uint32_t patience_ms)
+                                         uint32_t patience_ms, int *error)
 {
-    struct p4r_link *link = p4r_link_accept(fd, 0, 0);
+    struct p4r_link *link = p4r_link_accept(fd, 0, 0, error);
     if (link == NULL)
         return NULL;
     const int on = 1;
@@ -52,8 +50,8 @@ struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t 
                      greeting_bytes <= P4R_UDP_GREETING && answer_bytes <= P4R_UDP_GREETING;
     link->datagrams = fits ? make(token, bytes, patience_ms) : NULL;
     if (link->datagrams == NULL) {
-        p4r_link_free(link);
-        return NULL;
+        *error = fits ? ENOMEM : EINVAL;
+        return p4r_unmake(link);
     }
     link->kind = P4R_LINK_DATAGRAM;
     if (greeting_bytes != 0) {
@@ -83,7 +81,7 @@ void p4r_datagrams_free(struct p4r_link *link)
     struct p4r_datagrams *own = link->datagrams;
     if (own == NULL)
         return;
-    if (link->broken == 0)
+    if (link->broken == 0 && link->fd >= 0)
         p4r_datagrams_say(link, P4R_UDP_BYE, NULL);
     free(own->arrivals);
     free(own);
@@ -123,15 +121,42 @@ size_t p4r_link_letter(struct p4r_link *link, uint8_t *letter)
     return bytes;
 }
 
+/* The host has no way to the peer now: an interface is down, a route or an address is missing (EINVAL
+ * too), a firewall refuses. */
+static int has_no_way(int code)
+{
+    return code == EHOSTUNREACH || code == ENETUNREACH || code == ENETDOWN || code == EHOSTDOWN ||
+           code == EADDRNOTAVAIL || code == EINVAL || code == EPERM || code == EACCES;
+}
+
 /* Anybody can forge the message that nobody listens there. So it counts only if it comes several
- * times, and nothing comes from the peer meanwhile. */
-int p4r_datagrams_failed(struct p4r_link *link, int code)
+ * times, and nothing comes from the peer meanwhile: a receive decides that. */
+static int note_refusal(struct p4r_link *link)
+{
+    if (++link->datagrams->refused < P4R_UDP_REFUSALS)
+        return 0;
+    link->has_more = 1;
+    return -EPIPE;
+}
+
+int p4r_datagrams_receive_failed(struct p4r_link *link, int code)
 {
     if (code == ECONNREFUSED)
-        return ++link->datagrams->refused >= REFUSALS ? p4r_break(link, EPIPE) : 0;
-    if (code == EMSGSIZE)
+        (void)note_refusal(link);
+    else if (code == EMSGSIZE)
         p4r_path_doubt(&link->datagrams->path, p4r_now_ns());
-    return p4r_is_full(code) || code == EMSGSIZE || code == EHOSTUNREACH || code == ENETUNREACH
-               ? 0
-               : p4r_break(link, code);
+    else if (!p4r_is_full(code) && !has_no_way(code))
+        return p4r_break(link, code);
+    return 0;
+}
+
+int p4r_datagrams_send_failed(struct p4r_link *link, int code)
+{
+    if (code == ECONNREFUSED)
+        return note_refusal(link);
+    if (has_no_way(code)) {
+        p4r_backoff_fail(&link->backoff);
+        return 0;
+    }
+    return p4r_send_failed(link, code);
 }

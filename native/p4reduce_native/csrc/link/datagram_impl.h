@@ -10,6 +10,7 @@
 /* Bytes that one call can send: a packet's, less IPv4's and UDP's heads. */
 #define P4R_UDP_MOST P4R_LINK_RUN_BYTES
 #define P4R_UDP_GREETING P4R_LETTER_BYTES /* the most bytes of greeting and answer */
+#define P4R_UDP_REFUSALS 3  /* messages that nobody listens there, before they count */
 #define P4R_UDP_ARRIVALS 16 /* messages of one call to receive, each of one datagram or of many */
 
 /* <linux/udp.h>, which not every kernel's headers have in full. */
@@ -57,7 +58,9 @@ void p4r_datagrams_prepare_arrivals(struct p4r_datagrams *);
 /* Sends a datagram without frames, with `nonce` or NULL; whatever becomes of it, a later one does
  * the same. */
 void p4r_datagrams_say(const struct p4r_link *, enum p4r_udp_type, const uint8_t *nonce);
-/* An error of the socket; returns 0, or minus an errno if it ended the link. */
-int p4r_datagrams_failed(struct p4r_link *, int code);
+/* An error of the socket. Returns 0, or minus an errno: it has ended the link, but for -EPIPE of a send
+ * (see p4r_link_send). */
+int p4r_datagrams_receive_failed(struct p4r_link *, int code);
+int p4r_datagrams_send_failed(struct p4r_link *, int code);
 
 #endif

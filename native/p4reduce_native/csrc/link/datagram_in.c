@@ -121,13 +121,22 @@ static int receive_messages(struct p4r_link *link)
     for (int i = 0; i < most; i++)
         own->in_messages[i].msg_hdr.msg_controllen = sizeof own->in_sizes[i];
     own->message = own->messages = 0;
-    int messages;
-    do
-        messages = recvmmsg(link->fd, own->in_messages, (unsigned)most, MSG_DONTWAIT, NULL);
-    while (messages < 0 && errno == EINTR);
-    if (messages < 0)
-        return p4r_datagrams_failed(link, errno);
-    own->messages = messages;
+    /* An error is reported before what has come, once. */
+    for (int tries = 0; tries <= P4R_UDP_REFUSALS; tries++) {
+        const int messages =
+            recvmmsg(link->fd, own->in_messages, (unsigned)most, MSG_DONTWAIT, NULL);
+        const int code = errno;
+        if (messages >= 0) {
+            own->messages = messages;
+            break;
+        }
+        if (p4r_is_full(code))
+            return own->refused >= P4R_UDP_REFUSALS ? p4r_break(link, EPIPE) : 0;
+        if (code != EINTR && p4r_datagrams_receive_failed(link, code) != 0)
+            return -link->broken;
+    }
+    if (own->messages == 0)
+        return 0;
     own->counts.rx_calls++;
     own->gathers = segment_of(&own->in_messages[0]) < own->in_messages[0].msg_len;
     return 0;

@@ -131,14 +131,15 @@ static size_t bytes_of(const struct msghdr *message)
     return bytes;
 }
 
-/* The first message, of `datagrams`, was refused for its size, or for having several. Returns how many
- * frames are given up, or minus an errno. */
+/* The first message, of `datagrams`, was refused for its size, or for having several. Returns whether
+ * its frame is given up. */
 static int refused(struct p4r_link *link, int code, int datagrams, int *again, uint64_t now_ns)
 {
     struct p4r_datagrams *own = link->datagrams;
     if (code == EMSGSIZE && !*again) { /* this error may belong to an earlier datagram */
         *again = 1;
-        return p4r_datagrams_failed(link, code);
+        p4r_path_doubt(&own->path, now_ns);
+        return 0;
     }
     *again = 0;
     if (datagrams > 1) { /* runs are refused: single datagrams show whether the size fits */
@@ -177,15 +178,17 @@ int p4r_datagrams_send(struct p4r_link *link, const struct p4r_frame *frames, in
         const int code = errno;
         if (code == EINTR)
             continue;
-        int result;
+        if (done > 0)
+            break; /* the next call finds the same, at its first frame */
         if (code == EMSGSIZE ||
-            ((code == EINVAL || code == EIO || code == EOPNOTSUPP) && first > 1))
-            result = refused(link, code, first, &again, now_ns);
-        else if ((result = p4r_datagrams_failed(link, code)) == 0 && code != ECONNREFUSED)
-            break;
-        if (result < 0)
-            return result;
-        done += result;
+            ((code == EINVAL || code == EIO || code == EOPNOTSUPP) && first > 1)) {
+            if (refused(link, code, first, &again, now_ns))
+                return 1;
+            continue;
+        }
+        const int error = p4r_datagrams_send_failed(link, code);
+        if (error < 0 || code != ECONNREFUSED)
+            return error;
     }
     return done;
 }

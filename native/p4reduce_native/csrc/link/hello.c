@@ -181,14 +181,9 @@ static int negotiate(struct p4r_link *link, uint32_t wishes, int timeout_ms)
 
 struct p4r_link *p4r_link_connect(int fd, uint32_t wishes, int timeout_ms, int *error)
 {
-    struct p4r_link *link = p4r_link_accept(fd, 0, 0);
-    *error = ENOMEM;
+    struct p4r_link *link = p4r_link_accept(fd, 0, 0, error);
     if (link == NULL)
         return NULL;
     *error = wishes != 0 ? negotiate(link, wishes, timeout_ms) : 0;
-    if (*error != 0) {
-        p4r_link_free(link);
-        return NULL;
-    }
-    return link;
+    return *error == 0 ? link : p4r_unmake(link);
 }

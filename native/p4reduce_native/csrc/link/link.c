@@ -8,12 +8,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots)
+struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots, int *error)
 {
-    if (slots > P4R_MAX_SLOTS || (slots & (slots - 1)) != 0) {
-        close(fd);
+    *error = EINVAL;
+    if (slots > P4R_MAX_SLOTS || (slots & (slots - 1)) != 0)
         return NULL;
-    }
+    *error = ENOMEM;
     struct p4r_link *link = calloc(1, sizeof *link);
     uint8_t *rows = NULL;
     if (link != NULL) {
@@ -22,7 +22,6 @@ struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots)
     }
     if (rows == NULL) {
         free(link);
-        close(fd);
         return NULL;
     }
     link->fd = fd;
@@ -31,6 +30,7 @@ struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots)
     link->offers = offers;
     link->slots = slots != 0 ? slots : P4R_LINK_SLOTS;
     link->most_per_message = P4R_LINK_FRAMES;
+    *error = 0;
     return link;
 }
 
@@ -41,10 +41,18 @@ void p4r_link_free(struct p4r_link *link)
     if (link->memory != NULL)
         munmap(link->memory, link->memory_bytes);
     p4r_datagrams_free(link);
-    close(link->fd);
+    if (link->fd >= 0)
+        close(link->fd);
     p4r_offload_free(link->offload);
     free(link->rows);
     free(link);
+}
+
+struct p4r_link *p4r_unmake(struct p4r_link *link)
+{
+    link->fd = -1;
+    p4r_link_free(link);
+    return NULL;
 }
 
 int p4r_link_kind(const struct p4r_link *link) { return link->kind; }
@@ -56,21 +64,46 @@ int p4r_link_fd(const struct p4r_link *link) { return link->fd; }
 uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
 {
     uint32_t events = EPOLLIN | EPOLLRDHUP;
+    const int for_room = frames_wait && link->backoff.until_ns == 0;
     /* No event reports what has been read already: waiting for room comes back at once. */
     if (link->kind == P4R_LINK_DATAGRAM || link->kind == P4R_LINK_OFFLOAD)
-        return EPOLLIN | (frames_wait || link->has_more ? EPOLLOUT : 0);
+        return EPOLLIN | (for_room || link->has_more ? EPOLLOUT : 0);
     /* The same holds for a socket that carries bells alone. A bell reports room in a ring. */
-    if (link->kind == P4R_LINK_SHARED ? link->uncovered : frames_wait)
+    if (link->is_deaf || (link->kind == P4R_LINK_SHARED ? link->uncovered : for_room))
         events |= EPOLLOUT;
     return events;
 }
 
+uint64_t p4r_link_retry_ns(const struct p4r_link *link) { return link->backoff.until_ns; }
+
+static int has_left(int code) { return code == EPIPE || code == ECONNRESET || code == ENOTCONN; }
+
 int p4r_break(struct p4r_link *link, int code)
 {
-    if (code == ECONNRESET || code == ENOTCONN)
-        code = EPIPE;
-    link->broken = code;
-    return -code;
+    link->broken = has_left(code) ? EPIPE : code;
+    return -link->broken;
+}
+
+int p4r_reads_on(struct p4r_link *link, int code)
+{
+    if (code != ECONNRESET || link->is_deaf)
+        return code == EINTR;
+    link->is_deaf = 1;
+    return 1;
+}
+
+int p4r_found_nothing(struct p4r_link *link) { return link->is_deaf ? p4r_break(link, EPIPE) : 0; }
+
+int p4r_send_failed(struct p4r_link *link, int code)
+{
+    if (p4r_is_short(code))
+        p4r_backoff_fail(&link->backoff);
+    if (p4r_is_full(code))
+        return 0;
+    if (!has_left(code))
+        return p4r_break(link, code);
+    link->is_deaf = 1;
+    return -EPIPE;
 }
 
 int p4r_has_hung_up(int fd)
@@ -224,8 +257,10 @@ int p4r_link_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t ro
 static int send_some(struct p4r_link *link, const struct p4r_frame *frames, int count)
 {
     int sent;
-    if (link->broken)
-        return -link->broken;
+    if (link->broken || link->is_deaf)
+        return link->broken ? -link->broken : -EPIPE;
+    if (p4r_backoff_holds(&link->backoff))
+        return 0;
     if (link->kind == P4R_LINK_SHARED)
         sent = p4r_shared_send(link, frames, count);
     else if (link->kind == P4R_LINK_BATCH)
@@ -238,8 +273,10 @@ static int send_some(struct p4r_link *link, const struct p4r_frame *frames, int 
         sent = p4r_single_send(link, frames, count);
     for (int i = 0; i < sent; i++)
         link->counts.tx_bytes += frames[i].length;
-    if (sent > 0)
+    if (sent > 0) {
         link->counts.tx_frames += (uint64_t)sent;
+        link->backoff.pause_ns = 0;
+    }
     return sent;
 }
 
@@ -272,8 +309,8 @@ int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int cou
 
 int p4r_link_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
 {
-    if (link->kind != P4R_LINK_SHARED || link->broken || length - 1 >= P4R_LINK_MAX_FRAME ||
-        !p4r_shared_put(link, bytes, length))
+    if (link->kind != P4R_LINK_SHARED || link->broken || link->is_deaf ||
+        length - 1 >= P4R_LINK_MAX_FRAME || !p4r_shared_put(link, bytes, length))
         return 0;
     link->counts.tx_bytes += length;
     link->counts.tx_frames++;
@@ -284,7 +321,9 @@ int p4r_link_tell(struct p4r_link *link)
 {
     if (link->kind != P4R_LINK_SHARED)
         return 0;
-    return link->broken ? -link->broken : p4r_shared_tell(link);
+    if (link->broken || link->is_deaf)
+        return link->broken ? -link->broken : -EPIPE;
+    return p4r_shared_tell(link);
 }
 
 int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride,
@@ -308,6 +347,14 @@ int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride
     return done;
 }
 
+/* `timeout_ms` (-1: none), or less, up to the next try to send. */
+static int until_retry_ms(const struct p4r_link *link, int timeout_ms)
+{
+    const uint64_t now = p4r_now_ns(), then = link->backoff.until_ns;
+    const int ms = now < then ? (int)((then - now + 999999) / 1000000) : 0;
+    return timeout_ms < 0 || ms < timeout_ms ? ms : timeout_ms;
+}
+
 int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writable)
 {
     struct pollfd waits[2] = {
@@ -317,11 +364,10 @@ int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writab
     if (link->kind == P4R_LINK_SHARED) {
         if (!p4r_shared_may_sleep(link, writable))
             return P4R_LINK_READY;
-    } else if (link->has_more) {
+    } else if (link->has_more || link->is_deaf) {
         return P4R_LINK_READY;
-    } else if (writable && link->device_full) {
-        link->device_full = 0;
-        timeout_ms = 1;
+    } else if (writable && link->backoff.until_ns != 0) {
+        timeout_ms = until_retry_ms(link, timeout_ms);
     } else if (writable) {
         waits[0].events |= POLLOUT;
     }

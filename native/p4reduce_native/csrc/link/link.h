@@ -59,16 +59,18 @@ struct p4r_link_counts {
     uint64_t tx_bad_length;
 };
 
-/* Switch's end of a connected socket, or either end on a packet socket. The link owns `fd` from now
- * on, also if this fails (NULL: no memory, or `slots` is wrong). A hello is answered by
+/* Each function that makes a link takes `fd` over if it succeeds. If it fails, it returns NULL and sets
+ * *error to an errno, and `fd` is the caller's as before. */
+
+/* Switch's end of a connected socket, or either end on a packet socket. A hello is answered by
  * p4r_link_receive, with the best kind that both can; `offers` is 0 where none shall be. `slots` of
  * each ring: a power of two up to 4,096; 0: P4R_LINK_SLOTS. */
-struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots);
+struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots, int *error);
 
 /* Worker's end of a connected socket. Sends the hello and waits for the answer up to `timeout_ms`;
  * frames that come meanwhile are dropped: nobody knows yet that this worker is there. With no
  * wishes nothing is sent, and the link is SINGLE.
- * Returns NULL and sets *error, with `fd` closed:
+ * Fails with
  *   ETIMEDOUT  no answer: the switch is an older one, or busy. Connect again without wishes.
  *   EPIPE      the switch hung up;
  *   EPROTO     the answer cannot be used, or something on the way has kept its memory back. Connect
@@ -79,18 +81,18 @@ struct p4r_link *p4r_link_connect(int fd, uint32_t wishes, int timeout_ms, int *
 /* One end of a veth pair: a bound packet socket of type RAW, with PACKET_AUXDATA. Frames of UDP over
  * IPv4 with equal headers go together in one packet of up to 64 KB, if the peer is known to
  * understand it, or has sent such a packet within the last 2 s. There is no hang-up: an error ends
- * nothing, and the next call tries again. The link owns `fd`, also if this fails (NULL). */
-struct p4r_link *p4r_link_over_interface(int fd, int peer_understands);
+ * nothing, and the next call tries again. */
+struct p4r_link *p4r_link_over_interface(int fd, int peer_understands, int *error);
 
 /* One end of a UDP socket that is connected, whose peer knows `token` (8 bytes). A datagram has up to
  * `bytes`, a frame's length and 14 at least, as long as the path takes so many; see path.h, also for
  * `patience_ms`. Whoever sends `greeting` again gets `answer` again (both up to 128 bytes; 0: no
- * greeting). The link owns `fd`, also if this fails (NULL). -EPIPE of a receive or send: the peer has
- * said goodbye, or nobody listens there any more. */
+ * greeting). -EPIPE of a receive: the peer has said goodbye, or nobody listens there any more; of a
+ * send: it seems so, and the next receive decides. */
 struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t bytes,
                                          const uint8_t *greeting, uint32_t greeting_bytes,
                                          const uint8_t *answer, uint32_t answer_bytes,
-                                         uint32_t patience_ms);
+                                         uint32_t patience_ms, int *error);
 
 /* The most bytes of frames that one call takes over UDP, and the bytes that each frame adds. */
 #define P4R_LINK_RUN_BYTES 65507
@@ -131,6 +133,9 @@ const struct p4r_link_counts *p4r_link_counts(const struct p4r_link *link);
  * ask again what to wait for; it seldom changes. In this order no wake-up is lost. */
 int p4r_link_fd(const struct p4r_link *link);
 uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait);
+/* When to send again frames that the last send did not take, in nanoseconds of CLOCK_MONOTONIC. 0:
+ * when an event reports room. No event reports that a device has memory again, or a host a route. */
+uint64_t p4r_link_retry_ns(const struct p4r_link *link);
 
 /* Takes what is there, without waiting: up to `most` frames, which has to be P4R_LINK_FRAMES at
  * least. They stay until the next receive. Frames shorter than P4R_LINK_MIN_FRAME or longer than
@@ -175,8 +180,10 @@ static inline void p4r_link_will_fetch(struct p4r_frame frame)
 }
 
 /* Sends the first frames, as many as there is room for, and returns their number; the bytes are
- * free again. The others have to be sent again when p4r_link_fd tells. Frames of bad length (0,
- * or above P4R_LINK_MAX_FRAME) are counted and left out. Errors as above. */
+ * free again. The others have to be sent again when p4r_link_fd tells, or at p4r_link_retry_ns. Frames
+ * of bad length (0, or above P4R_LINK_MAX_FRAME) are counted and left out. Errors as above, but for
+ * one: after -EPIPE the link still gives what the peer has sent. These frames are lost then, and
+ * p4r_link_receive ends the link behind the last frame that came. */
 int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int count);
 
 /* The same from rows: frame i begins at base + rows[i] * stride and has lengths[rows[i]] bytes. */

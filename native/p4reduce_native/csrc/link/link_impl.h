@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include "common/backoff.h"
 #include "link.h"
 #include "ring.h"
 
@@ -31,7 +32,7 @@ struct p4r_link {
     int has_heard;   /* a message: none that comes now can be a hello */
     uint32_t slots;  /* of rings to be made */
     int broken;      /* errno that ended the link; 0: none did */
-    int device_full; /* the last send found an interface's queue full, for which there is no event */
+    int is_deaf;     /* the peer takes nothing any more; what it has sent is still to be received */
     int has_more;    /* OFFLOAD, DATAGRAM: the last receive has left frames that it has read */
     int uncovered;   /* SHARED: there is work, and no bell will announce it */
     int wants_room;  /* SHARED: frames wait that the last send did not take */
@@ -42,6 +43,7 @@ struct p4r_link {
     int most_per_message; /* BATCH: lowered where the socket's buffer is small */
     size_t memory_bytes;  /* SHARED */
     uint8_t *memory;
+    struct p4r_backoff backoff; /* of sends that failed for a reason that no event ends */
     struct p4r_ring in, out;
     struct p4r_offload *offload;     /* OFFLOAD, or NULL */
     struct p4r_datagrams *datagrams; /* DATAGRAM, or NULL */
@@ -94,11 +96,21 @@ void p4r_answer_hello(struct p4r_link *, const uint8_t *hello, uint32_t offers);
 
 /* Notes what ended the link, and returns minus that. */
 int p4r_break(struct p4r_link *, int code);
+/* A receive has failed: whether to try it again at once. A peer that leaves frames unread resets its
+ * socket, and that is reported before what it has sent. */
+int p4r_reads_on(struct p4r_link *, int code);
+/* A receive has found nothing: returns 0, or -EPIPE if nothing will come any more. */
+int p4r_found_nothing(struct p4r_link *);
+/* A send has failed: returns 0 if frames may be sent later, or minus an errno. */
+int p4r_send_failed(struct p4r_link *, int code);
+/* Gives the socket back and frees the rest; returns NULL. */
+struct p4r_link *p4r_unmake(struct p4r_link *);
 int p4r_has_hung_up(int fd);
-/* Errors that mean "not now". */
+/* Errors that mean "not now". No event reports the end of the second kind. */
+static inline int p4r_is_short(int code) { return code == ENOBUFS || code == ENOMEM; }
 static inline int p4r_is_full(int code)
 {
-    return code == EAGAIN || code == EWOULDBLOCK || code == ENOBUFS || code == ENOMEM;
+    return code == EAGAIN || code == EWOULDBLOCK || p4r_is_short(code);
 }
 
 #endif

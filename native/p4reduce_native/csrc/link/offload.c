@@ -57,20 +57,23 @@ struct p4r_offload {
     int is_right; /* its IPv4 checksum; a peer of the version before leaves that of a single frame */
 };
 
-struct p4r_link *p4r_link_over_interface(int fd, int peer_understands)
+struct p4r_link *p4r_link_over_interface(int fd, int peer_understands, int *error)
 {
     int on = 1;
-    struct p4r_link *link = p4r_link_accept(fd, 0, 0);
+    struct p4r_link *link = p4r_link_accept(fd, 0, 0, error);
     if (link == NULL)
         return NULL;
     link->kind = P4R_LINK_OFFLOAD;
     link->offload = calloc(1, sizeof *link->offload);
     if (link->offload != NULL)
         link->offload->packet = malloc(MOST_BYTES + 64);
-    if (link->offload == NULL || link->offload->packet == NULL ||
-        setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0) {
-        p4r_link_free(link);
-        return NULL;
+    if (link->offload == NULL || link->offload->packet == NULL) {
+        *error = ENOMEM;
+        return p4r_unmake(link);
+    }
+    if (setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0) {
+        *error = errno;
+        return p4r_unmake(link);
     }
     link->offload->is_known = peer_understands;
     return link;
@@ -284,8 +287,8 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
         return p4r_offload_send(link, frames, count);
     }
     if (sent < 0) {
-        link->device_full = errno == ENOBUFS;
-        return p4r_is_full(errno) || errno == EINTR ? 0 : -errno;
+        const int code = errno; /* it ends nothing, and the next call tries again */
+        return p4r_is_full(code) ? p4r_send_failed(link, code) : code == EINTR ? 0 : -code;
     }
     done = 0;
     for (int i = 0; i < sent; i++)

@@ -102,8 +102,9 @@ static int look(struct p4r_link *link)
     int ready = p4r_ring_ready(&link->in);
     /* Memory can be written to without the socket. A ring that is never empty must not keep the
      * port for a peer that has gone, so that is asked from time to time. */
-    int gone = ready > 0 && ++link->turns % GONE_TURNS == 0 && p4r_has_hung_up(link->fd);
-    if (ready == 0) {
+    int gone = link->is_deaf ||
+               (ready > 0 && ++link->turns % GONE_TURNS == 0 && p4r_has_hung_up(link->fd));
+    if (ready == 0 && !gone) {
         gone = take_bell(link);
         if (!gone)
             arm(&link->in.words->receiver_sleeps);
@@ -197,7 +198,7 @@ int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int c
         done += turn;
         int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;
         if (error != 0)
-            return p4r_break(link, error);
+            return p4r_send_failed(link, error);
     }
     link->wants_room = done < count;
     return done;
@@ -227,12 +228,12 @@ int p4r_shared_tell(struct p4r_link *link)
         return 0;
     p4r_ring_tell(&link->out);
     int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;
-    return error != 0 ? p4r_break(link, error) : 0;
+    return error != 0 ? p4r_send_failed(link, error) : 0;
 }
 
 int p4r_shared_may_sleep(struct p4r_link *link, int writable)
 {
-    if (link->broken || link->uncovered)
+    if (link->broken || link->is_deaf || link->uncovered)
         return 0;
     if (writable) {
         arm(&link->out.words->sender_sleeps);

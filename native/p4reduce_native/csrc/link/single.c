@@ -34,9 +34,11 @@ int p4r_single_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size
     int count;
     do
         count = recvmmsg(link->fd, link->in_messages, (unsigned)most, MSG_DONTWAIT, NULL);
-    while (count < 0 && errno == EINTR);
+    while (count < 0 && p4r_reads_on(link, errno));
+    if (count < 0 && !p4r_is_full(errno))
+        return p4r_break(link, errno);
     if (count <= 0)
-        return count == 0 || p4r_is_full(errno) ? 0 : p4r_break(link, errno);
+        return p4r_found_nothing(link);
     for (int i = 0; i < count; i++)
         lengths[i] = link->in_messages[i].msg_len;
     count = without_end(link->fd, lengths, count);
@@ -72,9 +74,9 @@ int p4r_single_send(struct p4r_link *link, const struct p4r_frame *frames, int c
         if (sent < 0) {
             if (errno == EINTR)
                 continue;
-            if (!p4r_is_full(errno))
-                return p4r_break(link, errno);
-            link->device_full = errno == ENOBUFS;
+            const int error = p4r_send_failed(link, errno);
+            if (done == 0)
+                return error;
             break;
         }
         done += sent;

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { BUFFER_BYTES = 1 << 18 };
 
@@ -36,7 +35,6 @@ struct p4r_capture *p4r_capture_new(int fd, uint32_t longest_frame)
     FILE *file = capture != NULL ? fdopen(fd, "wb") : NULL;
     if (file == NULL) {
         free(capture);
-        close(fd);
         return NULL;
     }
     setvbuf(file, NULL, _IOFBF, BUFFER_BYTES);

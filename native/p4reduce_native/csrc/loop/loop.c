@@ -37,7 +37,7 @@ struct p4r_loop {
     struct p4r_program *program;
     p4r_frames_callback callback;
     uint64_t now_ns; /* of this batch */
-    struct p4r_port *dirty;
+    struct p4r_port *dirty, *resting;
     uint32_t held; /* frames that have come, and turns, since all was flushed */
     uint64_t held_since_ns;
     int cores;
@@ -122,15 +122,19 @@ static void process_one_by_one(struct p4r_loop *loop, uint32_t port, const struc
     }
 }
 
+static void try_again(struct p4r_loop *loop, struct p4r_port *port)
+{
+    p4r_port_flush(port);
+    if (!port->blocked && loop->callback != NULL)
+        loop->reasons |= P4R_LOOP_ROOM;
+}
+
 /* First what waits to leave, then what came: so no wake-up of a link is lost. */
 static void serve(struct p4r_loop *loop, struct p4r_port *port)
 {
     struct p4r_frame frames[P4R_BATCH];
-    if (port->blocked) {
-        p4r_port_flush(port);
-        if (!port->blocked && loop->callback != NULL)
-            loop->reasons |= P4R_LOOP_ROOM;
-    }
+    if (port->blocked)
+        try_again(loop, port);
     if (port->fd < 0)
         return;
     int one_by_one = loop->process != NULL;
@@ -179,6 +183,32 @@ static void flush_or_hold(struct p4r_loop *loop, int hold)
 
 static void flush(struct p4r_loop *loop) { flush_or_hold(loop, 0); }
 
+/* Sends what rests, where its time has come. Returns when to do so next. */
+static uint64_t flush_resting(struct p4r_loop *loop)
+{
+    uint64_t next_ns = UINT64_MAX;
+    struct p4r_port *resting = loop->resting;
+    loop->resting = NULL;
+    while (resting != NULL) {
+        struct p4r_port *port = resting;
+        resting = port->next_resting;
+        port->is_resting = 0;
+        if (port->fd < 0 || !port->blocked)
+            continue;
+        const uint64_t due_ns = port->kind->retry_ns(port);
+        if (due_ns <= p4r_now_ns()) {
+            try_again(loop,
+                      port); /* it rests again unless it has sent all, or waits for an event */
+            p4r_port_watch(port);
+        } else {
+            p4r_loop_mark_resting(loop, port);
+        }
+        if (port->is_resting && port->kind->retry_ns(port) < next_ns)
+            next_ns = port->kind->retry_ns(port);
+    }
+    return next_ns;
+}
+
 static int wait_ms(uint64_t deadline_ns)
 {
     const uint64_t now = p4r_now_ns();
@@ -186,17 +216,21 @@ static int wait_ms(uint64_t deadline_ns)
     return ms < 3600000 ? (int)ms : 3600000;
 }
 
-/* One batch from each port that has frames, so no port starves. */
+/* One batch from each port that has frames, so no port starves. Returns 0, or an errno of epoll's. */
 static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
 {
     struct epoll_event events[EVENTS];
     if (loop->release != NULL && loop->next_release_ns < deadline_ns)
         deadline_ns = loop->next_release_ns;
+    const uint64_t retry_ns = loop->resting != NULL ? flush_resting(loop) : UINT64_MAX;
+    if (retry_ns < deadline_ns)
+        deadline_ns = retry_ns;
     const int holds = loop->dirty != NULL;
     if (!holds)
         p4r_pace_rest(&loop->pace, deadline_ns, loop->wake_fd);
     const uint64_t began_ns = p4r_now_ns();
     const int count = epoll_wait(loop->epoll_fd, events, EVENTS, holds ? 0 : wait_ms(deadline_ns));
+    const int error = count < 0 && errno != EINTR ? errno : 0;
     const uint64_t looked_ns = p4r_now_ns();
     p4r_pace_looked(&loop->pace, began_ns, looked_ns);
     if (!holds)
@@ -229,7 +263,7 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
         loop->held = 0;
     flush_or_hold(loop, hold);
     p4r_pace_took(&loop->pace, loop->taken, loop->taken_elsewhere);
-    return count;
+    return error;
 }
 
 static uint32_t take_reasons(struct p4r_loop *loop)
@@ -241,15 +275,16 @@ static uint32_t take_reasons(struct p4r_loop *loop)
     return reasons;
 }
 
-uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns)
+uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns, int *error)
 {
     uint32_t reasons = take_reasons(loop); /* left by what Python called in between */
     loop->ready_count = 0;
+    *error = 0;
     while (reasons == 0) {
-        const int count = turn(loop, deadline_ns);
-        if (count < 0 && errno != EINTR)
-            loop->reasons |= P4R_LOOP_ERROR;
+        *error = turn(loop, deadline_ns);
         reasons = take_reasons(loop);
+        if (*error != 0)
+            reasons |= P4R_LOOP_ERROR;
         if (p4r_now_ns() >= deadline_ns)
             reasons |= P4R_LOOP_DEADLINE;
     }
@@ -378,6 +413,13 @@ void p4r_loop_mark_dirty(struct p4r_loop *loop, struct p4r_port *port)
     loop->dirty = port;
 }
 
+void p4r_loop_mark_resting(struct p4r_loop *loop, struct p4r_port *port)
+{
+    port->is_resting = 1;
+    port->next_resting = loop->resting;
+    loop->resting = port;
+}
+
 void p4r_loop_has_news(struct p4r_loop *loop) { loop->reasons |= P4R_LOOP_NEWS; }
 
 /* -- Its life ------------------------------------------------------------------------------------*/
@@ -388,9 +430,10 @@ static int cores_of_this_process(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : PORTS + 1;
 }
 
-struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port)
+struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port, int *error)
 {
     struct p4r_loop *loop = aligned_alloc(_Alignof(struct p4r_loop), sizeof *loop);
+    *error = ENOMEM;
     if (loop == NULL)
         return NULL;
     memset(loop, 0, sizeof *loop);
@@ -399,12 +442,14 @@ struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port)
     loop->cores = cores_of_this_process();
     p4r_pace_init(&loop->pace);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (loop->epoll_fd < 0 || p4r_messages_init(&loop->messages) != 0 ||
-        watch(loop, EPOLL_CTL_ADD, wake_fd, EPOLLIN, OF_WAKE_FD, 0) != 0) {
-        p4r_loop_free(loop);
-        return NULL;
-    }
-    return loop;
+    if (loop->epoll_fd < 0)
+        *error = errno;
+    else if (p4r_messages_init(&loop->messages) == 0)
+        *error = -watch(loop, EPOLL_CTL_ADD, wake_fd, EPOLLIN, OF_WAKE_FD, 0);
+    if (*error == 0)
+        return loop;
+    p4r_loop_free(loop);
+    return NULL;
 }
 
 void p4r_loop_free(struct p4r_loop *loop)

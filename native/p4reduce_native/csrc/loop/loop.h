@@ -22,22 +22,22 @@ enum p4r_loop_reason {
     P4R_LOOP_NEWS = 8,       /* a port has news */
     P4R_LOOP_PACKET_IN = 16, /* frames have left by the CPU port */
     P4R_LOOP_PROGRAM = 32,   /* the program has something for Python */
-    P4R_LOOP_ERROR = 64,     /* epoll failed: see errno */
+    P4R_LOOP_ERROR = 64,     /* epoll failed */
     P4R_LOOP_ROOM = 128,     /* a port has room again; only while the program runs in Python */
 };
 
 /* Frames that come in while the program runs in Python: one call per batch. */
 typedef void (*p4r_frames_callback)(uint32_t port, const struct p4r_frame *frames, int count);
 
-/* `wake_fd`: an eventfd. `cpu_port`: P4R_NO_PORT for none. NULL: no memory, or errno. */
+/* `wake_fd`: an eventfd. `cpu_port`: P4R_NO_PORT for none. NULL: *error is an errno. */
 #define P4R_NO_PORT UINT32_MAX
-struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port);
+struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port, int *error);
 /* Frees its ports as well. */
 void p4r_loop_free(struct p4r_loop *loop);
 
 /* A port that belongs to the loop; `type` is an `enum p4r_port_type`. `max_bytes`: longer frames
  * are not sent, 0: the switch's own limit. `capture_fd`: a file for its capture, which the loop owns
- * from now on, or -1. NULL: no memory. */
+ * from now on, or -1. NULL: no memory, and the file is the caller's. */
 struct p4r_port *p4r_loop_add_port(struct p4r_loop *loop, uint32_t type, uint32_t number,
                                    uint32_t max_bytes, int capture_fd);
 
@@ -54,8 +54,8 @@ void p4r_loop_set_program(struct p4r_loop *loop, p4r_process process, p4r_events
 void p4r_loop_set_callback(struct p4r_loop *loop, p4r_frames_callback callback);
 
 /* Serves ports until there is something for Python, or until `deadline_ns` of CLOCK_MONOTONIC.
- * Returns reasons. */
-uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns);
+ * Returns reasons; with P4R_LOOP_ERROR, *error is the errno. */
+uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns, int *error);
 
 /* If a port's peer has hung up, takes in what it has sent and lets it go. */
 void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port);
@@ -78,7 +78,7 @@ int p4r_loop_next_ready(struct p4r_loop *loop, int *fd, uint32_t *events);
 /* The next frame for the controller, valid until the loop runs; its length, or -1. */
 int64_t p4r_loop_next_packet_in(struct p4r_loop *loop, const uint8_t **bytes);
 /* Frames that leave are written to a file of their own, which the port owns from now on. 0, or -1: no
- * memory. */
+ * memory, and the file is the caller's. */
 int p4r_port_capture_out(struct p4r_port *port, int fd);
 /* A port's news, once: an enum p4r_port_news. */
 int p4r_port_take_news(struct p4r_port *port, int *error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loop/port.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -37,31 +38,51 @@ void p4r_port_free(struct p4r_port *port)
     p4r_queue_free(&port->queue);
     p4r_capture_free(port->capture);
     p4r_capture_free(port->capture_out);
+    p4r_link_free(port->link);
     free(port);
 }
 
-int p4r_port_attach(struct p4r_port *port, int fd)
+static void stop_watching(struct p4r_port *port)
 {
-    int error = port->kind->attach(port, fd);
-    if (error != 0)
+    p4r_loop_watch_port(port->loop, port, EPOLL_CTL_DEL, 0);
+    port->fd = -1;
+}
+
+/* Watching comes first, as it can fail; a link is the port's once nothing can any more. */
+static int begin(struct p4r_port *port, int fd, struct p4r_link *link)
+{
+    assert(port->fd < 0 && port->link == NULL && port->queue.count == 0);
+    port->fd = fd;
+    port->watched = EPOLLIN;
+    int error = p4r_loop_watch_port(port->loop, port, EPOLL_CTL_ADD, port->watched);
+    if (error != 0) {
+        port->fd = -1;
         return error;
-    port->watched = port->kind->events(port, 0);
+    }
+    error = port->kind->attach != NULL ? port->kind->attach(port, fd) : 0;
+    if (error != 0) {
+        stop_watching(port);
+        return error;
+    }
+    if (link != NULL)
+        port->link = link;
+    port->seen = (struct p4r_datagram_counts){0};
+    port->backoff = (struct p4r_backoff){0};
+    port->news = P4R_NEWS_NONE;
     port->blocked = 0;
     port->put_count = 0;
-    error = p4r_loop_watch_port(port->loop, port, EPOLL_CTL_ADD, port->watched);
-    if (error != 0) {
-        port->kind->detach(port);
-        port->fd = -1;
-    }
-    return error;
+    p4r_port_watch(port);
+    return 0;
 }
+
+int p4r_port_attach(struct p4r_port *port, int fd) { return begin(port, fd, NULL); }
 
 int p4r_port_attach_link(struct p4r_port *port, struct p4r_link *link)
 {
-    port->link = link;
-    port->seen = (struct p4r_datagram_counts){0};
-    return p4r_port_attach(port, p4r_link_fd(link));
+    return begin(port, p4r_link_fd(link), link);
 }
+
+struct p4r_link *p4r_port_link(struct p4r_port *port) { return port->link; }
 
 static void drop_queue(struct p4r_port *port)
 {
@@ -73,11 +94,12 @@ void p4r_port_detach(struct p4r_port *port)
 {
     if (port->fd < 0)
         return;
+    assert(!port->is_served);
     drop_queue(port);
     port->put_count = 0; /* the ring that they are in goes, and so does its reader */
-    p4r_loop_watch_port(port->loop, port, EPOLL_CTL_DEL, 0);
-    port->kind->detach(port);
-    port->fd = -1;
+    stop_watching(port);
+    p4r_link_free(port->link);
+    port->link = NULL;
 }
 
 void p4r_port_watch(struct p4r_port *port)
@@ -85,9 +107,9 @@ void p4r_port_watch(struct p4r_port *port)
     if (port->fd < 0)
         return;
     const uint32_t events = port->kind->events(port, port->blocked);
-    if (events != port->watched)
-        p4r_loop_watch_port(port->loop, port, EPOLL_CTL_MOD, events);
-    port->watched = events;
+    if (events != port->watched &&
+        p4r_loop_watch_port(port->loop, port, EPOLL_CTL_MOD, events) == 0)
+        port->watched = events;
 }
 
 int p4r_port_has_hung_up(const struct p4r_port *port)
@@ -182,16 +204,26 @@ static int is_run(const struct p4r_port *port, uint32_t length)
            port->queue.bytes + length + (count + 1) * extra > port->kind->run_bytes;
 }
 
-void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length)
+/* Counts and shows frames that have left. */
+static void note_sent(struct p4r_port *port, const struct p4r_frame *frames, int count)
 {
     struct p4r_capture *capture = port->capture_out != NULL ? port->capture_out : port->capture;
-    if (capture != NULL)
-        p4r_capture_write(capture, bytes, length);
+    port->stats.tx_frames += (uint64_t)count;
+    for (int i = 0; i < count; i++) {
+        port->stats.tx_bytes += frames[i].length;
+        if (capture != NULL)
+            p4r_capture_write(capture, frames[i].bytes, frames[i].length);
+    }
+}
+
+void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length)
+{
+    const struct p4r_frame frame = {bytes, length};
     if (port->fd < 0) {
         port->stats.tx_down++;
         return;
     }
-    if (length > port->max_bytes) {
+    if (length - 1 >= port->max_bytes) { /* 0 is no length either */
         port->stats.tx_too_long++;
         return;
     }
@@ -199,8 +231,7 @@ void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t leng
         p4r_port_flush(port);
     if (!port->blocked && port->queue.count == 0 && port->kind->put != NULL &&
         port->kind->put(port, bytes, length)) {
-        port->stats.tx_frames++;
-        port->stats.tx_bytes += length;
+        note_sent(port, &frame, 1);
         port->put_count++;
     } else if (p4r_queue_push(&port->queue, bytes, length) != 0) {
         port->stats.tx_queue_full++;
@@ -225,7 +256,7 @@ void p4r_port_flush(struct p4r_port *port)
     if (port->put_count != 0) {
         port->put_count = 0;
         const int error = port->kind->tell(port);
-        if (error != 0)
+        if (error != 0 && error != -EPIPE) /* it has left: what it sent comes first */
             fail(port, -error);
     }
     if (port->failed != 0)
@@ -234,11 +265,15 @@ void p4r_port_flush(struct p4r_port *port)
         const int count = p4r_queue_peek(&port->queue, frames, P4R_BATCH);
         const int sent = port->kind->send(port, frames, count);
         if (sent > 0) {
-            port->stats.tx_frames += (uint64_t)sent;
-            port->stats.tx_bytes += p4r_queue_pop(&port->queue, (uint32_t)sent);
+            note_sent(port, frames, sent);
+            p4r_queue_pop(&port->queue, (uint32_t)sent);
         } else if (is_full(-sent)) {
             port->blocked = 1;
+            if (port->kind->retry_ns(port) != 0 && !port->is_resting)
+                p4r_loop_mark_resting(port->loop, port);
             return;
+        } else if (sent == -EPIPE) {
+            drop_queue(port);
         } else if (sent == -EMSGSIZE || sent == -EINVAL) {
             port->stats.tx_too_long++;
             p4r_queue_pop(&port->queue, 1);

@@ -9,18 +9,19 @@
 
 #include <stdint.h>
 
+#include "common/backoff.h"
 #include "link/link.h"
-#include "loop/messages.h"
 #include "loop/capture.h"
+#include "loop/messages.h"
 #include "loop/queue.h"
 #include "loop/stats.h"
 
 struct p4r_port;
 
 struct p4r_port_kind {
-    /* Begins to use a descriptor, or ends it. attach returns 0 or minus an errno. */
+    /* Begins to use a descriptor: returns 0, or minus an errno and leaves it to the caller. NULL: nothing
+     * has to be done. */
     int (*attach)(struct p4r_port *port, int fd);
-    void (*detach)(struct p4r_port *port);
     /* Up to P4R_BATCH frames, which stay until the next receive of any port. Returns how many, or
      * minus an errno; -EPIPE: the peer has left, and nothing else will come. */
     int (*receive)(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames);
@@ -28,8 +29,11 @@ struct p4r_port_kind {
      * has to follow. NULL: frames are in own memory in any case. */
     int (*peek)(struct p4r_port *port, struct p4r_frame *frames);
     void (*done)(struct p4r_port *port);
-    /* Sends the first frames. Returns how many; 0 or minus an errno: what became of the first. */
+    /* Sends the first frames. Returns how many; 0 or minus an errno: what became of the first. -EPIPE:
+     * the peer takes nothing any more, and a receive gives what it has sent, and ends it. */
     int (*send)(struct p4r_port *port, const struct p4r_frame *frames, int count);
+    /* When to send again, in nanoseconds of CLOCK_MONOTONIC; 0: when epoll reports room. */
+    uint64_t (*retry_ns)(const struct p4r_port *port);
     /* Puts a frame where the peer takes it, without a copy here; returns whether there was room.
      * NULL: there never is. Call `tell` after it, which returns 0 or minus an errno. */
     int (*put)(struct p4r_port *port, const uint8_t *bytes, uint32_t length);
@@ -67,14 +71,16 @@ struct p4r_port {
     uint32_t number;
     uint32_t max_bytes;    /* longer frames are not sent */
     int fd;                /* -1: no peer */
-    struct p4r_link *link; /* of a Unix port with a peer */
+    struct p4r_link *link; /* while there is a peer, or an interface with offload */
     uint32_t watched;      /* the events that epoll waits for */
     uint32_t put_count;    /* frames that are not announced to the peer yet */
-    int blocked;           /* the socket is full: epoll reports when it has room */
+    int blocked;           /* the socket is full: epoll reports when it has room, or see retry_ns */
     int is_dirty;          /* in the loop's list of ports that have frames to send */
+    int is_resting;        /* in the loop's list of ports that try again at a time */
     int is_served;         /* its frames are in use: it cannot be detached now */
     int failed;            /* an errno, by which it is detached after that */
-    struct p4r_port *next_dirty;
+    struct p4r_port *next_dirty, *next_resting;
+    struct p4r_backoff backoff; /* of a packet socket; links have their own */
     enum p4r_port_news news;
     int news_errno;
     struct p4r_capture *capture;     /* of frames in both directions, or NULL */
@@ -89,13 +95,17 @@ struct p4r_port *p4r_port_new(struct p4r_loop *loop, const struct p4r_port_kind 
                               uint32_t number, uint32_t max_bytes);
 void p4r_port_free(struct p4r_port *port);
 
-/* Start and stop using a descriptor: that of a Unix peer is the port's from now on, that of an
- * interface stays the caller's. What waits to be sent when it is detached is counted as `tx_down`.
- * attach returns 0 or minus an errno. */
+/* Start and stop using a descriptor, of a port without one: that of a Unix peer is the port's from now
+ * on, that of an interface stays the caller's. What waits to be sent when it is detached is counted as
+ * `tx_down`. attach returns 0, or minus an errno: then the descriptor is the caller's as before. News of
+ * a former peer are forgotten. */
 int p4r_port_attach(struct p4r_port *port, int fd);
-/* The same of a UDP port, with a link, which is the port's from now on. */
+/* The same of a UDP port, with a link. */
 int p4r_port_attach_link(struct p4r_port *port, struct p4r_link *link);
 void p4r_port_detach(struct p4r_port *port);
+
+/* The link of the present peer, or NULL. It is the port's, and valid until the loop runs. */
+struct p4r_link *p4r_port_link(struct p4r_port *port);
 
 /* Takes in up to one batch, drops what has no allowed length, and counts. Returns how many. They are in
  * use until p4r_port_done. With `one_by_one` the caller copies each as of p4r_link_fetch, if this sets

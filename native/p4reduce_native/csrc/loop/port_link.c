@@ -2,7 +2,6 @@
 /* Ports on a link: one peer on a Unix socket of type SEQPACKET, by whatever link it agrees to; one
  * peer by UDP; or one end of a veth pair whose packets have many frames. */
 #include <errno.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "link/link.h"
@@ -10,34 +9,22 @@
 
 static int attach(struct p4r_port *port, int fd)
 {
-    port->link = p4r_link_accept(fd, P4R_LINK_CAN_BATCH | P4R_LINK_CAN_SHARED, 0);
-    if (port->link == NULL)
-        return -ENOMEM;
-    port->fd = p4r_link_fd(port->link);
-    return 0;
+    int error;
+    port->link = p4r_link_accept(fd, P4R_LINK_CAN_BATCH | P4R_LINK_CAN_SHARED, 0, &error);
+    return -error;
 }
 
+/* A link owns its socket, and this one stays the caller's. */
 static int attach_interface(struct p4r_port *port, int fd)
 {
     const int own = dup(fd);
-    port->link = own < 0 ? NULL : p4r_link_over_interface(own, 0);
+    int error;
+    if (own < 0)
+        return -errno;
+    port->link = p4r_link_over_interface(own, 0, &error);
     if (port->link == NULL)
-        return -EOPNOTSUPP;
-    port->fd = own;
-    return 0;
-}
-
-/* Its link is there already: p4r_port_attach_link. */
-static int attach_peer(struct p4r_port *port, int fd)
-{
-    port->fd = fd;
-    return 0;
-}
-
-static void detach(struct p4r_port *port)
-{
-    p4r_link_free(port->link);
-    port->link = NULL;
+        close(own);
+    return -error;
 }
 
 /* Notes what a link has counted since. */
@@ -72,6 +59,8 @@ static int send_out(struct p4r_port *port, const struct p4r_frame *frames, int c
     return p4r_link_send(port->link, frames, count);
 }
 
+static uint64_t retry_ns(const struct p4r_port *port) { return p4r_link_retry_ns(port->link); }
+
 /* Of a UDP port: adds what its link has counted since. */
 static void count_datagrams(struct p4r_port *port)
 {
@@ -80,7 +69,6 @@ static void count_datagrams(struct p4r_port *port)
     port->stats.rx_stranger += now->strangers - seen->strangers;
     port->stats.path_narrowed += now->path_narrowed - seen->path_narrowed;
     port->stats.path_too_narrow += now->path_too_narrow - seen->path_too_narrow;
-    port->stats.tx_too_long += now->tx_too_long - seen->tx_too_long;
     port->stats.tx_runs_refused += now->tx_runs_refused - seen->tx_runs_refused;
     if (now->letters != seen->letters)
         p4r_port_tell(port, P4R_NEWS_LETTER, 0);
@@ -97,9 +85,10 @@ static int take_datagrams(struct p4r_port *port, struct p4r_messages *messages,
 
 static int send_datagrams(struct p4r_port *port, const struct p4r_frame *frames, int count)
 {
+    const uint64_t too_long = port->seen.tx_too_long;
     const int sent = p4r_link_send(port->link, frames, count);
     count_datagrams(port);
-    return sent;
+    return port->seen.tx_too_long == too_long ? sent : -EMSGSIZE; /* it has given up one frame */
 }
 
 static int put(struct p4r_port *port, const uint8_t *bytes, uint32_t length)
@@ -116,11 +105,11 @@ static uint32_t events(const struct p4r_port *port, int frames_wait)
 
 const struct p4r_port_kind p4r_unix_port = {
     .attach = attach,
-    .detach = detach,
     .receive = take_in,
     .peek = peek,
     .done = done,
     .send = send_out,
+    .retry_ns = retry_ns,
     .put = put,
     .tell = tell,
     .events = events,
@@ -129,10 +118,9 @@ const struct p4r_port_kind p4r_unix_port = {
 };
 
 const struct p4r_port_kind p4r_udp_port = {
-    .attach = attach_peer,
-    .detach = detach,
     .receive = take_datagrams,
     .send = send_datagrams,
+    .retry_ns = retry_ns,
     .events = events,
     .ends_by_error = 1,
     .run_bytes = P4R_LINK_RUN_BYTES,
@@ -141,9 +129,9 @@ const struct p4r_port_kind p4r_udp_port = {
 
 const struct p4r_port_kind p4r_offload_port = {
     .attach = attach_interface,
-    .detach = detach,
     .receive = take_in,
     .send = send_out,
+    .retry_ns = retry_ns,
     .events = events,
     .ends_by_error = 0,
     .is_interface = 1,

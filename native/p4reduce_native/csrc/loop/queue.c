@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loop/queue.h"
 
+#include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -55,14 +56,15 @@ int p4r_queue_peek(const struct p4r_queue *queue, struct p4r_frame *frames, int 
     return count;
 }
 
-uint64_t p4r_queue_pop(struct p4r_queue *queue, uint32_t count)
+void p4r_queue_pop(struct p4r_queue *queue, uint32_t count)
 {
-    uint64_t bytes = 0;
+    uint32_t bytes = 0;
+    assert(count <= queue->count);
     for (uint32_t i = 0; i < count; i++)
         bytes += queue->lengths[place(queue, i)];
     queue->head = place(queue, count);
     queue->count -= count;
-    queue->bytes -= (uint32_t)bytes;
+    queue->bytes -= bytes;
     if (queue->count == 0) {
         /* The next burst uses the rows that are still in the processor's cache. */
         queue->head = 0;
@@ -72,5 +74,4 @@ uint64_t p4r_queue_pop(struct p4r_queue *queue, uint32_t count)
             queue->deepest = 0;
         }
     }
-    return bytes;
 }

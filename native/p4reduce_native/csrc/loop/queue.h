@@ -32,7 +32,7 @@ int p4r_queue_push(struct p4r_queue *, const uint8_t *bytes, uint32_t length);
 /* The first frames, at most `most`; they stay in the queue. Returns how many. */
 int p4r_queue_peek(const struct p4r_queue *, struct p4r_frame *frames, int most);
 
-/* Drops the first `count`, and returns their bytes. */
-uint64_t p4r_queue_pop(struct p4r_queue *, uint32_t count);
+/* Drops the first `count`. */
+void p4r_queue_pop(struct p4r_queue *, uint32_t count);
 
 #endif

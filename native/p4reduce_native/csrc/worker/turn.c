@@ -32,6 +32,8 @@ static int flush(struct p4r_turn *turn, double now)
     int sent =
         turn->way.send_rows(turn->way.link, slots->outgoing + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
                             slots->lengths, turn->backlog, (int)turn->backlog_count);
+    if (sent == -EPIPE) /* lost; what the switch has sent comes first, and then its end */
+        sent = (int)turn->backlog_count;
     if (sent < 0)
         return sent;
     p4r_sent(slots, turn->backlog, (uint64_t)sent, now);
