@@ -204,7 +204,9 @@ class Embedded:
         )
         os.close(ready_write)
         with os.fdopen(ready_read) as stream:
-            if not select.select([stream], [], [], DEADLINE_S)[0]:
+            poll = select.poll()
+            poll.register(stream, select.POLLIN)
+            if not poll.poll(DEADLINE_S * 1000):
                 raise TimeoutError(f"the switch was not ready within {DEADLINE_S} s")
             line = stream.readline()
         if not line:

@@ -7,7 +7,6 @@ import io
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from p4reduce_lab.errors import Interrupted
 from p4reduce_lab.networks import links
 from p4reduce_lab.processes.foreground import EndedError, run_through
 from p4reduce_lab.progress import LongWork, duration, rate_text, waiting
+from readable import readable
 from rich.console import Console
 
 
@@ -144,7 +144,7 @@ class Terminal:
         end = time.monotonic() + DEADLINE
         while not re.search(pattern, self.text):
             assert time.monotonic() < end, f"no {pattern!r} in:\n{self.text}"
-            if not select.select([self.master], [], [], 1.0)[0]:
+            if not readable([self.master], 1.0):
                 continue
             try:
                 more = os.read(self.master, 65536).decode("utf-8", "replace")
@@ -162,7 +162,7 @@ class Terminal:
         end = time.monotonic() + DEADLINE
         while self.process.poll() is None:
             assert time.monotonic() < end, self.text
-            if select.select([self.master], [], [], 0.1)[0]:
+            if readable([self.master], 0.1):
                 try:
                     more = os.read(self.master, 65536).decode("utf-8", "replace")
                 except OSError:

@@ -46,8 +46,15 @@ SECONDS = 120.0
 UDP, UNIX = (1, 2), (3, 4)
 ALL = (*UDP, *UNIX)
 COOKIE, ACCEPT = 2, 4
-NO_EVENT = (errno.ENOBUFS, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
-NOT_NOW = (errno.EAGAIN, errno.ECONNREFUSED, errno.EINTR)
+PASSING = (errno.EAGAIN, errno.EINTR, errno.ECONNREFUSED)
+FAILURES = {
+    socket.AF_INET: (
+        *(errno.ENOBUFS, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EPERM),
+        *PASSING,
+    ),
+    socket.AF_UNIX: (errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN, errno.EINTR),
+}
+"""Of sends, by the domain. Those of `PASSING` come a few times, the others all the time."""
 
 
 class PlantedError(Exception):
@@ -212,8 +219,8 @@ class Fuzzer:
                     yield functools.partial(self.leave, port)
         yield lambda: self.dataplane.inject(self.frame(b"m"))
         domain = self.random.choice((socket.AF_INET, socket.AF_INET, socket.AF_UNIX))
-        code = self.random.choice((*NO_EVENT, *NOT_NOW) if domain == socket.AF_INET else NO_EVENT)
-        calls = -1 if code in NO_EVENT else self.random.randrange(1, 5)
+        code = self.random.choice(FAILURES[domain])
+        calls = self.random.randrange(1, 5) if code in PASSING else -1
         yield lambda: self.faults.faults_send(domain, code, calls)
         if self.random.random() < 0.2:
             yield functools.partial(

@@ -13,6 +13,7 @@ import pytest
 from fuzzing import Fuzz
 from link_ends import DEADLINE_S, NO_LINKS, random_frames, receive_all, send_some
 from p4reduce_native.link import Kind, Link
+from readable import readable
 from veth_pairs import veth_pair
 
 pytestmark = [
@@ -119,7 +120,7 @@ def heard(sock: socket.socket, total: int) -> list[int]:
     """Lengths of the packets with the next so many bytes of payload."""
     found: list[int] = []
     while sum(length - 42 for length in found) < total:
-        assert select.select([sock], [], [], DEADLINE_S)[0]
+        assert readable([sock], DEADLINE_S)
         found.append(len(sock.recv(70000)))
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import select
 import shutil
 import socket
 import struct
@@ -16,6 +15,7 @@ from contextlib import ExitStack
 import pytest
 from link_ends import DEADLINE_S, NO_LINKS, send_some
 from p4reduce_native.link import Link
+from readable import readable
 from test_link_offload import exchange, packet_socket, udp
 from veth_pairs import veth_pair
 
@@ -138,7 +138,7 @@ def only_ours(here: Link, there: Link, frames: list[bytes]) -> list[bytes]:
     send_some(here, frames)
     came: list[bytes] = []
     while len(came) < len(frames):
-        assert select.select([there.fileno()], [], [], DEADLINE_S)[0]
+        assert readable([there], DEADLINE_S)
         came += [frame for frame in there.receive() if frame in frames]
     return came
 
@@ -146,7 +146,7 @@ def only_ours(here: Link, there: Link, frames: list[bytes]) -> list[bytes]:
 def drained(sock: socket.socket) -> list[bytes]:
     """What has come; it is there already, as the link behind it has seen it."""
     packets = []
-    while select.select([sock], [], [], 0)[0]:
+    while readable([sock], 0):
         packets.append(sock.recv(70000))
     return packets
 

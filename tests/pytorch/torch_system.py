@@ -7,7 +7,6 @@ import atexit
 import functools
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -23,6 +22,7 @@ from forked import fast_start
 from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from readable import readable
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
@@ -143,7 +143,7 @@ class Zygote:
         """How a rank has ended; None: it has not."""
         assert self._process.stdout is not None
         # Lines are read one by one from a descriptor without a buffer of its own.
-        while pid not in self._codes and select.select([self._process.stdout], [], [], 0)[0]:
+        while pid not in self._codes and readable([self._process.stdout], 0):
             told = self._read()
             self._codes[told["ended"]] = told["code"]
         return self._codes.get(pid)

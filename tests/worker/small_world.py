@@ -7,7 +7,6 @@ What takes the controller's place knows who has left, and tells it by heartbeats
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
 from typing import Any, cast
@@ -22,6 +21,7 @@ from p4reduce.session.session import Session, Settings
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry
+from readable import readable
 
 LEASE = 0.4  # seconds
 SLOTS = 4
@@ -88,7 +88,7 @@ class Switch:
         while not self._closed:
             with self._lock:
                 there = [port for port in self._ports if port.fileno() >= 0]
-            ready, _, _ = select.select([self._woken, *there], [], [], 1.0)
+            ready = readable([self._woken, *there], 1.0)
             if self._woken in ready:
                 self._woken.recv(64)
             with self._lock:

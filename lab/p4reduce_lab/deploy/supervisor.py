@@ -61,7 +61,9 @@ def _request() -> bytes:
 
 def _is_over(services: Services, parent: int) -> bool:
     # A process forked from the parent may hold the other end of the socket beyond the parent's end.
-    readable, _, _ = select.select([_STARTER], [], [], _PAUSE)
+    poll = select.poll()
+    poll.register(_STARTER, select.POLLIN)
+    readable = poll.poll(_PAUSE * 1000)
     if not readable and os.getppid() == parent:
         return False
     if services.settings.part and not (readable and os.read(_STARTER, 1)):

@@ -76,8 +76,10 @@ class _Console:
 
     def _wait_for(self, source: socket.socket) -> bool:
         """Whether there is something to read; False: it is over."""
-        ready, _, _ = select.select([source.fileno(), self._end_fd], [], [])
-        return self._end_fd not in ready
+        poll = select.poll()
+        for descriptor in (source.fileno(), self._end_fd):
+            poll.register(descriptor, select.POLLIN)
+        return self._end_fd not in dict(poll.poll())
 
     def _serve(self, client: socket.socket) -> None:
         client.settimeout(_SEND_S)

@@ -7,7 +7,6 @@ The times are shortened, and the numbers lowered; what is not in the server's op
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import struct
 import threading
@@ -24,6 +23,7 @@ from p4reduce.control.control_pb2_grpc import ControlStub
 from p4reduce_common.grpc_channels import open_channel
 from p4reduce_controller import daemon
 from p4reduce_controller.service.limits import MAX_CALLS_A_CONNECTION
+from readable import readable
 
 SOON = 15.0  # seconds; gRPC's own times are longer, from 20 on
 
@@ -50,7 +50,7 @@ def is_hung_up_on(connection: socket.socket) -> bool:
     """Read what comes until the end; whether that comes in time."""
     end = time.monotonic() + SOON
     with contextlib.suppress(ConnectionError):
-        while select.select([connection], [], [], max(end - time.monotonic(), 0))[0]:
+        while readable([connection], max(end - time.monotonic(), 0)):
             if not connection.recv(65536):
                 return True
         return False
@@ -108,7 +108,7 @@ class Relay:
         client, _ = self._listener.accept()
         with client, silent(self._controller) as server:
             while not self.stopped.is_set():
-                for one in select.select([client, server], [], [], 0.05)[0]:
+                for one in readable([client, server], 0.05):
                     data = one.recv(65536)
                     (server if one is client else client).sendall(data)
             if is_hung_up_on(server):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import select
+import resource
 import signal
 import socket
 import stat
@@ -23,6 +23,7 @@ from p4reduce_switch.debug.console import serving_console
 from p4reduce_switch.debug.debugger import Debugger
 from p4reduce_switch.debug.pipeline import DebugPipeline
 from pipeline_programs import PROGRAMS, config
+from readable import readable
 from switch_peer import DEADLINE_S, Peer
 
 FRAME = bytes((0, 0)) + (0x123 << 4).to_bytes(2, "big") + b"tail"
@@ -97,6 +98,38 @@ def test_a_session(path: tuple[Path, DebugPipeline]) -> None:
     assert console.ask("continue") == {"ok": {}}
     assert joined(thread)
     console.close()
+
+
+@pytest.fixture
+def no_low_descriptors() -> Iterator[None]:
+    """Those that are opened from now on have numbers beyond 1,023, as in a switch of many ports."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = 2048
+    if hard != resource.RLIM_INFINITY and hard < enough:
+        pytest.skip(f"needs {enough:,} descriptors; ulimit -Hn is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] < 1100:
+        taken.append(os.dup(taken[0]))
+    yield
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("no_low_descriptors")
+def test_a_session_beyond_a_thousand_descriptors(tmp_path: Path) -> None:
+    debugger = Debugger()
+    path = tmp_path / "debug.sock"
+    with serving_console(path, debugger):
+        console = Console(path)
+        assert console.socket.fileno() > 1023
+        for _ in range(2):
+            assert console.ask("list") == {"ok": {}}
+        console.close()
+        again = Console(path)
+        assert again.ask("list") == {"ok": {}}
+        again.close()
 
 
 def test_pause_and_step(path: tuple[Path, DebugPipeline]) -> None:
@@ -201,7 +234,7 @@ def wait_until_frames_arrive(sender: Peer, receiver: Peer) -> None:
     for number in itertools.count():
         last = FRAME[:2] + bytes(2) + number.to_bytes(4, "big")
         sender.send(last)
-        if select.select([receiver.socket], [], [], 0.1)[0]:
+        if readable([receiver.socket], 0.1):
             break
         assert time.monotonic() < deadline, "no frame arrives"
     while receiver.receive() != last:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import threading
 import time
@@ -23,6 +22,7 @@ from p4reduce_switch.ports.port import PortError
 from p4reduce_switch.ports.registry import parse_port
 from p4reduce_switch.ports.steering import open_listeners
 from p4reduce_switch.ports.udp import join_port
+from readable import readable
 
 CORES = 3
 SECONDS = 20.0
@@ -47,8 +47,7 @@ def worker(listeners: list[socket.socket]) -> Iterator[socket.socket]:
 def arrives(worker: socket.socket, message: bytes, sockets: list[socket.socket]) -> int:
     """The place of the socket that a message comes to."""
     worker.send(message)
-    ready, _, _ = select.select(sockets, [], [], SECONDS)
-    [one] = ready
+    [one] = readable(sockets, SECONDS)
     assert one.recv(65536) == message
     return sockets.index(one)
 
@@ -103,7 +102,7 @@ def test_a_port_that_is_taken_is_refused(listeners: list[socket.socket]) -> None
 def serve(listener: socket.socket, door: HandshakeServer, entered: list[HandshakeResult]) -> None:
     end = time.monotonic() + SECONDS
     while not entered and time.monotonic() < end:
-        if not select.select([listener], [], [], 0.05)[0]:
+        if not readable([listener], 0.05):
             continue
         message, address = listener.recvfrom(65536)
         answer, let_in = door.answer(message, address, is_free=True)
