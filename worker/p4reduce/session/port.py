@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -173,7 +174,8 @@ class Port:
             while not self._over:
                 self._turn()
         except P4ReduceError as problem:
-            error = self.error = problem
+            # Whoever keeps it must not keep all that this thread has worked on.
+            error = self.error = problem.with_traceback(None)
         except BaseException as problem:
             error = self.error = P4ReduceError(f"the progress thread failed: {problem!r}")
             error.__cause__ = problem
@@ -184,7 +186,8 @@ class Port:
             while self._requests:
                 with contextlib.suppress(SwitchUnreachableError):
                     self._requests.popleft()()  # engines about to be added end too
-            _end_all(self._clients, error)
+            clients, self._clients = self._clients, []
+            _end_all(clients, error)
             # Holders of a share find it broken: another connection may be made now.
             self.transport.close()
 
@@ -278,8 +281,9 @@ class Ports:
     def forget(self) -> None:
         """Forget all ports."""
         self._lock = threading.Lock()
-        self._opening: dict[str, threading.Lock] = {}
-        self._ports: dict[str, Port] = {}
+        # A process may see many networks: what nobody uses any more goes.
+        self._opening: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        self._ports: WeakValueDictionary[str, Port] = WeakValueDictionary()
 
     def connect(
         self, name: str, rank: int, engine: str, open_it: Callable[[], Transport]
@@ -317,7 +321,7 @@ class Ports:
             return share
 
     def named(self, name: str) -> Port | None:
-        """Return the port with that name, which jobs share or have shared, or None."""
+        """Return the port with that name that jobs share, or have shared just now, or None."""
         return self._ports.get(name)
 
 
