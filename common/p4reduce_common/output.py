@@ -28,6 +28,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
+from p4reduce_common.threads import new_thread
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -104,7 +106,7 @@ def ends_with_reader() -> Iterator[None]:
         yield
         return
     done, finish = os.pipe()
-    watcher = threading.Thread(target=_current[-1].watch, args=(done,), daemon=True)
+    watcher = new_thread(_current[-1].watch, "output", args=(done,))
     watcher.start()
     try:
         yield

@@ -16,6 +16,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 
 from p4reduce.wire.format import Hello, parse_hello
+from p4reduce_common.threads import watch_task
 
 from p4reduce_controller.events import Event, EventLog, RateLimit
 from p4reduce_controller.fabric.fabric import Fabric
@@ -182,7 +183,10 @@ class Controller:
             await asyncio.sleep(look * lease)
             if time.monotonic() - before > (look + leases.LATE) * lease:
                 self.jobs.stood_still()
-            look = leases.LOOK if self.jobs.expire() else leases.IDLE_LOOK
+            try:
+                look = leases.LOOK if self.jobs.expire() else leases.IDLE_LOOK
+            except Exception:
+                log.exception("the look at the leases failed")
 
     # -- The job table -----------------------------------------------------------------
 
@@ -472,13 +476,9 @@ class Controller:
     ) -> asyncio.Task[None]:
         task = self._loop.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._tasks.discard)
+        watch_task(task)
         return task
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("internal error", exc_info=task.exception())
 
 
 def _encoded(job: Job) -> str:

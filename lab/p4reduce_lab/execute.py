@@ -8,7 +8,6 @@ import secrets
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from p4reduce.control.client import ControlError
+from p4reduce_common.threads import new_thread
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import ArgumentsError, LabError
@@ -188,7 +188,7 @@ class _Output:
     def __init__(self, pipe: IO[bytes], prefix: bytes) -> None:
         self._pipe = pipe
         self._prefix = prefix
-        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread = new_thread(self._copy, "output")
         self._thread.start()
 
     def _copy(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -13,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import p4reduce
 from p4reduce.environment import LAUNCHERS, OWN
 from p4reduce.launch import Network, start
+from p4reduce_common.threads import new_thread
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -71,7 +71,10 @@ class LocalNetwork:
             except BaseException as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=rank_of, args=(rank,)) for rank in range(self.ranks)]
+        threads = [
+            new_thread(rank_of, f"rank-{rank}", args=(rank,), daemon=False)
+            for rank in range(self.ranks)
+        ]
         with environment(self.variables):
             for thread in threads:
                 thread.start()

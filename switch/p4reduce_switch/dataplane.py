@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from p4reduce_common.threads import new_thread
 from p4reduce_native.library import runtime
 from p4reduce_native.loop import Loop, Reason
 
@@ -99,7 +100,7 @@ class DataPlane:
         self._running = False
         self._closed = False
         self._stop_requested = False
-        self._thread = threading.Thread(target=self._serve, name="dataplane", daemon=True)
+        self._thread = new_thread(self._serve, "dataplane")
         self._failures = RateLimitedLog(log, _LOG_INTERVAL_S)
         self._complaints = PortWarnings(ports)
 

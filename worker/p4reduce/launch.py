@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
+from p4reduce_common.threads import new_thread
+
 from p4reduce.checks import (
     check_flag,
     check_number,
@@ -69,7 +71,7 @@ class Network:
         self._failure = ""
         self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
         self._closing = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = new_thread(self._read, "p4reduce-launch", self._reading_failed)
         self._reader.start()
 
     @property
@@ -85,7 +87,7 @@ class Network:
 
     def when_ended(self, call: Callable[[LaunchError], object]) -> None:
         """Call a function with the error of `check`, in a thread, unless `close` is called."""
-        threading.Thread(target=self._watch, args=(call,), daemon=True).start()
+        new_thread(self._watch, "p4reduce-network", args=(call,)).start()
 
     def close(self) -> None:
         """End switch and controller. Another call has no effect."""
@@ -153,6 +155,10 @@ class Network:
             self._failure = message.get("failed", "")
             self._answers.put(message)
         self._answers.put({})  # it has ended
+
+    def _reading_failed(self, cause: BaseException) -> None:
+        self._failure = f"its answers cannot be read: {cause!r}"
+        self._answers.put({})
 
     def _why(self) -> str:
         if self._failure:

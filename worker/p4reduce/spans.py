@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import queue
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from p4reduce_common.threads import new_thread
 
 from p4reduce.errors import ConfigurationError
 from p4reduce.tensors.collective_trace import CollectiveTrace
@@ -28,6 +30,8 @@ from p4reduce.trace import waits
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext, TracerProvider
+
+log = logging.getLogger(__name__)
 
 MOST_WAITING = 10_000
 """Collectives that are over and whose spans are not made yet; what comes then is left out."""
@@ -68,7 +72,8 @@ class Spans:
         size: of the job.
 
     Attributes:
-        left_out: how many collectives have no span, because too many waited for theirs.
+        left_out: how many collectives have no span, because too many waited for theirs, or a span
+            processor raised an exception.
     """
 
     def __init__(
@@ -85,9 +90,7 @@ class Spans:
         self._over: queue.SimpleQueue[tuple[_Recorded, CollectiveTrace] | None] = (
             queue.SimpleQueue()
         )
-        self._maker = threading.Thread(
-            target=self._make_all, name=f"p4reduce-spans-{rank}", daemon=True
-        )
+        self._maker = new_thread(self._make_all, f"p4reduce-spans-{rank}")
         self._maker.start()
 
     @property
@@ -167,7 +170,11 @@ class Spans:
 
     def _make_all(self) -> None:
         while (one := self._over.get()) is not None:
-            self._make(*one)
+            try:
+                self._make(*one)
+            except Exception:  # noqa: PERF203 - of a span processor; the next span may be made
+                self.left_out += 1
+                log.exception("a collective's span is left out")
 
     def _make(self, recorded: _Recorded, record: CollectiveTrace) -> None:
         trace = self._trace

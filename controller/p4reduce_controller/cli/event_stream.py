@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 import grpc
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
+from p4reduce_common.threads import new_thread
 
 from p4reduce_controller.events import REMEMBERED
 
@@ -81,7 +81,7 @@ def follow(client: ControlClient, job: str, say: Callable[[str], object]) -> Ite
 
     A separate thread receives them. So Ctrl-C never interrupts gRPC while it holds a lock.
     """
-    arrived: queue.SimpleQueue[pb.Event | ControlError] = queue.SimpleQueue()
+    arrived: queue.SimpleQueue[pb.Event | BaseException] = queue.SimpleQueue()
 
     def receive() -> None:
         try:
@@ -90,9 +90,9 @@ def follow(client: ControlClient, job: str, say: Callable[[str], object]) -> Ite
         except ControlError as error:
             arrived.put(error)
 
-    threading.Thread(target=receive, name="events", daemon=True).start()
+    new_thread(receive, "events", arrived.put).start()
     while True:
         event = arrived.get()
-        if isinstance(event, ControlError):
+        if isinstance(event, BaseException):
             raise event
         yield event

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
+from p4reduce_common.threads import new_thread
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -148,12 +149,12 @@ class Follower:
     """Collects events on a thread of its own. `error` is set if the controller refuses."""
 
     def __init__(self, client: ControlClient, job: str) -> None:
-        self.error: ControlError | None = None
+        self.error: BaseException | None = None
         self.ended = threading.Event()
         self._latest: deque[pb.Event] = deque(maxlen=EVENTS_SHOWN)
         self._client = client
         self._job = job
-        threading.Thread(target=self._follow, name="events", daemon=True).start()
+        new_thread(self._follow, "events", self._failed).start()
 
     @property
     def latest(self) -> list[pb.Event]:
@@ -166,6 +167,10 @@ class Follower:
                 self._latest.append(event)
         except ControlError as error:
             self.error = error
+        self.ended.set()
+
+    def _failed(self, cause: BaseException) -> None:
+        self.error = cause
         self.ended.set()
 
 

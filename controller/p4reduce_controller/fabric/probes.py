@@ -9,6 +9,7 @@ detects a dead link, and one that leads elsewhere.
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, Hello, Kind, header_bytes, template
+from p4reduce_common.threads import watch_task
 
 from p4reduce_controller.topology.switches import Switch, Topology, Uplink
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
@@ -91,6 +93,7 @@ class Probes:
         loop = asyncio.get_running_loop()
         for link in self._links.values():
             link.task = loop.create_task(self._keep_probing(link), name="probes")
+            watch_task(link.task, functools.partial(self._probing_failed, link))
 
     def stop(self) -> None:
         """Stop probing."""
@@ -133,6 +136,9 @@ class Probes:
         if not link.reported:
             link.reported, link.interval = True, INTERVALS[0]
             self._user.link_lost(link.text, reason)
+
+    def _probing_failed(self, link: _Link, cause: BaseException) -> None:
+        self._lose(link, f"its probes have failed: {cause!r}")
 
     async def _keep_probing(self, link: _Link) -> None:
         while True:

@@ -22,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
+from p4reduce_common.threads import new_thread, watch_task
+
 from p4reduce_controller.fabric.fabric import Fabric, PipelineLostError
 from p4reduce_controller.fabric.p4client import (
     NotPrimaryError,
@@ -115,6 +117,8 @@ class Link:
             self._loop.create_task(self._keep(), name="link"),
             self._loop.create_task(self._watch(), name="pulse"),
         ]
+        for task in self._tasks:
+            watch_task(task)
 
     async def stop(self) -> None:
         """End the session. Earlier requests are finished first if the switch answers."""
@@ -155,8 +159,13 @@ class Link:
     # -- The session that there is -------------------------------------------------------
 
     def _listen(self) -> None:
-        target = functools.partial(self._receive, self.sessions, self._client)
-        threading.Thread(target=target, name="packet-in", daemon=True).start()
+        session = self.sessions
+
+        def failed(cause: BaseException) -> None:
+            why = f"the thread that reads the switch's messages failed: {cause!r}"
+            self._to_loop(functools.partial(self._break, session, why))
+
+        new_thread(self._receive, "packet-in", failed, args=(session, self._client)).start()
 
     def _receive(self, session: int, client: SwitchClient) -> None:
         """Hand the switch's messages to the event loop, on a thread of its own."""
@@ -183,8 +192,12 @@ class Link:
             await asyncio.sleep(PULSE)
             if not self._lost:
                 # `_guarded` reports what breaks the session.
-                with contextlib.suppress(SwitchError):
+                try:
                     await self.call(self._fabric.check)
+                except SwitchError:
+                    pass
+                except Exception:
+                    log.exception("the look at the switch failed")
 
     def _break(self, session: int, reason: str) -> None:
         if session == self.sessions and not self._broken.done() and not self._stopping.is_set():
@@ -197,7 +210,13 @@ class Link:
         while True:
             reason = await self._broken
             log.warning("%s", reason)
-            await self._replace(reason)
+            while True:
+                try:
+                    await self._replace(reason)
+                    break
+                except Exception:
+                    log.exception("replacing the session with the switch failed")
+                    await asyncio.sleep(BACKOFF[1])
 
     async def _replace(self, reason: str) -> None:
         delay, patience = BACKOFF[0], PATIENCE[0]

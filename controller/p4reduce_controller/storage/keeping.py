@@ -13,6 +13,8 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from p4reduce_common.threads import watch_task
+
 log = logging.getLogger(__name__)
 
 SLOW = 5.0  # seconds that a write may take before the log has it
@@ -39,6 +41,7 @@ class JobTableWriter:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._failed = False
         self._task = self._loop.create_task(self._keep(), name="job-table")
+        watch_task(self._task)
 
     def changed(self) -> None:
         """Note that the version on disk is out of date."""

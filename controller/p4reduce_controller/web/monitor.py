@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from p4reduce_common.threads import watch_task
+
 from p4reduce_controller.controller import Controller
 from p4reduce_controller.service.control_api import Service
 from p4reduce_controller.web.sample import Sample, take
@@ -65,7 +67,8 @@ class Monitor:
 
     async def run(self) -> None:
         """Sample until cancelled, or until `end` is called."""
-        following = asyncio.create_task(self._follow())
+        following = asyncio.create_task(self._follow(), name="events")
+        watch_task(following)
         try:
             while not self._ended:
                 try:

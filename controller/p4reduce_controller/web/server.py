@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 from p4reduce.control.controller_address import is_local, parse_address
+from p4reduce_common.threads import watch_task
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from p4reduce_controller.controller import Controller
@@ -143,6 +144,8 @@ async def serving(
     server = _Server(config)
     sampling = asyncio.create_task(monitor.run(), name="page")
     answering = asyncio.create_task(server.serve([listener]), name="http")
+    watch_task(sampling)
+    watch_task(answering)
     scheme = "https" if http.tls is not None else "http"
     try:
         yield f"{scheme}://{host}:{listener.getsockname()[1]}/"

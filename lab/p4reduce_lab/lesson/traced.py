@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from p4reduce_common.threads import new_thread
 from p4reduce_controller.fabric.schema import Entity, Group, Row
 from p4reduce_switch.debug.breakpoints import Point
 from p4reduce_switch.debug.debugger import Debugger, Program, Stop
@@ -75,7 +75,7 @@ class TracedSwitch:
         if not self.debugger.breakpoints:
             return FrameRun(self.pipeline.process(port, frame), self.debugger.lines)
         # A held frame would hold this thread as well.
-        threading.Thread(target=self._run, args=(port, frame), daemon=True).start()
+        new_thread(self._run, "lesson", args=(port, frame)).start()
         return self._until_news()
 
     def go_on(self, *, steps: bool) -> FrameRun | Paused:

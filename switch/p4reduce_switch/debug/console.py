@@ -19,6 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.threads import new_thread
+
 from p4reduce_switch.debug.breakpoints import parse_breakpoint
 from p4reduce_switch.debug.debugger import Debugger, NotStoppedError, Stop
 from p4reduce_switch.debug.lookup import full_name, matching
@@ -39,7 +41,7 @@ def serving_console(path: Path, debugger: Debugger) -> Iterator[None]:
     """
     prepare_socket_path(path, socket.SOCK_STREAM)
     console = _Console(path, debugger)
-    thread = threading.Thread(target=console.serve, name="debugger", daemon=True)
+    thread = new_thread(console.serve, "debugger")
     thread.start()
     try:
         yield

@@ -21,6 +21,7 @@ from typing import Any
 
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+from p4reduce_common.threads import new_thread
 
 from p4reduce_switch.dataplane import DataPlane
 from p4reduce_switch.debug.debugger import Debugger
@@ -477,12 +478,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             # what the server closes the controller with.
             if not context.add_callback(controller.close):
                 return
-            threading.Thread(
-                target=_read_stream,
-                args=(self._server, controller, requests),
-                name="p4runtime-stream",
-                daemon=True,
-            ).start()
+            args = self._server, controller, requests
+            new_thread(_read_stream, "p4runtime-stream", args=args).start()
             for message in controller.outgoing():
                 if isinstance(message, tuple):
                     codec, frame = message

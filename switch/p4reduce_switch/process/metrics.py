@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from p4reduce_common.host_port import named_host
+from p4reduce_common.threads import new_thread
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -88,7 +88,7 @@ def serving_metrics(port: int, collector: Collector) -> Iterator[int]:
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
         raise StartError(f"--metrics-port {port}: {error.strerror}") from None
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread = new_thread(server.serve_forever, "metrics")
     thread.start()
     try:
         yield server.server_address[1]

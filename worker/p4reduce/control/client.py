@@ -137,6 +137,13 @@ class ControllerUnreachableError(ControlError):
         self.lasting = lasting
 
 
+class ClientClosedError(ValueError):
+    """The connection to the controller was closed on this side."""
+
+    def __init__(self) -> None:
+        super().__init__("the connection to the controller is closed")
+
+
 class ControlClient:
     """A connection to the controller at `address`, by default `default_address()`. Thread-safe.
 
@@ -170,10 +177,10 @@ class ControlClient:
         self.close()
 
     def share(self) -> ControlClient:
-        """Return this client for one more user, who closes it too. Raises ValueError if closed."""
+        """Return this client for one more user, who closes it too. Raises ClientClosedError."""
         with self._lock:
             if not self._users:
-                raise ValueError("the connection to the controller is closed")
+                raise ClientClosedError
             self._users += 1
         return self
 
@@ -191,9 +198,9 @@ class ControlClient:
 
     @property
     def stub(self) -> ControlStub:
-        """The controller's methods. Raises ValueError if this is closed."""
+        """The controller's methods. Raises ClientClosedError."""
         if (stub := self._stub) is None:
-            raise ValueError("the connection to the controller is closed")
+            raise ClientClosedError
         return stub
 
     def call(
@@ -207,12 +214,23 @@ class ControlClient:
         """Call a method of `stub` and return the reply, within `timeout` seconds.
 
         With `wait`, wait for a controller that has not started yet. Raises ControlError, and
-        ControllerUnreachableError if no answer comes.
+        ControllerUnreachableError if no answer comes, and ClientClosedError.
         """
         try:
-            return method(request, timeout=timeout, wait_for_ready=wait)
+            with self.naming_closed():
+                return method(request, timeout=timeout, wait_for_ready=wait)
         except grpc.RpcError as error:
             raise self._translated(error, timeout) from None
+
+    @contextlib.contextmanager
+    def naming_closed(self) -> Iterator[None]:
+        """Raise ClientClosedError for the ValueError by which gRPC says so, and for no other."""
+        try:
+            yield
+        except ValueError:
+            if self._users:
+                raise
+            raise ClientClosedError from None
 
     def watch(self, job: str = "", recent: int = 0) -> Iterator[pb.Event]:
         """Yield events until the controller stops. Raises ControlError."""

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import numpy.typing as npt
+from p4reduce_common.threads import new_thread
 
 from p4reduce.errors import (
     ClosedError,
@@ -120,9 +121,7 @@ class Attendant:
         self._since = time.monotonic()  # the last sum
         self._next_roll = self._since + _FIRST_LOOK
         self._changed = threading.Condition()
-        self._thread = threading.Thread(
-            target=self._run, name=f"p4reduce-late-{self.seat}", daemon=True
-        )
+        self._thread = new_thread(self._run, f"p4reduce-late-{self.seat}")
         self._thread.start()
 
     # -- For the caller's thread -------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from p4reduce_common.threads import new_thread
 
 T = TypeVar("T")
 BLOCK = 256  # lanes of 32 bits
@@ -90,7 +91,7 @@ def outcomes_of(
             outcomes[number] = error
         world.leave(number)
 
-    threads = [threading.Thread(target=rank, args=(number,), daemon=True) for number in range(size)]
+    threads = [new_thread(rank, f"rank-{number}", args=(number,)) for number in range(size)]
     for thread in threads:
         thread.start()
     world.go_on()

@@ -15,10 +15,10 @@ import signal
 import socket
 import struct
 import sys
-import threading
 
 import numpy as np
 import numpy.typing as npt
+from p4reduce_common.threads import new_thread
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError
@@ -115,7 +115,8 @@ def main() -> int:
     proxy = Proxy(_MEMORY)
     kind = 0
     with socket.socket(fileno=_SOCKET) as rank:
-        threading.Thread(target=_watch, args=(rank, proxy), daemon=True).start()
+        args = rank, proxy
+        new_thread(_watch, "p4reduce-watch", lambda _: os._exit(1), args=args).start()
         try:
             while kind != _END and (head := _read(rank, _HEAD.size)):
                 kind, type_, size = _HEAD.unpack(head)

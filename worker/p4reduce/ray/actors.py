@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import ray
+from p4reduce_common.threads import new_thread
 
 from p4reduce.errors import LaunchError, P4ReduceError
 from p4reduce.launch import Network, start
@@ -60,7 +60,9 @@ class Part:
                 raise  # nobody asks this one; Ray tries again
             self._trouble = error
         else:
-            threading.Thread(target=self._watch, args=(self._network,), daemon=True).start()
+            watched = (self._network,)
+            # Ray starts the actor again; without the watch nobody would notice the network's end.
+            new_thread(self._watch, "p4reduce-watch", lambda _: os._exit(1), args=watched).start()
 
     def serving(self, rank: int | None = None) -> Serving:
         """Say what is served. Raises the error with which it did not start.

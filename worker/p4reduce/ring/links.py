@@ -145,7 +145,8 @@ class Links:
         try:
             while True:
                 await self._arrived.put(await self._receive())
-        except P4ReduceError as error:
+        except Exception as problem:
+            error = problem if isinstance(problem, P4ReduceError) else _unread(problem)
             self.news.set_result(error)
             await self._arrived.put(error)
 
@@ -237,6 +238,12 @@ _KINDS: dict[str, type[P4ReduceError]] = {
     "mismatch": MismatchError,
     "failed": P4ReduceError,
 }
+
+
+def _unread(problem: Exception) -> P4ReduceError:
+    error = P4ReduceError(f"reading the ring failed: {problem!r}")
+    error.__cause__ = problem
+    return error
 
 
 def _hung_up(rank: int) -> WorkerLostError:

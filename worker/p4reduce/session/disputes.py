@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
+from p4reduce_common.threads import new_thread
+
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlError
+from p4reduce.control.client import ClientClosedError, ControlError
 from p4reduce.errors import MismatchError
 from p4reduce.session.membership import Membership, Seat
 from p4reduce.tensors.dispute import Dispute
@@ -45,7 +46,7 @@ def settle(
         finally:
             ended(error)
 
-    threading.Thread(target=ask, name=f"p4reduce-compare-{seat.rank}", daemon=True).start()
+    new_thread(ask, f"p4reduce-compare-{seat.rank}").start()
 
 
 def reported(collectives: Sequence[Collective]) -> list[pb.Called]:
@@ -72,7 +73,7 @@ def explained(
     """Return an error that says which ranks called what, or the given one if that is unknown."""
     try:
         reply = membership.compare(seat, calls, _TIMEOUT)
-    except (ControlError, ValueError):  # it is away, or older than this; or the client is closed
+    except (ControlError, ClientClosedError):  # it is away, or older than this
         return error
     callings = sorted(reply.callings, key=lambda one: (len(one.ranks), one.ranks[0]))
     if len(callings) < 2:

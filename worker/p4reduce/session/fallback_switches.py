@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from p4reduce_common.threads import new_thread
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
@@ -249,4 +249,4 @@ def leave_behind(membership: Membership, seat: Seat, *, close: bool) -> None:
         if close:
             membership.close()
 
-    threading.Thread(target=leave, name=f"p4reduce-leave-{seat.rank}", daemon=True).start()
+    new_thread(leave, f"p4reduce-leave-{seat.rank}").start()

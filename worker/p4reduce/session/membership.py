@@ -15,7 +15,7 @@ import grpc
 
 from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControlError
+from p4reduce.control.client import ClientClosedError, ControlClient, ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.environment import Placement
 from p4reduce.errors import (
@@ -397,7 +397,7 @@ class Membership:
 
         Raises:
             ControlError: the controller refuses.
-            ValueError: the client is closed.
+            ClientClosedError: the client is closed.
         """
         request = pb.CompareRequest(
             incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce, calls=calls
@@ -405,9 +405,10 @@ class Membership:
         return self.client.call(self.client.stub.Compare, request, timeout=timeout)
 
     def attend(self, seat: Seat) -> Attendance:
-        """Open a call that ends with this process. Raises ValueError if the client is closed."""
+        """Open a call that ends with this process. Raises ClientClosedError."""
         request = pb.AttendRequest(incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce)
-        return Attendance(seat, self.client.stub.Attend(request))
+        with self.client.naming_closed():
+            return Attendance(seat, self.client.stub.Attend(request))
 
     def moved(self, seat: Seat) -> Membership:
         """Return the same for another seat, which then has the client."""
@@ -429,8 +430,8 @@ class Membership:
         while (left := end - time.monotonic()) > 0:
             try:
                 self.client.call(self.client.stub.Leave, request, timeout=left)
-            except ValueError:
-                return  # the client is closed
+            except ClientClosedError:
+                return
             except ControlError as error:
                 if not isinstance(error, NoAnswerError):
                     return

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
+from p4reduce_common.threads import new_thread
 
 from p4reduce.errors import (
     ClosedError,
@@ -99,7 +100,7 @@ class Port:
         self._over = False
         self._requests: deque[Callable[[], None]] = deque()
         self._clients: list[PortClient] = []
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = new_thread(self._run, name)
 
     @classmethod
     def alone(cls, transport: Transport, rank: int, engine: str = "native") -> PortShare:
@@ -157,7 +158,7 @@ class Port:
                 self.transport.wake()
                 return
         error = self.error or ClosedError("the path to the switch was closed")
-        threading.Thread(target=_end_all, args=([client], error), daemon=True).start()
+        new_thread(_end_all, "p4reduce-end", args=([client], error)).start()
 
     def post(self, work: Callable[[], None]) -> None:
         """Let the thread call a function soon."""

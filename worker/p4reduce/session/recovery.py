@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from p4reduce_common.threads import new_thread
+
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlError
+from p4reduce.control.client import ClientClosedError, ControlError
 from p4reduce.errors import (
     ClosedError,
     P4ReduceError,
@@ -139,9 +141,7 @@ class Recovery:
         self._home_until = math.inf if others is None else self._started + others.after
         self._changed = Latch()
         self._ring: RingRun | None = None
-        self._thread = threading.Thread(
-            target=self._run, name=f"p4reduce-recover-{seat.rank}", daemon=True
-        )
+        self._thread = new_thread(self._run, f"p4reduce-recover-{seat.rank}")
 
     def start(self) -> None:
         """Begin."""
@@ -342,7 +342,7 @@ class Recovery:
         # Of the life that was lost, the controller may not have noticed yet that it is.
         if self._homeless or seat is self._lives.life or now < self._look_home_at:
             return
-        with contextlib.suppress(ControlError, ValueError):  # it does not answer, or is closed
+        with contextlib.suppress(ControlError, ClientClosedError):
             if self._host.membership.heartbeat(seat, _LOOK_TIMEOUT).state == pb.RUNNING:
                 raise SwitchUnreachableError("the job continues at the switch where it was")
         self._look_home_at = time.monotonic() + LOOK_HOME

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
+from p4reduce_common.threads import new_thread
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
@@ -169,8 +170,7 @@ class Seeker:
         self._thread.start()
 
     def _new_thread(self) -> threading.Thread:
-        name = f"p4reduce-seek-{self._lives.seat.rank}"
-        return threading.Thread(target=self._run, name=name, daemon=True)
+        return new_thread(self._run, f"p4reduce-seek-{self._lives.seat.rank}")
 
     def cancel(self, timeout: float) -> None:
         """Stop seeking. A result that was not taken is closed."""

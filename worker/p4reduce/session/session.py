@@ -18,9 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import grpc
+from p4reduce_common.threads import new_thread
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlError
+from p4reduce.control.client import ClientClosedError, ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.control.figures import worker_statistics
 from p4reduce.errors import (
@@ -151,8 +152,8 @@ class Session:
         with self._lock:  # a port that breaks at once is reported when there is an engine
             machine = self.machine(attached)
             self._engine = self._start_engine(machine, attached.seat, attached.transport)
-        self._heartbeat = threading.Thread(
-            target=self._stay, name=f"p4reduce-lease-{self.rank}", daemon=True
+        self._heartbeat = new_thread(
+            self._stay, f"p4reduce-lease-{self.rank}", self._heartbeat_failed
         )
         self._heartbeat.start()
         _sessions.add(self)
@@ -413,8 +414,8 @@ class Session:
                     self.fail(translated(error, f"{self.membership.who} is out of it"))
                     return
                 continue
-            except ValueError:
-                return  # the client was closed meanwhile
+            except ClientClosedError:
+                return
             if trouble_since is not None:
                 log.warning("%s: the controller answers again", self.membership.who)
                 trouble_since = None
@@ -423,11 +424,20 @@ class Session:
         if self._interrupted and not self._closing.is_set():
             self.membership.leave(self._seat, worker_statistics(self.statistics()))
 
+    def _heartbeat_failed(self, cause: BaseException) -> None:
+        """End, and leave the job, because nobody renews the lease any more."""
+        if self._closing.is_set():
+            return
+        error = P4ReduceError(f"the heartbeat thread failed: {cause!r}")
+        error.__cause__ = cause
+        self.fail(error)
+        self.membership.leave(self._seat)
+
     def _attend(self) -> None:
         """Let the controller see at once when this process is gone."""
         if self._attendance is None or not self._attendance.stands(self._seat):
             self._end_attendance()
-            with contextlib.suppress(ValueError):  # the client was closed meanwhile
+            with contextlib.suppress(ClientClosedError):
                 self._attendance = self.membership.attend(self._seat)
 
     def _end_attendance(self) -> None:
@@ -498,7 +508,7 @@ class Session:
                 return
             try:
                 reply = self._beat(self._seat, _FAREWELL)
-            except (ControlError, ValueError):
+            except (ControlError, ClientClosedError):
                 return
             if reply.completed_by_all >= self.ledger.completed:
                 return

@@ -13,6 +13,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
+from p4reduce_common.threads import new_thread
+
+from p4reduce.control.client import ClientClosedError
 from p4reduce.errors import InterruptedCallError, P4ReduceError
 from p4reduce.latch import Latch
 from p4reduce.session.fallback_switches import FallbackSwitches, Place
@@ -73,8 +76,8 @@ class SideBySide:
         self.formed: dict[int, Session] = {}
         self._closing = False
         self._stirred = Latch()
-        self._watch = threading.Thread(
-            target=self._spread_errors, name=f"p4reduce-side-{self.rank}", daemon=True
+        self._watch = new_thread(
+            self._spread_errors, f"p4reduce-side-{self.rank}", self._watch_failed
         )
         self._places: list[Place] = []
         for session in self.sessions:
@@ -152,6 +155,10 @@ class SideBySide:
                 for session in self.sessions:
                     session.fail(error)
 
+    def _watch_failed(self, cause: BaseException) -> None:
+        for session in self.sessions:
+            session.fail(P4ReduceError(f"the thread that spreads errors failed: {cause!r}"))
+
     def interrupted(self, error: InterruptedCallError) -> None:
         """Break and leave the jobs, as `Session` does."""
         for session in self.sessions:
@@ -175,7 +182,7 @@ class SideBySide:
                     session.stay_for_others()
 
             # Before it leaves any: who is still there may have to go from one to another.
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ClientClosedError):
                 ThreadedCall(stay, cancel=self._hurry)()
         self._each(Session.close)
 

@@ -12,10 +12,15 @@ has been ended (`at_exit`).
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import weakref
 from collections.abc import Callable
+
+from p4reduce_common.threads import new_thread
+
+log = logging.getLogger(__name__)
 
 Job = Callable[[], None]
 _Queue = queue.SimpleQueue[Job | None]
@@ -46,7 +51,7 @@ class FutureThread:
         with self._lock:
             if self._running is None:
                 jobs = _Queue()
-                thread = threading.Thread(target=_work, args=(jobs,), name=self._name)
+                thread = new_thread(_work, self._name, args=(jobs,), daemon=False)
                 self._running = thread, jobs
                 # The thread knows the queue alone, so this may go before it.
                 weakref.finalize(self, jobs.put, None).atexit = False
@@ -71,7 +76,10 @@ class FutureThread:
 
 def _work(jobs: _Queue) -> None:
     while (job := jobs.get()) is not None:
-        job()
+        try:
+            job()
+        except Exception:  # a fault of ours: the later jobs have futures that somebody waits for
+            log.exception("a job of a thread for futures failed")
         del job  # holds tensors
 
 
