@@ -22,7 +22,7 @@ _RANK_COUNTERS = (
     ("payload_contributions", "Contributions with lanes.", "payload_up"),
     ("results", "Results that the switch sent to the rank.", "frames_down"),
     ("result_bytes", "Bytes of results that the switch sent to the rank.", "bytes_down"),
-    ("collectives", "Collectives that the rank has begun.", "worker.collectives"),
+    ("collectives", "Collectives that ended well on the rank.", "worker.collectives"),
     ("blocks", "Blocks in the tensors, zero or not.", "worker.blocks"),
     ("announced_blocks", "Blocks that are not zero on some rank.", "worker.blocks_announced"),
     ("retransmissions", "Contributions that the rank repeated.", "worker.retransmissions"),

@@ -19,10 +19,11 @@ _THERE, _COUNTED = 1, 2  # of a seat, as bits
 
 @dataclass(frozen=True)
 class PartialSum:
-    """A sum that did not wait for all ranks; the same on all of them.
+    """A sum that did not wait for all ranks; the same on all of them, but for `included`.
 
     Attributes:
-        result: the sum or the mean, in the shape and dtype of the array.
+        result: the sum or the mean, in the shape and dtype of the array. From `catch_up`: the sum,
+            of float16 as float32.
         members: the ranks whose numbers are in it, in ascending order.
         missing: the ranks that had not called the sum when it was decided, lost ones included.
         included: whether this rank's numbers are in it.
