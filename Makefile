@@ -114,7 +114,7 @@ SANITIZED_TESTS := tests/native/test_c_programs.py tests/native/test_c_expressio
 # The sanitizer keeps memory that has been freed.
 UNSANITIZED_TESTS := tests/native/test_loop.py::test_a_jam_gives_its_memory_back
 # Those that build their programs with sanitizers by themselves.
-FUZZED_TESTS := tests/native/test_poll_fuzz.py
+FUZZED_TESTS := tests/native/test_poll_fuzz.py tests/native/test_ring_races.py
 .PHONY: native-sanitize
 native-sanitize: $(READY)  ## all C against Python, under ASan and UBSan (minutes)
 	mkdir -p -m 700 build/sanitized

@@ -26,7 +26,7 @@ _FLAGS = (
     "-fno-strict-aliasing",
 )
 _DEADLINE_S = 300
-_NO_SANITIZERS = "needs the libraries of AddressSanitizer and UndefinedBehaviorSanitizer"
+_NO_SANITIZERS = "needs the libraries of gcc's or clang's sanitizers"
 
 
 class SanitizedProgram:
@@ -39,21 +39,28 @@ class SanitizedProgram:
         main: the file, beside this one.
         sources: of the library.
         flags: more of them; its headers are found from `CSRC` and its folders.
+        sanitizers: others than those, as -fsanitize takes them.
     """
 
     def __init__(
-        self, directory: Path, main: str, sources: Sequence[Path], flags: Sequence[str] = ()
+        self,
+        directory: Path,
+        main: str,
+        sources: Sequence[Path],
+        flags: Sequence[str] = (),
+        *,
+        sanitizers: str = "address,undefined",
     ) -> None:
         if _COMPILER is None:
             pytest.skip("needs a C compiler with sanitizers")
         self._program = directory / Path(main).stem
-        command = [_COMPILER, *_FLAGS, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+        command = [_COMPILER, *_FLAGS, f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
         command += [*flags, f"-I{CSRC}", "-o", str(self._program)]
         command += [str(Path(__file__).with_name(main)), *map(str, sorted(sources)), "-lm"]
         built = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_DEADLINE_S
         )
-        if "libasan" in built.stderr or "libubsan" in built.stderr:
+        if any(name in built.stderr for name in ("libasan", "libubsan", "libtsan")):
             pytest.skip(_NO_SANITIZERS)
         assert built.returncode == 0, built.stderr
         assert "warning" not in built.stderr, built.stderr
