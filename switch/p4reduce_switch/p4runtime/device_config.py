@@ -2,8 +2,8 @@
 """The program in a `ForwardingPipelineConfig`: p4c's JSON, plain or in an old envelope.
 
 BMv2's server also accepts a serialised `p4.tmp.P4DeviceConfig` (p4lang/PI), which p4lang/tutorials
-sends. The JSON is its field 3, `device_data`. Its field 2, `extras`, is a message whose field 1 is a
-map of strings. There, "entries" is what p4c writes to --p4runtime-entries-files, as text. Nothing
+sends. The JSON is its field 3, `device_data`. Its field 2, `extras`, has a map of strings as its
+only field. In it, "entries" is what p4c writes to --p4runtime-entries-files, as text. Nothing
 else is read.
 """
 
