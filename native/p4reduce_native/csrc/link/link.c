@@ -8,6 +8,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* As link.h says of what to wait for. */
+_Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLRDHUP == POLLRDHUP,
+               "poll's values");
+/* As link.py has them. */
+_Static_assert(sizeof(struct p4r_link_counts) == 7 * sizeof(uint64_t), "LinkCounts");
+_Static_assert(sizeof(struct p4r_datagram_counts) == 11 * sizeof(uint64_t), "DatagramCounts");
+
 struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots, int *error)
 {
     *error = EINVAL;

@@ -22,6 +22,11 @@
 #define P4R_ROW_ROOM (P4R_LINK_MAX_FRAME + 1)
 #define P4R_ROW_STRIDE 2112
 
+_Static_assert(P4R_ROW_STRIDE >= P4R_ROW_ROOM, "a row holds a frame, and the byte that shows more");
+_Static_assert(P4R_LINK_MAX_FRAME == P4R_MAX_FRAME_BYTES, "links and ports agree on frames");
+_Static_assert(P4R_LINK_MOST >= P4R_LINK_FRAMES, "a call has room for a message");
+_Static_assert((P4R_LINK_SLOTS & (P4R_LINK_SLOTS - 1)) == 0, "a ring's slots");
+
 struct p4r_offload;
 struct p4r_datagrams;
 

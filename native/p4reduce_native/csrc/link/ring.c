@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ring.h"
 
+#include <assert.h>
 #include <string.h>
 
 static uint8_t *slot_at(const struct p4r_ring *ring, uint32_t index)
@@ -33,6 +34,8 @@ size_t p4r_ring_bytes(uint32_t count)
 
 void p4r_ring_attach(struct p4r_ring *ring, uint8_t *memory, uint32_t count)
 {
+    assert(count != 0 && count <= P4R_MAX_SLOTS && (count & (count - 1)) == 0);
+    assert((uintptr_t)memory % _Alignof(struct p4r_ring_words) == 0);
     ring->words = (struct p4r_ring_words *)(void *)memory;
     ring->slots = memory + sizeof(struct p4r_ring_words);
     ring->count = count;
@@ -96,6 +99,7 @@ void p4r_ring_peek(const struct p4r_ring *ring, struct p4r_frame *frames, size_t
 
 void p4r_ring_drop(struct p4r_ring *ring, int count)
 {
+    assert(count >= 0 && (uint32_t)count <= ring->count);
     ring->own += (uint32_t)count;
     atomic_store_explicit(&ring->words->taken, ring->own, memory_order_release);
 }
@@ -124,6 +128,8 @@ void p4r_ring_write(struct p4r_ring *ring, const uint8_t *bytes, uint32_t length
 
 void p4r_ring_tell(struct p4r_ring *ring)
 {
+    /* Of what the other end may have written nothing is relied on: there was room up to `limit`. */
+    assert(ring->limit - ring->own <= ring->count && ring->own - ring->announced <= ring->count);
     ring->announced = ring->own;
     atomic_store_explicit(&ring->words->put, ring->own, memory_order_release);
 }

@@ -27,6 +27,15 @@ struct p4r_ring_words {
     _Alignas(64) _Atomic uint32_t sender_sleeps;   /* and wants a bell when there is room */
 };
 
+/* The other end may have been compiled elsewhere: what both map must lie alike. */
+_Static_assert(offsetof(struct p4r_ring_words, put) == 0, "as any peer has it");
+_Static_assert(offsetof(struct p4r_ring_words, taken) == 64, "as any peer has it");
+_Static_assert(offsetof(struct p4r_ring_words, receiver_sleeps) == 128, "as any peer has it");
+_Static_assert(offsetof(struct p4r_ring_words, sender_sleeps) == 192, "as any peer has it");
+_Static_assert(sizeof(struct p4r_ring_words) == 256, "slots follow there");
+_Static_assert(P4R_SLOT_BYTES % 64 == 0 && P4R_SLOT_BYTES / 64 % 2 == 1, "an odd number of lines");
+_Static_assert((P4R_MAX_SLOTS & (P4R_MAX_SLOTS - 1)) == 0, "indices wrap by a mask");
+
 struct p4r_ring {
     struct p4r_ring_words *words;
     uint8_t *slots;

@@ -35,6 +35,7 @@ int p4r_queue_push(struct p4r_queue *queue, const uint8_t *bytes, uint32_t lengt
 {
     if (queue->count == P4R_QUEUE_FRAMES)
         return -1;
+    assert(length <= P4R_ROW_BYTES);
     const uint32_t row = place(queue, queue->count);
     memcpy(queue->rows + (size_t)row * P4R_ROW_BYTES, bytes, length);
     queue->lengths[row] = length;

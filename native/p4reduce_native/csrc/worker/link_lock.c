@@ -4,6 +4,7 @@
 #endif
 #include "worker/link_lock.h"
 
+#include <assert.h>
 #include <poll.h>
 #include <stddef.h>
 
@@ -49,6 +50,7 @@ static int take(struct p4r_link_lock *lock)
 
 void p4r_link_lock_release(struct p4r_link_lock *lock)
 {
+    assert(__atomic_load_n(&lock->state, __ATOMIC_RELAXED) != P4R_FREE);
     if (__atomic_exchange_n(&lock->state, P4R_FREE, __ATOMIC_ACQ_REL) == P4R_AWAITED)
         tell(&lock->state);
 }

@@ -2,6 +2,7 @@
 /* The rounds of a slot, from the one that opens a stripe to its end, and who has it next. */
 #include "worker/worker.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -127,6 +128,7 @@ static void open_stripe(struct p4r_slots *slots, const struct p4r_stream *stream
 
 void p4r_submit(struct p4r_slots *slots, const struct p4r_stream *stream, double now)
 {
+    assert(slots->live_count < slots->room);
     slots->live[slots->live_count++] = stream;
     slots->next_sequence = stream->sequence + 1;
     slots->counts.blocks += stream->count;
@@ -160,6 +162,7 @@ static void finish(struct p4r_slots *slots, const struct p4r_stream *stream)
         at++;
     slots->live_count--;
     memmove(slots->live + at, slots->live + at + 1, (slots->live_count - at) * sizeof *slots->live);
+    assert(slots->over_count < slots->room);
     slots->over[slots->over_count++] = stream->sequence;
     if (!slots->live_count)
         slots->latest = INFINITY; /* that nothing comes from now on means nothing */

@@ -5,6 +5,7 @@
 #endif
 #include "worker/turn.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -27,6 +28,7 @@ static int flush(struct p4r_turn *turn, double now)
     struct p4r_slots *slots = turn->slots;
 
     turn->backlog_count += p4r_let_out(slots, turn->backlog + turn->backlog_count);
+    assert(turn->backlog_count <= turn->backlog_room);
     if (!turn->backlog_count)
         return 0;
     int sent =
@@ -304,6 +306,8 @@ static uint32_t run(struct jobs *jobs, int called)
     uint32_t why = 0;
 
     for (uint32_t i = 0; i < jobs->count; i++) {
+        const struct p4r_link_lock *lock = jobs->turns[i]->lock;
+        assert(lock == NULL || __atomic_load_n(&lock->state, __ATOMIC_RELAXED) != P4R_FREE);
         double *left_at = &jobs->turns[i]->left_at;
         /* What Python has ended meanwhile is not under way any more. */
         if (*left_at > 0 && jobs->turns[i]->slots->live_count && began - *left_at > OVERSLEPT)
