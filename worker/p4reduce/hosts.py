@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The address by which other hosts reach this one, for engines that know hosts by name."""
+"""Which ranks share a host, and the address by which other hosts reach this one.
+
+Names do not tell: two machines may both be called "localhost" or "worker". A host is a boot of a
+kernel and a network namespace of it.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import struct
 from collections.abc import Iterable
+from pathlib import Path
 
 from p4reduce.errors import ConfigurationError
 
@@ -13,15 +20,36 @@ ENVIRONMENT = "P4REDUCE_HOST"
 """Says the address where the names do not lead to it."""
 
 _ANY_PORT = 9  # nothing is sent there
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE = Path("/proc/self/ns/net")
+_SIOCGIFADDR = 0x8915  # <linux/sockios.h>
+_ADDRESS = slice(20, 24)  # of the answer: an IPv4 address
 
 
-def address_towards(names: Iterable[str], mine: str) -> str:
+def identity() -> str:
+    """Return what only processes of this host have; its name where Linux does not say more."""
+    try:
+        return f"{_BOOT.read_text().strip()}/{_NAMESPACE.stat().st_ino}"
+    except OSError:
+        return socket.gethostname()
+
+
+def this_host(name: str = "") -> str:
+    """Describe this host for `address_towards` of another rank, in one line.
+
+    Args:
+        name: by which others may reach it. "": its own name.
+    """
+    return " ".join([name or socket.gethostname(), identity(), *_addresses()])
+
+
+def address_towards(hosts: Iterable[str], mine: str) -> str:
     """Return the IP address by which other hosts reach this one; "" if there are no others.
 
     It is the address of the interface that the kernel uses for the first of them.
 
     Args:
-        names: host names or addresses of all workers.
+        hosts: of all workers: names or addresses, or what `this_host` says on each.
         mine: this host's entry among them.
 
     Raises:
@@ -29,22 +57,50 @@ def address_towards(names: Iterable[str], mine: str) -> str:
     """
     if given := os.environ.get(ENVIRONMENT):
         return given
-    other = next((name for name in names if name != mine), None)
+    other = next((one for one in hosts if _identity_in(one) != _identity_in(mine)), None)
     if other is None:
         return ""
-    try:
-        family, _, _, _, where = socket.getaddrinfo(other, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(where)
-            address = str(probe.getsockname()[0])
-    except OSError as error:
-        raise ConfigurationError(
-            f"no address of this host ({mine}) for {other}: {error.strerror or error}; set "
-            f"{ENVIRONMENT} to the one by which the others reach it"
-        ) from None
-    if address.startswith("127.") or address == "::1":
-        raise ConfigurationError(
-            f"{other} leads to {address}, which is this host ({mine}); set {ENVIRONMENT} to the "
-            "address by which the others reach it"
-        )
-    return address
+    name, *more = other.split()
+    own_name, *own = mine.split()
+    why = f"they have the same name, and no address of {name} leads elsewhere"
+    for where in [name] * (name != own_name) + [one for one in more[1:] if one not in own]:
+        try:
+            address = _source_for(where)
+        except OSError as error:
+            why = f"{where}: {error.strerror or error}"
+            continue
+        if not address.startswith("127.") and address != "::1":
+            return address
+        why = f"{where} leads to {address}, which is this host"
+    raise ConfigurationError(
+        f"no address of this host ({own_name}) for {name}: {why}; set {ENVIRONMENT} to the one by "
+        "which the others reach it"
+    )
+
+
+def _identity_in(host: str) -> str:
+    """What tells a host from others: an entry without it is a name or an address."""
+    name, *more = host.split()
+    return more[0] if more else name
+
+
+def _source_for(where: str) -> str:
+    """Return this host's address of the interface that leads to a name or an address."""
+    found = socket.getaddrinfo(where, _ANY_PORT, type=socket.SOCK_DGRAM)
+    family, _, _, _, place = found[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(place)
+        return str(probe.getsockname()[0])
+
+
+def _addresses() -> list[str]:
+    """Return the IPv4 addresses of this host's interfaces, but for loopback."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:  # it has none
+                continue
+            found.append(socket.inet_ntoa(answer[_ADDRESS]))
+    return [address for address in found if not address.startswith("127.")]

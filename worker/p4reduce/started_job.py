@@ -45,7 +45,7 @@ def join_all(
     Args:
         rank: of this process.
         exchange: of the engine.
-        hosts: names of all ranks' hosts; only rank 0's list counts.
+        hosts: of all ranks, as for `begin`; only rank 0's list counts.
         engine: the beginning of the job's name.
         timeout: as of `p4reduce.init`.
         lease: as of `begin`.
@@ -129,7 +129,7 @@ def begin(
 
     Args:
         ranks: their number.
-        hosts: names of all ranks' hosts, this one's first.
+        hosts: of all ranks, this one's first: names, addresses, or what `hosts.this_host` says.
         engine: the beginning of the job's name.
         lease: of a network that is started, as of `p4reduce.launch.start`.
 

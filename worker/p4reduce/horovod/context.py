@@ -18,6 +18,7 @@ from p4reduce import variables
 from p4reduce.environment import is_placed, placement
 from p4reduce.errors import P4ReduceError
 from p4reduce.horovod.errors import HorovodInternalError, internal, refused
+from p4reduce.hosts import identity
 from p4reduce.torch.delegate import LEASE, own_address
 from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.group import Collectives, ours
@@ -301,11 +302,11 @@ def _keep_port() -> None:
 
 
 def _found_place(number: int, total: int) -> _Place:
-    """Find the ranks of each host by the hosts' names; all ranks call this."""
-    hosts: list[Any] = [socket.gethostname()]
+    """Find the ranks of each host; all ranks call this."""
+    hosts: list[Any] = [identity()]
     if total > 1:
         hosts = [None] * total
-        dist.all_gather_object(hosts, socket.gethostname())
+        dist.all_gather_object(hosts, identity())
     local = [hosts[:other].count(hosts[other]) for other in range(total)]
     alike = [other for other in range(total) if local[other] == local[number]]
     sizes = {hosts.count(host) for host in hosts}

@@ -22,6 +22,7 @@ from p4reduce_common.threads import new_thread
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError
+from p4reduce.hosts import this_host
 from p4reduce.launch import Network
 from p4reduce.mpi.sums import (
     ENGINE,
@@ -36,7 +37,7 @@ from p4reduce.started_job import begin, join
 
 # pmpi.c has the same numbers.
 _HEAD = struct.Struct("=IIQ")
-_BEGIN, _JOIN, _SUM, _LEAVE, _END = range(1, 6)
+_BEGIN, _JOIN, _SUM, _LEAVE, _END, _HERE = range(1, 7)
 _SOCKET, _MEMORY = 3, 4
 _JOIN_TIMEOUT = 60.0  # seconds
 _DTYPES = [np.dtype(name) for name in TYPES.values()]
@@ -58,13 +59,16 @@ class Proxy:
 
     def answer(self, kind: int, type_: int, count: int, text: str) -> str:
         """Answer a request, and return the answer's text. Raises any error of it."""
+        if kind == _HERE:
+            return this_host(text)
         if kind == _BEGIN:
             own = {
                 TYPES_ENVIRONMENT: os.environ.get(TYPES_ENVIRONMENT, ""),
                 TIMEOUT_ENVIRONMENT: str(patience()),
             }
             summed_types()  # an error in it is one before anything starts
-            variables, self._network = begin(len(text.split()), text.split("\n")[:-1], ENGINE)
+            hosts = text.split("\n")[:-1]
+            variables, self._network = begin(len(hosts), hosts, ENGINE)
             return json.dumps({**variables, **own})
         if kind == _JOIN:
             place, _, told = text.partition("\n")

@@ -14,6 +14,7 @@ from mpi4py import MPI
 from p4reduce.checks import check_seconds, check_timeout
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError, ConfigurationError
+from p4reduce.hosts import this_host
 from p4reduce.launch import Network
 from p4reduce.mpi.messages import array_of
 from p4reduce.mpi.sums import ENGINE, sum_in_place, summed_types
@@ -173,7 +174,7 @@ def wrap(
                 "a communicator of this process is wrapped already: take its Dup(), or close() it"
             )
         chosen = summed_types(types) if types is not None or comm.rank == 0 else ()
-        return MPI.Get_processor_name(), sorted(chosen)
+        return this_host(MPI.Get_processor_name()), sorted(chosen)
 
     if comm.size == 1:
         arguments()

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch.distributed as dist
 
+from p4reduce.hosts import this_host
 from p4reduce.started_job import as_text, begin, from_text
 
 _TIMEOUT = timedelta(seconds=120)
@@ -34,7 +34,7 @@ def network_beside_ranks(engine: str, timeout: timedelta = _TIMEOUT) -> Iterator
     torchs, rank, size = next(dist.rendezvous("env://", timeout=timeout))
     store = dist.PrefixStore("p4reduce/network", torchs)
     store.set_timeout(timeout)
-    store.set(f"host {rank}", socket.gethostname())
+    store.set(f"host {rank}", this_host())
     if rank != 0:
         os.environ.update(from_text(store.get("told").decode()))
         yield

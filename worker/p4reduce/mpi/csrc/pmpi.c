@@ -26,10 +26,10 @@
 #endif
 
 /* proxy.py has the same numbers. */
-enum request { BEGIN = 1, JOIN, SUM, LEAVE, END };
+enum request { BEGIN = 1, JOIN, SUM, LEAVE, END, HERE };
 enum type { FLOAT = 0, DOUBLE, INT, NO_TYPE };
 enum { PROXY_SOCKET = 3, PROXY_MEMORY = 4 };
-enum { END_POLLS = 200, END_PAUSE_US = 100000, LONGEST_TEXT = 1 << 20 };
+enum { END_POLLS = 200, END_PAUSE_US = 100000, LONGEST_TEXT = 1 << 20, LONGEST_HOST = 2048 };
 /* Bytes of a sum at a time: they stay in the processor's cache between the copies of both sides, and
  * the shared memory stays small. */
 enum { PART = 8 << 20 };
@@ -138,8 +138,8 @@ static void start_proxy(void)
 static void attach(void)
 {
     int size, provided, most, failed = 1, any = 0, length = 0;
-    char name[MPI_MAX_PROCESSOR_NAME] = {0}, *names = NULL, *told = NULL, *said;
-    char *join;
+    char name[MPI_MAX_PROCESSOR_NAME] = {0}, host[LONGEST_HOST] = {0};
+    char *names = NULL, *told = NULL, *said, *join;
 
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
     PMPI_Comm_rank(MPI_COMM_WORLD, &shim.rank);
@@ -154,12 +154,16 @@ static void attach(void)
     }
     start_proxy();
     PMPI_Get_processor_name(name, &length);
-    names = calloc((size_t)size, sizeof name);
-    PMPI_Gather(name, sizeof name, MPI_CHAR, names, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+    said = ask(HERE, NO_TYPE, strlen(name), name, &failed);
+    /* A proxy that has ended says so at the next request. */
+    snprintf(host, sizeof host, "%s", failed || !said ? name : said);
+    free(said);
+    names = calloc((size_t)size, sizeof host);
+    PMPI_Gather(host, sizeof host, MPI_CHAR, names, sizeof host, MPI_CHAR, 0, MPI_COMM_WORLD);
     if (shim.rank == 0) {
-        char *text = names ? calloc((size_t)size, sizeof name + 1) : NULL;
+        char *text = names ? calloc((size_t)size, sizeof host + 1) : NULL;
         for (int rank = 0; text && rank < size; rank++) {
-            strcat(text, names + (size_t)rank * sizeof name);
+            strcat(text, names + (size_t)rank * sizeof host);
             strcat(text, "\n");
         }
         told = ask(BEGIN, NO_TYPE, text ? strlen(text) : 0, text, &failed);
