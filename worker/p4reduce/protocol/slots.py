@@ -303,7 +303,7 @@ class SlotMachine:
         self._library.stop(self._address)
         collectives, self.collectives = list(self.collectives.values()), {}
         for collective in collectives:
-            collective.finish(error)
+            self._end_of(collective, error)
 
     def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
         """Note ranks that have left. Sums that lack their contributions cannot complete.
@@ -323,7 +323,8 @@ class SlotMachine:
         """Let no collective reach its deadline before `until`."""
         for collective in list(self.collectives.values()):
             collective.deadline = max(collective.deadline, until)
-            collective.stream.postpone(collective.deadline)
+            if (stream := collective.stream) is not None:  # its caller may just have ended it
+                stream.postpone(collective.deadline)
 
     # -- The loop ------------------------------------------------------------------------------
 
@@ -351,7 +352,7 @@ class SlotMachine:
     def is_over(self, collective: Collective) -> None:
         """Note that a caller has completed its collective. C has counted it."""
         self.collectives.pop(collective.sequence, None)
-        collective.finish()
+        self._end_of(collective)
 
     # -- What has happened ---------------------------------------------------------------------
 
@@ -375,10 +376,15 @@ class SlotMachine:
         """All stripes of a collective are over."""
         if collective.overflowed is None:
             self._shared.counts.collectives += collective.counted
-            collective.finish()
+            self._end_of(collective)
         else:
             self._shared.counts.overflows += 1
-            collective.finish(overflow_error(collective, collective.overflowed))
+            self._end_of(collective, overflow_error(collective, collective.overflowed))
+
+    def _end_of(self, collective: Collective, error: P4ReduceError | None = None) -> None:
+        """End a collective that C has no more to do with."""
+        collective.stream = None  # it holds what C has read and written
+        collective.finish(error)
 
     def _end(self, trouble: int, now: float) -> None:
         """Nothing can be summed any more."""

@@ -395,6 +395,7 @@ class Session:
         trouble_since: float | None = None
         self._attend()
         while not self._stirred.wait(self._lease / _BEATS):
+            self.ledger.spare.beat()
             seat = self._seat
             try:
                 reply = self._beat(seat, _BEAT_TIMEOUT * self._lease)

@@ -3,7 +3,7 @@
 
 An input is kept until all ranks have its sum (`tensors.ledger`). Fresh memory for each copy would
 cost more than the copy: the kernel fills every page with zeros first. So memory that a copy has
-left waits here for the next one.
+left waits here for the next one: `LIMIT` bytes at most, and `HEARTBEATS` at the longest.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ from p4reduce.tensors.blocks import Array
 _SMALL = 1 << 18  # bytes; below, malloc hands out memory that has been used before
 _ROOMY = 2  # times the memory that is asked for; more would be a waste
 _PATIENCE = 16  # copies that had no use for a piece of memory, before it is given back
+
+LIMIT = 128 << 20
+"""Bytes of unused memory, at most."""
+
+HEARTBEATS = 4
+"""After so many heartbeats without a use, memory is given back."""
 
 
 class Kept:
@@ -49,12 +55,19 @@ class Spare:
 
     def __init__(self, let_go: Callable[[], object] | None = None) -> None:
         self._let_go = let_go
-        self._waiting: deque[tuple[Array, int]] = deque()  # memory, and how often it was passed by
+        # Memory, how often it was passed by, and how many heartbeats there were before it came.
+        self._waiting: deque[tuple[Array, int, int]] = deque()
+        self._beats = 0
 
     @property
     def nbytes(self) -> int:
         """The unused memory in bytes."""
-        return sum(memory.nbytes for memory, _ in list(self._waiting))
+        return sum(memory.nbytes for memory, _, _ in list(self._waiting))
+
+    def beat(self) -> None:
+        """Count a heartbeat, and give back what has waited for `HEARTBEATS` of them."""
+        self._beats += 1
+        self._sift(lambda memory, passed_by, since: self._beats - since < HEARTBEATS)
 
     def take(self, blocks: int, lanes: int, dtype: np.dtype[Any]) -> Kept:
         """Return memory for a copy, unused or fresh."""
@@ -70,18 +83,32 @@ class Spare:
 
     def _fitting(self, need: int) -> Array | None:
         """Take the first piece that fits out of those that wait; release those that never do."""
-        found = None
-        for _ in range(len(self._waiting)):
-            try:
-                memory, passed_by = self._waiting.popleft()
-            except IndexError:  # another thread has it
-                break
-            if found is None and need >= _SMALL and need <= memory.nbytes <= _ROOMY * need:
-                found = memory
-            elif passed_by < _PATIENCE:
-                self._waiting.append((memory, passed_by + 1))
-        return found
+        found: list[Array] = []
+
+        def stays(memory: Array, passed_by: int, since: int) -> bool:
+            if not found and need >= _SMALL and need <= memory.nbytes <= _ROOMY * need:
+                found.append(memory)
+                return False
+            return passed_by < _PATIENCE
+
+        self._sift(stays, passing_by=1)
+        return found[0] if found else None
 
     def take_back(self, memory: Array) -> None:
-        """Keep unused memory for a later copy."""
-        self._waiting.append((memory, 0))
+        """Keep unused memory for a later copy, and give back the oldest beyond `LIMIT`."""
+        self._waiting.append((memory, 0, self._beats))
+        while self.nbytes > LIMIT:
+            try:
+                self._waiting.popleft()
+            except IndexError:  # another thread has taken it
+                break
+
+    def _sift(self, stays: Callable[[Array, int, int], bool], passing_by: int = 0) -> None:
+        """Keep the pieces for which a function says so."""
+        for _ in range(len(self._waiting)):
+            try:
+                memory, passed_by, since = self._waiting.popleft()
+            except IndexError:  # another thread has it
+                break
+            if stays(memory, passed_by, since):
+                self._waiting.append((memory, passed_by + passing_by, since))

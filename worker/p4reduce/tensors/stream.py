@@ -216,9 +216,13 @@ class Collective:
         return again
 
     def finish(self, error: P4ReduceError | None = None) -> None:
-        """End it. The first call counts."""
+        """End it. The first call counts.
+
+        Whoever keeps the collective, as the ledger does, does not keep the caller's arrays.
+        """
         if not self._over.is_set():
             self.error = error
+            self.source = self.target = Absent(self.dtype, self.count)
             self.over_at = time.monotonic()
             if self.trace is not None:
                 self.trace.end(self.over_at, error)
