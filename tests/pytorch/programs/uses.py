@@ -15,8 +15,14 @@ import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as checkpoint
 from p4reduce.torch import statistics
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecision,
+    ShardingStrategy,
+    fully_shard,
+)
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -75,6 +81,46 @@ def sharded(mesh: DeviceMesh) -> list[torch.Tensor]:
     return train(model, sgd(model))
 
 
+def divided(group: Any) -> list[torch.Tensor]:
+    """Gradients divided by another number than that of the ranks."""
+    model = network()
+    fully_shard(model, mesh=DeviceMesh.from_group(group, "cpu"))
+    model.set_gradient_divide_factor(3.0)  # a PREMUL_SUM, which Gloo does not have
+    if group is not dist.group.WORLD:
+        model.set_force_sum_reduction_for_comms(True)
+    return train(model, sgd(model))
+
+
+def mixed(group: Any) -> list[torch.Tensor]:
+    """The first FSDP, which frees the storages of what collectives have filled."""
+    torch.manual_seed(0)
+    model = FullyShardedDataParallel(
+        nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 1)),
+        process_group=group,
+        device_id=torch.device("cpu"),
+        mixed_precision=MixedPrecision(torch.bfloat16, torch.float32, torch.float32),
+        sharding_strategy=ShardingStrategy.FULL_SHARD,
+    )
+    trained = train(model, sgd(model))
+    whole = [torch.empty(len(trained[0]) * dist.get_world_size(group))]
+    dist.all_gather_into_tensor(whole[0], trained[0], group=group)
+    return whole
+
+
+def uneven(group: Any) -> list[torch.Tensor]:
+    """DDP whose ranks have different numbers of batches."""
+    model = DistributedDataParallel(network(), process_group=group)
+    optimiser = sgd(model)
+    for divide_by_all in (False, True):
+        with Join([model], divide_by_initial_world_size=divide_by_all):
+            for step in range(2 + 3 * dist.get_rank(group)):
+                optimiser.zero_grad()
+                model(torch.full((8, 20), float(step))).square().mean().backward()
+                optimiser.step()
+    # The optimiser of a rank that has ended stands still; DDP gives all the last one's model.
+    return [one.detach().clone() for one in model.parameters()]
+
+
 def hsdp(group: Any) -> list[torch.Tensor]:
     """Parts of the model in each half of the ranks, the halves alike."""
     if group is dist.group.WORLD:
@@ -121,7 +167,7 @@ def main() -> None:
     dist.init_process_group("cpu:p4reduce")
     gloo = dist.new_group(backend="gloo")
     uses: list[Callable[[Any], list[torch.Tensor]]]
-    uses = [ddp, zero, fsdp, collectives, saved]
+    uses = [ddp, zero, fsdp, collectives, saved, divided, mixed, uneven]
     if dist.get_world_size() == 4:
         uses.append(hsdp)
     for use in uses:

@@ -10,7 +10,14 @@ import numpy as np
 import torch
 
 from p4reduce.torch.channel import Channel
-from p4reduce.torch.tensors import Array, bytes_array_of, bytes_of, nothing
+from p4reduce.torch.tensors import (
+    Array,
+    bytes_array_of,
+    bytes_of,
+    memory_of,
+    nothing,
+    write,
+)
 from p4reduce.torch.work import OutcomeWork
 
 
@@ -66,7 +73,6 @@ def all_gather(
     outputs: Sequence[torch.Tensor],
     tensor: torch.Tensor,
     options: Any,
-    result: Any,
 ) -> OutcomeWork:
     """Give all ranks the tensors of all.
 
@@ -76,7 +82,6 @@ def all_gather(
         outputs: one for each rank's tensor, or one that is all of them in a row.
         tensor: this rank's.
         options: torch's.
-        result: what the work's future gives.
     """
     mine, name = bytes_array_of(tensor).array, channel.named(_name(tensor), [tensor.shape])
     counts = [mine.size] * channel.size
@@ -86,21 +91,20 @@ def all_gather(
         if np.may_share_memory(mine, room) and not _is_own_part(mine, room, channel.rank):
             mine = mine.copy()
     else:
-        room = np.empty(mine.size * channel.size, np.uint8)
+        whole = torch.empty(tensor.numel() * channel.size, dtype=tensor.dtype)
+        room = memory_of(whole, np.uint8)
 
         def put_back() -> None:
-            if not mine.size:
-                return  # torch does not see a view of no bytes as other numbers
-            for output, part in zip(outputs, np.split(room, len(outputs)), strict=True):
-                numbers = torch.from_numpy(part).view(output.dtype)
-                output.detach().copy_(numbers.view(output.shape))
+            parts = whole.view(len(outputs), whole.numel() // len(outputs))
+            for output, part in zip(outputs, parts, strict=True):
+                write(output, part)
 
     return channel.start(
         collective,
         bytes_of([tensor]),
         lambda timeout: channel.comm.allgather_async(mine, counts, name, room, timeout),
         options=options,
-        result=result,
+        result=list(outputs),
         finish=put_back,
     )
 

@@ -106,10 +106,11 @@ class Gloo:
         name: str,
         tensors: Sequence[torch.Tensor],
         run: Callable[[Any], Any],
+        finish: Callable[[], None],
     ) -> OutcomeWork:
-        """Run a send or receive, which only two ranks know of."""
+        """Run a send or receive, which only two ranks know of; arguments as for `call`."""
         count_gloo(name.partition(" ")[0], "point to point", bytes_of(tensors))
-        return _PointToPoint(name, run(self.group), tensors)
+        return _PointToPoint(name, run(self.group), tensors, finish)
 
     def end(self, *, orderly: bool) -> None:
         """Close the connections. Unless `orderly`, calls in flight end with an error."""
@@ -135,14 +136,17 @@ def own_address() -> str | None:
 
 
 class _PointToPoint(OutcomeWork):
-    def __init__(self, name: str, work: Any, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self, name: str, work: Any, tensors: Sequence[torch.Tensor], finish: Callable[[], None]
+    ) -> None:
         def wait(timeout: float | None) -> None:
             try:
                 _wait(work, timeout)
             except RuntimeError as error:
                 raise dist.DistBackendError(f"p4reduce: {name}: Gloo says: {error}") from error
 
-        super().__init__(Outcome(wait, nothing, lambda: not work.is_completed()), list(tensors))
+        outcome = Outcome(wait, finish, lambda: not work.is_completed())
+        super().__init__(outcome, list(tensors))
         self._work = work
 
     def _source_rank(self) -> int:
@@ -197,7 +201,6 @@ def _wait_watching(work: Any, timeout: float | None, channel: Channel) -> None:
         try:
             work.wait(timedelta(seconds=left))
         except RuntimeError as error:
-            # Gloo's reduce_scatter never reports that it is complete, so the text decides.
             if _TOO_EARLY not in str(error) or time.monotonic() >= end:
                 raise
         else:

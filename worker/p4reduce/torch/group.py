@@ -9,6 +9,7 @@ the inner group with Python's lock held.
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -36,9 +37,17 @@ from p4reduce.torch.delegate import Gloo
 from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.names import NAME
-from p4reduce.torch.options import listed, nested, options_of
+from p4reduce.torch.options import listed, nested, options_of, shape_of, with_fields
 from p4reduce.torch.routes import Routes
-from p4reduce.torch.tensors import Dense, bytes_of, nothing
+from p4reduce.torch.tensors import (
+    UNSCALED,
+    Dense,
+    Scaling,
+    bytes_of,
+    check_targets,
+    nothing,
+    write,
+)
 from p4reduce.torch.threads import at_exit
 from p4reduce.torch.versions import warn_if_untested
 from p4reduce.torch.work import OutcomeWork
@@ -105,13 +114,18 @@ class Collectives:
         opts = options_of(AllreduceOptions, opts, timeout, reduceOp=op)
         if other := self._elsewhere(tensors):
             return other.allreduce(tensors, opts)
-        reason = reductions.sum_reason(tensors, opts.reduceOp)
+        check_targets("all_reduce", tensors)
+        scaling = reductions.scaling_of(tensors, opts.reduceOp, self.size())
+        reason = reductions.sum_reason(tensors, opts.reduceOp, scaling)
         if len(tensors) != 1:
             reason = reason or f"{len(tensors)} tensors"
         if channel := self._switch(reason):
-            return self._track(reductions.all_reduce(channel, tensors[0], opts))
+            work = reductions.all_reduce(channel, tensors[0], opts, scaling=scaling)
+            return self._track(work)
+        opts = reductions.summing(opts, scaling)
         return self._in_place(
-            "all_reduce", reason, tensors, lambda gloo, dense: gloo.allreduce(dense, opts), opts
+            *("all_reduce", reason, tensors, lambda gloo, dense: gloo.allreduce(dense, opts)),
+            *(opts, scaling),
         )
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
@@ -120,14 +134,16 @@ class Collectives:
         opts = options_of(AllreduceCoalescedOptions, opts, None)
         if other := self._elsewhere(tensors):
             return other.allreduce_coalesced(tensors, opts)
-        reason = reductions.sum_reason(tensors, opts.reduceOp)
-        if any(tensor.layout != torch.strided for tensor in tensors):
-            reason = reason or "sparse"
+        check_targets("all_reduce_coalesced", tensors)
+        scaling = reductions.scaling_of(tensors, opts.reduceOp, self.size())
+        reason = reductions.sum_reason(tensors, opts.reduceOp, scaling) or _sparse(tensors)
         if channel := self._switch(reason):
-            return self._track(reductions.all_reduce_coalesced(channel, tensors, opts))
+            work = reductions.all_reduce_coalesced(channel, tensors, opts, scaling=scaling)
+            return self._track(work)
+        opts = reductions.summing(opts, scaling)
         return self._in_place(
             *("all_reduce_coalesced", reason, tensors),
-            *(lambda gloo, dense: gloo.allreduce_coalesced(dense, opts), opts),
+            *(lambda gloo, dense: gloo.allreduce_coalesced(dense, opts), opts, scaling),
         )
 
     def reduce(
@@ -145,11 +161,16 @@ class Collectives:
         opts = options_of(ReduceOptions, opts, timeout, reduceOp=op, rootRank=root)
         if other := self._elsewhere(tensors):
             return other.reduce(tensors, opts)
-        reason = reductions.sum_reason(tensors, opts.reduceOp) or _sparse(tensors)
+        check_targets("reduce", tensors)
+        scaling = reductions.scaling_of(tensors, opts.reduceOp, self.size())
+        reason = reductions.sum_reason(tensors, opts.reduceOp, scaling) or _sparse(tensors)
         if channel := self._switch(reason):
-            return self._track(reductions.reduce(channel, tensors[0], opts))
+            return self._track(reductions.reduce(channel, tensors[0], opts, scaling))
+        opts = reductions.summing(opts, scaling)
         return self._in_place(
-            "reduce", reason, tensors, lambda gloo, dense: gloo.reduce(dense, opts), opts
+            *("reduce", reason, tensors, lambda gloo, dense: gloo.reduce(dense, opts), opts),
+            scaling,
+            writes=self.rank() == opts.rootRank,
         )
 
     def reduce_scatter(
@@ -167,17 +188,12 @@ class Collectives:
         opts = options_of(ReduceScatterOptions, opts, timeout, reduceOp=op)
         if other := self._elsewhere(outputs):
             return other.reduce_scatter(outputs, inputs, opts)
-        reason = reductions.scatter_reason(outputs, inputs, opts.reduceOp, self.rank())
-        if channel := self._switch(reason):
-            return self._track(
-                reductions.reduce_scatter(channel, "reduce_scatter", outputs[0], inputs[0], opts)
+        if len(outputs) != 1 or len(inputs) != 1:
+            raise ValueError(
+                f"reduce_scatter: {len(outputs)} outputs and {len(inputs)} lists of inputs; one "
+                "of each is needed"
             )
-        dense, lists = Dense(outputs), [Dense(row).tensors for row in inputs]
-        return self._delegate(
-            *("reduce_scatter", reason, outputs),
-            *(lambda gloo: gloo.reduce_scatter(dense.tensors, lists, opts), opts),
-            *(outputs, dense.put_back),
-        )
+        return self._reduce_scatter("reduce_scatter", outputs[0], inputs[0], opts)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
@@ -186,14 +202,28 @@ class Collectives:
         opts = options_of(ReduceScatterOptions, opts, None)
         if other := self._elsewhere([input]):
             return other._reduce_scatter_base(output, input, opts)
-        reason = reductions.split_reason(output, input, opts.reduceOp, self.size())
+        return self._reduce_scatter("reduce_scatter_tensor", output, [input], opts)
+
+    def _reduce_scatter(
+        self, collective: str, output: torch.Tensor, inputs: Tensors, opts: Any
+    ) -> OutcomeWork:
+        """Reduce one tensor for each rank, or one that is all of them in a row."""
+        check_targets(collective, [output])
+        operation, place = opts.reduceOp, (self.rank(), self.size())
+        scaling = reductions.scaling_of(inputs, operation, self.size())
+        reason = reductions.scatter_reason(collective, output, inputs, operation, scaling, place)
         if channel := self._switch(reason):
             return self._track(
-                reductions.reduce_scatter(channel, "reduce_scatter_tensor", output, [input], opts)
+                reductions.reduce_scatter(channel, collective, output, inputs, opts, scaling)
             )
+        # As Gloo does it, whose own work never says that it is complete.
+        whole = torch.cat([one.reshape(-1) for one in Dense(inputs, scaling).tensors])
+        counts = [one.numel() for one in inputs] if len(inputs) > 1 else output.numel()
+        own = whole.split(counts)[self.rank()]
+        summing = reductions.summing(with_fields(opts, AllreduceOptions), scaling)
         return self._delegate(
-            *("reduce_scatter_tensor", reason, [input]),
-            *(lambda gloo: gloo._reduce_scatter_base(output, input, opts), opts, output),
+            *(collective, reason, inputs, lambda gloo: gloo.allreduce([whole], summing), summing),
+            *([output], lambda: write(output, scaling.after(own))),
         )
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -222,6 +252,7 @@ class Collectives:
         opts = options_of(BroadcastOptions, opts, timeout, rootRank=root)
         if other := self._elsewhere(tensors):
             return other.broadcast(tensors, opts)
+        check_targets("broadcast", tensors)
         reason = copies.copy_reason(tensors)
         if len(tensors) != 1:
             reason = reason or f"{len(tensors)} tensors"
@@ -243,16 +274,17 @@ class Collectives:
         opts = options_of(AllgatherOptions, opts, timeout)
         if other := self._elsewhere(inputs):
             return other.allgather(outputs, inputs, opts)
+        check_targets("all_gather", itertools.chain(*outputs))
         reason = copies.list_reason(outputs, inputs, self.size())
         if channel := self._switch(reason):
             return self._track(
-                copies.all_gather(channel, "all_gather", outputs[0], inputs[0], opts, outputs)
+                copies.all_gather(channel, "all_gather", outputs[0], inputs[0], opts)
             )
         mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
         lists = [row.tensors for row in rows]
         return self._delegate(
             *("all_gather", reason, inputs),
-            *(lambda gloo: gloo.allgather(lists, mine, opts), opts, outputs),
+            *(lambda gloo: gloo.allgather(lists, mine, opts), opts, _result_of(outputs)),
             lambda: _put_back(rows),
         )
 
@@ -261,15 +293,18 @@ class Collectives:
         opts = options_of(AllgatherOptions, opts, None)
         if other := self._elsewhere([input]):
             return other._allgather_base(output, input, opts)
+        check_targets("all_gather_into_tensor", [output])
         reason = copies.whole_reason(output, input, self.size())
         if channel := self._switch(reason):
             return self._track(
-                copies.all_gather(channel, "all_gather_into_tensor", [output], input, opts, output)
+                copies.all_gather(channel, "all_gather_into_tensor", [output], input, opts)
             )
-        mine = input.view(1) if input.dim() == 0 else input  # Gloo wants a dimension
+        room, (mine,) = Dense([output]), Dense([input]).tensors
+        mine = mine.view(1) if mine.dim() == 0 else mine  # Gloo wants a dimension
         return self._delegate(
             *("all_gather_into_tensor", reason, [input]),
-            *(lambda gloo: gloo._allgather_base(output, mine, opts), opts, output),
+            *(lambda gloo: gloo._allgather_base(room.tensors[0], mine, opts), opts),
+            *([output], room.put_back),
         )
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -317,11 +352,12 @@ class Collectives:
         opts = options_of(GatherOptions, opts, timeout, rootRank=root)
         if other := self._elsewhere(inputs):
             return other.gather(outputs, inputs, opts)
+        check_targets("gather", itertools.chain(*outputs))
         mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
         lists = [row.tensors for row in rows]
         return self._delegate(
             *("gather", "no sum", inputs, lambda gloo: gloo.gather(lists, mine, opts)),
-            *(opts, outputs, lambda: _put_back(rows)),
+            *(opts, _result_of(outputs), lambda: _put_back(rows)),
         )
 
     def scatter(
@@ -340,6 +376,7 @@ class Collectives:
         opts = options_of(ScatterOptions, opts, timeout, rootRank=root)
         if other := self._elsewhere(outputs):
             return other.scatter(outputs, inputs, opts)
+        check_targets("scatter", outputs)
         dense, lists = Dense(outputs), [Dense(row).tensors for row in inputs]
         return self._delegate(
             *("scatter", "no sum", outputs),
@@ -359,10 +396,29 @@ class Collectives:
         opts = options_of(AllToAllOptions, opts, timeout)
         if other := self._elsewhere(inputs):
             return other.alltoall(outputs, inputs, opts)
-        dense, mine = Dense(outputs), Dense(inputs).tensors
+        check_targets("all_to_all", outputs)
+        if len({tensor.dtype for tensor in (*outputs, *inputs)}) > 1:
+            raise ValueError(
+                f"all_to_all: tensors of {shape_of([*outputs, *inputs])}: one dtype is needed"
+            )
+        for what, tensors in (("outputs", outputs), ("inputs", inputs)):
+            if len(tensors) != self.size():
+                raise ValueError(f"all_to_all: {len(tensors)} {what} for {self.size()} ranks")
+        # In one piece, as the Gloo of torch 2.10 has no lists.
+        mine = torch.cat([one.reshape(-1) for one in Dense(inputs).tensors])
+        counts = [one.numel() for one in outputs]
+        room = mine.new_empty(sum(counts))
+        splits = counts, [one.numel() for one in inputs]
+
+        def put_back() -> None:
+            for output, part in zip(outputs, room.split(counts), strict=True):
+                write(output, part)
+
         return self._delegate(
-            *("all_to_all", "no sum", [], lambda gloo: gloo.alltoall(dense.tensors, mine, opts)),
-            *(opts, outputs, dense.put_back, bytes_of(mine)),
+            *("all_to_all", "no sum", []),
+            *(lambda gloo: gloo.alltoall_base(room, mine, *splits, opts), opts),
+            *(outputs, put_back),
+            size=bytes_of([mine]),
         )
 
     def all_to_all_single(
@@ -379,39 +435,50 @@ class Collectives:
         splits = output_split_sizes, input_split_sizes
         if other := self._elsewhere([input]):
             return other.alltoall_base(output, input, *splits, opts)
+        check_targets("all_to_all_single", [output])
+        room, (mine,) = Dense([output]), Dense([input]).tensors
         return self._delegate(
             *("all_to_all_single", "no sum", []),
-            *(lambda gloo: gloo.alltoall_base(output, input, *splits, opts), opts, output),
-            size=bytes_of([input]),
+            *(lambda gloo: gloo.alltoall_base(room.tensors[0], mine, *splits, opts), opts),
+            *([output], room.put_back),
+            size=bytes_of([mine]),
         )
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         """Send to one rank."""
         if other := self._elsewhere(tensors):
             return other.send(tensors, dst, tag)
-        return self._track(
-            self._gloo.point_to_point(
-                f"send to rank {dst}", tensors, lambda gloo: gloo.send(tensors, dst, tag)
-            )
+        return self._point_to_point(
+            f"send to rank {dst}", tensors, lambda gloo, dense: gloo.send(dense, dst, tag)
         )
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receive from one rank."""
         if other := self._elsewhere(tensors):
             return other.recv(tensors, src, tag)
-        return self._track(
-            self._gloo.point_to_point(
-                f"recv from rank {src}", tensors, lambda gloo: gloo.recv(tensors, src, tag)
-            )
+        return self._point_to_point(
+            f"recv from rank {src}", tensors, lambda gloo, dense: gloo.recv(dense, src, tag)
         )
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receive from any rank."""
         if other := self._elsewhere(tensors):
             return other.recv_anysource(tensors, tag)
+        return self._point_to_point(
+            "recv from any rank", tensors, lambda gloo, dense: gloo.recv_anysource(dense, tag)
+        )
+
+    def _point_to_point(
+        self, name: str, tensors: Tensors, run: Callable[[Any, list[torch.Tensor]], Any]
+    ) -> OutcomeWork:
+        receives = name.startswith("recv")
+        if receives:
+            check_targets(name, tensors)
+        dense = Dense(tensors)
         return self._track(
             self._gloo.point_to_point(
-                "recv from any rank", tensors, lambda gloo: gloo.recv_anysource(tensors, tag)
+                *(name, tensors, lambda gloo: run(gloo, dense.tensors)),
+                dense.put_back if receives else nothing,
             )
         )
 
@@ -514,12 +581,15 @@ class Collectives:
         tensors: Tensors,
         run: Callable[[Any, list[torch.Tensor]], Any],
         options: Any,
+        scaling: Scaling = UNSCALED,
+        *,
+        writes: bool = True,
     ) -> OutcomeWork:
-        """Delegate what writes to its input."""
-        dense = Dense(tensors)
+        """Delegate what writes to its input, if it does so on this rank."""
+        dense = Dense(tensors, scaling)
         return self._delegate(
             *(collective, reason, tensors, lambda gloo: run(gloo, dense.tensors), options),
-            *(tensors, dense.put_back),
+            *(tensors, dense.put_back if writes else nothing),
         )
 
     def _delegate(
@@ -601,6 +671,11 @@ at_exit(_leave_all)
 def _put_back(rows: Sequence[Dense]) -> None:
     for row in rows:
         row.put_back()
+
+
+def _result_of(outputs: Sequence[Sequence[torch.Tensor]]) -> list[Any]:
+    """Return the only list of tensors, as Gloo's works do; several as they are."""
+    return list(outputs[0]) if len(outputs) == 1 else list(outputs)
 
 
 def _sparse(tensors: Tensors) -> str | None:

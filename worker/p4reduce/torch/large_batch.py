@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 
 from p4reduce.torch.hooks.state import channel_of
+from p4reduce.torch.tensors import memory_of
 from p4reduce.wire.calls import Operation
 
 _BASE = 2.0**24
@@ -165,7 +166,7 @@ class LARS(torch.optim.Optimizer):
         """Sum over the shards, exactly."""
         channel = self._channel
         assert channel is not None
-        sent = to_digits(squares.view(-1).numpy())
+        sent = to_digits(memory_of(squares))
         channel.start(
             "LARS",
             sent.nbytes,

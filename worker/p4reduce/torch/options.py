@@ -47,6 +47,15 @@ def options_of(kind: type[T], given: Any, timeout: timedelta | None, **fields: A
     return made  # type: ignore[no-any-return]
 
 
+def with_fields(options: Any, kind: type[T], **fields: Any) -> T:
+    """Return options of a kind with another's values, but for the fields that are given."""
+    made = kind()
+    for name in ("reduceOp", "rootRank", "rootTensor", "timeout", "asyncOp"):
+        if hasattr(options, name) and hasattr(made, name):
+            setattr(made, name, fields.get(name, getattr(options, name)))
+    return made
+
+
 def shape_of(tensors: Sequence[torch.Tensor]) -> str:
     """Return dtypes and shapes of tensors for messages, such as "float32 (3, 4)"."""
     return ", ".join(

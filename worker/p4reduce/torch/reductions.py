@@ -4,17 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from p4reduce.torch.channel import Channel
+from p4reduce.torch.options import with_fields
 from p4reduce.torch.sparse import all_reduce_sparse, sparse_reason
-from p4reduce.torch.tensors import REDUCIBLE, array_of, bytes_of, nothing, output_array
+from p4reduce.torch.tensors import (
+    REDUCIBLE,
+    UNSCALED,
+    Scaling,
+    array_of,
+    bytes_of,
+    nothing,
+    output_array,
+)
 from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
+
+T = TypeVar("T")
 
 
 def operation_name(operation: Any) -> str:
@@ -26,10 +37,51 @@ def operation_name(operation: Any) -> str:
     return str(operation)
 
 
-def sum_reason(tensors: Sequence[torch.Tensor], operation: Any) -> str | None:
+def scaling_of(tensors: Sequence[torch.Tensor], operation: Any, size: int) -> Scaling:
+    """Return what a reduction does beside the sum, or beside the mean of floats.
+
+    Args:
+        tensors: to be reduced.
+        operation: torch's.
+        size: ranks of the group.
+
+    Raises:
+        ValueError: PREMUL_SUM of integers, or either of sparse tensors.
+    """
+    name = operation_name(operation)
+    if name == "PREMUL_SUM":
+        scaling = Scaling(factor=operation.__getstate__()[1])  # torch shows it in no other way
+        if not all(tensor.dtype.is_floating_point for tensor in tensors):
+            raise ValueError(f"PREMUL_SUM of {_dtypes(tensors)}: it multiplies floats; use SUM")
+    elif name == "AVG" and not all(one.is_floating_point() or one.is_complex() for one in tensors):
+        scaling = Scaling(divisor=size)
+    else:
+        return UNSCALED
+    if any(tensor.layout != torch.strided for tensor in tensors):
+        raise ValueError(
+            f"{name} of a sparse tensor of {_dtypes(tensors)}: sparse ones are summed (SUM), and "
+            "floats averaged (AVG)"
+        )
+    return scaling
+
+
+def _dtypes(tensors: Sequence[torch.Tensor]) -> str:
+    return ", ".join(dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in tensors))
+
+
+def summing(options: T, scaling: Scaling) -> T:
+    """Return options for Gloo, which is to sum only where a scaling does the rest."""
+    if scaling is UNSCALED:
+        return options
+    return with_fields(options, type(options), reduceOp=dist.ReduceOp.SUM)
+
+
+def sum_reason(
+    tensors: Sequence[torch.Tensor], operation: Any, scaling: Scaling = UNSCALED
+) -> str | None:
     """Return why the switch cannot do a reduction, or None if it can."""
     name = operation_name(operation)
-    if name not in ("SUM", "AVG"):
+    if name not in ("SUM", "AVG") and scaling is UNSCALED:
         return name
     for tensor in tensors:
         if tensor.layout != torch.strided:
@@ -37,40 +89,50 @@ def sum_reason(tensors: Sequence[torch.Tensor], operation: Any) -> str | None:
             if reason is not None:
                 return reason
         dtype = tensor.dtype
-        if dtype not in REDUCIBLE or (name == "AVG" and not dtype.is_floating_point):
-            return str(dtype).removeprefix("torch.") + (" AVG" if name == "AVG" else "")
+        scaled = scaling is not UNSCALED or name == "SUM"
+        if scaling.dtype(dtype) not in REDUCIBLE or not (scaled or dtype.is_floating_point):
+            return _dtypes([tensor]) + ("" if name == "SUM" else f" {name}")
     return None
 
 
 def scatter_reason(
-    outputs: Sequence[torch.Tensor],
-    inputs: Sequence[Sequence[torch.Tensor]],
+    collective: str,
+    output: torch.Tensor,
+    inputs: Sequence[torch.Tensor],
     operation: Any,
-    rank: int,
+    scaling: Scaling,
+    place: tuple[int, int],
 ) -> str | None:
-    """Return `sum_reason` of a reduce_scatter of lists. Gloo reports lists that do not fit."""
-    if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) <= rank:
-        return "lists that do not fit"
-    if inputs[0][rank].numel() != outputs[0].numel():
-        return "shapes that do not fit"
-    return _dense_reason([*outputs, *inputs[0]], operation)
+    """Return `sum_reason` of a reduce_scatter.
 
+    Args:
+        collective: its name, for errors.
+        output: of this rank's sum.
+        inputs: one for each rank, or one that is all of them in a row.
+        operation: torch's.
+        scaling: of `scaling_of`.
+        place: this process's rank, and the number of ranks.
 
-def split_reason(
-    output: torch.Tensor, tensor: torch.Tensor, operation: Any, size: int
-) -> str | None:
-    """Return `sum_reason` of a reduce_scatter of one tensor. Gloo reports one that does not fit."""
-    if output.numel() * size != tensor.numel():
-        return "shapes that do not fit"
-    return _dense_reason([output, tensor], operation)
-
-
-def _dense_reason(tensors: Sequence[torch.Tensor], operation: Any) -> str | None:
-    if any(tensor.layout != torch.strided for tensor in tensors):
+    Raises:
+        ValueError: inputs and output do not fit.
+    """
+    rank, size = place
+    whole = sum(one.numel() for one in inputs)
+    if len(inputs) not in (1, size):
+        raise ValueError(f"{collective}: {len(inputs)} inputs for {size} ranks")
+    own = inputs[rank].numel() if len(inputs) == size else whole / size
+    if output.numel() != own:
+        raise ValueError(
+            f"{collective}: the output has {output.numel()} elements; this rank's part of the "
+            f"inputs, {whole} elements for {size} ranks, has {own:g}"
+        )
+    if len({tensor.dtype for tensor in (output, *inputs)}) != 1:
+        raise ValueError(
+            f"{collective}: the output is of {_dtypes([output])}, the inputs of {_dtypes(inputs)}"
+        )
+    if any(tensor.layout != torch.strided for tensor in (output, *inputs)):
         return "sparse"
-    if len({tensor.dtype for tensor in tensors}) != 1:
-        return "dtypes that do not fit"
-    return sum_reason(tensors, operation)
+    return sum_reason(inputs, operation, scaling)
 
 
 def all_reduce(
@@ -79,8 +141,9 @@ def all_reduce(
     options: Any,
     name: str | None = None,
     precision: str | None = None,
+    scaling: Scaling = UNSCALED,
 ) -> OutcomeWork:
-    """Sum a tensor in place.
+    """Reduce a tensor in place.
 
     Args:
         channel: of the group.
@@ -88,19 +151,21 @@ def all_reduce(
         options: torch's.
         name: that the ranks have to agree on as well.
         precision: of a dense tensor's lanes, "int16"; None: all bits.
+        scaling: of `scaling_of`.
     """
+    named = _name(tensor, scaling, name)
+    operation = _operation(options, scaling)
     if tensor.layout != torch.strided:
-        named = _name(tensor, name)
-        return all_reduce_sparse(channel, tensor, _operation(options), options, named)
-    lent = array_of(tensor)
+        return all_reduce_sparse(channel, tensor, operation, options, named)
+    lent = array_of(tensor, scaling)
     array = lent.shaped(tensor)
     return channel.start(
         "all_reduce",
         bytes_of([tensor]),
         lambda timeout: channel.comm.allreduce_async(
             array,
-            _operation(options),
-            _name(tensor, name),
+            operation,
+            named,
             array,
             timeout,
             precision=precision,
@@ -117,12 +182,15 @@ def all_reduce_coalesced(
     options: Any,
     given: Sequence[str | None] | None = None,
     precision: str | None = None,
+    scaling: Scaling = UNSCALED,
 ) -> OutcomeWork:
-    """Sum many tensors, each in place. `precision` is as for `all_reduce`."""
-    lent = [array_of(tensor) for tensor in tensors]
+    """Reduce many tensors, each in place. `precision` and `scaling` are as for `all_reduce`."""
+    lent = [array_of(tensor, scaling) for tensor in tensors]
     arrays = [one.shaped(tensor) for one, tensor in zip(lent, tensors, strict=True)]
     wanted = [None] * len(tensors) if given is None else given
-    names = [_name(tensor, name) or "" for tensor, name in zip(tensors, wanted, strict=True)]
+    names = [
+        _name(tensor, scaling, name) or "" for tensor, name in zip(tensors, wanted, strict=True)
+    ]
 
     def put_back() -> None:
         for one in lent:
@@ -132,7 +200,8 @@ def all_reduce_coalesced(
         "all_reduce_coalesced",
         bytes_of(tensors),
         lambda timeout: channel.comm.grouped_allreduce_async(
-            arrays, _operation(options), names, arrays, timeout, precision=precision
+            *(arrays, _operation(options, scaling), names, arrays, timeout),
+            precision=precision,
         ),
         options=options,
         result=list(tensors),
@@ -140,16 +209,18 @@ def all_reduce_coalesced(
     )
 
 
-def reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWork:
-    """Sum a tensor, in place on the root."""
-    lent = array_of(tensor)
+def reduce(
+    channel: Channel, tensor: torch.Tensor, options: Any, scaling: Scaling = UNSCALED
+) -> OutcomeWork:
+    """Reduce a tensor, in place on the root. `scaling` is of `scaling_of`."""
+    lent = array_of(tensor, scaling)
     array = lent.shaped(tensor)
     mine = channel.rank == options.rootRank
     return channel.start(
         "reduce",
         bytes_of([tensor]),
         lambda timeout: channel.comm.reduce_async(
-            *(array, _operation(options), options.rootRank, _name(tensor)),
+            *(array, _operation(options, scaling), options.rootRank, _name(tensor, scaling)),
             *(array if mine else None, timeout),
         ),
         options=options,
@@ -164,8 +235,9 @@ def reduce_scatter(
     output: torch.Tensor,
     inputs: Sequence[torch.Tensor],
     options: Any,
+    scaling: Scaling = UNSCALED,
 ) -> OutcomeWork:
-    """Sum one tensor for each rank; each gets its own.
+    """Reduce one tensor for each rank; each gets its own.
 
     Args:
         channel: of the group.
@@ -173,22 +245,23 @@ def reduce_scatter(
         output: of this rank's sum.
         inputs: one for each rank, or one that is all of them in a row.
         options: torch's.
+        scaling: of `scaling_of`.
     """
-    arrays = [array_of(tensor).array for tensor in inputs]
+    arrays = [array_of(tensor, scaling).array for tensor in inputs]
     if len(arrays) == 1:
         array = arrays[0]
         counts = [array.size // channel.size] * channel.size
     else:
         array, counts = np.concatenate(arrays), [one.size for one in arrays]
-    name = channel.named(_name(output), [tensor.shape for tensor in inputs])
-    target = output_array(output)
+    name = channel.named(_name(output, scaling), [tensor.shape for tensor in inputs])
+    target = output_array(output, scaling)
     if np.may_share_memory(array, target.array):
         array = array.copy()
     return channel.start(
         collective,
         bytes_of(inputs),
         lambda timeout: channel.comm.reduce_scatter_async(
-            *(array, _operation(options), name, target.array, timeout), counts=counts
+            *(array, _operation(options, scaling), name, target.array, timeout), counts=counts
         ),
         options=options,
         result=[output],
@@ -196,12 +269,16 @@ def reduce_scatter(
     )
 
 
-def _operation(options: Any) -> Operation:
-    return Operation.MEAN if options.reduceOp == dist.ReduceOp.AVG else Operation.SUM
+def _operation(options: Any, scaling: Scaling) -> Operation:
+    mean = scaling is UNSCALED and options.reduceOp == dist.ReduceOp.AVG
+    return Operation.MEAN if mean else Operation.SUM
 
 
-def _name(tensor: torch.Tensor, given: str | None = None) -> str | None:
-    """Return the name given, and what makes ranks differ that widen and such that do not."""
-    if tensor.dtype != torch.bfloat16:
-        return given
-    return "bfloat16" if given is None else f"{given}, bfloat16"
+def _name(tensor: torch.Tensor, scaling: Scaling, given: str | None = None) -> str | None:
+    """Return the name given, and what makes ranks differ whose calls are the same sum."""
+    marks = [given] if given else []
+    if scaling is not UNSCALED:
+        marks.append("AVG" if scaling.factor is None else "PREMUL_SUM")
+    if tensor.dtype == torch.bfloat16 or scaling.dtype(tensor.dtype) != tensor.dtype:
+        marks.append(_dtypes([tensor]))
+    return ", ".join(marks) or None

@@ -20,7 +20,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.handle import Handle
 from p4reduce.tensors.sparse import SparseRows, rows_to_runs
 from p4reduce.torch.channel import Channel
-from p4reduce.torch.tensors import REDUCIBLE
+from p4reduce.torch.tensors import REDUCIBLE, memory_of, tensor_from, write
 from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import Format
@@ -47,14 +47,17 @@ def rows_of(tensor: torch.Tensor) -> SparseRows:
     indices, values = tensor._indices()[0].cpu(), tensor._values().cpu()
     if values.dtype == torch.bfloat16:
         values = values.float()
-    return SparseRows(indices.numpy(), values.contiguous().numpy(), tuple(tensor.shape))
+    shape = tuple(tensor.shape)
+    dense = values.contiguous()
+    numbers = memory_of(dense).reshape(tuple(dense.shape))
+    return SparseRows(memory_of(indices.contiguous()), numbers, shape)
 
 
 def tensor_of(rows: SparseRows, like: torch.Tensor) -> torch.Tensor:
     """Return rows as a coalesced tensor of another one's dtype and device."""
     return torch.sparse_coo_tensor(
-        torch.from_numpy(rows.indices)[None],
-        torch.from_numpy(rows.values),
+        tensor_from(rows.indices)[None],
+        tensor_from(rows.values),
         like.shape,
         dtype=like.dtype,
         device=like.device,
@@ -185,15 +188,10 @@ def all_reduce_sparse(
     """Sum a sparse tensor in place, which makes it coalesced. The ranks agree on the name."""
     sparse = SparseSum(channel.comm, tensor, operation, name)
 
-    def finish() -> None:
-        # Not to a detached one: that would get indices of its own, and this one keep the old.
-        with torch.no_grad():
-            tensor.copy_(sparse.result())
-
     return channel.start(
         *("all_reduce", sparse.bytes, sparse.begin),
         options=options,
         result=[tensor],
-        finish=finish,
+        finish=lambda: write(tensor, sparse.result()),
         agrees=sparse.agrees,
     )
