@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that are no sums, for an inner Gloo group, each by an explicit call.
+"""Collectives that the switch does not do, for an inner Gloo group, each by an explicit call.
 
 With those that are collectives, the ranks also meet on the switch: in one frame each says what it
 calls. So a rank that is lost, or that calls something else, ends them with an error that says so,
@@ -32,6 +32,7 @@ from p4reduce.torch.work import Outcome, OutcomeWork
 # rank's lease runs out, and does not say whose it was.
 _NETWORK = ("onnect", "imed out", "imeout", "pipe")
 _TOO_EARLY = "Operation timed out"  # what `Work.wait` of torch says
+_NO_TAG = 2**31 - 1  # of a receive for which nobody sends
 _LOOK = 0.25  # seconds between two looks at whether a rank is lost
 LEASE = 12.0  # seconds; a little more than a lease usually is
 
@@ -114,9 +115,15 @@ class Gloo:
 
     def end(self, *, orderly: bool) -> None:
         """Close the connections. Unless `orderly`, calls in flight end with an error."""
-        if self.group is not None and not orderly:
-            self.group.abort()
-        self.group = None
+        group, self.group = self.group, None
+        if group is None or orderly:
+            return
+        group.abort()
+        if group.size() > 1:
+            # That leaves receives waiting. Gloo closes all connections when a wait times out.
+            with suppress(RuntimeError):
+                other = (group.rank() + 1) % group.size()
+                group.recv([torch.empty(1)], other, _NO_TAG).wait(timedelta(milliseconds=1))
 
 
 def own_address() -> str | None:
@@ -145,7 +152,8 @@ class _PointToPoint(OutcomeWork):
             except RuntimeError as error:
                 raise dist.DistBackendError(f"p4reduce: {name}: Gloo says: {error}") from error
 
-        outcome = Outcome(wait, finish, lambda: not work.is_completed())
+        # Gloo's work is not completed before somebody has waited for it.
+        outcome = Outcome(wait, finish, lambda: not work.is_completed(), waits=True)
         super().__init__(outcome, list(tensors))
         self._work = work
 

@@ -10,9 +10,10 @@ the inner group with Python's lock held.
 from __future__ import annotations
 
 import itertools
+import os
 import time
-import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,9 @@ from p4reduce.torch.tensors import (
     nothing,
     write,
 )
-from p4reduce.torch.threads import at_exit
+from p4reduce.torch.threads import at_exit, expect_dropped
 from p4reduce.torch.versions import warn_if_untested
-from p4reduce.torch.work import OutcomeWork
+from p4reduce.torch.work import Outcome, OutcomeWork, unsettled
 
 warn_if_untested(torch.__version__)
 
@@ -58,6 +59,7 @@ Tensors = Sequence[torch.Tensor]
 
 _PATIENCE = 10.0  # seconds for collectives that nobody has waited for, when the group is destroyed
 _POLL = 0.01  # seconds
+_ENDING = 5.0  # seconds at most for a collective to notice that its connections are closed
 
 
 @methods_eagerly
@@ -100,7 +102,8 @@ class Collectives:
         self._others = others
         self.channel: Channel | None = routes.first.channel
         self._without = "a group of one rank" if size == 1 else "a group without a job"
-        self._under_way: weakref.WeakSet[OutcomeWork] = weakref.WeakSet()
+        self._under_way: set[Outcome] = set()  # until somebody has found out how they ended
+        expect_dropped()
         _groups.add(self)
 
     # -- Reductions ------------------------------------------------------------------------------
@@ -540,7 +543,10 @@ class Collectives:
         return self._together([], [])
 
     def shutdown(self) -> None:
-        """Leave when the others have all results, or at once if collectives do not end."""
+        """Leave when the others have all results, or at once if collectives do not end.
+
+        The results of collectives that nobody has waited for are written first.
+        """
         end = time.monotonic() + _PATIENCE
         while (busy := self._busy()) and time.monotonic() < end:
             time.sleep(_POLL)
@@ -551,11 +557,15 @@ class Collectives:
         self._end(orderly=False)
 
     def _busy(self) -> bool:
-        return any(not work.is_completed() for work in list(self._under_way))
+        return bool(unsettled(list(self._under_way)))
 
     def _end(self, *, orderly: bool) -> None:
         self._routes.end(orderly=orderly)
         _groups.discard(self)
+        for outcome in list(self._under_way):  # they end now, with an error
+            with suppress(RuntimeError):
+                outcome.settle(_ENDING)
+        self._under_way.clear()
 
     @property
     def _gloo(self) -> Gloo:
@@ -615,7 +625,8 @@ class Collectives:
         return self._track(OutcomeWork.of_all(works, tensors))
 
     def _track(self, work: OutcomeWork) -> OutcomeWork:
-        self._under_way.add(work)
+        work.outcome.keeper = self._under_way
+        self._under_way.add(work.outcome)
         return work
 
 
@@ -666,6 +677,7 @@ def _leave_all() -> None:
 
 
 at_exit(_leave_all)
+os.register_at_fork(after_in_child=_groups.clear)  # a child's exit must not end its parent's groups
 
 
 def _put_back(rows: Sequence[Dense]) -> None:

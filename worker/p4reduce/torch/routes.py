@@ -105,7 +105,7 @@ class Routes:
         return self._routes[level]
 
     def is_broken(self) -> bool:
-        """Whether a rank is lost."""
+        """Whether a communicator can do nothing more, as after the loss of a rank."""
         channels = [route.channel for route in self._routes]
         return any(channel is not None and channel.comm.broken for channel in channels)
 

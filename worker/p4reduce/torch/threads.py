@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threads that complete futures and run their callbacks, each in order.
+"""The threads that complete futures and run their callbacks, each in order; and one more.
 
 A callback may itself call a collective and wait for its future, as that of PowerSGD does: with one
 thread for all futures that would wait for ever. So futures of collectives called from a callback
 are completed by a second thread (and from a callback of those by a third).
+
+That one settles works which their script has dropped without waiting.
 
 They are no daemons: a daemon thread that is within c10d when the interpreter goes aborts the
 process. They are stopped before the interpreter joins its threads, when all that they wait for
@@ -49,14 +51,28 @@ class FutureThread:
     def submit(self, job: Job) -> None:
         """Run a job after earlier ones. It must not raise."""
         with self._lock:
-            if self._running is None:
-                jobs = _Queue()
-                thread = new_thread(_work, self._name, args=(jobs,), daemon=False)
-                self._running = thread, jobs
-                # The thread knows the queue alone, so this may go before it.
-                weakref.finalize(self, jobs.put, None).atexit = False
-                thread.start()
-            self._running[1].put(job)
+            self._start().put(job)
+
+    def start(self) -> None:
+        """Start the thread, for `submit_if_started`."""
+        with self._lock:
+            self._start()
+
+    def submit_if_started(self, job: Job) -> None:
+        """As `submit`, without a lock, for callers such as `__del__`; nothing without a thread."""
+        running = self._running
+        if running is not None:
+            running[1].put(job)
+
+    def _start(self) -> _Queue:
+        if self._running is None:
+            jobs = _Queue()
+            thread = new_thread(_work, self._name, args=(jobs,), daemon=False)
+            self._running = thread, jobs
+            # The thread knows the queue alone, so this may go before it.
+            weakref.finalize(self, jobs.put, None).atexit = False
+            thread.start()
+        return self._running[1]
 
     def is_current(self) -> bool:
         """Whether the caller runs in this thread."""
@@ -108,3 +124,16 @@ def next_level() -> FutureThread:
         if level == len(_levels):
             _levels.append(FutureThread(f"p4reduce-futures-{level}"))
         return _levels[level]
+
+
+_dropped = FutureThread("p4reduce-dropped")
+
+
+def expect_dropped() -> None:
+    """Start the thread of `settle_dropped`."""
+    _dropped.start()
+
+
+def settle_dropped(settle: Job) -> None:
+    """Settle a work that nobody has any more, after earlier ones. Called by `__del__`."""
+    _dropped.submit_if_started(settle)
