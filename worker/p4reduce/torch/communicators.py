@@ -7,7 +7,6 @@ ever meets ranks of an earlier one, such as those of the run before an elastic r
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -79,9 +78,8 @@ def open_communicator(
     # are global ones.
     local_rank = placement(global_rank, max(global_rank + 1, size)).local_rank
     port = port_name(None, global_rank, local_rank)
-    words = meet(store, rank, size, json.dumps(new_name(label)), timeout, check)
+    job = meet(store, rank, size, new_name(label), timeout, check)
     left = min(max(deadline - time.monotonic(), 1.0), _JOIN)
-    job = json.loads(words[0])
     return Lease(init(rank, size, job=job, timeout=left, interface=port, check=check))
 
 

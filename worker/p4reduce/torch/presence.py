@@ -2,7 +2,8 @@
 """The ranks of a group find each other in torch's store, and learn who is missing.
 
 Gloo waits in silence for ranks that never come. So the ranks first say that they are here, and
-those who wait for others name them: in the log after a while, and in the error in the end.
+those who wait for others name them: in the log after a while, and in the error in the end. Until
+then a rank asks the store for one number, however many ranks there are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 _INTERVALS = (0.005, 0.25)  # seconds between two looks, first and longest: doubled each time
 _FIRST_WARNING = 10.0  # seconds; the next ones come after twice the time
+_BITS = 62  # ranks whose presence is in one number of the store, which has 64 bits and a sign
 
 
 def arrive(store: Any, rank: int) -> int:
@@ -37,38 +39,43 @@ def meet(
     word: str,
     timeout: float,
     check: Callable[[], None] | None = None,
-) -> list[str]:
-    """Exchange a word among all ranks.
+) -> str:
+    """Wait for all ranks, and learn what rank 0 says.
 
     Args:
         store: of torch, for this group and this time alone.
         rank: of this process.
         size: number of ranks.
-        word: what this rank says.
+        word: what this rank says, if it is rank 0.
         timeout: seconds.
         check: called repeatedly meanwhile; raises if some ranks will not come.
 
     Returns:
-        What each rank said, in their order.
+        What rank 0 said.
 
     Raises:
         DistNetworkError: not all came in time; names the missing ones. Or the store broke.
     """
     with _store_answers():
-        store.set(f"here/{rank}", word)
+        if rank == 0:
+            store.set("word", word)
+        store.add(f"here/{rank // _BITS}", 1 << rank % _BITS)  # who
+        came = store.add("here", 1)  # how many
     start = time.monotonic()
     warn_at, (interval, longest) = _FIRST_WARNING, _INTERVALS
-    missing = list(range(size))
-    while missing := _not_here(store, missing):
+    while came < size:
         if check is not None:
             check()
         waited = time.monotonic() - start
         if waited >= timeout:
-            raise dist.DistNetworkError(
-                f"p4reduce: {_those(missing)} of {size} did not come to the process group within "
-                f"{timeout:g} s"
-            )
+            if missing := _not_here(store, size):
+                raise dist.DistNetworkError(
+                    f"p4reduce: {_those(missing)} of {size} did not come to the process group "
+                    f"within {timeout:g} s"
+                )
+            break  # the last one has just come
         if waited >= warn_at:
+            missing = _not_here(store, size)
             log.warning(
                 "rank %d of %d: still waiting for %s after %.0f s",
                 *(rank, size, _those(missing), waited),
@@ -76,13 +83,17 @@ def meet(
             warn_at *= 2
         time.sleep(min(interval, max(timeout - waited, 0.0)))
         interval = min(2 * interval, longest)
+        with _store_answers():
+            came = store.add("here", 0)
     with _store_answers():
-        return [store.get(f"here/{other}").decode() for other in range(size)]
+        return str(store.get("word").decode())
 
 
-def _not_here(store: Any, ranks: list[int]) -> list[int]:
+def _not_here(store: Any, size: int) -> list[int]:
+    """Ask which ranks are missing: a number of the store for every 62 of them."""
     with _store_answers():
-        return [rank for rank in ranks if not store.check([f"here/{rank}"])]
+        words = [store.add(f"here/{number}", 0) for number in range(-(-size // _BITS))]
+    return [rank for rank in range(size) if not words[rank // _BITS] >> rank % _BITS & 1]
 
 
 @contextmanager

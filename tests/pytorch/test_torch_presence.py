@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ranks of a large group find each other with few questions to torch's store."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+pytest.importorskip(
+    "torch", reason="needs torch: pip install 'p4reduce[torch]', or make test-torch"
+)
+
+import torch.distributed as dist
+from p4reduce.torch.presence import meet
+
+SIZE = 1000
+
+
+class Counted:
+    """A store that counts which keys it is asked for, one or several in a call."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.keys = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        def call(first: Any, *more: Any) -> Any:
+            self.keys += len(first) if isinstance(first, list) else 1
+            return method(first, *more)
+
+        return call
+
+
+def come(store: Any, ranks: range | list[int]) -> None:
+    """Let ranks say that they are here, and wait for nobody."""
+    for rank in ranks:
+        with suppress(dist.DistNetworkError):
+            meet(store, rank, SIZE, f"job of rank {rank}", 0.0)
+
+
+def test_a_look_asks_for_one_number_however_many_ranks_there_are() -> None:
+    store = dist.HashStore()
+    counted = Counted(store)
+    come(store, range(1, SIZE - 1))
+    asked: list[int] = []
+
+    def look() -> None:
+        asked.append(counted.keys)
+        if len(asked) == 4:
+            come(store, [SIZE - 1])
+
+    assert meet(counted, 0, SIZE, "job of rank 0", 60.0, look) == "job of rank 0"
+    each = [after - before for before, after in itertools.pairwise(asked)]
+    assert each == [1, 1, 1]
+    assert counted.keys < 10
+
+
+def test_those_who_do_not_come_are_named_with_few_questions() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    missing = sorted(random.Random(seed).sample(range(1, SIZE), 3))
+    counted = Counted(dist.HashStore())
+    come(counted, [rank for rank in range(1, SIZE) if rank not in missing])
+    counted.keys = 0
+    named = ", ".join(map(str, missing))
+    with pytest.raises(dist.DistNetworkError, match=f"ranks {named} of 1000 did not come"):
+        meet(counted, 0, SIZE, "job", 0.0)
+    assert counted.keys < 30
+
+
+@pytest.mark.parametrize("size", [1, 2, 62, 63, 124])
+def test_all_learn_what_rank_0_says(size: int, tmp_path: Any) -> None:
+    store = dist.FileStore(str(tmp_path / "store"), size)
+    for rank in range(size - 1):
+        with pytest.raises(dist.DistNetworkError, match=rf"{size - 1} of {size} did not come"):
+            meet(store, rank, size, f"job … of {rank}", 0.0)
+    said = meet(store, size - 1, size, f"job … of {size - 1}", 60.0)
+    assert said == "job … of 0"
