@@ -218,7 +218,7 @@ class Collective:
     def finish(self, error: P4ReduceError | None = None) -> None:
         """End it. The first call counts.
 
-        Whoever keeps the collective, as the ledger does, does not keep the caller's arrays.
+        What keeps the collective, as the ledger does, does not keep the caller's arrays.
         """
         if not self._over.is_set():
             self.error = error

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of starting a collective: a `Work`, to wait for or to turn into a future.
 
-Results are written to the tensors where a collective is found to have ended. So whoever asks
-whether a work is complete, waits for it, or takes its result or a future, has them. A work that its
-script has dropped is asked by a thread of its own (threads.py). The group asks those that are left
+Results are written to the tensors where a collective is found to have ended. So they are there for
+a caller who asks whether a work is complete, waits for it, or takes its result or a future. A work
+that its script has dropped is asked by a thread of its own (threads.py). The group asks the others
 when it is destroyed.
 """
 
