@@ -183,7 +183,7 @@ def resized() -> None:
         indices, values = torch.tensor([[1, 2]]), torch.ones(2, 3, dtype=dtype)
         sparse = torch.sparse_coo_tensor(indices, values, (9, 3), check_invariants=True)
         dist.all_reduce(sparse)
-        parts = [indices, values, sparse._indices(), sparse._values()]
+        parts = [indices, values, sparse.indices(), sparse.values()]
         told(f"resizing sparse {dtype}", resizing(parts))
     model = torch.nn.Linear(3, 2)
     local = LocalSGD(torch.optim.SGD(model.parameters(), 0.1), 1, buffers=[torch.ones(3)])

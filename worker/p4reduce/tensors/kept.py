@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -97,11 +98,9 @@ class Spare:
     def take_back(self, memory: Array) -> None:
         """Keep unused memory for a later copy, and give back the oldest beyond `LIMIT`."""
         self._waiting.append((memory, 0, self._beats))
-        while self.nbytes > LIMIT:
-            try:
+        with suppress(IndexError):  # another thread has taken the last one
+            while self.nbytes > LIMIT:
                 self._waiting.popleft()
-            except IndexError:  # another thread has taken it
-                break
 
     def _sift(self, stays: Callable[[Array, int, int], bool], passing_by: int = 0) -> None:
         """Keep the pieces for which a function says so."""
