@@ -73,9 +73,11 @@ def broken(docstring: str) -> Iterator[str]:
         yield f"says nothing: {match.group().strip()}"
     within: int | None = None  # the indent of the list's items
     lines = docstring.splitlines()
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+    for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
         depth = len(line) - len(line.lstrip())
-        item = ITEM.match(line)
+        # A number at the beginning of a line may also be the end of a sentence.
+        begins = within is not None or not before.strip() or before.endswith(":")
+        item = ITEM.match(line) if begins else None
         if not line.strip():
             within = None
         elif item is not None:
