@@ -44,13 +44,14 @@ from p4reduce_switch.p4runtime.arbitration import (
     election_id_of,
     refuse_role_id,
 )
-from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config, load_program
+from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.entities.common import in_parts
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
 from p4reduce_switch.p4runtime.entities.idle import idle_messages
 from p4reduce_switch.p4runtime.entities.registry import plan_read, plan_update
 from p4reduce_switch.p4runtime.listening import MAX_STREAMS, listen
+from p4reduce_switch.p4runtime.loading import load_config, load_program
 from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4reduce_switch.p4runtime.reconcile import copy_volatile, queries, replay
 from p4reduce_switch.p4runtime.several_cores import check_core
