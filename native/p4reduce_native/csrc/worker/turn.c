@@ -306,8 +306,8 @@ static uint32_t run(struct jobs *jobs, int called)
     uint32_t why = 0;
 
     for (uint32_t i = 0; i < jobs->count; i++) {
-        const struct p4r_link_lock *lock = jobs->turns[i]->lock;
-        assert(lock == NULL || __atomic_load_n(&lock->state, __ATOMIC_RELAXED) != P4R_FREE);
+        assert(!jobs->turns[i]->lock ||
+               __atomic_load_n(&jobs->turns[i]->lock->state, __ATOMIC_RELAXED) != P4R_FREE);
         double *left_at = &jobs->turns[i]->left_at;
         /* What Python has ended meanwhile is not under way any more. */
         if (*left_at > 0 && jobs->turns[i]->slots->live_count && began - *left_at > OVERSLEPT)
