@@ -222,7 +222,7 @@ class Fuzzer:
         code = self.random.choice(FAILURES[domain])
         calls = self.random.randrange(1, 5) if code in PASSING else -1
         yield lambda: self.faults.faults_send(domain, code, calls)
-        if self.random.random() < 0.2:
+        if self.random.random() < 0.5:
             yield functools.partial(
                 self.fail_to_look, self.random.choice((errno.EINTR, errno.EBADF))
             )
@@ -264,7 +264,7 @@ class Fuzzer:
 
     def fail_to_look(self, code: int) -> None:
         self.planted.add(code)
-        self.faults.faults_wait(code)
+        self.faults.faults_wait(code, self.random.randrange(4))
 
     # -- A round ---------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ struct watched {
 static struct watched sockets[SOCKETS];
 static _Atomic uint64_t state = 1;
 static _Atomic int send_code, send_calls, send_domain; /* the next calls fail so; -1: all */
-static _Atomic int wait_code, add_code;
+static _Atomic int wait_code, wait_looks, add_code;
 static _Atomic int failures, spins, hurries, shuffles;
 
 static uint32_t draw(uint32_t below)
@@ -54,8 +54,12 @@ void faults_send(int domain, int code, int calls)
     send_code = code;
     send_calls = calls;
 }
-/* The next look fails with `code`. */
-void faults_wait(int code) { wait_code = code; }
+/* A look fails with `code`, after so many others. */
+void faults_wait(int code, int looks)
+{
+    wait_looks = looks;
+    wait_code = code;
+}
 /* The next descriptor that is to be watched is refused with `code`. */
 void faults_add(int code) { add_code = code; }
 /* How many sends have failed that no event announces again. */
@@ -147,7 +151,7 @@ int epoll_wait(int epoll_fd, struct epoll_event *events, int most, int timeout_m
         if (socket->failures != 0 && (socket->events & EPOLLOUT) != 0 && ++socket->looks == LOOKS)
             spins++;
     }
-    if (wait_code != 0) {
+    if (wait_code != 0 && wait_looks-- == 0) {
         errno = wait_code;
         wait_code = 0;
         return -1;
