@@ -24,6 +24,9 @@ USES = {
     "fsdp": {"all_gather_into_tensor", "reduce_scatter_tensor"},
     "collectives": {"all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast"},
     "saved": {"all_gather_into_tensor"},
+    "divided": {"reduce_scatter_tensor"},
+    "mixed": {"all_gather_into_tensor", "reduce_scatter_tensor"},
+    "uneven": {"all_reduce"},
     "hsdp": set(),  # its groups are parts of the world
 }
 EXAMPLE_ENDS = {

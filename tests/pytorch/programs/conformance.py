@@ -237,11 +237,14 @@ def difference(case: Case, ours: Any, gloos: Any, gloo: Any, seed: int) -> str:
             return ""  # delegated to Gloo, as the group has no job
         return "" if isinstance(gloos, Exception) else f"raises {ours!r}, Gloo does not"
     dtype = DTYPES[case.dtype]
-    if case.operation == "AVG" and (dtype.is_floating_point or dtype.is_complex):
-        # Gloo has no mean; it is the sum, divided.
+    if case.operation == "AVG":
+        # Gloo has no mean of integers; it is the sum, divided.
         gloos = outcome(partial(run, for_gloo(replace(case, operation="SUM")), gloo, seed))
         if not isinstance(gloos, Exception):
-            gloos = [tensor / dist.get_world_size(gloo) for tensor in gloos]
+            inexact = dtype.is_floating_point or dtype.is_complex
+            mode = None if inexact else "floor"
+            size = dist.get_world_size(gloo)
+            gloos = [tensor.div(size, rounding_mode=mode) for tensor in gloos]
     if isinstance(gloos, Exception):
         return f"no error, where Gloo has {gloos!r}"
     # Complex tensors are seen as floats by torch itself.
