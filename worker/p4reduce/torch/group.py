@@ -221,8 +221,9 @@ class Collectives:
             )
         # As Gloo does it, whose own work never says that it is complete.
         whole = torch.cat([one.reshape(-1) for one in Dense(inputs, scaling).tensors])
-        counts = [one.numel() for one in inputs] if len(inputs) > 1 else output.numel()
-        own = whole.split(counts)[self.rank()]
+        rank, count = self.rank(), output.numel()
+        before = sum(one.numel() for one in inputs[:rank]) if len(inputs) > 1 else rank * count
+        own = whole.narrow(0, before, count)
         summing = reductions.summing(with_fields(opts, AllreduceOptions), scaling)
         return self._delegate(
             *(collective, reason, inputs, lambda gloo: gloo.allreduce([whole], summing), summing),
