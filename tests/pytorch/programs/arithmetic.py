@@ -159,6 +159,25 @@ def refusal(call: Callable[[], Any], word: str) -> str:
     return "no error"
 
 
+def empty() -> None:
+    size = dist.get_world_size()
+    for dtype in (torch.float32, torch.int64):
+        for operation in (ReduceOp.SUM, ReduceOp.MIN, ReduceOp.AVG):
+            some = [torch.zeros(0, dtype=dtype) for _ in range(2 * size + 2)]
+            calls = [
+                lambda some=some, op=operation: dist.reduce_scatter_tensor(some[0], some[1], op),
+                lambda some=some, op=operation: dist.reduce_scatter(
+                    some[0], some[1 : size + 1], op
+                ),
+                lambda some=some, op=operation: dist.all_reduce(some[0], op),
+                lambda some=some: dist.all_gather(some[:size], some[-1]),
+                lambda some=some: dist.all_to_all(some[:size], some[size : 2 * size]),
+                lambda some=some: dist.all_to_all_single(some[0], some[1]),
+            ]
+            wrong = [text for call in calls if (text := refusal(call, "")) != "no error"]
+            told(f"empty {dtype} {operation}", "; ".join(wrong))
+
+
 def spread() -> torch.Tensor:
     return torch.zeros(1).expand(4)
 
@@ -206,6 +225,7 @@ def main() -> None:
     means()
     scaled()
     refused()
+    empty()
     resized()
     counted = statistics()
     print(
