@@ -119,6 +119,8 @@ EXEMPT_ERRORS = {
     "FullError": _TO_CONTROLLERS,
     "InUseError": _TO_CONTROLLERS,
     "ConstantError": _TO_CONTROLLERS,
+    "MixedUseError": _TO_CONTROLLERS,
+    "BlockingIOError": _WITHIN,
     "IndexError": _WITHIN,
     "LookupError": _WITHIN,
     "CompileError": _WITHIN,
