@@ -45,6 +45,7 @@ NO_SECONDS: list[Wrong] = [
     (math.inf, ValueError, None),
 ]
 WRONG: dict[str, list[Wrong]] = {
+    "residual": [(np.zeros(3, np.float32), ValueError, "residual needs floats with precision")],
     "array": [
         ([1.0], TypeError, "array=[1.0]"),
         (5, TypeError, "array=5"),
