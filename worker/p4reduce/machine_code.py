@@ -325,6 +325,9 @@ class Library:
         self.encode = locked.p4r_encode
         self.encode.argtypes = (*(array,) * 8, c_uint64)
         self.encode.restype = None
+        self.withhold = locked.p4r_block_withhold
+        self.withhold.argtypes = (*(array,) * 3, c_int64)
+        self.withhold.restype = None
         self.decode = locked.p4r_decode
         self.decode.argtypes = (*(array,) * 6, c_uint64, c_uint32)
         self.decode.restype = None

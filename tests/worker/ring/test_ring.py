@@ -334,6 +334,37 @@ def test_ranks_begin_with_what_one_of_them_lacks(ring: Ring) -> None:
     assert (out == -5).all()
 
 
+def test_rounding_errors_are_kept_until_a_call_is_over(
+    ring: Ring, rng: np.random.Generator
+) -> None:
+    """Rank 0 has the result, and its next call the residual: the ring's repetition leaves it alone.
+
+    On the others, errors are kept, and the numbers of a block that is not finite on some rank.
+    """
+    arrays = rng.standard_normal((WORLD, 3 * 1024)).astype(np.float32)
+    arrays[1, 1024 + 5] = np.inf
+    residuals = np.zeros_like(arrays)
+    for rank in ring.ranks:
+        n = rank.number
+        plan = plans.allreduce(
+            arrays[n], Operation.MEAN, None, None, "int8", 1, residuals[n], world_size=WORLD
+        )
+        rank.call(plan)
+    mine = ring.ranks[0]
+    mine.calls[0].finish()
+    residuals[0] = -5
+    ring.start()
+    for rank in ring.ranks[1:]:
+        rank.calls[0].wait(DEADLINE)
+        n = rank.number
+        waits = np.where(np.isfinite(arrays[n]), arrays[n], 0)[1024:2048]
+        assert np.array_equal(residuals[n, 1024:2048], waits)
+        assert np.isnan(rank.plans[0].result()[1024:2048]).all()
+        assert residuals[n, :1024].any()
+        assert residuals[n, 2048:].any()
+    assert (residuals[0] == -5).all()
+
+
 def test_all_go_back_to_the_switch_at_the_same_collective(ring: Ring) -> None:
     ring.start()
     all_sum_up(ring)

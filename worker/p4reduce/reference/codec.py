@@ -29,6 +29,10 @@ class ReferenceCodec:
             lanes = self._numbers.lanes(int(block), int(exponent))
             self._payload[row] = np.frombuffer(lanes, np.uint8)
 
+    def withhold(self, blocks: Indices) -> None:
+        for block in blocks.tolist():
+            self._numbers.withhold(block)
+
     def decode(
         self,
         blocks: Indices,

@@ -83,6 +83,19 @@ class Codec:
             len(blocks),
         )
 
+    def withhold(self, blocks: Indices) -> None:
+        """Keep the finite numbers of blocks that are not finite on some rank for the next call."""
+        if self._stream.source is None:
+            return  # nothing is fed back of blocks that C cannot reach
+        codec, residual = self._stream.codec, self._stream.residual
+        for block in blocks.tolist():
+            self._library.withhold(
+                ctypes.addressof(codec),
+                ctypes.addressof(self._stream.source.structure),
+                ctypes.addressof(residual),
+                block,
+            )
+
     def decode(
         self,
         blocks: Indices,

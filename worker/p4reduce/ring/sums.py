@@ -52,11 +52,11 @@ class Adder:
         exponents = (marks - 1).astype(np.uint8)
         summed = (marks != _ABSENT) & (exponents != NONFINITE_EXPONENT)
         nonfinite = np.flatnonzero((marks != _ABSENT) & ~summed)
+        codec = codec_for(collective, self._world_size, self._frames)
         if len(nonfinite):
-            collective.withhold(nonfinite[mine[nonfinite]])
+            codec.withhold(nonfinite[mine[nonfinite]])
             collective.target.fill(nonfinite, np.nan)
         blocks = np.flatnonzero(summed)
-        codec = codec_for(collective, self._world_size, self._frames)
         overflowed = collective.count
         for start in range(0, len(blocks), _BLOCKS_AT_A_TIME):
             some = blocks[start : start + _BLOCKS_AT_A_TIME]

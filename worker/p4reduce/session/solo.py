@@ -53,13 +53,13 @@ class Solo:
             collective.next_nonzero[: collective.count] == np.arange(collective.count)
         )
         exponents = collective.exponents[blocks]
-        nonfinite = exponents == NONFINITE_EXPONENT
-        if nonfinite.any():
-            collective.withhold(blocks[nonfinite])
-            collective.target.fill(blocks[nonfinite], np.nan)
-            blocks, exponents = blocks[~nonfinite], exponents[~nonfinite]
         frames = FrameBuffer(min(len(blocks), _BLOCKS_AT_A_TIME))
         codec = codec_for(collective, self.world_size, frames)
+        nonfinite = exponents == NONFINITE_EXPONENT
+        if nonfinite.any():
+            codec.withhold(blocks[nonfinite])
+            collective.target.fill(blocks[nonfinite], np.nan)
+            blocks, exponents = blocks[~nonfinite], exponents[~nonfinite]
         for start in range(0, len(blocks), _BLOCKS_AT_A_TIME):
             some = blocks[start : start + _BLOCKS_AT_A_TIME]
             scales = exponents[start : start + _BLOCKS_AT_A_TIME]

@@ -63,7 +63,8 @@ class Stream:
         self.codec = codec_structure(collective, world_size)
         trace = collective.trace
         kept = collective.next_nonzero, collective.exponents
-        self._kept = collective.source, collective.target, collective.left, trace, kept, residual
+        feedback = collective.residual, residual
+        self._kept = collective.source, collective.target, collective.left, trace, kept, feedback
         if not all(array.flags.c_contiguous for array in kept):
             raise ValueError("a collective's arrays have to be contiguous")
         nothing = BlocksStructure()

@@ -13,7 +13,7 @@ import numpy as np
 
 from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
-from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, Indices, Source, Target
+from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, Source, Target
 from p4reduce.tensors.collective_trace import CollectiveTrace
 from p4reduce.tensors.kept import Kept, Spare
 from p4reduce.tensors.measure import look_ahead
@@ -177,14 +177,6 @@ class Collective:
         """Its class."""
         return self.call.priority
 
-    def withhold(self, blocks: Indices) -> None:
-        """Keep the finite numbers of blocks that are not finite on some rank for the next call."""
-        if self.residual is None or not len(blocks):
-            return
-        rows = np.empty((len(blocks), self.format.lanes), self.dtype)
-        self.source.gather(blocks, rows)
-        self.residual.scatter(blocks, np.where(np.isfinite(rows), rows, 0), slice(None))
-
     def restart(self, source: BlockRows) -> None:
         """Prepare it to run again from its start, with the same input.
 
@@ -223,6 +215,7 @@ class Collective:
         if not self._over.is_set():
             self.error = error
             self.source = self.target = Absent(self.dtype, self.count)
+            self.residual = None
             self.over_at = time.monotonic()
             if self.trace is not None:
                 self.trace.end(self.over_at, error)
