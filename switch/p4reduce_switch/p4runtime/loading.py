@@ -12,6 +12,7 @@ from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.device_config import entries_of, program_of
+from p4reduce_switch.p4runtime.entities.common import shown_of
 from p4reduce_switch.p4runtime.initial_entries import open_tables
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError, state_key
 from p4reduce_switch.p4runtime.packets import PacketCodec
@@ -59,12 +60,9 @@ def load_config(
     p4info = p4info.fitted(pipeline)
     differences = p4info.differences(pipeline)
     if differences:
-        shown = "; ".join(differences[:_DIFFERENCES_SHOWN])
-        more = len(differences) - _DIFFERENCES_SHOWN
         raise invalid(
             "p4info and p4_device_config are not of the same program: "
-            + shown
-            + (f"; and {more} more differences" if more > 0 else "")
+            + shown_of(differences, _DIFFERENCES_SHOWN)
         )
     add_unused(p4info, pipeline)
     open_tables(p4info, pipeline, entries_file or entries_of(message.p4_device_config))

@@ -16,6 +16,7 @@ from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import P4RuntimeError, invalid, of_state
 from p4reduce_switch.p4runtime.config import ForwardingConfig
+from p4reduce_switch.p4runtime.entities.common import shown_of
 from p4reduce_switch.p4runtime.entities.kinds import Query
 from p4reduce_switch.p4runtime.entities.registry import plan_read, plan_update
 from p4reduce_switch.state.errors import StateError
@@ -153,13 +154,11 @@ def _name(old: ForwardingConfig, entity: Any, message: Any) -> str:
 
 
 def _refusal(differences: dict[str, int]) -> P4RuntimeError:
-    shown = [
+    texts = [
         text if count == 1 else f"{text} (and {count - 1} more like it)"
-        for text, count in list(differences.items())[:_DIFFERENCES_SHOWN]
+        for text, count in differences.items()
     ]
-    more = len(differences) - len(shown)
     return invalid(
         "the forwarding state does not fit the new program, and nothing has changed: "
-        + "; ".join(shown)
-        + (f"; and {more} more differences" if more > 0 else "")
+        + shown_of(texts, _DIFFERENCES_SHOWN)
     )

@@ -4,7 +4,7 @@ supports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from p4.v1 import p4runtime_pb2
@@ -55,6 +55,12 @@ def in_parts(messages: Iterable[_Message]) -> Iterator[list[_Message]]:
         size += more
     if part:
         yield part
+
+
+def shown_of(differences: Sequence[str], most: int) -> str:
+    """Return the first differences for a message, and how many more there are."""
+    more = len(differences) - most
+    return "; ".join(differences[:most]) + (f"; and {more} more differences" if more > 0 else "")
 
 
 def find(specs: Mapping[int, _Spec], number: int, kind: str) -> _Spec:
