@@ -241,7 +241,7 @@ def _hand_over_works() -> None:
 
     def set_work(self: Any, work: Any, use_static_world_size: bool) -> None:
         if isinstance(work, OutcomeWork) and not use_static_world_size:
-            work = c10d._create_work_from_future(work.get_future())  # type: ignore[attr-defined]
+            work = c10d._create_work_from_future(work.get_future())
         torchs(self, work, use_static_world_size)
 
     set_work.is_p4reduce = True  # type: ignore[attr-defined]
