@@ -163,6 +163,7 @@ class Process:
             self._machines,
             self._place,
             self.collectives,
+            self.targets,  # a collective lets go of its own at its end
             self.submitted,
             self.waiting,
             *([self._ledger] if scenario.recoveries else []),

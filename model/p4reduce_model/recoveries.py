@@ -414,9 +414,9 @@ class World:
 
     # -- The ring ----------------------------------------------------------------------------------
 
-    def ring(self, *arguments: Any) -> Any:
-        *_, back, left = arguments
-
+    def ring(
+        self, *_: Any, back: Callable[[], int], left: Callable[[str, int], None], **_more: Any
+    ) -> Any:
         def run() -> int:
             while True:
                 left("the other rank", 1)
@@ -456,7 +456,7 @@ class World:
             with contextlib.suppress(_Paused):
                 self._seek()
 
-    def seeking_thread(self, *, target: Callable[[], None], **_: Any) -> Any:
+    def seeking_thread(self, target: Callable[[], None], name: str) -> Any:
         def join(timeout: float) -> None:
             """Let an answer come that was asked for before."""
             assert self._seeker is not None
@@ -489,7 +489,8 @@ class World:
             "Latch": lambda: latch,
             "log": quiet,
             "time": clock,
-            "threading": SimpleNamespace(Thread=_here, current_thread=lambda: here),
+            "new_thread": _here,
+            "threading": SimpleNamespace(current_thread=lambda: here),
             "after": self._noted,
             "LOOK_HOME": 0.0,
             "HOME_AGAIN": AFTER,
@@ -497,9 +498,8 @@ class World:
         in_seeker = {
             "log": quiet,
             "time": clock,
-            "threading": SimpleNamespace(
-                Thread=self.seeking_thread, Event=_Cancelled, Lock=threading.Lock
-            ),
+            "new_thread": self.seeking_thread,
+            "threading": SimpleNamespace(Event=_Cancelled, Lock=threading.Lock),
             "UNKNOWN_FOR": -1.0,
             "NOTICED_WITHIN": 0.0,
         }
@@ -557,7 +557,7 @@ def _seat(incarnation: int) -> Seat:
     return Seat(incarnation, 0, 2, 1, HERE, HERE)
 
 
-def _here(*, target: Callable[[], None], **_: Any) -> Any:
+def _here(target: Callable[[], None], name: str) -> Any:
     """Return a thread that is none."""
     return SimpleNamespace(start=target, join=lambda timeout: None)
 
