@@ -41,7 +41,7 @@ from p4reduce.handle import Handle
 from p4reduce.latch import Latch, unlock
 from p4reduce.late.sums import HISTORY, PartialSums
 from p4reduce.ring.fallback import RingSettings
-from p4reduce.session.machine import ENGINES, NATIVE
+from p4reduce.session.machine import ENGINES, NATIVE, load
 from p4reduce.session.session import Session, Settings
 from p4reduce.session.solo import Solo
 from p4reduce.session.splitting import Group, SplitRequest, agree, first_trouble, trouble_row
@@ -178,6 +178,7 @@ def init(
     connect = there[0].connect(place.rank, engine)
     settings = Settings(connect, timeout, recover, elsewhere_after, engine)
     cancelled = Latch()
+    load(engine)
 
     def make() -> Communicator:
         session = join_all(

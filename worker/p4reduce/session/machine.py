@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, TypeAlias
 
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.membership import Attached, here
 
 if TYPE_CHECKING:
-    # At run time only where it is asked for: it imports scapy's layers, which takes seconds where
-    # there are many interfaces.
+    # At run time only where it is asked for, by `load`.
     from p4reduce.reference import ReferenceMachine
 
 NATIVE, REFERENCE = "native", "reference"
@@ -19,6 +19,15 @@ ENGINES = (NATIVE, REFERENCE)
 
 Machine: TypeAlias = "SlotMachine | ReferenceMachine"
 """A job's collectives and slots; what moves its frames is its `turn`."""
+
+
+def load(engine: str) -> None:
+    """Import one of `ENGINES` before the rank joins: no heartbeat is sent meanwhile.
+
+    The reference imports scapy's layers, which takes seconds where there are many interfaces.
+    """
+    if engine == REFERENCE:
+        importlib.import_module("p4reduce.reference")
 
 
 def machine_for(attached: Attached, engine: str) -> Machine:
