@@ -72,12 +72,20 @@ def of_bmv2(address: str, processes: Path = Path("/proc")) -> Ports | None:
 def bmv2_at(address: str, processes: Path = Path("/proc")) -> tuple[Path, list[str]] | None:
     """Return working directory and command line of the BMv2 that serves at `address`, if it runs
     here."""
-    port = grpc_port(address)
     for process, command in _commands(processes):
         served = values_of(command, ("--grpc-server-addr",))
-        if Path(command[0]).name == _BMV2 and port in map(grpc_port, served):
+        if Path(command[0]).name == _BMV2 and any(_same_server(address, each) for each in served):
             return process, command
     return None
+
+
+def _same_server(address: str, served: str) -> bool:
+    """Whether what a client calls on this machine is what a server serves.
+
+    A port says enough, whatever the hosts are called. A Unix socket has none.
+    """
+    port = grpc_port(address)
+    return address == served if port is None else port == grpc_port(served)
 
 
 def grpc_port(address: str) -> int | None:

@@ -430,6 +430,8 @@ def test_ports_on_the_command_line_of_bmv2(tmp_path: Path) -> None:
             "/usr/bin/simple_switch_grpc --no-p4 -i 1@lo --interface=2@nosuch0 -- "
             "--grpc-server-addr 0.0.0.0:50002 --cpu-port 510",
             "vi simple_switch_grpc --grpc-server-addr 127.0.0.1:50002",
+            "simple_switch_grpc -i 5@lo -- --grpc-server-addr unix:/run/a.sock",
+            "simple_switch_grpc -i 6@lo -- --grpc-server-addr unix:/run/b.sock",
         )
     ):
         (tmp_path / str(number)).mkdir()
@@ -438,6 +440,8 @@ def test_ports_on_the_command_line_of_bmv2(tmp_path: Path) -> None:
     (tmp_path / "9" / "cmdline").write_text("")  # of the kernel's own
     assert switch_ports.of_bmv2("127.0.0.1:50002", tmp_path) == Ports(frozenset({1, 2}))
     assert switch_ports.of_bmv2("127.0.0.1:50003", tmp_path) is None
+    assert switch_ports.of_bmv2("unix:/run/b.sock", tmp_path) == Ports(frozenset({6}))
+    assert switch_ports.of_bmv2("unix:/run/c.sock", tmp_path) is None
 
 
 def test_a_switch_whose_ports_are_not_known() -> None:
