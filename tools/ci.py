@@ -235,6 +235,8 @@ def main(arguments: Sequence[str], root: Path = ROOT, python: str = ".venv/bin/p
     if unknown := set(arguments) - {step.target for step in steps}:
         sys.exit(f"no such step: {', '.join(sorted(unknown))}; there are "
                  f"{', '.join(step.target for step in STEPS)}")  # fmt: skip
+    # A shell starts what runs in the background with SIGINT ignored, and pytest would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     whole = Run(root, python)
     try:
         good = all(whole.step(step) for step in steps)
