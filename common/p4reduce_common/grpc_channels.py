@@ -58,8 +58,8 @@ def target(address: str) -> str:
     path = unix_path(address)
     if path is None:
         return address
-    encoded = quote(os.fsencode(path))
-    return f"{_UNIX}//{encoded}" if path.startswith("/") else f"{_UNIX}{encoded}"
+    # Without "//", which gRPC would make part of the path that the kernel names.
+    return f"{_UNIX}{quote(os.fsencode(path))}"
 
 
 def unix_path(address: str) -> str | None:
