@@ -16,6 +16,7 @@ import p4reduce
 from p4reduce.compression import CompressedAllreduce, compressor_by_name, measure_link
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
+from p4reduce.control.controller_address import default_address
 
 from p4reduce_lab.demo.config import (
     COMPARED_STAGE,
@@ -287,18 +288,19 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
     Args:
         directory: Holds the configuration and the data, written by the launcher.
         rank: None: from the environment, as for :func:`p4reduce.init`.
-        controller: The controller's address; None: from the environment.
+        controller: The controllers' addresses, with commas between; None: from the environment.
     """
     config = TrainingConfig.load(directory / CONFIG_FILE)
     digits = Digits.load(directory / DATA_FILE)
     # The launcher starts all processes at once, and on a busy machine any of them may be the first.
-    with ControlClient(controller) as control:
-        control.call(
-            control.stub.ListSwitches,
-            pb.ListSwitchesRequest(),
-            timeout=CONTROLLER_TIMEOUT,
-            wait=True,
-        )
+    for address in (controller or default_address()).split(","):
+        with ControlClient(address) as control:
+            control.call(
+                control.stub.ListSwitches,
+                pb.ListSwitchesRequest(),
+                timeout=CONTROLLER_TIMEOUT,
+                wait=True,
+            )
     with p4reduce.init(rank=rank, world_size=config.workers, controller=controller) as comm:
         _log(f"rank {comm.rank} of {comm.size} in job {comm.job!r}, process {os.getpid()}")
         RankTraining(config, directory, digits, comm).run()
