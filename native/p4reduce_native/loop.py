@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
 
+from p4reduce_native.cpus import usable_cpus
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
 from p4reduce_native.link import Link
@@ -77,7 +78,7 @@ _pointer, _u32, _int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
 _error = ctypes.POINTER(_int)
 _RUN: Signatures = {"p4r_loop_run": (_u32, _pointer, ctypes.c_uint64, _error)}
 _OTHERS: Signatures = {
-    "p4r_loop_new": (_pointer, _int, _u32, _error),
+    "p4r_loop_new": (_pointer, _int, _u32, _u32, _error),
     "p4r_loop_free": (None, _pointer),
     "p4r_loop_add_port": (_pointer, _pointer, _u32, _u32, _u32, _int),
     "p4r_loop_set_program": (None, *(_pointer,) * 5),
@@ -204,7 +205,10 @@ class Loop:
         self._run = library.p4r_loop_run
         self._error = ctypes.c_int()
         handle = self._library.p4r_loop_new(
-            *(wake_fd, _NO_PORT if cpu_port is None else cpu_port, ctypes.byref(self._error))
+            wake_fd,
+            _NO_PORT if cpu_port is None else cpu_port,
+            usable_cpus(),
+            ctypes.byref(self._error),
         )
         if handle is None:
             raise NativeUnavailableError(f"no native loop: {os.strerror(self._error.value)}")

@@ -9,6 +9,7 @@ when it is destroyed.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -239,6 +240,7 @@ def _hand_over_works() -> None:
     if getattr(torchs, "is_p4reduce", False):
         return
 
+    @functools.wraps(torchs)
     def set_work(self: Any, work: Any, use_static_world_size: bool) -> None:
         if isinstance(work, OutcomeWork) and not use_static_world_size:
             work = c10d._create_work_from_future(work.get_future())

@@ -2,7 +2,6 @@
 #include "loop/loop.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +46,8 @@ struct p4r_loop {
     struct p4r_port *dirty, *resting;
     uint32_t held; /* frames that have come, and turns, since all was flushed */
     uint64_t held_since_ns;
-    int cores;
-    int neighbours; /* ports whose peers run on this machine, and are there */
+    uint32_t cpus;
+    uint32_t neighbours; /* ports whose peers run on this machine, and are there */
     struct p4r_packet_ins packet_ins;
     struct p4r_loop_stats stats;
     struct p4r_pace pace;
@@ -165,7 +164,7 @@ static int waits_for_more(const struct p4r_loop *loop, const struct p4r_port *po
     if (port->blocked)
         return 0;
     return port->kind->run_bytes != 0 ||
-           (port->kind->is_neighbour && loop->neighbours >= loop->cores);
+           (port->kind->is_neighbour && loop->neighbours >= loop->cpus);
 }
 
 /* With `hold`, ports keep for the next turn what waits for more. */
@@ -431,13 +430,7 @@ void p4r_loop_has_news(struct p4r_loop *loop) { loop->reasons |= P4R_LOOP_NEWS; 
 
 /* -- Its life ------------------------------------------------------------------------------------*/
 
-static int cores_of_this_process(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : PORTS + 1;
-}
-
-struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port, int *error)
+struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port, uint32_t cpus, int *error)
 {
     struct p4r_loop *loop = aligned_alloc(_Alignof(struct p4r_loop), sizeof *loop);
     *error = ENOMEM;
@@ -446,7 +439,7 @@ struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port, int *error)
     memset(loop, 0, sizeof *loop);
     loop->wake_fd = wake_fd;
     loop->cpu_port = cpu_port;
-    loop->cores = cores_of_this_process();
+    loop->cpus = cpus;
     p4r_pace_init(&loop->pace);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd < 0)
