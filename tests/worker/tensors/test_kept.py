@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from p4reduce.tensors.blocks import Blocks
-from p4reduce.tensors.kept import Spare
+from p4reduce.tensors.kept import HEARTBEATS, LIMIT, Spare
 
 LANES = 256
 FLOATS = np.dtype(np.float32)
@@ -50,6 +50,34 @@ def test_memory_that_nobody_asks_for_goes_after_a_while() -> None:
     spare.take(100_000, LANES, FLOATS)
     for _ in range(50):
         spare.take(10, LANES, FLOATS)
+    assert spare.nbytes == 0
+
+
+def test_the_oldest_memory_goes_beyond_the_limit() -> None:
+    spare = Spare()
+    blocks = LIMIT * 3 // 8 // (LANES * 4)  # two fit
+    copies = [spare.take(blocks, LANES, FLOATS) for _ in range(3)]
+    places = [address(copy.rows) for copy in copies]
+    while copies:
+        copies.pop(0)
+        assert spare.nbytes <= LIMIT
+    left = [spare.take(blocks, LANES, FLOATS) for _ in range(2)]
+    assert {address(copy.rows) for copy in left} == set(places[1:])
+
+
+def test_memory_without_a_use_goes_by_heartbeats() -> None:
+    spare = Spare()
+    spare.take(1000, LANES, FLOATS)
+    for _ in range(HEARTBEATS - 1):
+        spare.beat()
+    place = address(spare.take(1000, LANES, FLOATS).rows)  # a use, from which it counts again
+    for _ in range(HEARTBEATS - 1):
+        spare.beat()
+    again = spare.take(1000, LANES, FLOATS)
+    assert address(again.rows) == place
+    del again
+    for _ in range(HEARTBEATS):
+        spare.beat()
     assert spare.nbytes == 0
 
 
