@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 TLS_CURE = "give --switch-tls-cert, --switch-tls-key, --switch-tls-ca"
+_HANG_UP = 1.0  # seconds for a stream to end
 RETRY = 0.05  # seconds between two calls of a server that went away
 CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
 READ_TIMEOUT = 30.0  # a full table has thousands of entries; a dead switch is noticed elsewhere
@@ -169,10 +170,15 @@ class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no typ
             self.arbitration = reply.arbitration
 
     def hang_up(self) -> None:
-        """End the session. p4runtime-shell's tear_down waits for the server, and may for ever."""
-        self.stream.cancel()
+        """End the session. p4runtime-shell's tear_down waits for the server, and may for ever.
+
+        A server that answers ends the stream once it has released the election id. The next session
+        may then have the same one.
+        """
         self.stream_out_q.put(None)
-        self.stream_recv_thread.join(timeout=2.0)
+        self.stream_recv_thread.join(timeout=_HANG_UP)
+        self.stream.cancel()
+        self.stream_recv_thread.join(timeout=_HANG_UP)
         self.channel.close()
 
 
