@@ -13,15 +13,14 @@ proxy may have hung up, or the network. So:
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
+
+from p4reduce.control.processes import process_space
 
 from p4reduce_controller.jobs import leases
 from p4reduce_controller.jobs.job import Member
-from p4reduce_controller.jobs.request_checks import printable
 
 UNATTENDED = 2.0  # seconds without call and heartbeat, at least, until a process is asked for
-_LOCAL_PEERS = ("unix", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
 _STATE, _STARTED = 0, 19  # of /proc/PID/stat's fields behind the name: proc(5)
 
 
@@ -36,9 +35,13 @@ def process_start(pid: int) -> int | None:
     return None if fields[_STATE] in "ZX" else int(fields[_STARTED])
 
 
-def is_local(peer: str, host: str) -> bool:
-    """Whether a caller from `peer` that claims to be on `host` is on this machine."""
-    return peer.startswith(_LOCAL_PEERS) and host == printable(socket.gethostname())
+def is_local(processes: str) -> bool:
+    """Whether a caller with that `process_space` has its processes where they are seen from here.
+
+    Names do not tell: two hosts may both be called "localhost", and one may reach the other by a
+    tunnel. A container has process numbers of its own.
+    """
+    return processes != "" and processes == process_space()
 
 
 def begin(member: Member) -> None:

@@ -136,7 +136,7 @@ class Service(ControlServicer):
             request.ring_address,
             token,
             own_address=request.own_address,
-            local=presence.is_local(context.peer(), request.host),
+            local=presence.is_local(request.processes),
             urgent_slots=tuple(request.urgent_slots),
             switch=request.switch,
         )

@@ -122,6 +122,7 @@ class JoinRequest(google.protobuf.message.Message):
     OWN_ADDRESS_FIELD_NUMBER: builtins.int
     URGENT_SLOTS_FIELD_NUMBER: builtins.int
     SWITCH_FIELD_NUMBER: builtins.int
+    PROCESSES_FIELD_NUMBER: builtins.int
     job: builtins.str
     """the job's name"""
     rank: builtins.int
@@ -140,6 +141,11 @@ class JoinRequest(google.protobuf.message.Message):
     """its frames come from addresses of its own, not from suggested ones"""
     switch: builtins.str
     """the one that this rank is at, by its name. Empty: the only one; or, of"""
+    processes: builtins.str
+    """a tree, the one that its HELLO comes in by. So it is as well if this
+    names the topmost switch of a tree
+    the kernel and PID namespace that `pid` belongs to; empty: unknown. A
+    """
     @property
     def urgent_slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """How many of the slots are for classes 1, 2 and so on; the same on all ranks. Not packed: one
@@ -160,8 +166,9 @@ class JoinRequest(google.protobuf.message.Message):
         own_address: builtins.bool = ...,
         urgent_slots: collections.abc.Iterable[builtins.int] | None = ...,
         switch: builtins.str = ...,
+        processes: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "own_address", b"own_address", "pid", b"pid", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "switch", b"switch", "token", b"token", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "own_address", b"own_address", "pid", b"pid", "processes", b"processes", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "switch", b"switch", "token", b"token", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
 
 global___JoinRequest = JoinRequest
 

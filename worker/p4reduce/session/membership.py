@@ -17,6 +17,7 @@ from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ClientClosedError, ControlClient, ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
+from p4reduce.control.processes import process_space
 from p4reduce.environment import Placement
 from p4reduce.errors import (
     AdmissionError,
@@ -238,6 +239,7 @@ class Membership:
             urgent_slots=urgent_slots,
             host=socket.gethostname(),
             pid=os.getpid(),
+            processes=process_space(),
             ring_address=self.ring_address,
             own_address=own_address,
             switch=self.switch,
