@@ -93,6 +93,12 @@ test-torch: $(READY)  ## install PyTorch where it is missing, and test what need
 	$(PYTHON) -c 'import torch, expecttest' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH) expecttest
 	$(PYTHON) -m pytest -n 2 --dist loadfile tests/pytorch
 
+.PHONY: test-frameworks
+test-frameworks: $(READY)  ## install Lightning, Accelerate and Transformers, and run the scripts of their page (minutes)
+	$(NEED_TORCH)
+	$(PYTHON) -m pip install --quiet lightning accelerate transformers
+	$(PYTHON) -m pytest tests/frameworks
+
 .PHONY: notebooks
 notebooks: $(READY)  ## run the notebooks of docs/notebooks, and keep their outputs (torch; a minute)
 	$(NEED_TORCH)

@@ -143,7 +143,11 @@ SAYS_WHAT_IS_RIGHT = re.compile(
     r"|framework numpy|has ….*it has …$|turned off by"
 )
 # What others say that this only passes on: OpenSSL, the kernel.
-FOREIGN = {"unable to get local issuer certificate", "too many open files"}
+FOREIGN = {
+    "too many open files",
+    "unable to get local issuer certificate",
+    "your assigned backend p4reduce is not available please use gloo",
+}
 
 _PROGRAM = "about the program that this package brings: a bug, met when a controller starts at all"
 EXEMPT_TEXTS = {
