@@ -40,7 +40,13 @@ _LINUX_ONLY = {
     select: "epoll|EPOLL.*|POLLRDHUP|POLLMSG",
 }
 _FOR_TORCH = {"torch", "torch_demo", "horovod"}  # folders whose modules import torch
-_FOR_ENGINES = {"mpi": "mpi4py", "spark": "pyspark", "ray": "ray"}  # and those of engines
+_FOR_ENGINES = {  # and those of engines and frameworks
+    "lightning": "lightning",
+    "mpi": "mpi4py",
+    "ray": "ray",
+    "spark": "pyspark",
+    "transformers": "transformers",
+}
 _NOT_IN_LIBC = "(send|recv)mmsg|prctl|unshare|setns|eventfd.*|epoll_.*|memfd_create|sched_.*"
 
 

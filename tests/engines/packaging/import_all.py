@@ -15,7 +15,18 @@ PACKAGES = (
     "p4reduce_switch",
 )
 # What extras bring that are not installed beside.
-OPTIONAL = {"matplotlib", "mpi4py", "opentelemetry", "pyspark", "pytest", "ray", "sklearn", "torch"}
+OPTIONAL = {
+    "lightning",
+    "matplotlib",
+    "mpi4py",
+    "opentelemetry",
+    "pyspark",
+    "pytest",
+    "ray",
+    "sklearn",
+    "torch",
+    "transformers",
+}
 
 
 def imported(name: str) -> int:
