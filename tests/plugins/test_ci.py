@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -85,6 +86,7 @@ def ci_of(
     done = subprocess.run(
         [sys.executable, "run.py"],
         cwd=root,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
