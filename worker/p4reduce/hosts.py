@@ -12,26 +12,21 @@ import os
 import socket
 import struct
 from collections.abc import Iterable
-from pathlib import Path
 
+from p4reduce.control.namespaces import namespace_id
 from p4reduce.errors import ConfigurationError
 
 ENVIRONMENT = "P4REDUCE_HOST"
 """Says the address where the names do not lead to it."""
 
 _ANY_PORT = 9  # nothing is sent there
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-_NAMESPACE = Path("/proc/self/ns/net")
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 _ADDRESS = slice(20, 24)  # of the answer: an IPv4 address
 
 
 def identity() -> str:
     """Return what only processes of this host have; its name where Linux does not say more."""
-    try:
-        return f"{_BOOT.read_text().strip()}/{_NAMESPACE.stat().st_ino}"
-    except OSError:
-        return socket.gethostname()
+    return namespace_id("net") or socket.gethostname()
 
 
 def this_host(name: str = "") -> str:

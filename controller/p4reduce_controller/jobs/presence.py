@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p4reduce.control.processes import process_space
+from p4reduce.control.namespaces import namespace_id
 
 from p4reduce_controller.jobs import leases
 from p4reduce_controller.jobs.job import Member
@@ -36,12 +36,12 @@ def process_start(pid: int) -> int | None:
 
 
 def is_local(processes: str) -> bool:
-    """Whether a caller with that `process_space` has its processes where they are seen from here.
+    """Whether a caller with that `namespace_id("pid")` has its processes where this one sees them.
 
     Names do not tell: two hosts may both be called "localhost", and one may reach the other by a
     tunnel. A container has process numbers of its own.
     """
-    return processes != "" and processes == process_space()
+    return processes != "" and processes == namespace_id("pid")
 
 
 def begin(member: Member) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from jobs_world import LEASE, World, attach, make_jobs, place
-from p4reduce.control.processes import process_space
+from p4reduce.control.namespaces import namespace_id
 from p4reduce_controller.jobs import leases
 from p4reduce_controller.jobs.job import Job, Member, MemberState
 from p4reduce_controller.jobs.job_states import JobState
@@ -60,9 +60,9 @@ def test_a_process_of_this_machine(process: subprocess.Popen[bytes]) -> None:
     assert process_start(process.pid) == process_start(process.pid) is not None
     kill(process)
     assert process_start(process.pid) is None
-    assert is_local(process_space())
+    assert is_local(namespace_id("pid"))
     assert not is_local("")
-    assert not is_local(f"{process_space()}1")
+    assert not is_local(namespace_id("pid") + "1")
 
 
 def test_a_killed_process_frees_its_rank_at_once(

@@ -17,7 +17,7 @@ from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ClientClosedError, ControlClient, ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
-from p4reduce.control.processes import process_space
+from p4reduce.control.namespaces import namespace_id
 from p4reduce.environment import Placement
 from p4reduce.errors import (
     AdmissionError,
@@ -239,7 +239,7 @@ class Membership:
             urgent_slots=urgent_slots,
             host=socket.gethostname(),
             pid=os.getpid(),
-            processes=process_space(),
+            processes=namespace_id("pid"),
             ring_address=self.ring_address,
             own_address=own_address,
             switch=self.switch,
