@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-import functools
+import threading
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from p4reduce.machine_code import (
 )
 from p4reduce.tensors.blocks import BlockRows, Memory, Target
 from p4reduce.tensors.measure import INTEGERS, numbers_of
-from p4reduce.tensors.quantise import factors_to_nearest
+from p4reduce.tensors.quantise import LaneFactors, factors_to_nearest
 from p4reduce.tensors.stochastic import factors_at_random
 from p4reduce.tensors.stream import BEFORE_LOWER, Collective
 from p4reduce.wire.format import Format
@@ -103,30 +103,40 @@ class Stream:
         self._structure.deadline = deadline
 
 
+_codecs: dict[tuple[np.dtype[Any], Format, int, bool], tuple[CodecStructure, LaneFactors | None]]
+_codecs = {}  # with the tables that a structure points to
+_making = threading.Lock()
+
+
 def codec_structure(collective: Collective, world_size: int) -> CodecStructure:
-    """Return `struct p4r_codec` for a collective."""
+    """Return `struct p4r_codec` for a collective. Any thread may call it."""
     kind = collective.dtype, collective.format, world_size, collective.is_mean
-    structure = CodecStructure.from_buffer_copy(_codec(*kind))
+    made = _codecs.get(kind)
+    if made is None:
+        # Two threads that make tables for the same kind would free those of one of them.
+        with _making:
+            made = _codecs.get(kind) or _codecs.setdefault(kind, _codec(*kind))
+    structure = CodecStructure.from_buffer_copy(made[0])
     if collective.noise is not None:
         structure.key = collective.noise.key
     return structure
 
 
-@functools.cache
 def _codec(
     dtype: np.dtype[Any], lane_format: Format, world_size: int, mean: bool
-) -> CodecStructure:
-    """All of it but for the noise. The tables that it points to stay for good."""
+) -> tuple[CodecStructure, LaneFactors | None]:
+    """All of it but for the noise, and the tables that it points to."""
     numbers = numbers_of(dtype)
     structure = CodecStructure(numbers=numbers, lane_bits=lane_format.lane_bits)
-    if numbers != INTEGERS:
-        if lane_format is Format.INT32:
-            factors = factors_to_nearest(world_size, mean)
-        else:
-            factors = factors_at_random(lane_format, world_size, mean)
-        structure.inexact = factors.inexact
-        structure.limit = factors.limit
-        structure.divisor = factors.divisor
-        for table in ("scales", "scales32", "factors", "factors32"):
-            setattr(structure, table, getattr(factors, table).ctypes.data)
-    return structure
+    if numbers == INTEGERS:
+        return structure, None
+    if lane_format is Format.INT32:
+        factors = factors_to_nearest(world_size, mean)
+    else:
+        factors = factors_at_random(lane_format, world_size, mean)
+    structure.inexact = factors.inexact
+    structure.limit = factors.limit
+    structure.divisor = factors.divisor
+    for table in ("scales", "scales32", "factors", "factors32"):
+        setattr(structure, table, getattr(factors, table).ctypes.data)
+    return structure, factors
