@@ -85,7 +85,9 @@ def test_a_group_that_is_lost_is_named(gone: tuple[int, int], system: System) ->
         if rank in gone:
             continue
         assert all((total.result == sum(range(SIZE))).all() for total in sums[:2])
-        assert sums[1].missing[:1] == gone[:1]
+        # A rank of another group may be late as well: its group's other rank counts then.
+        assert gone[0] in sums[1].missing
+        assert gone[1] in sums[1].members
         assert isinstance(sums[2], p4reduce.WorkerLostError)
         assert sums[2].ranks == gone
         group = f"group {gone[0] // 2} is lost: ranks {gone[0]}, {gone[1]} are gone"
