@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import Any
 
 import numpy as np
@@ -103,9 +102,8 @@ class Stream:
         self._structure.deadline = deadline
 
 
-_codecs: dict[tuple[np.dtype[Any], Format, int, bool], tuple[CodecStructure, LaneFactors | None]]
-_codecs = {}  # with the tables that a structure points to
-_making = threading.Lock()
+_Codec = tuple[CodecStructure, LaneFactors | None]  # with the tables that it points to
+_codecs: dict[tuple[np.dtype[Any], Format, int, bool], _Codec] = {}
 
 
 def codec_structure(collective: Collective, world_size: int) -> CodecStructure:
@@ -113,18 +111,16 @@ def codec_structure(collective: Collective, world_size: int) -> CodecStructure:
     kind = collective.dtype, collective.format, world_size, collective.is_mean
     made = _codecs.get(kind)
     if made is None:
-        # Two threads that make tables for the same kind would free those of one of them.
-        with _making:
-            made = _codecs.get(kind) or _codecs.setdefault(kind, _codec(*kind))
+        # Of threads that come here together, all get the first one's: functools.cache would give
+        # each its own, and free the tables of all but the last.
+        made = _codecs.setdefault(kind, _codec(*kind))
     structure = CodecStructure.from_buffer_copy(made[0])
     if collective.noise is not None:
         structure.key = collective.noise.key
     return structure
 
 
-def _codec(
-    dtype: np.dtype[Any], lane_format: Format, world_size: int, mean: bool
-) -> tuple[CodecStructure, LaneFactors | None]:
+def _codec(dtype: np.dtype[Any], lane_format: Format, world_size: int, mean: bool) -> _Codec:
     """All of it but for the noise, and the tables that it points to."""
     numbers = numbers_of(dtype)
     structure = CodecStructure(numbers=numbers, lane_bits=lane_format.lane_bits)
