@@ -42,8 +42,10 @@ def new_thread(
     def run() -> None:
         try:
             target(*args)
-        except SystemExit:
-            pass  # ends the thread alone, as in any thread
+        except SystemExit as error:
+            # It ends the thread alone, as in any thread, and is no fault to log.
+            if failed is not None:
+                failed(error)
         except BaseException as error:
             report(f"thread {name}", error, failed)
 

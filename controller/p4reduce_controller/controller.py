@@ -301,6 +301,9 @@ class Controller:
             pass  # the switch's link knows, and reports it
         except SwitchError as error:
             self.jobs.fail(job, Cause.SWITCH_REFUSED, str(error))
+        except Exception as error:  # a fault of ours: nobody waits for the job
+            self.jobs.fail(job, Cause.SWITCH_REFUSED, f"installing it failed: {error!r}")
+            raise
         else:
             self.jobs.configured(job)
 

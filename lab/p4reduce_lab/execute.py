@@ -188,7 +188,8 @@ class _Output:
     def __init__(self, pipe: IO[bytes], prefix: bytes) -> None:
         self._pipe = pipe
         self._prefix = prefix
-        self._thread = new_thread(self._copy, "output")
+        # Nobody reads what the process writes then. It hears so, and does not wait for ever.
+        self._thread = new_thread(self._copy, "output", lambda _: pipe.close())
         self._thread.start()
 
     def _copy(self) -> None:

@@ -17,6 +17,7 @@ torch = pytest.importorskip(
 from p4reduce.errors import P4ReduceTimeoutError  # noqa: E402
 from p4reduce.tensors.sparse import SparseRows  # noqa: E402
 from p4reduce.torch.sparse import SparseSum, agrees, marked, marks_of  # noqa: E402
+from p4reduce.torch.threads import FutureThread  # noqa: E402
 from p4reduce.torch.turns import QueuedHandle, Turns  # noqa: E402
 from p4reduce.wire.calls import Operation  # noqa: E402
 
@@ -201,3 +202,20 @@ def test_rows_are_summed_close_together_and_given_back_at_their_places() -> None
     assert result.indices().tolist() == [[2, 7, 50, 90]]
     assert torch.equal(result.to_dense(), mine.to_dense() + torch.from_numpy(others.to_dense()))
     assert comm.sent[1].shape == (4, 3)
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(3)], ids=repr)
+def test_a_job_that_fails_leaves_the_thread_to_the_next_one(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        raise error
+
+    thread = FutureThread("test-futures")
+    thread.submit(fail)
+    thread.submit(done.set)
+    assert done.wait(DEADLINE)
+    thread.stop()
+    assert "a job of a thread for futures failed" in caplog.text

@@ -116,15 +116,19 @@ class Network:
         self.close()
 
     def _watch(self, call: Callable[[LaunchError], object]) -> None:
-        while self._process.poll() is None:
-            if self._closing.wait(_LOOK):
-                return
-        if self._closing.is_set():
-            return  # `close` has ended it since
         try:
+            while self._process.poll() is None:
+                if self._closing.wait(_LOOK):
+                    return
+            if self._closing.is_set():
+                return  # `close` has ended it since
             self.check()
         except LaunchError as error:
-            call(error)
+            why = error
+        except Exception as cause:
+            why = LaunchError(f"nobody watches the network any more: {cause!r}")
+            why.__cause__ = cause
+        call(why)
 
     def _wait_ready(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout

@@ -88,7 +88,8 @@ def serving_metrics(port: int, collector: Collector) -> Iterator[int]:
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
         raise StartError(f"--metrics-port {port}: {error.strerror}") from None
-    thread = new_thread(server.serve_forever, "metrics")
+    # Whoever asks is refused then, and does not wait.
+    thread = new_thread(server.serve_forever, "metrics", lambda _: server.server_close())
     thread.start()
     try:
         yield server.server_address[1]

@@ -21,6 +21,7 @@ import pytest
 from launched import DEADLINE, ENVIRONMENT, Launched
 from p4reduce import launch
 from p4reduce_lab import local_network
+from thread_faults import ThreadFault, fault_in_threads
 
 pytestmark = pytest.mark.usefixtures("unplaced")
 
@@ -231,6 +232,19 @@ def test_who_waits_for_the_end_hears_of_a_kill_but_not_of_close() -> None:
         until(lambda: heard)
     assert len(heard) == 1
     assert "killed by signal 9" in str(heard[0])
+
+
+def test_a_network_that_nobody_watches_any_more() -> None:
+    fault = ThreadFault("p4reduce-network", "Network.check")
+    fault.arm()
+    heard: list[launch.LaunchError] = []
+    with launch.start(1, unix=True) as network:
+        with fault_in_threads(fault):
+            network.when_ended(heard.append)
+        os.kill(network.pids["network"], signal.SIGKILL)
+        until(lambda: heard)
+    assert [error.__cause__ for error in heard] == [fault.error]
+    assert repr(fault.error) in str(heard[0])
 
 
 def test_a_network_that_is_killed_leaves_nothing_and_says_so() -> None:

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import shutil
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +23,25 @@ import pytest
 DEADLINE = 120.0
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
+from p4reduce_switch.process.metrics import SwitchCollector, serving_metrics  # noqa: E402
+
+
+def test_a_thread_that_fails_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+
+    def fail(server: socketserver.BaseServer) -> None:
+        failed.set()
+        raise ValueError("odd")
+
+    with serving_metrics(0, SwitchCollector(dict)) as port:
+        monkeypatch.setattr(socketserver.BaseServer, "service_actions", fail)
+        assert failed.wait(DEADLINE)
+        end = time.monotonic() + DEADLINE
+        refusal = 0
+        while refusal != errno.ECONNREFUSED:
+            assert time.monotonic() < end, refusal
+            with socket.socket() as asking:
+                refusal = asking.connect_ex(("127.0.0.1", port))
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from fault_system import short_time
 from p4reduce.switches.dealing import Dealer
 from p4reduce.switches.shares import PERIOD, Rate, Shares
 from several_switches import SeveralSwitches
-from worker_system import DEADLINE, at_once, outcome
+from thread_faults import ThreadFault, fault_in_threads
+from worker_system import DEADLINE, at_once, outcome, wait_for
 
 WORLD = 3
 BLOCK = 256
@@ -262,3 +263,25 @@ def test_a_trace_tells_the_switches_apart(switches: SeveralSwitches, tmp_path: P
         parts = [one for one in events if one["ph"] == "b" and one["name"].startswith("allreduce")]
         assert len({one["id"] for one in parts}) == len(parts) == 2
         assert len({one["args"]["job"] for one in parts}) == 2
+
+
+def barriers(comm: p4reduce.Communicator) -> None:
+    for _ in range(3):
+        comm.barrier()
+
+
+def test_the_thread_that_spreads_errors_fails(switches: SeveralSwitches) -> None:
+    """The rank leaves all of its jobs, with the cause."""
+    fault = ThreadFault("p4reduce-side-1", "SideBySide.broken")
+    job = switches.new_job()
+    with fault_in_threads(fault):
+        comms = at_once(
+            [lambda rank=rank: switches.init(rank, 2, job, timeout=600.0) for rank in range(2)]
+        )
+        fault.arm()
+        wait_for(fault.raised.is_set, "the thread has failed")
+        errors = at_once([lambda comm=comm: outcome(lambda: barriers(comm)) for comm in comms])
+        at_once([comm.close for comm in comms])
+    assert repr(fault.error) in str(errors[1])
+    assert isinstance(errors[0], p4reduce.WorkerLostError)
+    assert errors[0].ranks == (1,)

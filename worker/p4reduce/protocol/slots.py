@@ -301,9 +301,10 @@ class SlotMachine:
             self.broken = error
         self._in_dispute = False
         self._library.stop(self._address)
-        collectives, self.collectives = list(self.collectives.values()), {}
-        for collective in collectives:
+        while self.collectives:
+            collective = next(iter(self.collectives.values()))
             self._end_of(collective, error)
+            self.collectives.pop(collective.sequence, None)
 
     def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
         """Note ranks that have left. Sums that lack their contributions cannot complete.
@@ -363,7 +364,12 @@ class SlotMachine:
             over = self.state.over[: shared.over_count].tolist()
             shared.over_count = 0
             for sequence in over:
-                self._finish(self.collectives.pop(sequence))
+                collective = self.collectives.pop(sequence)
+                try:
+                    self._finish(collective)
+                except BaseException:
+                    self.collectives[sequence] = collective  # where `fail` finds it
+                    raise
         if self._visiting_failed is not None:
             problem, self._visiting_failed = self._visiting_failed, None
             raise problem

@@ -23,6 +23,7 @@ from p4reduce.inherited import keep_from_children
 from p4reduce.ring import handshake
 from p4reduce.ring.handshake import HandshakeError, Introduction
 from p4reduce.ring.rank_address import Listener
+from p4reduce.thread_failure import ThreadFailedError
 
 _HEAD = struct.Struct(">BI")  # kind, length of what follows
 _DATA, _ABORT = 0, 1
@@ -241,9 +242,7 @@ _KINDS: dict[str, type[P4ReduceError]] = {
 
 
 def _unread(problem: Exception) -> P4ReduceError:
-    error = P4ReduceError(f"reading the ring failed: {problem!r}")
-    error.__cause__ = problem
-    return error
+    return ThreadFailedError.of(f"reading the ring failed: {problem!r}", problem)
 
 
 def _hung_up(rank: int) -> WorkerLostError:

@@ -24,10 +24,11 @@ from p4reduce.machine_code import TURN_BROKEN, TURN_DONE, TURN_OVERSLEPT, TURN_P
 from p4reduce.protocol.native_turn import NativeTurn
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.machine import Machine
-from p4reduce.session.port import PortShare
+from p4reduce.session.port import PortShare, run_requests
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
+from p4reduce.thread_failure import ThreadFailedError
 
 _TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
 _REPRIEVE = 4.0  # seconds for the lease's thread to hear what has happened meanwhile
@@ -48,6 +49,7 @@ class Engine:
         lost: called by the thread, as the last thing that it does, when the transport broke. The
             collectives are then left as they are. None: they end with the transport's error.
         disputed: see `SlotMachine`.
+        failed: called in the same way when the port's thread failed.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Engine:
         share: PortShare,
         lost: Callable[[SwitchUnreachableError], None] | None = None,
         disputed: Callable[[Dispute], object] | None = None,
+        failed: Callable[[ThreadFailedError], None] | None = None,
     ) -> None:
         self.machine = machine
         machine.disputed = disputed
@@ -64,6 +67,7 @@ class Engine:
         self._transport = share.port.transport
         self._requests: deque[Callable[[], None]] = deque()
         self._lost = lost
+        self._failed = failed
         self._stopping = False
         self._kept = False  # whether the collectives are left as they are at the end
         self._stopped = False
@@ -192,12 +196,14 @@ class Engine:
         self,
         lost: Callable[[SwitchUnreachableError], None],
         disputed: Callable[[Dispute], object],
+        failed: Callable[[ThreadFailedError], None],
     ) -> bool:
-        """Set both callbacks of the class. Return False if the transport broke already."""
+        """Set the callbacks of the class. Return False if the transport broke already."""
         with self.lock:
             if self._stopped:
                 return False
             self._lost = lost
+            self._failed = failed
             self.machine.disputed = disputed
             return True
 
@@ -304,9 +310,14 @@ class Engine:
 
     def begin_turn(self) -> bool:
         """Handle requests. Return False if the engine must end."""
-        while self._requests:
-            self._requests.popleft()()
+        run_requests(self._requests)
         return not self._stopping
+
+    def _fail_all(self, error: P4ReduceError) -> None:
+        self.machine.fail(error)
+        while self._requests:
+            with contextlib.suppress(Exception):
+                self._requests.popleft()()  # finds the machine broken
 
     def end(self, error: P4ReduceError) -> Callable[[], None] | None:
         """The thread is done with the engine. Return what to call afterwards."""
@@ -316,18 +327,21 @@ class Engine:
         with self.lock:
             self._stopped = True
             self._kept |= lost is not None and self._lost is not None
-            if not self._kept:
-                self.machine.fail(error)
-                while self._requests:
-                    self._requests.popleft()()  # finds the machine broken
-            with contextlib.suppress(OSError):
-                self._finally_dropped = self._transport.dropped
-            self._share.close()
-        self._ended.set()
+            try:
+                if not self._kept:
+                    self._fail_all(error)
+                with contextlib.suppress(OSError):
+                    self._finally_dropped = self._transport.dropped
+                self._share.close()
+            finally:
+                self._ended.set()
         # It holds the session, which holds this: nothing of either would be freed until Python
         # looks for circles.
         tell, self._lost = self._lost, None
+        failed, self._failed = self._failed, None
         self.machine.disputed = None
+        if isinstance(error, ThreadFailedError) and failed is not None:
+            return functools.partial(failed, error)
         if tell is None or lost is None:
             return None
         return lambda: tell(lost)

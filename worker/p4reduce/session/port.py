@@ -28,6 +28,7 @@ from p4reduce.errors import (
     SwitchUnreachableError,
 )
 from p4reduce.protocol.native_turn import LinkLock, NativeTurn
+from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.transport.base import Transport
 from p4reduce.transport.registry import port_type
 from p4reduce.wire.format import Endpoint
@@ -178,14 +179,15 @@ class Port:
             # Whoever keeps it must not keep all that this thread has worked on.
             error = self.error = problem.with_traceback(None)
         except BaseException as problem:
-            error = self.error = P4ReduceError(f"the progress thread failed: {problem!r}")
-            error.__cause__ = problem
+            error = self.error = ThreadFailedError.of(
+                f"the progress thread failed: {problem!r}", problem
+            )
             raise
         finally:
             with self._lock:
                 self._over = True
             while self._requests:
-                with contextlib.suppress(SwitchUnreachableError):
+                with contextlib.suppress(Exception):
                     self._requests.popleft()()  # engines about to be added end too
             clients, self._clients = self._clients, []
             _end_all(clients, error)
@@ -195,8 +197,7 @@ class Port:
     def _turn(self) -> None:
         for client in list(self._clients):
             self._guarded(client, client.take_events)
-        while self._requests:
-            self._requests.popleft()()
+        run_requests(self._requests)
         for client in list(self._clients):
             if not self._guarded(client, client.begin_turn):
                 self._drop(client, ClosedError("the communicator was closed"))
@@ -223,9 +224,9 @@ class Port:
             raise
         except Exception as problem:
             log.exception("the progress thread failed")
-            error = P4ReduceError(f"the progress thread failed: {problem!r}")
-            error.__cause__ = problem
-            self._drop(client, error)
+            self._drop(
+                client, ThreadFailedError.of(f"the progress thread failed: {problem!r}", problem)
+            )
             return True
 
     def _drop(self, client: PortClient, error: P4ReduceError) -> None:
@@ -326,8 +327,25 @@ class Ports:
         return self._ports.get(name)
 
 
+def run_requests(requests: deque[Callable[[], None]]) -> None:
+    """Do what was asked for. A request that fails stays, for the end, which tells who asked."""
+    while requests:
+        work = requests.popleft()
+        try:
+            work()
+        except BaseException:
+            requests.appendleft(work)
+            raise
+
+
 def _end_all(clients: Sequence[PortClient], error: P4ReduceError) -> None:
-    for after in [client.end(error) for client in clients]:
+    afters = []
+    for client in clients:
+        try:
+            afters.append(client.end(error))
+        except Exception:  # noqa: PERF203 - the others end too
+            log.exception("the progress thread failed while it ended a job's engine")
+    for after in afters:
         if after is not None:
             after()
 

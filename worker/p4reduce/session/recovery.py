@@ -40,6 +40,7 @@ from p4reduce.session.recovery_states import Event, State, after
 from p4reduce.session.seeker import Connect, Found, JobLives, Seeker
 from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.stream import Collective
+from p4reduce.thread_failure import ThreadFailedError
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +175,7 @@ class Recovery:
             self._on(Event.FAILED)
             self._host.give_up(error)
         except BaseException as problem:
-            self._host.give_up(P4ReduceError(f"recovering failed: {problem!r}"))
+            self._host.give_up(ThreadFailedError.of(f"recovering failed: {problem!r}", problem))
             raise
 
     def _on(self, event: Event) -> None:

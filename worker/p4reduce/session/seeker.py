@@ -24,6 +24,7 @@ from p4reduce.errors import (
 from p4reduce.session.engine import Engine
 from p4reduce.session.membership import Attached, Membership, Seat, translated
 from p4reduce.session.port import PortShare
+from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.wire.rank_sets import describe_ranks
 
 log = logging.getLogger(__name__)
@@ -203,7 +204,7 @@ class Seeker:
         except P4ReduceError as error:
             self.failed = error
         except Exception as error:
-            self.failed = P4ReduceError(f"looking for the switch failed: {error!r}")
+            self.failed = ThreadFailedError.of(f"looking for the switch failed: {error!r}", error)
             log.exception("%s: looking for the switch failed", self._membership.who)
         self._over()
 

@@ -49,6 +49,7 @@ from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.kept import Spare
 from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.stream import Collective
+from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.wire.calls import class_slots
 
 log = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ class Session:
         self._lock = threading.RLock()
         self._closing = Latch()
         self._stirred = Latch()  # wakes the heartbeat, which has something else to do now
-        self._interrupted = False
+        self._must_leave = False
         self._hurried = False
         self._attendance: Attendance | None = None
         self._closed = Latch()
@@ -203,6 +204,8 @@ class Session:
 
     def fail(self, error: P4ReduceError) -> None:
         """End all present and future collectives with an error. The first call counts."""
+        if isinstance(error, ThreadFailedError):
+            self._leave_soon()
         with self._lock:
             if self.broken is not None:
                 return
@@ -224,12 +227,16 @@ class Session:
         engine, recovery = self._engine, self._recovery
         if self._closing.is_set() or self.broken is not None:
             return
-        self._interrupted = True
         self.fail(error)
         if recovery is None:
             engine.abort(error, _STOP_TIMEOUT)
         else:
             recovery.stop(_STOP_TIMEOUT)
+        self._leave_soon()
+
+    def _leave_soon(self) -> None:
+        """Let the heartbeat thread leave the job."""
+        self._must_leave = True
         self._stirred.set()
 
     def unlock(self) -> None:
@@ -253,7 +260,7 @@ class Session:
     def _start_engine(self, machine: Machine, seat: Seat, transport: PortShare) -> Engine:
         lost = self._lost(seat) if self.settings.recover else None
         self._engine_since = time.monotonic()
-        return Engine(machine, transport, lost, self._disputed(seat))
+        return Engine(machine, transport, lost, self._disputed(seat), self.fail)
 
     def _lost(self, seat: Seat) -> Callable[[SwitchUnreachableError], None]:
         return lambda error: self._switch_lost(seat, str(error))
@@ -349,7 +356,7 @@ class Session:
                 return
             seat = self._seat
             if found.engine is not None and not found.engine.call(
-                self._lost(seat), self._disputed(seat)
+                self._lost(seat), self._disputed(seat), self.fail
             ):
                 raise SwitchUnreachableError("the next switch was lost at once")
             if found.attached is None:
@@ -422,16 +429,14 @@ class Session:
                 trouble_since = None
             self._attend()
             self._hear(seat, reply)
-        if self._interrupted and not self._closing.is_set():
+        if self._must_leave and not self._closing.is_set():
             self.membership.leave(self._seat, worker_statistics(self.statistics()))
 
     def _heartbeat_failed(self, cause: BaseException) -> None:
         """End, and leave the job, because nobody renews the lease any more."""
         if self._closing.is_set():
             return
-        error = P4ReduceError(f"the heartbeat thread failed: {cause!r}")
-        error.__cause__ = cause
-        self.fail(error)
+        self.fail(ThreadFailedError.of(f"the heartbeat thread failed: {cause!r}", cause))
         self.membership.leave(self._seat)
 
     def _attend(self) -> None:

@@ -23,6 +23,7 @@ from p4reduce.session.session import Session
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.kept import Spare
+from p4reduce.thread_failure import ThreadFailedError
 
 _LOOK = 60.0  # seconds; only bounds what is woken anyway
 _END_TIMEOUT = 5.0
@@ -157,7 +158,9 @@ class SideBySide:
 
     def _watch_failed(self, cause: BaseException) -> None:
         for session in self.sessions:
-            session.fail(P4ReduceError(f"the thread that spreads errors failed: {cause!r}"))
+            session.fail(
+                ThreadFailedError.of(f"the thread that spreads errors failed: {cause!r}", cause)
+            )
 
     def interrupted(self, error: InterruptedCallError) -> None:
         """Break and leave the jobs, as `Session` does."""

@@ -94,7 +94,9 @@ def _work(jobs: _Queue) -> None:
     while (job := jobs.get()) is not None:
         try:
             job()
-        except Exception:  # a fault of ours: the later jobs have futures that somebody waits for
+        except (
+            BaseException
+        ):  # a fault of ours: the later jobs have futures that somebody waits for
             log.exception("a job of a thread for futures failed")
         del job  # holds tensors
 
