@@ -42,3 +42,30 @@ def test_the_example_trains(system: TorchSystem, tmp_path: Path) -> None:
     assert float(found[1]) > 86.0  # 89.4 with these seeds; 93 % in twice the steps
     # A model of 4,810 floats, 20 times, and once at the start.
     assert int(found[2].replace(",", "")) < 1.2 * 21 * 4 * 4810
+
+
+@pytest.mark.timeout(300)
+def test_it_is_an_optimizer(system: TorchSystem, tmp_path: Path) -> None:
+    ended = Ranks(system, 2, ["local_sgd_optimizer.py"], tmp_path / "ranks").wait()
+    all_well(ended)
+    for one in ended:
+        (found,) = one.records
+        assert found["is one"]
+        assert found["groups"]
+        assert found["groups later"]
+        assert found["rates"] == [0.25]
+        assert found["hooked"] == 2
+        assert found["repr"]
+        assert found["in step"] == found["again"] == []
+        for name in ("apart", "evaluated", "model saved"):
+            (text,) = found[name]
+            what = "evaluated" if name == "evaluated" else "saved"
+            assert text.startswith(f"LocalSGD: {what} 1 steps after the last average"), text
+            assert "average() on all ranks" in text
+        assert found["same"]
+        assert found["averages"] == [3, 3]
+        assert "no 'local_sgd'" in found["plain"]
+        assert found["scaled averages"] == 1
+        assert found["finite"]
+        assert found["ranks agree"]
+        assert found["moved"] == pytest.approx((1.0 + 2.5) / 2)

@@ -121,3 +121,21 @@ def test_nothing_needs_linux_at_import() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{len(without_linux.names(torch=True))} modules\n"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("words", "warns"),
+    [(["gloo"], True), (["cpu:gloo"], True), (["p4reduce"], False), (["gloo", "no switch"], False)],
+    ids=str,
+)
+def test_a_default_group_of_gloo_is_warned_of(
+    system: TorchSystem, tmp_path: Path, words: list[str], warns: bool
+) -> None:
+    """By rank 0, if the job was started for the switch."""
+    ended = Ranks(system, 2, ["gloo_default.py", *words], tmp_path / "ranks").wait()
+    all_well(ended)
+    for rank, one in enumerate(ended):
+        texts = one.records[0]["texts"]
+        assert len(texts) == (warns and rank == 0), texts
+        assert all("is set, and the default process group is Gloo's" in text for text in texts)

@@ -8,6 +8,7 @@ al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -47,7 +48,7 @@ class _Summing:
         )
 
 
-class LocalSGD:
+class LocalSGD(torch.optim.Optimizer):
     """An optimiser's steps on this rank alone, and an average of all ranks' models every few.
 
     After `every` steps, with Δ the mean over the ranks of the change of their parameters:
@@ -57,6 +58,13 @@ class LocalSGD:
     which with the defaults makes θ the mean of the models: local SGD. DiLoCo's authors use
     `outer_rate=0.7`, outer_momentum=0.9, and AdamW as the optimiser. Do not wrap the model in
     DistributedDataParallel, which would sum gradients as well. Its state starts as rank 0's.
+
+    It is an `Optimizer` with the inner one's `param_groups`, `state` and `defaults`, so schedulers
+    and `GradScaler` take it. A step that `GradScaler` leaves out on one rank counts on it as well.
+
+    Between two averages the ranks' models differ. Call `average` on all ranks before one of them
+    saves or evaluates: `state_dict` warns if that is missing, and with `model` so do saving and
+    evaluating the model.
 
     For example:
 
@@ -76,9 +84,10 @@ class LocalSGD:
             all of it.
         group: a process group of the backend "p4reduce", or a communicator that `p4reduce.init`
             made. None: the default group.
+        model: whose `state_dict` and forward pass in `eval` mode warn while the ranks differ.
 
     Attributes:
-        optimizer: the inner one, for schedulers.
+        optimizer: the inner one.
         averages: their number so far.
 
     Raises:
@@ -97,6 +106,7 @@ class LocalSGD:
         precision: str | None = None,
         compressor: str | Compressor | None = None,
         group: Any = None,
+        model: torch.nn.Module | None = None,
     ) -> None:
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"every={every!r}: 1 step or more between two averages")
@@ -111,6 +121,8 @@ class LocalSGD:
             compressor = compressor_by_name(compressor, self._channel.size)
         self._compressor = compressor
         self.optimizer = optimizer
+        self.__setstate__({})  # the base class's hooks: its constructor would copy the groups
+        self._warned = False
         self.averages = 0
         self._every = every
         self._rate = outer_rate
@@ -131,10 +143,36 @@ class LocalSGD:
         take_rank_0s(self._channel, [*self._parameters, *self._buffers], "LocalSGD")
         self._start = [one.detach().clone() for one in self._parameters]
         self._speed = [torch.zeros_like(one) for one in self._start]
+        if model is not None:
+            model.register_forward_pre_hook(self._on_forward)
+            model.register_state_dict_pre_hook(lambda *_: self._warn_of_difference("saved"))
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The inner optimiser's."""
+        groups: list[dict[str, Any]] = self.optimizer.param_groups
+        return groups
+
+    @property
+    def state(self) -> Any:
+        """The inner optimiser's."""
+        return self.optimizer.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The inner optimiser's."""
+        defaults: dict[str, Any] = self.optimizer.defaults
+        return defaults
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Raise NotImplementedError: the averaged parameters are those of the beginning."""
+        raise NotImplementedError("LocalSGD: add the group to the inner optimizer before wrapping")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Do a step of the inner optimiser and return its result; average if it is time."""
-        loss = self.optimizer.step(closure) if closure is not None else self.optimizer.step()
+        loss = None
+        if self._scaled_back():
+            loss = self.optimizer.step(closure) if closure is not None else self.optimizer.step()
         self._left -= 1
         if self._left == 0:
             self.average()
@@ -169,22 +207,65 @@ class LocalSGD:
         self.optimizer.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the inner optimiser's state and this one's, of this rank only."""
-        return {
-            "optimizer": self.optimizer.state_dict(),
+        """Return the inner optimiser's state, with this one's as "local_sgd", of this rank only.
+
+        Warns if the ranks' models differ now.
+        """
+        self._warn_of_difference("saved")
+        state: dict[str, Any] = self.optimizer.state_dict()
+        state["local_sgd"] = {
             "start": [one.clone() for one in self._start],
             "speed": [one.clone() for one in self._speed],
             "left": self._left,
             "averages": self.averages,
         }
+        return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state. The model's state is loaded separately."""
-        self.optimizer.load_state_dict(state["optimizer"])
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a state. The model's state is loaded separately.
+
+        Raises ValueError: it is not of a LocalSGD.
+        """
+        inner = dict(state_dict)
+        own = inner.pop("local_sgd", None)
+        if own is None:
+            raise ValueError(
+                "the state has no 'local_sgd': give one of LocalSGD.state_dict(), or load it into "
+                "the inner optimizer before wrapping"
+            )
+        self.optimizer.load_state_dict(inner)
         for name, mine in (("start", self._start), ("speed", self._speed)):
-            for one, saved in zip(mine, state[name], strict=True):
+            for one, saved in zip(mine, own[name], strict=True):
                 one.copy_(saved)
-        self._left, self.averages = state["left"], state["averages"]
+        self._left, self.averages = own["left"], own["averages"]
+
+    # `GradScaler` then leaves it to `step` what to do if gradients are not finite. By itself it
+    # would leave out the whole step on one rank, and the others would wait for its average.
+    _step_supports_amp_scaling = True
+
+    def _scaled_back(self) -> bool:
+        """Take `GradScaler`'s scale off the gradients. Return False if they are not finite."""
+        scale, not_finite = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        if not_finite is not None and bool(not_finite):
+            return False
+        if scale is not None:
+            for one in self._parameters:
+                if one.grad is not None:
+                    one.grad.div_(scale.to(one.grad.device))
+        return True
+
+    def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
+        if not model.training:
+            self._warn_of_difference("evaluated")
+
+    def _warn_of_difference(self, what: str) -> None:
+        if self._left != self._every and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"LocalSGD: {what} {self._every - self._left} steps after the last average, when "
+                "the ranks' models differ. Call average() on all ranks before.",
+                stacklevel=3,
+            )
 
     def _mean(self, tensors: list[torch.Tensor], what: str, precision: str | None) -> None:
         """Take the mean of each over all ranks, in place, in one collective."""

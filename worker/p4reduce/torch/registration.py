@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce.torch import monitored, rendezvous
+from p4reduce.torch import gloo_default, monitored, rendezvous
 from p4reduce.torch.names import NAME
 
 
@@ -21,6 +21,7 @@ def autoload() -> None:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
         rendezvous.install()
         monitored.install()
+        gloo_default.install()
 
 
 def _create(options: Any, backend_options: Any) -> Any:
