@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,17 @@ def test_a_block_runs(
 def test_a_block_that_does_not_run_says_why() -> None:
     assert RUNNING
     assert [block.name for block in ALL if block.words.get("no") == ""] == []
+
+
+def test_a_block_imports_the_submodules_that_it_uses() -> None:
+    """`import p4reduce` alone does not bring `p4reduce.torch`."""
+    using = [block for block in ALL if re.search(r"(?<![\w.])p4reduce\.torch\.\w", block.text)]
+    assert using
+    lacking = [block.name for block in using if "import p4reduce.torch" not in block.text]
+    assert lacking == [], "import p4reduce.torch"
+
+
+def test_the_figures_are_tables_in_a_clone() -> None:
+    page = (ROOT / "docs" / "figures.md").read_text()
+    assert "| 4 | 16 MiB |" in page
+    assert not re.search(r"\(\S*tables/", page)
