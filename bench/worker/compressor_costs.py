@@ -46,9 +46,7 @@ def gradients(elements: int, count: int = 4) -> list[Array]:
     """Gradients whose blocks differ in size, as those of layers do."""
     random = np.random.default_rng(1)
     scale = np.exp(random.standard_normal(-(-elements // 256))).repeat(256)[:elements]
-    return [
-        (random.standard_normal(elements) * scale).astype(np.float32) for _ in range(count)
-    ]
+    return [(random.standard_normal(elements) * scale).astype(np.float32) for _ in range(count)]
 
 
 def step_of(name: str, given: list[Array]) -> Callable[[], float]:

@@ -15,7 +15,6 @@ from p4reduce.compression import (
     Selected,
     Settings,
     TensorState,
-    keep_units,
     register,
 )
 from p4reduce.compression.base import Array
@@ -41,7 +40,7 @@ class Cyclic(Compressor):
     ) -> Selected:
         """See `Compressor.select`."""
         units = np.arange(state.step % self.parts, -(-wanted.size // self.unit), self.parts)
-        return Selected(keep_units(wanted, units, self.unit), len(units))
+        return Selected(units)
 
 
 @register("cyclic", "cyclic:PARTS")

@@ -32,7 +32,6 @@ from p4reduce.compression import (
     compressor_by_name,
     nonzero_blocks,
 )
-from p4reduce.compression.base import keep_units
 from p4reduce.compression.rounding import grid_spacing, round_to_lanes
 from ranks_here import EqualRanks, exchange
 
@@ -244,16 +243,6 @@ def test_rounding_keeps_zeros_and_refuses_lanes_that_are_too_narrow() -> None:
         round_to_lanes(np.ones(5, np.float32), 8, 128, random)
     with pytest.raises(ValueError, match="lane_bits is 12"):
         Uncompressed(lane_bits=12)
-
-
-@pytest.mark.parametrize("size", [1, 255, 256, 257, 1000])
-@pytest.mark.parametrize("unit", [1, 3, 256])
-def test_keep_units_keeps_just_those(size: int, unit: int) -> None:
-    random = np.random.default_rng(size)
-    values = random.standard_normal(size)
-    units = np.flatnonzero(random.random(-(-size // unit)) < 0.5)
-    expected = np.where(np.isin(np.arange(size) // unit, units), values, 0.0)
-    assert (keep_units(values, units, unit) == expected).all()
 
 
 def test_with_feedback_the_level_comes_from_the_gradient_alone() -> None:

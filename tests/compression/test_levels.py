@@ -16,7 +16,8 @@ from p4reduce.compression.costs import (
     Payload,
     SwitchLink,
 )
-from p4reduce.compression.levels import Scheme, choose, measure, unit_energy, unit_rows
+from kernels_spec import energies, unit_rows
+from p4reduce.compression.levels import Scheme, choose, measure
 
 Array = npt.NDArray[Any]
 
@@ -97,7 +98,7 @@ def test_alpha_and_gamma_follow_from_their_definition(seed: int, unit: int, sche
 def test_stochastic_levels_follow_from_their_definition(seed: int, unit: int) -> None:
     gradient = gradient_of(seed, 60)
     levels = measure(gradient, Scheme.STOCHASTIC, unit)
-    weights = np.sqrt(unit_energy(gradient, unit))[levels.order]
+    weights = np.sqrt(energies(gradient, unit))[levels.order]
     for level in range(1, len(levels.alpha) + 1):
         expected = brute_probabilities(weights, level)
         assert levels.probabilities(level) == pytest.approx(expected, abs=1e-9)

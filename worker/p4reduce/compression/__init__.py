@@ -17,7 +17,6 @@ from p4reduce.compression.base import (
     DenseSwitchOver,
     Selected,
     TensorState,
-    keep_units,
     nonzero_blocks,
 )
 from p4reduce.compression.cat import Agreement, Cat
@@ -92,7 +91,6 @@ __all__ = [
     "choose",
     "compressor_by_name",
     "in_lanes",
-    "keep_units",
     "known_compressions",
     "measure",
     "measure_link",

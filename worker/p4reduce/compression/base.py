@@ -34,9 +34,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.compression.costs import BoolArray, SwitchLink
-from p4reduce.compression.levels import unit_rows
+from p4reduce.compression import kernels
+from p4reduce.compression.costs import BoolArray, FloatArray, IntArray, SwitchLink
 from p4reduce.compression.rounding import lanes_of, round_to_lanes
+from p4reduce.tensors.kept import Spare
 
 Array = npt.NDArray[Any]
 
@@ -46,18 +47,22 @@ class Selected:
     """What a compressor chose, before lanes are rounded.
 
     Attributes:
-        values: dense, zero where nothing is sent.
-        level: units chosen.
+        units: their numbers, each once, in any order; None: all.
         alpha: alpha of the choice (arXiv 2003.06377), which is the share of the possible progress,
             0 to 1;
             None where the method has no such estimate.
         step: gamma(T) L of the values as sent; 1 where the values hold that factor already.
+        level: units to report; None: as many as there are in `units`.
+        factors: float64, multiply the units' numbers, in the order of `units`; None: 1.
+        magnitude: of each number, if only signs are sent; 0: the numbers are.
     """
 
-    values: Array
-    level: int
+    units: IntArray | None
     alpha: float | None = None
     step: float = 1.0
+    level: int | None = None
+    factors: FloatArray | None = None
+    magnitude: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ class Compressed:
 
 def nonzero_blocks(values: Array, lanes: int) -> BoolArray:
     """Return which blocks of `lanes` elements are not all zeros."""
-    return np.asarray(unit_rows(values.reshape(-1), lanes).any(axis=1))
+    return kernels.look(kernels.usable(values), lanes)[1]
 
 
 @dataclass(slots=True)
@@ -102,15 +107,23 @@ class TensorState:
         residual: what has not been sent yet; None before the first step or without feedback.
         step: number of compressions.
         own_blocks: blocks with lanes in the latest contribution.
+        own_units: which units of the latest contribution were not all zeros; None at first.
         overlap: how far the ranks' latest choices agreed, 0 (as if independent) to 1 (equal).
         sent: what was sent last, until its result is known; None without feedback.
+        given: the gradient that has been begun, until it is compressed.
+        wanted: gradient and residual of the step under way, flat; None: they are not finite.
+        energies: the squared 2-norms of its units, float64.
     """
 
     residual: Array | None = None
     sent: Array | None = None
     step: int = 0
     own_blocks: int = 0
+    own_units: BoolArray | None = None
     overlap: float = 0.0
+    given: Array | None = None
+    wanted: Array | None = None
+    energies: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(slots=True)
@@ -163,6 +176,7 @@ class Compressor(ABC):
     switch_over: DenseSwitchOver | None = None
     seed: int = 0
     states: dict[str, TensorState] = field(default_factory=dict, init=False, repr=False)
+    spare: Spare = field(default_factory=Spare, init=False, repr=False, compare=False)
 
     biased: ClassVar[bool] = True
     """Whether the mean of what is sent differs from the gradient, without feedback."""
@@ -219,32 +233,62 @@ class Compressor(ABC):
             TypeError: the gradient is not a numpy array of floats.
             ValueError: the gradient's shape is not that of the residual of this name.
         """
-        state = self._state(name, gradient)
+        state = self._begun(name, gradient)
+        wanted, state.given, state.wanted = state.wanted, None, None
         if not gradient.size:
             return Compressed(gradient.copy(), self.lane_bits, 0, 0, 0, 0, None, 1.0, False)
-        wanted = self._wanted(state, gradient)
         if wanted is None:
             return self._send_whole(state, gradient)
-        flat = gradient.reshape(-1)
-        whole = flat if wanted is gradient else wanted.reshape(-1)
-        chosen = self.select(state, flat, whole, agreed)
-        values = chosen.values.reshape(gradient.shape)
-        total = -(-gradient.size // self.lanes)
-        own = int(np.count_nonzero(nonzero_blocks(values, self.lanes)))
+        chosen = self.select(state, kernels.usable(gradient), wanted, agreed)
+        if self.feedback:
+            state.residual = wanted.reshape(gradient.shape)  # less what is sent, see below
+        values = kernels.lend(self.spare, wanted.size, wanted.dtype)
+        state.own_units = self._keep(chosen, wanted, values)
+        total, units = -(-gradient.size // self.lanes), -(-gradient.size // self.unit)
+        own_blocks = (
+            state.own_units if self.unit == self.lanes else nonzero_blocks(values, self.lanes)
+        )
+        own = int(np.count_nonzero(own_blocks))
         dense = self.switch_over is not None and self.switch_over.prefers_dense(
             own, total, state.overlap
         )
-        level, alpha, step = chosen.level, chosen.alpha, chosen.step
-        units = -(-gradient.size // self.unit)
         if dense:
-            values, level, alpha, step, own = wanted.copy(), units, 1.0, 1.0, total
+            chosen, own = Selected(None, 1.0), total
+            state.own_units = self._keep(chosen, wanted, values)
         if self.lane_bits < 32 and self.round_here:
             values = round_to_lanes(values, self.lane_bits, self.world_size, self.random)
         if self.feedback:
-            state.residual, state.sent = wanted - values, values
+            kernels.subtract(wanted, values, chosen.units, self.unit)
+            state.sent = values.reshape(gradient.shape)
         state.step += 1
         state.own_blocks = own
-        return Compressed(values, self.lane_bits, level, units, own, total, alpha, step, dense)
+        level = units if chosen.units is None else len(chosen.units)
+        return Compressed(
+            values.reshape(gradient.shape),
+            self.lane_bits,
+            level if chosen.level is None else chosen.level,
+            units,
+            own,
+            total,
+            chosen.alpha,
+            chosen.step,
+            dense,
+        )
+
+    def _keep(self, chosen: Selected, wanted: Array, values: Array) -> BoolArray:
+        """Fill `values` with what was chosen, and return which units are not all zeros."""
+        if chosen.units is None:
+            values[:] = wanted
+            return kernels.look(values, self.unit)[1]
+        values.fill(0)
+        units = np.ascontiguousarray(chosen.units, np.int64)
+        some = np.zeros(-(-wanted.size // self.unit), np.bool_)
+        some[units] = kernels.keep(
+            *(wanted, units, self.unit, values),
+            factors=chosen.factors,
+            magnitude=chosen.magnitude,
+        )
+        return some
 
     def _send_whole(self, state: TensorState, gradient: Array) -> Compressed:
         """Send a gradient that is not finite; the residual waits for one that is."""
@@ -263,14 +307,14 @@ class Compressor(ABC):
         """
         state = self.states[name]
         sent, state.sent = state.sent, None
-        if not _is_finite(total):
+        finite, some = kernels.look(kernels.usable(total), self.lanes)
+        if not finite:
             if state.residual is not None and sent is not None:
                 state.residual = np.where(np.isfinite(total), state.residual, state.residual + sent)
             return total
-        own = state.own_blocks
-        blocks = -(-total.size // self.lanes)
+        own, blocks = state.own_blocks, len(some)
         if 0 < own < blocks:
-            union = np.count_nonzero(nonzero_blocks(total, self.lanes))
+            union = np.count_nonzero(some)
             independent = blocks * (1.0 - (1.0 - own / blocks) ** self.world_size)
             if independent > own:
                 agreement = (independent - float(union)) / (independent - own)
@@ -291,9 +335,9 @@ class Compressor(ABC):
         """Choose what to send.
 
         Args:
-            state: of the tensor.
+            state: of the tensor. Its `energies` are the squared 2-norms of the units of `wanted`.
             gradient: flat, must not be changed.
-            wanted: gradient and residual, or the same object where there is no residual.
+            wanted: gradient and residual, flat, must not be changed.
             agreed: the sum of what the ranks proposed.
         """
 
@@ -317,32 +361,33 @@ class Compressor(ABC):
             )
         return state
 
-    def _wanted(self, state: TensorState, gradient: Array) -> Array | None:
-        """The gradient and what waits of earlier ones; None if that is not finite."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            wanted = gradient if state.residual is None else gradient + state.residual
-        return wanted if _is_finite(wanted) else None
+    def _begun(self, name: str, gradient: Array) -> TensorState:
+        """Return a tensor's state with what is wanted in this step, from one pass over it."""
+        known = self.states.get(name)
+        if known is not None and known.given is gradient:
+            return known
+        return self._begin(name, gradient)
 
+    def _begin(self, name: str, gradient: Array) -> TensorState:
+        state = self._state(name, gradient)
+        flat = kernels.usable(gradient)
+        residual = None if state.residual is None else state.residual.reshape(-1)
+        if residual is not None:
+            residual = np.ascontiguousarray(residual, flat.dtype)
+        wanted = flat
+        if residual is not None or self.feedback:
+            wanted = kernels.lend(self.spare, flat.size, flat.dtype)
+        finite = self._look_at(state, flat, residual, wanted)
+        state.given, state.wanted = gradient, wanted if finite else None
+        return state
 
-def _is_finite(values: Array) -> bool:
-    """Whether all elements can be all-reduced: no NaN, no infinity, no float64 of 2^128."""
-    limit = 2.0**128 if values.dtype.itemsize > 4 else np.inf
-    # NaN compares false, and both reductions hand it on.
-    return values.size == 0 or bool(-limit < values.min() and values.max() < limit)
-
-
-def keep_units(wanted: Array, units: Array, unit: int) -> Array:
-    """Return a copy of a flat array with zeros in all units but the listed ones."""
-    result = np.zeros_like(wanted)
-    if unit == 1:
-        result[units] = wanted[units]
-        return result
-    whole = wanted.size // unit
-    last = units[units == whole]
-    full = units[units < whole]
-    result[: whole * unit].reshape(whole, unit)[full] = wanted[: whole * unit].reshape(whole, unit)[
-        full
-    ]
-    if len(last):
-        result[whole * unit :] = wanted[whole * unit :]
-    return result
+    def _look_at(
+        self, state: TensorState, gradient: Array, residual: Array | None, wanted: Array
+    ) -> bool:
+        """Add the residual to a gradient, and measure units. Returns whether all is finite."""
+        state.energies = np.empty(-(-gradient.size // self.unit))
+        return kernels.want(
+            *(gradient, residual, self.unit),
+            wanted=None if wanted is gradient else wanted,
+            energies=state.energies,
+        )

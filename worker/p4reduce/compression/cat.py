@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.compression.base import Array, Compressor, Selected, TensorState, keep_units
+from p4reduce.compression import kernels
+from p4reduce.compression.base import Array, Compressor, Selected, TensorState
 from p4reduce.compression.costs import CostModel, FloatArray, Payload, SwitchLink
 from p4reduce.compression.levels import (
     Levels,
     Scheme,
     choose,
-    measure,
     measure_energy,
-    unit_energy,
-    unit_rows,
+    measure_signs,
 )
 
 
@@ -45,6 +44,17 @@ class Agreement(Enum):
     OWN = "own"
     LEVEL = "level"
     BLOCKS = "blocks"
+
+
+@dataclass(slots=True)
+class CatState(TensorState):
+    """What `Cat` remembers of a tensor besides.
+
+    Attributes:
+        own_energies: of the units of the gradient alone, in the step under way.
+    """
+
+    own_energies: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass
@@ -109,22 +119,39 @@ class Cat(Compressor):
         """
         if self.agreement is Agreement.OWN:
             return None
-        state = self._state(name, gradient)
+        state = _cat(self._begin(name, gradient))
         if not gradient.size:
             return None
-        wanted = self._wanted(state, gradient)
-        flat = gradient.reshape(-1)
-        if wanted is None:
-            units = -(-flat.size // self.unit) * (2 if self.feedback else 1)
+        if state.wanted is None:
+            units = len(state.energies) * (2 if self.feedback else 1)
             return np.zeros(2 if self.agreement is Agreement.LEVEL else units, dtype=np.float32)
-        self._observe(state, flat)
+        self._observe(state)
         if self.agreement is Agreement.LEVEL:
-            levels = measure(flat, self.scheme, self.unit)
-            return np.array([self._choose(state, levels, flat.size), 1], dtype=np.float32)
-        energies = [unit_energy(flat, self.unit)]
-        if self.feedback:
-            energies.append(unit_energy(wanted.reshape(-1), self.unit))
+            levels = self._measure(kernels.usable(gradient), state.own_energies)
+            return np.array([self._choose(state, levels, gradient.size), 1], dtype=np.float32)
+        energies = [state.own_energies, *([state.energies] if self.feedback else [])]
         return self._within_range(np.sqrt(np.concatenate(energies)))
+
+    def _look_at(
+        self, state: TensorState, gradient: Array, residual: Array | None, wanted: Array
+    ) -> bool:
+        cat = _cat(state)
+        cat.energies = np.empty(-(-gradient.size // self.unit))
+        cat.own_energies = cat.energies if residual is None else np.empty_like(cat.energies)
+        return kernels.want(
+            *(gradient, residual, self.unit),
+            wanted=None if wanted is gradient else wanted,
+            own=None if residual is None else cat.own_energies,
+            energies=cat.energies,
+        )
+
+    def _measure(self, flat: Array, energies: FloatArray) -> Levels:
+        if self.scheme is Scheme.SIGNS:
+            return measure_signs(flat, energies, self.unit)
+        return measure_energy(energies, self.unit, self.scheme)
+
+    def _new_state(self) -> TensorState:
+        return CatState()
 
     def _within_range(self, numbers: FloatArray) -> npt.NDArray[np.float32]:
         """As float32, and no larger than the ranks' sum may be."""
@@ -135,8 +162,8 @@ class Cat(Compressor):
         encoding = self.scheme.encoding(dimension, self.unit)
         return choose(levels, self._price(state), encoding).level
 
-    def _observe(self, state: TensorState, gradient: Array) -> None:
-        """Told of each gradient, flat and finite, before anything is chosen or proposed."""
+    def _observe(self, state: CatState) -> None:
+        """Told of each finite gradient, before anything is chosen or proposed."""
 
     def _chosen(self, state: TensorState, fresh: Levels, level: int) -> None:
         """Told of the level that is sent, and of the levels of the gradient alone."""
@@ -150,8 +177,9 @@ class Cat(Compressor):
     def select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
+        state = _cat(state)
         if self.agreement is Agreement.OWN:
-            self._observe(state, gradient)
+            self._observe(state)
         if (agreed is None) != (self.agreement is Agreement.OWN):
             raise ValueError(
                 f"agreement {self.agreement.value!r}: "
@@ -162,8 +190,10 @@ class Cat(Compressor):
             energies = np.square(agreed, dtype=np.float64)
             fresh, levels = (measure_energy(energies[at:][:units], self.unit) for at in (0, -units))
         else:
-            levels = measure(wanted, self.scheme, self.unit)
-            fresh = levels if wanted is gradient else measure(gradient, self.scheme, self.unit)
+            levels = self._measure(wanted, state.energies)
+            fresh = levels
+            if state.own_energies is not state.energies:
+                fresh = self._measure(gradient, state.own_energies)
         if agreed is not None and self.agreement is Agreement.LEVEL:
             level = round(float(agreed[0]) / max(1.0, float(agreed[1])))
         else:
@@ -172,28 +202,27 @@ class Cat(Compressor):
         level = min(len(levels.alpha), max(1, level))
         self._chosen(state, fresh, level)
         if level == 0:
-            return Selected(np.zeros_like(wanted), 0, 0.0)
-        return self._thin(levels, level, wanted)
+            return Selected(np.empty(0, np.int64), 0.0)
+        return self._thin(state, levels, level, wanted.dtype)
 
-    def _thin(self, levels: Levels, level: int, wanted: Array) -> Selected:
+    def _thin(self, state: CatState, levels: Levels, level: int, dtype: np.dtype[Any]) -> Selected:
         step = float(levels.step[level - 1])
         alpha = float(levels.alpha[level - 1])
         # gamma L Q has no element larger than g's; Q may have, and more than a float16 holds.
         factor = step if self.fold else 1.0
+        units, factors, magnitude = levels.order[:level], None, 0.0
         if self.scheme is Scheme.STOCHASTIC:
-            values = self._draw(levels, level, wanted, factor)
-        else:
-            values = keep_units(wanted, levels.order[:level], self.unit)
-            if self.scheme is Scheme.SIGNS:
-                norm = np.sqrt(np.square(wanted, dtype=np.float64).sum())
-                values = np.sign(values) * values.dtype.type(factor * norm)
-        return Selected(values, level, alpha, 1.0 if self.fold else step)
+            probabilities = levels.probabilities(level)
+            drawn = self.random.random(len(probabilities)) < probabilities
+            units = levels.order[drawn]
+            factors = (factor / probabilities[drawn]).astype(dtype).astype(np.float64)
+        elif self.scheme is Scheme.SIGNS:
+            magnitude = float(dtype.type(factor * np.sqrt(state.energies.sum())))
+        return Selected(
+            *(units, alpha, 1.0 if self.fold else step, level), factors=factors, magnitude=magnitude
+        )
 
-    def _draw(self, levels: Levels, level: int, wanted: Array, factor: float) -> Array:
-        probabilities = levels.probabilities(level)
-        drawn = self.random.random(len(probabilities)) < probabilities
-        values = keep_units(wanted, levels.order[drawn], self.unit)
-        factors = np.zeros(-(-wanted.size // self.unit), dtype=wanted.dtype)
-        factors[levels.order[drawn]] = factor / probabilities[drawn]
-        scaled: Array = unit_rows(values, self.unit) * factors[:, None]
-        return scaled.reshape(-1)[: wanted.size]
+
+def _cat(state: TensorState) -> CatState:
+    assert isinstance(state, CatState), "made by _new_state"
+    return state

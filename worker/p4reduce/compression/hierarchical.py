@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from p4reduce.collectives import MEAN, SUM
-from p4reduce.compression.base import Array, keep_units
-from p4reduce.compression.levels import unit_energy
+from p4reduce.compression import kernels
+from p4reduce.compression.base import Array
 from p4reduce.compression.rounding import lanes_of
 from p4reduce.errors import ConfigurationError
 from p4reduce.handle import Handle
 from p4reduce.tensors.arguments import operation_of
+from p4reduce.tensors.kept import Spare
 from p4reduce.tensors.sparse import SparseElements
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.rank_sets import describe_ranks
@@ -120,6 +121,7 @@ class HierarchicalTopK:
         self._precision, self._seed = precision, seed
         self._lanes = _lanes(precision) if blocks else 0
         self._tensors: dict[str, _Tensor] = {}
+        self._spare = Spare()
         mine = min(communicator.leaf) if leaf is None else leaf
         within = communicator.split(mine)
         assert within is not None, "a color is given"
@@ -192,15 +194,14 @@ class HierarchicalTopK:
         self, shard: Array, before: _Tensor, name: str, left: Callable[[], float | None]
     ) -> tuple[Array, Array]:
         """Sum the largest elements of a shard across the root; return which there are, and them."""
-        finite = bool(np.isfinite(shard).all())
-        wanted = shard + before.kept if finite else np.zeros_like(shard)
-        places = _largest(np.abs(wanted), self.density) if finite else np.empty(0, np.intp)
+        wanted, finite = self._wanted(shard, before)
+        places = _largest(wanted, self.density) if finite else np.empty(0, np.int64)
         # Zeros are not on the wire: ranks whose numbers are all finite meet in empty frames.
         trouble = self.across.allreduce_async(
             np.full(1, 0 if finite else np.nan, np.float32), name=f"{name}/finite", timeout=left()
         )
         total = self.across.allreduce_sparse(
-            SparseElements(places, wanted[places], wanted.size),
+            SparseElements(places, wanted[places], shard.size),
             before.op,
             name,
             left(),
@@ -221,12 +222,8 @@ class HierarchicalTopK:
         self, shard: Array, before: _Tensor, name: str, left: Callable[[], float | None]
     ) -> Array:
         """Sum the blocks of most energy across the root; the others are zeros."""
-        finite = bool(np.isfinite(shard).all())
-        wanted = shard + before.kept if finite else shard
-        sent = wanted
-        if finite and shard.size:
-            energy = unit_energy(wanted, self._lanes)
-            sent = keep_units(wanted, _largest(energy, self.density), self._lanes)
+        wanted, finite = self._wanted(shard, before)
+        sent = self._largest_blocks(wanted) if finite else shard
         options: dict[str, Any] = {"timeout": left(), "precision": self._precision}
         total = self.across.allreduce(sent, before.op, name, seed=self._seed, **options)
         self.latest[name] = Sent(
@@ -235,6 +232,25 @@ class HierarchicalTopK:
         if finite:  # where the sum is not, no rank got what was sent
             before.kept = np.where(np.isfinite(total), wanted - sent, wanted)
         return total
+
+    def _wanted(self, shard: Array, before: _Tensor) -> tuple[Array, bool]:
+        """Add what was kept to a shard. Return also whether the sum is finite; else it is none."""
+        wanted = kernels.lend(self._spare, shard.size, shard.dtype)
+        if shard.dtype.kind != "f":
+            return np.add(shard, before.kept, out=wanted), True
+        return wanted, kernels.want(shard, before.kept, 1, wanted=wanted)
+
+    def _largest_blocks(self, wanted: Array) -> Array:
+        """Return zeros with the blocks of most energy."""
+        lanes, floats = self._lanes, wanted
+        if wanted.dtype.kind != "f":
+            floats = wanted.astype(np.float64)
+        energies = np.empty(-(-wanted.size // lanes))
+        kernels.want(floats, None, lanes, energies=energies)
+        sent = np.zeros_like(wanted)
+        for first in (_largest(energies, self.density) * lanes).tolist():
+            sent[first : first + lanes] = wanted[first : first + lanes]
+        return sent
 
     def _tensor(self, name: str, shard: Array, op: Operation) -> _Tensor:
         """Return what is kept of a tensor, at first zeros."""
@@ -292,12 +308,9 @@ def _lanes(precision: str | None) -> int:
     return lanes_of(int(precision.removeprefix("int")) if precision else 32)
 
 
-def _largest(magnitudes: Array, density: float) -> Array:
+def _largest(values: Array, density: float) -> Array:
     """Return the places of the largest magnitudes, at least one."""
-    count = min(max(math.ceil(density * magnitudes.size), 1), magnitudes.size)
-    if count == magnitudes.size:
-        return np.arange(count)
-    return np.argpartition(magnitudes, magnitudes.size - count)[magnitudes.size - count :]
+    return kernels.largest(values, min(max(math.ceil(density * values.size), 1), values.size))
 
 
 def _shares(size: int, ranks: int) -> list[int]:

@@ -42,10 +42,13 @@ def _library() -> ctypes.CDLL:
                 *(None, c_uint32, array, array, c_uint64, c_uint64, array, c_uint64),
             ),
             "p4r_units_look": (c_int32, c_uint32, array, c_uint64, c_uint64, array),
+            "p4r_units_norms": (None, c_uint32, array, c_uint64, c_uint64, array, array),
             "p4r_largest": (None, c_uint32, c_uint32, array, c_uint64, c_uint64, array),
             "p4r_votes": (c_int32, c_uint32, array, array, c_uint64, c_uint64, *(array,) * 3),
+            "p4r_votes_majority": (None, c_uint32, array, c_uint32, c_uint64, c_double, array),
             "p4r_votes_settle": (
-                *(None, c_uint32, array, array, c_uint64, c_uint64, array, array, c_uint64, array),
+                *(None, c_uint32, array, array, c_uint64, c_uint64, array, array, c_uint32),
+                *(c_uint64, array),
             ),
         },
     )
@@ -156,6 +159,16 @@ def look(values: Array, unit: int) -> tuple[bool, Flags]:
     return bool(finite), some
 
 
+def norms(values: Array, unit: int) -> tuple[FloatArray, Places]:
+    """Return the 1-norm of each unit, and how many of its numbers are not zero."""
+    units = -(-values.size // unit)
+    sums, counts = np.empty(units), np.empty(units, np.int64)
+    _library().p4r_units_norms(
+        *(numbers_of(values.dtype), _at(values), values.size, unit, _at(sums), _at(counts))
+    )
+    return sums, counts
+
+
 def largest(values: Array, count: int) -> Places:
     """Return where the largest magnitudes are, ascending; of equal ones the first.
 
@@ -199,11 +212,19 @@ def votes(
     return bool(finite), signs
 
 
+def majority(tallies: npt.NDArray[Any], more: float, result: Array) -> None:
+    """Write the signs of tallies, which are int8 or int16, plus a number."""
+    _library().p4r_votes_majority(
+        *(numbers_of(result.dtype), _at(tallies), tallies.itemsize, tallies.size, more),
+        _at(result),
+    )
+
+
 def settle_votes(
     wanted: Array,
     before: Array | None,
     means: npt.NDArray[np.float32],
-    tallies: npt.NDArray[np.int16],
+    tallies: npt.NDArray[Any],
     result: Array,
     *,
     shared: int,
@@ -215,14 +236,14 @@ def settle_votes(
         wanted: what this rank voted on.
         before: the residual before this step.
         means: the magnitude of each `shared` numbers, over all ranks.
-        tallies: the sums of signs.
+        tallies: the sums of signs, int8 or int16.
         result: takes the mean; of the type of `wanted`.
         shared: numbers that have one magnitude.
         ranks: world size.
     """
     _library().p4r_votes_settle(
         *(numbers_of(wanted.dtype), _at(wanted), _at(before), wanted.size, shared, _at(means)),
-        *(_at(tallies), ranks, _at(result)),
+        *(_at(tallies), tallies.itemsize, ranks, _at(result)),
     )
 
 
@@ -232,5 +253,3 @@ def _at(array: Array | None) -> int | None:
     assert array.flags.c_contiguous, "C knows no strides"
     address: int = array.ctypes.data
     return address
-
-

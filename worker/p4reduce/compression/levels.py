@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.compression import kernels
 from p4reduce.compression.costs import CostModel, Encoding, FloatArray, IntArray
 
 Vector = npt.NDArray[Any]
@@ -100,23 +101,6 @@ class Choice:
     cost: float
 
 
-def unit_rows(vector: Vector, unit: int) -> Vector:
-    """A flat array as rows of `unit` elements, padded with zeros; no copy where none is needed."""
-    short = -vector.size % unit
-    if short:
-        vector = np.concatenate([vector, np.zeros(short, dtype=vector.dtype)])
-    return vector.reshape(-1, unit)
-
-
-def unit_energy(vector: Vector, unit: int) -> FloatArray:
-    """Squared 2-norm of each unit, in float64; shape (units,)."""
-    rows = unit_rows(vector, unit)
-    if unit == 1:
-        return np.square(rows[:, 0], dtype=np.float64)
-    result: FloatArray = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-    return result
-
-
 def measure(gradient: Vector, scheme: Scheme = Scheme.SPARSE, unit: int = 1) -> Levels:
     """Find alpha(T) and gamma(T) L for all T at once: one sort and cumulative sums, O(d log d).
 
@@ -126,19 +110,31 @@ def measure(gradient: Vector, scheme: Scheme = Scheme.SPARSE, unit: int = 1) -> 
         unit: elements that are chosen together.
 
     Raises:
-        ValueError: the gradient contains NaN or infinity.
+        ValueError: the gradient contains NaN, infinity, or numbers of 2^128 or more.
     """
-    flat = gradient.reshape(-1)
-    energy = unit_energy(flat, unit)
-    if not np.isfinite(energy.sum()):
+    flat = kernels.usable(gradient)
+    energy = np.empty(-(-flat.size // unit))
+    if not kernels.want(flat, None, unit, energies=energy):
         raise ValueError("no level can be chosen for a gradient with NaN or infinity in it")
     if scheme is Scheme.SIGNS:
-        return _measure_signs(flat, energy, unit)
-    if scheme is Scheme.SPARSE:
-        return measure_energy(energy, unit)
+        return measure_signs(flat, energy, unit)
+    return measure_energy(energy, unit, scheme)
+
+
+def measure_energy(energy: FloatArray, unit: int, scheme: Scheme = Scheme.SPARSE) -> Levels:
+    """As `measure`, from the units' energies alone (squared 2-norms); not for S+Q.
+
+    Raises:
+        ValueError: the energies have NaN or infinity in them.
+    """
+    if not np.isfinite(energy.sum()):
+        raise ValueError("no level can be chosen from energies with NaN or infinity in them")
     order, energy = _sorted(energy)
-    total = energy.sum()
     weights = np.sqrt(energy)
+    if scheme is Scheme.SPARSE:
+        alpha = np.minimum(1.0, np.cumsum(energy) / energy.sum()) if len(order) else energy
+        return Levels(scheme, unit, order, weights, alpha, np.ones_like(alpha))
+    total = energy.sum()
     wanted = np.arange(1, len(order) + 1)
     kept, tail = _saturation(weights, wanted)
     # Σ g²/p: what is kept for certain, and (Σ|g|)² / (T - k) of the others.
@@ -148,25 +144,13 @@ def measure(gradient: Vector, scheme: Scheme = Scheme.SPARSE, unit: int = 1) -> 
     return Levels(scheme, unit, order, weights, alpha, alpha)
 
 
-def measure_energy(energy: FloatArray, unit: int) -> Levels:
-    """As `measure` for sparsification, from the units' energies alone (squared 2-norms).
-
-    Raises:
-        ValueError: the energies have NaN or infinity in them.
-    """
-    if not np.isfinite(energy.sum()):
-        raise ValueError("no level can be chosen from energies with NaN or infinity in them")
-    order, energy = _sorted(energy)
-    alpha = np.minimum(1.0, np.cumsum(energy) / energy.sum()) if len(order) else energy
-    return Levels(Scheme.SPARSE, unit, order, np.sqrt(energy), alpha, np.ones_like(alpha))
-
-
-def _measure_signs(flat: Vector, energy: FloatArray, unit: int) -> Levels:
-    magnitudes = np.abs(unit_rows(flat, unit))
-    order, weights = _sorted(magnitudes.sum(axis=1, dtype=np.float64))
+def measure_signs(flat: Vector, energy: FloatArray, unit: int) -> Levels:
+    """As `measure` for S+Q, of a flat gradient whose units have these energies."""
+    importance, nonzero = kernels.norms(flat, unit)
+    order, weights = _sorted(importance)
     norm = float(np.sqrt(energy.sum()))
     # Only elements that are not zero have a sign to send.
-    elements = np.cumsum(np.count_nonzero(magnitudes, axis=1)[order])
+    elements = np.cumsum(nonzero[order])
     total = np.cumsum(weights)
     alpha = np.minimum(1.0, total**2 / (elements * norm**2))
     return Levels(Scheme.SIGNS, unit, order, weights, alpha, total / (elements * norm))

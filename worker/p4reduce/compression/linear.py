@@ -20,6 +20,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from p4reduce.compression import kernels
 from p4reduce.compression.base import Array, Compressed, Compressor, Selected, TensorState
 
 _LARGEST_SCALE = 2.0**60
@@ -73,15 +74,10 @@ class OperatorState(TensorState):
     """What an operator remembers of a tensor.
 
     Attributes:
-        wanted: gradient and residual of the present step, flat, in float32 or wider; None: they
-            are not finite.
         shapes: of the consecutive arrays in the tensor.
-        like: the gradient of the present step.
     """
 
-    wanted: Array | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
-    like: Array | None = None
 
 
 @dataclass
@@ -101,7 +97,10 @@ class LinearOperator(Compressor):
 
     @abstractmethod
     def message(self, state: Any, wanted: Array, agreed: Array | None) -> tuple[Array, Array]:
-        """Return the message to sum, and the part of `wanted` that it represents; both flat."""
+        """Return the message to sum, and the part of `wanted` that it represents; both flat.
+
+        `wanted` is float32 or wider, and must not be changed.
+        """
 
     @abstractmethod
     def restored(self, state: Any, total: Array) -> Array:
@@ -112,40 +111,40 @@ class LinearOperator(Compressor):
         """Return how many numbers a message has, before it exists."""
 
     def begun(self, name: str, gradient: Array) -> Any:
-        """Return a tensor's state with `wanted` for this step."""
-        state = cast(OperatorState, self._state(name, gradient))
-        shapes = self._shapes.get(name, (gradient.shape,))
+        """Return a tensor's state with what is wanted in this step."""
+        shapes = self._shapes.get(name)
+        if shapes is None and isinstance(gradient, np.ndarray):
+            shapes = (gradient.shape,)
+        state = cast(OperatorState, self._begin(name, gradient))
+        assert shapes is not None, "_begin takes arrays only"
         if sum(math.prod(shape) for shape in shapes) != gradient.size:
             raise ValueError(
                 f"tensor {name!r} has {gradient.size} elements, its parts are {list(shapes)}"
             )
-        state.shapes, state.like = shapes, gradient
-        wanted = self._wanted(state, gradient)
-        wide = np.promote_types(gradient.dtype, np.float32)
-        state.wanted = None if wanted is None else wanted.reshape(-1).astype(wide, copy=False)
+        state.shapes = shapes
         return state
 
     def compress(self, name: str, gradient: Array, agreed: Array | None = None) -> Compressed:
-        begun = cast(Any, self.states.get(name))
-        proposed = begun is not None and begun.like is gradient
-        state = begun if proposed else self.begun(name, gradient)
-        wanted, state.wanted, state.like = state.wanted, None, None
+        known = cast(Any, self.states.get(name))
+        begun = known is not None and known.given is gradient
+        state = known if begun else self.begun(name, gradient)
+        wanted, state.wanted, state.given = state.wanted, None, None
         size = self.message_size(state)
         if wanted is None or not (agreed is None or np.isfinite(agreed).all()):
             # Somebody's numbers are not finite. A finite gradient waits for the next step.
             if wanted is not None and self.feedback:
-                state.residual = wanted.reshape(gradient.shape).astype(gradient.dtype)
+                state.residual = wanted.reshape(gradient.shape)
             values, state.sent = np.full(size, np.nan, gradient.dtype), None
         else:
-            message, stands_for = self.message(state, wanted, agreed)
+            wide = wanted.astype(np.promote_types(wanted.dtype, np.float32), copy=False)
+            message, stands_for = self.message(state, wide, agreed)
             # `wanted` may be the caller's memory, which changes; all else is this step's alone.
-            values = message.astype(gradient.dtype, copy=message is wanted)
+            values = message.astype(gradient.dtype, copy=message is wide)
             if self.feedback:
-                kept = (wanted - stands_for).reshape(gradient.shape)
-                state.residual = kept.astype(gradient.dtype, copy=False)
-                state.sent = stands_for.reshape(gradient.shape).astype(
-                    gradient.dtype, copy=stands_for is wanted
-                )
+                sent = stands_for.astype(wanted.dtype, copy=stands_for is wide)
+                kernels.subtract(wanted, sent, None, 1)
+                state.residual = wanted.reshape(gradient.shape)
+                state.sent = sent.reshape(gradient.shape)
         state.step += 1
         blocks = -(-size // self.lanes)
         total = -(-gradient.size // self.lanes)

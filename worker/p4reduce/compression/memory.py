@@ -48,16 +48,11 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.compression.base import (
-    Array,
-    Compressed,
-    Selected,
-    TensorState,
-    nonzero_blocks,
-)
-from p4reduce.compression.cat import Agreement, Cat
+from p4reduce.compression import kernels
+from p4reduce.compression.base import Array, Compressed, Selected, TensorState
+from p4reduce.compression.cat import Agreement, Cat, CatState
 from p4reduce.compression.costs import FloatArray, SwitchLink
-from p4reduce.compression.levels import Levels, Scheme, unit_energy
+from p4reduce.compression.levels import Levels, Scheme
 
 DECAY = 0.9  # of the sums, a step: about the last ten count
 
@@ -134,13 +129,14 @@ NUMBERS = len(fields(Evidence))
 
 
 @dataclass(slots=True)
-class MemoryState(TensorState):
+class MemoryState(CatState):
     """What `MemoryCat` remembers of a tensor besides.
 
     Attributes:
         own: evidence of this rank.
         weighed: the evidence that the choice rests on: `own`, or the sum of all ranks' `as_norms`.
-        gradient: of the previous step, flat; None at first.
+        gradient: of the previous step, flat; None at first, and after one that is not finite.
+        products: <g, g'> and <e, g> of the step under way; None if there are none.
         ages: of the units, steps since each was sent; None at first.
         lag: 1/alpha - 1 of the latest level.
         ended: when the latest result came, by the clock; None before the first.
@@ -150,6 +146,7 @@ class MemoryState(TensorState):
     own: Evidence = field(default_factory=Evidence)
     weighed: Evidence = field(default_factory=Evidence)
     gradient: Array | None = None
+    products: FloatArray | None = None
     ages: npt.NDArray[np.int32] | None = None
     lag: float = 0.0
     ended: float | None = None
@@ -207,7 +204,8 @@ class MemoryCat(Cat):
             return result
         if result.dense:
             state.lag = 0.0
-        sent = nonzero_blocks(result.values, self.unit)
+        sent = state.own_units
+        assert sent is not None, "something was chosen"
         ages = np.zeros(sent.shape, dtype=np.int32) if state.ages is None else state.ages
         state.ages = np.where(sent, np.int32(0), ages + np.int32(1))
         return result
@@ -221,24 +219,45 @@ class MemoryCat(Cat):
     def _new_state(self) -> TensorState:
         return MemoryState()
 
-    def _observe(self, state: TensorState, gradient: Array) -> None:
+    def _look_at(
+        self, state: TensorState, gradient: Array, residual: Array | None, wanted: Array
+    ) -> bool:
+        memory = _memory(state)
+        units = -(-gradient.size // self.unit)
+        memory.energies, memory.own_energies = np.empty(units), np.empty(units)
+        before, memory.gradient, memory.products = memory.gradient, None, None
+        if before is None or (before.size, before.dtype) != (gradient.size, gradient.dtype):
+            before = np.empty_like(gradient)
+        elif residual is not None:
+            memory.products = np.empty(2)
+        finite = kernels.want(
+            *(gradient, residual, self.unit),
+            wanted=wanted,
+            own=memory.own_energies,
+            energies=memory.energies,
+            before=before,
+            products=memory.products,
+        )
+        if finite:
+            memory.gradient = before
+        return finite
+
+    def _observe(self, state: CatState) -> None:
         """Add to the evidence what this step's gradient says about what waits."""
         state = _memory(state)
-        before, residual, ages = state.gradient, state.residual, state.ages
-        if before is not None and residual is not None and ages is not None:
-            energies = unit_energy(gradient, self.unit)
-            energy = float(energies.sum())
-            aged = float(ages @ energies)
+        if state.products is not None and state.ages is not None:
+            persistent, waiting = state.products.tolist()
+            energy = float(state.own_energies.sum())
+            aged = float(state.ages @ state.own_energies)
             latest = Evidence(
-                waiting=_product(residual.reshape(-1), gradient),
-                persistent=aged / energy * _product(gradient, before) if energy > 0 else 0.0,
+                waiting=waiting,
+                persistent=aged / energy * persistent if energy > 0 else 0.0,
                 aged=aged,
                 lag=state.lag * energy,
                 energy=energy,
                 spent=state.besides * energy,
             )
             state.own = state.own.followed_by(latest)
-        state.gradient = gradient.copy()
         state.weighed = state.own
 
     def _choose(self, state: TensorState, levels: Levels, dimension: int) -> int:
@@ -263,10 +282,6 @@ class MemoryCat(Cat):
             _memory(state).weighed = Evidence(*(float(number) for number in agreed[-NUMBERS:]))
             agreed = agreed[:-NUMBERS]
         return super().select(state, gradient, wanted, agreed)
-
-
-def _product(one: Array, other: Array) -> float:
-    return float(np.einsum("i,i->", one, other, dtype=np.float64))
 
 
 def _memory(state: TensorState) -> MemoryState:

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4reduce.compression.base import Array, Compressor, Selected, keep_units
+from p4reduce.compression.base import Compressor, Selected
 from p4reduce.compression.costs import FloatArray, IntArray
 
 
-def selected(wanted: Array, energy: FloatArray, units: IntArray, unit: int) -> Selected:
+def selected(energy: FloatArray, units: IntArray) -> Selected:
     """Return the chosen units, with their share of the energy as alpha."""
     total = float(energy.sum())
     alpha = min(1.0, float(energy[units].sum()) / total) if total > 0 else 0.0
-    return Selected(keep_units(wanted, units, unit), len(units), alpha)
+    return Selected(units, alpha)
 
 
 @dataclass

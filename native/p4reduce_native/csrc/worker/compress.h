@@ -43,6 +43,10 @@ void p4r_units_subtract(uint32_t numbers, uint8_t *wanted, const uint8_t *values
 int32_t p4r_units_look(uint32_t numbers, const uint8_t *base, uint64_t count, uint64_t unit,
                        uint8_t *nonzero);
 
+/* Find the 1-norm of each unit, and how many of its numbers are not zero. */
+void p4r_units_norms(uint32_t numbers, const uint8_t *base, uint64_t count, uint64_t unit,
+                     double *norms, int64_t *nonzero);
+
 /* -- The largest elements (largest.c) --------------------------------------------------------- */
 
 /* Find the `most` elements of largest magnitude: `places` gets where they are, ascending. Of equal
@@ -58,11 +62,15 @@ void p4r_largest(uint32_t numbers, uint32_t bytes, const uint8_t *base, uint64_t
 int32_t p4r_votes(uint32_t numbers, const uint8_t *gradient, const uint8_t *residual,
                   uint64_t count, uint64_t shared, uint8_t *wanted, int8_t *votes, float *means);
 
-/* Turn `tallies`, the sums of signs, into numbers: each times the mean of its `shared` numbers, over
- * `ranks`. `wanted` becomes what is left: itself minus its sign times the mean. Where that is not
- * finite it stays, and where itself is not finite it becomes `before`, or zero if that is NULL. */
+/* Write the signs of `tallies`, the sums of signs, plus `more`. They have 1 or 2 `bytes`. */
+void p4r_votes_majority(uint32_t numbers, const uint8_t *tallies, uint32_t bytes, uint64_t count,
+                        double more, uint8_t *result);
+
+/* Turn `tallies` into numbers: each times the mean of its `shared` numbers, over `ranks`. `wanted`
+ * becomes what is left: itself minus its sign times the mean. Where that is not finite it stays, and
+ * where itself is not finite it becomes `before`, or zero if that is NULL. */
 void p4r_votes_settle(uint32_t numbers, uint8_t *wanted, const uint8_t *before, uint64_t count,
-                      uint64_t shared, const float *means, const int16_t *tallies, uint64_t ranks,
-                      uint8_t *result);
+                      uint64_t shared, const float *means, const uint8_t *tallies, uint32_t bytes,
+                      uint64_t ranks, uint8_t *result);
 
 #endif

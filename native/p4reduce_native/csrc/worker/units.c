@@ -84,8 +84,6 @@ int32_t p4r_units_want(uint32_t numbers, const uint8_t *gradient, const uint8_t 
     return 1;
 }
 
-static double sign_of(double number) { return (double)((number > 0) - (number < 0)); }
-
 void p4r_units_keep(uint32_t numbers, const uint8_t *wanted, uint64_t count, uint64_t unit,
                     const int64_t *chosen, uint64_t chosen_count, const double *factors,
                     double magnitude, uint8_t *values, uint8_t *nonzero)
@@ -103,7 +101,7 @@ void p4r_units_keep(uint32_t numbers, const uint8_t *wanted, uint64_t count, uin
             p4r_widen(numbers, wanted + at, some, wide);
             if (magnitude != 0)
                 for (uint64_t i = 0; i < some; i++)
-                    wide[i] = sign_of(wide[i]) * magnitude;
+                    wide[i] = p4r_sign(wide[i]) * magnitude;
             else if (factors)
                 for (uint64_t i = 0; i < some; i++)
                     wide[i] *= factors[n];
@@ -161,4 +159,29 @@ int32_t p4r_units_look(uint32_t numbers, const uint8_t *base, uint64_t count, ui
         *nonzero++ = (uint8_t)some_nonzero;
     }
     return all;
+}
+
+void p4r_units_norms(uint32_t numbers, const uint8_t *base, uint64_t count, uint64_t unit,
+                     double *norms, int64_t *nonzero)
+{
+    uint64_t size = p4r_float_bytes(numbers);
+    double wide[P4R_STRETCH];
+
+    assert(unit);
+    for (uint64_t first = 0; first < count; first += unit) {
+        uint64_t end = p4r_least(first + unit, count);
+        struct p4r_sums sums = {{0}};
+        int64_t some_nonzero = 0;
+        for (uint64_t at = first; at < end; at += P4R_STRETCH) {
+            uint64_t some = p4r_least(P4R_STRETCH, end - at);
+            p4r_widen(numbers, base + at * size, some, wide);
+            for (uint64_t i = 0; i < some; i++) {
+                wide[i] = __builtin_fabs(wide[i]);
+                some_nonzero += wide[i] > 0;
+            }
+            p4r_add(&sums, wide, some);
+        }
+        *norms++ = p4r_total(&sums);
+        *nonzero++ = some_nonzero;
+    }
 }

@@ -28,10 +28,8 @@ int32_t p4r_votes(uint32_t numbers, const uint8_t *gradient, const uint8_t *resi
                 other[i] = __builtin_fabs(wide[i]);
                 beyond += !(other[i] < __builtin_inf());
             }
-            if (means) {
-                static const double ones[P4R_STRETCH] = {[0 ... P4R_STRETCH - 1] = 1.0};
-                p4r_add_products(&sums, other, ones, some, 0);
-            }
+            if (means)
+                p4r_add(&sums, other, some);
         }
         if (means)
             *means++ = (float)(p4r_total(&sums) / (double)(end - first));
@@ -39,13 +37,39 @@ int32_t p4r_votes(uint32_t numbers, const uint8_t *gradient, const uint8_t *resi
     return beyond == 0;
 }
 
+/* Integers of one or two bytes as floats. */
+static void widen_tallies(const uint8_t *tallies, uint32_t bytes, uint64_t count, double *to)
+{
+    assert(bytes == 1 || bytes == 2);
+    for (uint64_t i = 0; bytes == 1 && i < count; i++)
+        to[i] = (double)(int8_t)tallies[i];
+    for (uint64_t i = 0; bytes == 2 && i < count; i++) {
+        int16_t tally;
+        memcpy(&tally, tallies + 2 * i, sizeof tally);
+        to[i] = (double)tally;
+    }
+}
+
+void p4r_votes_majority(uint32_t numbers, const uint8_t *tallies, uint32_t bytes, uint64_t count,
+                        double more, uint8_t *result)
+{
+    double wide[P4R_STRETCH];
+
+    for (uint64_t first = 0; first < count; first += P4R_STRETCH) {
+        uint64_t some = p4r_least(P4R_STRETCH, count - first);
+        widen_tallies(tallies + first * bytes, bytes, some, wide);
+        for (uint64_t i = 0; i < some; i++)
+            wide[i] = p4r_sign(wide[i]) + more;
+        p4r_narrow(numbers, wide, some, result + first * p4r_float_bytes(numbers));
+    }
+}
+
 void p4r_votes_settle(uint32_t numbers, uint8_t *wanted, const uint8_t *before, uint64_t count,
-                      uint64_t shared, const float *means, const int16_t *tallies, uint64_t ranks,
-                      uint8_t *result)
+                      uint64_t shared, const float *means, const uint8_t *tallies, uint32_t bytes,
+                      uint64_t ranks, uint8_t *result)
 {
     uint64_t size = p4r_float_bytes(numbers);
-    double wide[P4R_STRETCH], left[P4R_STRETCH], past[P4R_STRETCH] = {0};
-    double votes[P4R_STRETCH];
+    double wide[P4R_STRETCH], left[P4R_STRETCH], past[P4R_STRETCH] = {0}, votes[P4R_STRETCH];
 
     assert(shared % P4R_STRETCH == 0);
     for (uint64_t first = 0; first < count; first += P4R_STRETCH) {
@@ -55,10 +79,10 @@ void p4r_votes_settle(uint32_t numbers, uint8_t *wanted, const uint8_t *before, 
         p4r_widen(numbers, wanted + at, some, wide);
         if (before)
             p4r_widen(numbers, before + at, some, past);
+        widen_tallies(tallies + first * bytes, bytes, some, votes);
         for (uint64_t i = 0; i < some; i++) {
-            double sign = (double)((wide[i] > 0) - (wide[i] < 0));
-            left[i] = wide[i] - sign * mean;
-            votes[i] = (double)((float)tallies[first + i] * each);
+            left[i] = wide[i] - p4r_sign(wide[i]) * mean;
+            votes[i] = (double)((float)votes[i] * each);
         }
         p4r_narrow(numbers, left, some, wanted + at);
         for (uint64_t i = 0; i < some; i++) {

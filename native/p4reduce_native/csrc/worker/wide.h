@@ -61,6 +61,9 @@ static inline void p4r_narrow(uint32_t numbers, double *wide, uint64_t count, ui
     }
 }
 
+/* 1, -1, or 0 for zero and NaN. */
+static inline double p4r_sign(double number) { return (double)((number > 0) - (number < 0)); }
+
 /* Eight partial sums. */
 struct p4r_sums {
     double part[8];
@@ -86,6 +89,19 @@ static inline void p4r_add_products(struct p4r_sums *sums, const double *one, co
             own.part[j] += one[at + (uint64_t)j] * other[at + (uint64_t)j];
     for (int j = 0; at < count; at++, j++)
         own.part[j] += one[at] * other[at];
+    *sums = own;
+}
+
+/* Adds numbers; the first of them belongs to part 0. */
+static inline void p4r_add(struct p4r_sums *sums, const double *wide, uint64_t count)
+{
+    struct p4r_sums own = *sums;
+    uint64_t at = 0;
+    for (; at + 8 <= count; at += 8)
+        for (int j = 0; j < 8; j++)
+            own.part[j] += wide[at + (uint64_t)j];
+    for (int j = 0; at < count; at++, j++)
+        own.part[j] += wide[at];
     *sums = own;
 }
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from p4reduce.compression import kernels
 from p4reduce.compression.base import Array, Compressor
 from p4reduce.compression.linear import LinearOperator, OperatorState
 from p4reduce.compression.registry import Settings, register
 
 SLICE = 256
 """Numbers of a slice."""
+
+_AT_A_TIME = 1024 * SLICE  # numbers that are widened at once
 
 
 @dataclass(slots=True)
@@ -61,23 +64,37 @@ class GradiVeQ(LinearOperator):
     ) -> tuple[Array, Array]:
         if state.basis is None:
             return wanted, wanted
-        projected = _slices(wanted) @ state.basis
-        return projected.reshape(-1), (projected @ state.basis.T).reshape(-1)[: wanted.size]
+        basis = state.basis.astype(wanted.dtype)
+        whole = wanted.size - wanted.size % SLICE
+        projected = np.empty((-(-wanted.size // SLICE), self.components), wanted.dtype)
+        np.matmul(wanted[:whole].reshape(-1, SLICE), basis, out=projected[: whole // SLICE])
+        if whole < wanted.size:
+            projected[-1] = wanted[whole:] @ basis[: wanted.size - whole]
+        return projected.reshape(-1), self._expanded(projected, basis, wanted.size)
 
     def restored(self, state: _Projection, total: Array) -> Array:
         size = sum(math.prod(shape) for shape in state.shapes)
         if state.basis is None:
-            whole = total.astype(np.float64)
-            slices = _slices(whole)
             # In ascending order of what they explain.
-            state.basis = np.linalg.eigh(slices.T @ slices)[1][:, -self.components :]
+            state.basis = np.linalg.eigh(_covariance(total))[1][:, -self.components :]
             state.left = self.period - 1
-            return whole
-        rows = total.astype(np.float64).reshape(-1, self.components)
-        result: Array = (rows @ state.basis.T).reshape(-1)[:size]
+            return total
+        wide = np.promote_types(total.dtype, np.float32)
+        rows = total.astype(wide, copy=False).reshape(-1, self.components)
+        result = self._expanded(rows, state.basis.astype(wide), size)
         state.left -= 1
         if not state.left:
             state.basis = None
+        return result
+
+    def _expanded(self, projected: Array, basis: Array, size: int) -> Array:
+        """Return what projections stand for, flat."""
+        result = kernels.lend(self.spare, size, projected.dtype)
+        whole = size - size % SLICE
+        rows = projected[: whole // SLICE]
+        np.matmul(rows, basis.T, out=result[:whole].reshape(-1, SLICE))
+        if whole < size:
+            result[whole:] = basis[: size - whole] @ projected[-1]
         return result
 
     def message_size(self, state: _Projection) -> int:
@@ -88,13 +105,17 @@ class GradiVeQ(LinearOperator):
         return _Projection()
 
 
-def _slices(flat: Array) -> Array:
-    """Return a flat tensor as rows of a slice each, the last one filled up with zeros."""
-    rows = -(-flat.size // SLICE)
-    padded: Array = np.zeros(rows * SLICE)
-    padded[: flat.size] = flat
-    slices: Array = padded.reshape(rows, SLICE)
-    return slices
+def _covariance(total: Array) -> Array:
+    """Return the sum of the products of each slice with itself, shape (SLICE, SLICE), float64."""
+    result: Array = np.zeros((SLICE, SLICE))
+    for start in range(0, total.size, _AT_A_TIME):
+        part = total[start : start + _AT_A_TIME].astype(np.float64)
+        whole = part.size - part.size % SLICE
+        slices = part[:whole].reshape(-1, SLICE)
+        result += slices.T @ slices
+        rest = part[whole:]
+        result[: rest.size, : rest.size] += rest[:, None] * rest
+    return result
 
 
 @register("gradiveq", "gradiveq:COMPONENTS")

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from p4reduce.compression.base import Array, Compressor, Selected, TensorState
 from p4reduce.compression.costs import FloatArray, IntArray
-from p4reduce.compression.levels import unit_energy
 from p4reduce.compression.registry import Settings, register
 from p4reduce.compression.shares import Fraction, selected
 
@@ -28,10 +27,10 @@ class ApproximateTopK(Fraction):
     def select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
-        energy = unit_energy(wanted, self.unit)
+        energy = state.energies
         level = self.level_of(len(energy))
         units = approximate_top_k(np.sqrt(energy), level, self.passes, self.random)
-        return selected(wanted, energy, units, self.unit)
+        return selected(energy, units)
 
 
 @register("mstopk", "mstopk:SHARE")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from p4reduce.compression import kernels
 from p4reduce.compression.base import Array, Compressor
 from p4reduce.compression.linear import LinearOperator, OperatorState, Segments
 from p4reduce.compression.registry import Settings, register
@@ -54,17 +55,13 @@ class PowerSGD(LinearOperator):
 
     def propose(self, name: str, gradient: Array) -> Array | None:
         state: _Factors = self.begun(name, gradient)
-        self._prepare(state)
+        self._prepare(state, gradient.dtype)
         assert state.left is not None, "_prepare made it"
         if state.wanted is None:
             return np.full(sum(state.left.sizes), np.nan, gradient.dtype)
-        products = [
-            matrix @ query
-            for matrix, query in zip(
-                self._matrices(state, state.wanted), state.queries, strict=True
-            )
-        ]
-        columns = [column for product in products for column in product.T]
+        wide = state.wanted.astype(_wide(gradient.dtype), copy=False)
+        matrices = zip(self._matrices(state, wide), state.queries, strict=True)
+        columns = [column for matrix, query in matrices for column in (matrix @ query).T]
         return state.left.join(columns, gradient.dtype)
 
     def message(self, state: _Factors, wanted: Array, agreed: Array | None) -> tuple[Array, Array]:
@@ -79,7 +76,7 @@ class PowerSGD(LinearOperator):
             )
             for n in range(len(state.queries))
         ]
-        stands_for = np.empty_like(wanted)
+        stands_for = kernels.lend(self.spare, wanted.size, wanted.dtype)
         others = self._others(state, wanted)
         for place, other in zip(self._others(state, stands_for), others, strict=True):
             place[...] = other
@@ -96,8 +93,8 @@ class PowerSGD(LinearOperator):
     def restored(self, state: _Factors, total: Array) -> Array:
         assert state.right is not None, "propose made it"
         segments = state.right.split(total)
-        wide = np.promote_types(total.dtype, np.float32)
-        result: Array = np.empty(sum(math.prod(shape) for shape in state.shapes), wide)
+        wide, size = _wide(total.dtype), sum(math.prod(shape) for shape in state.shapes)
+        result = kernels.lend(self.spare, size, wide)
         rank = self.rank
         for n, place in enumerate(self._matrices(state, result)):
             factor = np.stack(segments[n * rank : (n + 1) * rank], axis=1).astype(wide)
@@ -111,21 +108,19 @@ class PowerSGD(LinearOperator):
         return result
 
     def message_size(self, state: _Factors) -> int:
-        self._prepare(state)
-        assert state.right is not None, "_prepare made it"
+        assert state.right is not None, "propose made it"
         return sum(state.right.sizes)
 
-    def _prepare(self, state: _Factors) -> None:
+    def _prepare(self, state: _Factors, dtype: np.dtype[Any]) -> None:
         """At the first step, draw the right factors: the same on all ranks."""
         if state.left is not None:
             return
         random = np.random.default_rng(self.seed)
         sizes = [self._factored(shape) for shape in state.shapes]
         matrices = [size for size in sizes if size is not None]
-        assert state.like is not None, "begun was called"
-        wide = np.promote_types(state.like.dtype, np.float32)
         state.queries = [
-            random.standard_normal((columns, self.rank)).astype(wide) for _, columns in matrices
+            random.standard_normal((columns, self.rank)).astype(_wide(dtype))
+            for _, columns in matrices
         ]
         state.left = Segments([rows for rows, _ in matrices for _ in range(self.rank)])
         others = [
@@ -162,6 +157,10 @@ class PowerSGD(LinearOperator):
 
     def _new_state(self) -> _Factors:
         return _Factors()
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.promote_types(dtype, np.float32)
 
 
 def _places(shapes: tuple[tuple[int, ...], ...]) -> list[tuple[int, Any]]:

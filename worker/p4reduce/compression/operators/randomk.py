@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from p4reduce.compression.base import (
     Array,
     Compressed,
     Compressor,
     Selected,
     TensorState,
-    keep_units,
 )
 from p4reduce.compression.costs import IntArray
 from p4reduce.compression.registry import Settings, register
@@ -31,10 +32,10 @@ class RandomK(Fraction):
     ) -> Selected:
         count = -(-wanted.size // self.unit)
         units = self._draw(count)
-        values = keep_units(wanted, units, self.unit)
-        if not self.feedback:
-            values *= values.dtype.type(count / len(units))
-        return Selected(values, len(units))
+        if self.feedback:
+            return Selected(units)
+        factor = float(wanted.dtype.type(count / len(units)))
+        return Selected(units, factors=np.full(len(units), factor))
 
     def _send_whole(self, state: TensorState, gradient: Array) -> Compressed:
         self._draw(-(-gradient.size // self.unit))  # or the ranks' next draws would differ

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from p4reduce.compression.base import Array, Compressor, Selected, TensorState
-from p4reduce.compression.levels import unit_energy
 from p4reduce.compression.registry import Settings, register
 from p4reduce.compression.shares import selected
 
@@ -27,11 +26,11 @@ class Threshold(Compressor):
     def select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
-        energy = unit_energy(wanted, self.unit)
+        energy = state.energies
         elements = np.full(len(energy), self.unit)
         elements[-1] = wanted.size - (len(energy) - 1) * self.unit  # the last one may be shorter
         large = energy >= self.threshold**2 * elements
-        return selected(wanted, energy, np.flatnonzero(large & (energy > 0)), self.unit)
+        return selected(energy, np.flatnonzero(large & (energy > 0)))
 
 
 @register("threshold", "threshold:RMS")

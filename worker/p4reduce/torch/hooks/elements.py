@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from p4reduce.compression import kernels
 from p4reduce.handle import Handle
 from p4reduce.tensors.sparse import SparseElements
 from p4reduce.torch.dynamo import eagerly
@@ -39,9 +40,13 @@ class _ElementsMean(BucketMean):
     def start(self, timeout: float | None) -> Handle[SparseElements]:
         state, array = self.state, self.array.reshape(-1)
         kept = state.kept.get(self.name)
-        whole = array.copy() if kept is None else array + kept
+        whole = kernels.lend(state.spare, array.size, array.dtype)
+        if kept is None:
+            whole[:] = array
+        else:
+            np.add(array, kept, out=whole)
         count = min(max(math.ceil(state.density * whole.size), 1), whole.size)
-        places = np.argpartition(np.abs(whole), whole.size - count)[whole.size - count :]
+        places = kernels.largest(whole, count)
         sent = SparseElements(places, whole[places], whole.size)
         handle = state.channel.comm.allreduce_sparse_async(
             *(sent, Operation.MEAN, self.name, timeout), seed=state.seed

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
+from p4reduce.compression import kernels
 from p4reduce.handle import Handle
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
@@ -44,81 +45,77 @@ def onebit_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Futu
 
 
 class _Vote:
-    """One bucket's signs, and a small all-reduce beside them.
-
-    Attributes:
-        whole: what this rank votes on, flat.
-    """
+    """One bucket's signs, and a small all-reduce beside them."""
 
     def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
-        self._state, self._name, self._lent = state, name, lent
-        self.whole: npt.NDArray[Any] = lent.array.reshape(-1)
+        self.state, self.name, self._lent = state, name, lent
+        self.array: npt.NDArray[Any] = lent.array.reshape(-1)
 
-    def beside(self) -> npt.NDArray[np.float32]:
-        """Return what the ranks take the mean of besides."""
+    def cast(self) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+        """Return this rank's signs, and what the ranks take the mean of besides."""
         raise NotImplementedError
 
-    def result(self, votes: npt.NDArray[Any], beside: npt.NDArray[np.float32]) -> Any:
-        """Return the gradient, from the sums of signs."""
+    def put(self, tallies: npt.NDArray[Any], beside: npt.NDArray[np.float32]) -> None:
+        """Store the gradient, from the sums of signs."""
         raise NotImplementedError
 
     def begin(self, timeout: float | None) -> Handle[Any]:
-        comm = self._state.channel.comm
-        # 0 and NaN vote for neither.
-        votes = (self.whole > 0).astype(np.int8) - (self.whole < 0)
+        comm = self.state.channel.comm
+        votes, beside = self.cast()
+        tallies = votes
         if comm.size > Format.INT8.lane_maximum:
-            votes = votes.astype(np.int16)
+            tallies = votes.astype(np.int16)
         narrow = comm.size <= Format.INT4.lane_maximum
         self._beside = comm.allreduce_async(
-            self.beside(), Operation.MEAN, f"{self._name}/beside", timeout=timeout
+            *(beside, Operation.MEAN, f"{self.name}/beside"), timeout=timeout
         )
-        self._votes = comm.allreduce_async(
-            *(votes, Operation.SUM, self._name, votes, timeout),
+        self._tallies = comm.allreduce_async(
+            *(tallies, Operation.SUM, self.name, tallies, timeout),
             precision="int4" if narrow else None,
         )
-        return Handle([self._beside, self._votes], lambda: None)
+        return Handle([self._beside, self._tallies], lambda: None)
 
     def finish(self) -> None:
-        result = self.result(self._votes.wait(), self._beside.wait())
-        self._lent.array[...] = np.asarray(result).reshape(self._lent.array.shape)
+        self.put(self._tallies.wait(), self._beside.wait())
         self._lent.put_back()
 
 
 class _Majority(_Vote):
-    def beside(self) -> npt.NDArray[np.float32]:
+    def cast(self) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+        finite, votes = kernels.votes(self.array, shared=SHARED)
         # Zeros are not sent: the ranks meet in a frame without lanes.
-        return np.full(1, 0 if np.isfinite(self.whole).all() else np.nan, np.float32)
+        return votes, np.full(1, 0 if finite else np.nan, np.float32)
 
-    def result(self, votes: npt.NDArray[Any], beside: npt.NDArray[np.float32]) -> Any:
-        return np.sign(votes) + beside[0]
+    def put(self, tallies: npt.NDArray[Any], beside: npt.NDArray[np.float32]) -> None:
+        kernels.majority(tallies, float(beside[0]), self.array)
 
 
 class _OneBit(_Vote):
-    def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
-        super().__init__(state, name, lent)
-        self._before = state.kept.get(name)
-        if self._before is not None:
-            self.whole = self.whole + self._before
+    def cast(self) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+        array, before = self.array, self.state.kept.get(self.name)
+        self._before, self._whole = before, array
+        if before is not None:
+            self._whole = kernels.lend(self.state.spare, array.size, array.dtype)
+        means = np.empty(-(-array.size // SHARED), np.float32)
+        _, votes = kernels.votes(
+            *(array, before),
+            shared=SHARED,
+            wanted=None if before is None else self._whole,
+            means=means,
+        )
+        return votes, means
 
-    def beside(self) -> npt.NDArray[np.float32]:
-        starts = np.arange(0, self.whole.size, SHARED)
-        counts = np.diff(starts, append=self.whole.size)
-        sums = np.add.reduceat(np.abs(self.whole), starts, dtype=np.float32)
-        return (sums / counts).astype(np.float32)
-
-    def result(self, votes: npt.NDArray[Any], beside: npt.NDArray[np.float32]) -> Any:
-        each = np.repeat(beside, SHARED)[: votes.size]
-        sent = np.sign(self.whole) * each
-        kept = (self.whole - sent).astype(self.whole.dtype)
+    def put(self, tallies: npt.NDArray[Any], beside: npt.NDArray[np.float32]) -> None:
+        if self._before is None:
+            self._whole = self.array.copy()
+        kernels.settle_votes(
+            *(self._whole, self._before, beside, tallies, self.array),
+            shared=SHARED,
+            ranks=self.state.channel.size,
+        )
         # Where some rank's numbers are not finite, nothing was received. This rank keeps its own
         # for the next step, except numbers that are not finite: these would stay so for ever.
-        lost = ~np.isfinite(kept)
-        kept[lost] = self.whole[lost]
-        if not np.isfinite(self.whole).all():
-            own = ~np.isfinite(self.whole)
-            kept[own] = 0 if self._before is None else self._before[own]
-        self._state.kept[self._name] = kept
-        return votes * (each / self._state.channel.size)
+        self.state.kept[self.name] = self._whole
 
 
 def _vote(
