@@ -20,10 +20,12 @@ from p4reduce.compression.costs import CostModel, FloatArray, Payload, SwitchLin
 from p4reduce.compression.levels import (
     Levels,
     Scheme,
-    choose,
+    best_level,
     measure_energy,
     measure_signs,
+    sparse_alpha,
 )
+from p4reduce.compression.shares import selected
 
 
 class Agreement(Enum):
@@ -127,8 +129,8 @@ class Cat(Compressor):
             return np.zeros(2 if self.agreement is Agreement.LEVEL else units, dtype=np.float32)
         self._observe(state)
         if self.agreement is Agreement.LEVEL:
-            levels = self._measure(kernels.usable(gradient), state.own_energies)
-            return np.array([self._choose(state, levels, gradient.size), 1], dtype=np.float32)
+            alpha = self._alpha(kernels.usable(gradient), state.own_energies)
+            return np.array([self._choose(state, alpha, gradient.size), 1], dtype=np.float32)
         energies = [state.own_energies, *([state.energies] if self.feedback else [])]
         return self._within_range(np.sqrt(np.concatenate(energies)))
 
@@ -145,6 +147,12 @@ class Cat(Compressor):
             energies=cat.energies,
         )
 
+    def _alpha(self, flat: Array, energies: FloatArray) -> FloatArray:
+        """Return alpha of all levels. For sparsification this needs no order."""
+        if self.scheme is Scheme.SPARSE:
+            return sparse_alpha(energies)
+        return self._measure(flat, energies).alpha
+
     def _measure(self, flat: Array, energies: FloatArray) -> Levels:
         if self.scheme is Scheme.SIGNS:
             return measure_signs(flat, energies, self.unit)
@@ -158,15 +166,15 @@ class Cat(Compressor):
         limit = float(np.finfo(np.float32).max) / self.world_size
         return np.clip(numbers, -limit, limit).astype(np.float32)
 
-    def _choose(self, state: TensorState, levels: Levels, dimension: int) -> int:
+    def _choose(self, state: TensorState, alpha: FloatArray, dimension: int) -> int:
         encoding = self.scheme.encoding(dimension, self.unit)
-        return choose(levels, self._price(state), encoding).level
+        return best_level(alpha, self._price(state), encoding).level
 
     def _observe(self, state: CatState) -> None:
         """Told of each finite gradient, before anything is chosen or proposed."""
 
-    def _chosen(self, state: TensorState, fresh: Levels, level: int) -> None:
-        """Told of the level that is sent, and of the levels of the gradient alone."""
+    def _chosen(self, state: TensorState, alpha: FloatArray, level: int) -> None:
+        """Told of the level that is sent, and of alpha of the gradient alone."""
 
     def _price(self, state: TensorState) -> CostModel:
         if not isinstance(self.cost, SwitchLink):
@@ -185,24 +193,23 @@ class Cat(Compressor):
                 f"agreement {self.agreement.value!r}: "
                 + ("nothing was proposed" if agreed is not None else "pass the sum of proposals")
             )
+        own, whole = state.own_energies, state.energies
         if agreed is not None and self.agreement is Agreement.BLOCKS:
-            units = -(-wanted.size // self.unit)
             energies = np.square(agreed, dtype=np.float64)
-            fresh, levels = (measure_energy(energies[at:][:units], self.unit) for at in (0, -units))
-        else:
-            levels = self._measure(wanted, state.energies)
-            fresh = levels
-            if state.own_energies is not state.energies:
-                fresh = self._measure(gradient, state.own_energies)
+            own, whole = energies[: len(whole)], energies[-len(whole) :]
+        levels = None if self.scheme is Scheme.SPARSE else self._measure(wanted, whole)
+        alpha = self._alpha(gradient, own) if levels is None or own is not whole else levels.alpha
         if agreed is not None and self.agreement is Agreement.LEVEL:
             level = round(float(agreed[0]) / max(1.0, float(agreed[1])))
         else:
-            level = self._choose(state, fresh, wanted.size)
+            level = self._choose(state, alpha, wanted.size)
         # Where the gradient is zero, a residual still wants to be sent.
-        level = min(len(levels.alpha), max(1, level))
-        self._chosen(state, fresh, level)
+        level = min(int(np.count_nonzero(whole)), max(1, level))
+        self._chosen(state, alpha, level)
         if level == 0:
             return Selected(np.empty(0, np.int64), 0.0)
+        if levels is None:
+            return selected(whole, kernels.largest(whole, level))
         return self._thin(state, levels, level, wanted.dtype)
 
     def _thin(self, state: CatState, levels: Levels, level: int, dtype: np.dtype[Any]) -> Selected:
@@ -210,17 +217,16 @@ class Cat(Compressor):
         alpha = float(levels.alpha[level - 1])
         # gamma L Q has no element larger than g's; Q may have, and more than a float16 holds.
         factor = step if self.fold else 1.0
-        units, factors, magnitude = levels.order[:level], None, 0.0
-        if self.scheme is Scheme.STOCHASTIC:
-            probabilities = levels.probabilities(level)
-            drawn = self.random.random(len(probabilities)) < probabilities
-            units = levels.order[drawn]
-            factors = (factor / probabilities[drawn]).astype(dtype).astype(np.float64)
-        elif self.scheme is Scheme.SIGNS:
+        step = 1.0 if self.fold else step
+        if self.scheme is Scheme.SIGNS:
             magnitude = float(dtype.type(factor * np.sqrt(state.energies.sum())))
-        return Selected(
-            *(units, alpha, 1.0 if self.fold else step, level), factors=factors, magnitude=magnitude
-        )
+            return Selected(np.sort(levels.order[:level]), alpha, step, magnitude=magnitude)
+        probabilities = levels.probabilities(level)
+        drawn = self.random.random(len(probabilities)) < probabilities
+        factors = np.zeros(len(state.energies), dtype)
+        factors[levels.order[drawn]] = factor / probabilities[drawn]
+        units = np.sort(levels.order[drawn])
+        return Selected(units, alpha, step, level, factors=factors[units].astype(np.float64))
 
 
 def _cat(state: TensorState) -> CatState:

@@ -127,12 +127,10 @@ def measure_energy(energy: FloatArray, unit: int, scheme: Scheme = Scheme.SPARSE
     Raises:
         ValueError: the energies have NaN or infinity in them.
     """
-    if not np.isfinite(energy.sum()):
-        raise ValueError("no level can be chosen from energies with NaN or infinity in them")
+    alpha = sparse_alpha(energy)
     order, energy = _sorted(energy)
     weights = np.sqrt(energy)
     if scheme is Scheme.SPARSE:
-        alpha = np.minimum(1.0, np.cumsum(energy) / energy.sum()) if len(order) else energy
         return Levels(scheme, unit, order, weights, alpha, np.ones_like(alpha))
     total = energy.sum()
     wanted = np.arange(1, len(order) + 1)
@@ -142,6 +140,24 @@ def measure_energy(energy: FloatArray, unit: int, scheme: Scheme = Scheme.SPARSE
     rest = np.divide(tail**2, wanted - kept, out=np.zeros(len(order)), where=wanted > kept)
     alpha = np.minimum(1.0, total / (sure + rest))
     return Levels(scheme, unit, order, weights, alpha, alpha)
+
+
+def sparse_alpha(energy: FloatArray) -> FloatArray:
+    """Return alpha of sparsification, of the levels 1 to the number of units that are not zero.
+
+    Args:
+        energy: of the units, in any order.
+
+    Raises:
+        ValueError: as `measure_energy`.
+    """
+    if not np.isfinite(energy.sum()):
+        raise ValueError("no level can be chosen from energies with NaN or infinity in them")
+    largest_first = np.sort(energy)[::-1][: int(np.count_nonzero(energy))]
+    if not len(largest_first):
+        return largest_first
+    alpha: FloatArray = np.minimum(1.0, np.cumsum(largest_first) / largest_first.sum())
+    return alpha
 
 
 def measure_signs(flat: Vector, energy: FloatArray, unit: int) -> Levels:
@@ -184,8 +200,13 @@ def choose(levels: Levels, cost: CostModel, encoding: Encoding) -> Choice:
     Searching all T costs O(d) after the sort. So the paper's early stop (affine cost) and its
     restriction to full packets are not needed. The tests confirm that the result obeys both.
     """
-    if not len(levels.alpha):
+    return best_level(levels.alpha, cost, encoding)
+
+
+def best_level(alpha: FloatArray, cost: CostModel, encoding: Encoding) -> Choice:
+    """As `choose`, of the levels 1 to m by their alpha, shape (m,)."""
+    if not len(alpha):
         return Choice(0, 0.0, 0.0)
-    costs = cost.cost(np.arange(1, len(levels.alpha) + 1), encoding)
-    best = int(np.argmax(levels.alpha / costs))
-    return Choice(best + 1, float(levels.alpha[best]), float(costs[best]))
+    costs = cost.cost(np.arange(1, len(alpha) + 1), encoding)
+    best = int(np.argmax(alpha / costs))
+    return Choice(best + 1, float(alpha[best]), float(costs[best]))

@@ -52,7 +52,7 @@ from p4reduce.compression import kernels
 from p4reduce.compression.base import Array, Compressed, Selected, TensorState
 from p4reduce.compression.cat import Agreement, Cat, CatState
 from p4reduce.compression.costs import FloatArray, SwitchLink
-from p4reduce.compression.levels import Levels, Scheme
+from p4reduce.compression.levels import Scheme
 
 DECAY = 0.9  # of the sums, a step: about the last ten count
 
@@ -260,20 +260,19 @@ class MemoryCat(Cat):
             state.own = state.own.followed_by(latest)
         state.weighed = state.own
 
-    def _choose(self, state: TensorState, levels: Levels, dimension: int) -> int:
-        count = len(levels.alpha)
-        if not count:
+    def _choose(self, state: TensorState, alpha: FloatArray, dimension: int) -> int:
+        if not len(alpha):
             return 0
         memory = _memory(state)
         encoding = self.scheme.encoding(dimension, self.unit)
-        costs = self._price(state).cost(np.arange(1, count + 1), encoding)
-        steps = memory.weighed.steps_of_a_run(levels.alpha, state.step)
+        costs = self._price(state).cost(np.arange(1, len(alpha) + 1), encoding)
+        steps = memory.weighed.steps_of_a_run(alpha, state.step)
         return int(np.argmin(steps * (costs + memory.weighed.seconds))) + 1
 
-    def _chosen(self, state: TensorState, fresh: Levels, level: int) -> None:
-        if len(fresh.alpha):
+    def _chosen(self, state: TensorState, alpha: FloatArray, level: int) -> None:
+        if len(alpha):
             # What the gradient has zeros in adds nothing to its share.
-            _memory(state).lag = 1.0 / float(fresh.alpha[:level][-1]) - 1.0
+            _memory(state).lag = 1.0 / float(alpha[:level][-1]) - 1.0
 
     def select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None

@@ -83,11 +83,11 @@ static inline void p4r_add_products(struct p4r_sums *sums, const double *one, co
     uint64_t at = 0;
     for (; phase && at < count; at++, phase = (phase + 1) & 7)
         sums->part[phase] += one[at] * other[at];
-    struct p4r_sums own = *sums;
+    struct p4r_sums own = *sums; /* a copy can stay in registers */
     for (; at + 8 <= count; at += 8)
-        for (int j = 0; j < 8; j++)
-            own.part[j] += one[at + (uint64_t)j] * other[at + (uint64_t)j];
-    for (int j = 0; at < count; at++, j++)
+        for (uint64_t j = 0; j < 8; j++)
+            own.part[j] += one[at + j] * other[at + j];
+    for (uint64_t j = 0; at < count; at++, j++)
         own.part[j] += one[at] * other[at];
     *sums = own;
 }
@@ -98,9 +98,9 @@ static inline void p4r_add(struct p4r_sums *sums, const double *wide, uint64_t c
     struct p4r_sums own = *sums;
     uint64_t at = 0;
     for (; at + 8 <= count; at += 8)
-        for (int j = 0; j < 8; j++)
-            own.part[j] += wide[at + (uint64_t)j];
-    for (int j = 0; at < count; at++, j++)
+        for (uint64_t j = 0; j < 8; j++)
+            own.part[j] += wide[at + j];
+    for (uint64_t j = 0; at < count; at++, j++)
         own.part[j] += wide[at];
     *sums = own;
 }
