@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processor time per number of each compressor and hook, beside the all-reduce itself.
+"""Processor time per number of each compressor, beside the all-reduce itself.
 
 OPENBLAS_NUM_THREADS=1 python -m bench.worker.compressor_costs [--elements 4194304] [--repeat 7]
 

@@ -24,6 +24,7 @@ from p4reduce.compression import (
     Payload,
     RandomK,
     Scheme,
+    Selected,
     SwitchLink,
     Threshold,
     TopK,
@@ -32,7 +33,6 @@ from p4reduce.compression import (
     compressor_by_name,
     nonzero_blocks,
 )
-from p4reduce.compression.rounding import grid_spacing, round_to_lanes
 from ranks_here import EqualRanks, exchange
 
 Array = npt.NDArray[Any]
@@ -181,8 +181,6 @@ def test_random_blocks_are_the_same_on_ranks_that_share_a_seed() -> None:
 
 UNBIASED: dict[str, Callable[[int], Compressor]] = {
     "randomk": lambda seed: RandomK(density=0.25, unit=4, error_feedback=False, seed=seed),
-    "int8": lambda seed: Uncompressed(lane_bits=8, world_size=4, seed=seed),
-    "int16": lambda seed: Uncompressed(lane_bits=16, world_size=4, seed=seed),
     "stochastic": lambda seed: Cat(
         cost=Affine(1.0, 200.0), unit=1, scheme=Scheme.STOCHASTIC, fold=False, seed=seed
     ),
@@ -218,31 +216,39 @@ def test_folded_schemes_lose_one_minus_alpha_of_the_energy() -> None:
         assert lost == pytest.approx((1 - sent.alpha) * energy)
 
 
-@pytest.mark.parametrize("lane_bits", [16, 8])
-@pytest.mark.parametrize("world_size", [1, 3, 4, 64])
-def test_rounded_values_fit_their_lanes_and_sum_without_overflow(
-    lane_bits: int, world_size: int
-) -> None:
-    gradient = gradient_of(9)
-    random = np.random.default_rng(0)
-    lanes = 8192 // lane_bits
-    rounded = round_to_lanes(gradient, lane_bits, world_size, random)
-    for start in range(0, SIZE, lanes):
-        block, given = rounded[start : start + lanes], gradient[start : start + lanes]
-        spacing = float(grid_spacing(np.abs(given).max(), lane_bits, world_size))
-        steps = block.astype(np.float64) / spacing
-        assert np.abs(steps - np.round(steps)).max() < 1e-2 * np.abs(steps).max() / 2**10
-        assert np.abs(steps).max() * world_size <= 2 ** (lane_bits - 1) - 1 + 1e-3
-        assert np.abs(block - given).max() <= spacing * (1 + 1e-6)
-
-
-def test_rounding_keeps_zeros_and_refuses_lanes_that_are_too_narrow() -> None:
-    random = np.random.default_rng(0)
-    assert not round_to_lanes(np.zeros(5000, np.float32), 8, 4, random).any()
-    with pytest.raises(ValueError, match="128 ranks"):
-        round_to_lanes(np.ones(5, np.float32), 8, 128, random)
+def test_lanes_that_the_switch_has_not_are_refused() -> None:
     with pytest.raises(ValueError, match="lane_bits is 12"):
         Uncompressed(lane_bits=12)
+
+
+@pytest.mark.parametrize(
+    ("units", "why"),
+    [([0, 4], "units 0 to 4 were chosen; there are 0 to 3"), ([-1], "units -1"), ([2, 2], "twice")],
+)
+def test_units_that_are_not_there_are_refused(units: list[int], why: str) -> None:
+    class Chooser(Compressor):
+        def select(self, *given: Any) -> Selected:
+            return Selected(np.array(units))
+
+    chooser = Chooser()
+    with pytest.raises(ValueError, match=why):
+        chooser.compress("w", np.ones(1000, np.float32))
+    assert chooser.states["w"].residual is None
+
+
+@pytest.mark.parametrize("name", ["topk:0.1", "cat", "cat:own", "powersgd:1", "none"])
+def test_what_is_handed_out_stays_as_it_is(name: str) -> None:
+    """Memory is used again, but not while somebody has it."""
+    compressor = compressor_by_name(name, 1)
+    compressor.describe("w", [(600, 500)])
+    held = []
+    for step in range(6):
+        gradient = gradient_of(step, 300_000)
+        proposed = compressor.propose("w", gradient)
+        values = compressor.compress("w", gradient, proposed).values
+        result = compressor.decompress("w", values.copy())
+        held += [(one, one.copy()) for one in (values[7:], result.reshape(-1, 10))]
+    assert all((one == before).all() for one, before in held)
 
 
 def test_with_feedback_the_level_comes_from_the_gradient_alone() -> None:

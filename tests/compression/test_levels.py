@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from kernels_spec import energies, unit_rows
 from p4reduce.compression.costs import (
     Affine,
     CostModel,
@@ -16,7 +17,6 @@ from p4reduce.compression.costs import (
     Payload,
     SwitchLink,
 )
-from kernels_spec import energies, unit_rows
 from p4reduce.compression.levels import Scheme, choose, measure
 
 Array = npt.NDArray[Any]

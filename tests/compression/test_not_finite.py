@@ -14,7 +14,6 @@ from p4reduce.compression import (
     CompressedAllreduce,
     RandomK,
     TopK,
-    Uncompressed,
     compressor_by_name,
     nonzero_blocks,
 )
@@ -128,14 +127,6 @@ def test_a_residual_that_does_not_fit_beside_the_gradient_waits() -> None:
     residual = compressor.states["w"].residual
     assert residual is not None
     assert (residual[256:] == 30_000).all()
-
-
-def test_rounding_up_the_largest_numbers_leaves_them_finite() -> None:
-    compressor = Uncompressed(lane_bits=8, world_size=4, error_feedback=True)
-    gradient = np.full(1024, 65_000, dtype=np.float16)
-    for _ in range(3):
-        assert np.isfinite(compressor.compress("w", gradient).values).all()
-        compressor.reset()
 
 
 @pytest.mark.parametrize("scheme", ["signs", "stochastic"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of all compressors, and their shared parts: error feedback and lanes.
+"""The interface of all compressors, and their shared part: error feedback.
 
 A compressor makes two or three calls per tensor and step, the same on every rank:
 
@@ -36,15 +36,28 @@ import numpy.typing as npt
 
 from p4reduce.compression import kernels
 from p4reduce.compression.costs import BoolArray, FloatArray, IntArray, SwitchLink
-from p4reduce.compression.rounding import lanes_of, round_to_lanes
 from p4reduce.tensors.kept import Spare
+from p4reduce.wire.format import PAYLOAD_BYTES
 
 Array = npt.NDArray[Any]
+
+LANE_BITS = (32, 16, 8, 4)
+
+
+def lanes_of(lane_bits: int) -> int:
+    """Return the number of elements in a block of 1,024 bytes.
+
+    Raises:
+        ValueError: not 32, 16, 8 or 4.
+    """
+    if lane_bits not in LANE_BITS:
+        raise ValueError(f"lane_bits is {lane_bits}; the switch has lanes of 32, 16, 8 and 4 bits")
+    return PAYLOAD_BYTES * 8 // lane_bits
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a compressor chose, before lanes are rounded.
+    """What a compressor chose.
 
     Attributes:
         units: their numbers, each once, in any order; None: all.
@@ -159,9 +172,7 @@ class Compressor(ABC):
     Attributes:
         world_size: ranks whose contributions are summed.
         unit: elements chosen together; 0 means a block of the lanes in use.
-        lane_bits: 32; or 16, 8, 4: values are rounded stochastically to what such lanes can hold.
-        round_here: with narrow lanes, round in the compressor. Off: the all-reduce does it, with
-            the exponent that the ranks agree on.
+        lane_bits: 32; or 16, 8, 4: the all-reduce rounds to such lanes at random.
         error_feedback: keep what is not sent; None: yes if the method is biased.
         switch_over: when to send everything. None: never, the default except for compressors of
             `compressor_by_name`.
@@ -171,7 +182,6 @@ class Compressor(ABC):
     world_size: int = 1
     unit: int = 0
     lane_bits: int = 32
-    round_here: bool = True
     error_feedback: bool | None = None
     switch_over: DenseSwitchOver | None = None
     seed: int = 0
@@ -240,11 +250,12 @@ class Compressor(ABC):
         if wanted is None:
             return self._send_whole(state, gradient)
         chosen = self.select(state, kernels.usable(gradient), wanted, agreed)
+        total, units = -(-gradient.size // self.lanes), -(-gradient.size // self.unit)
+        _check_units(chosen.units, units)
         if self.feedback:
             state.residual = wanted.reshape(gradient.shape)  # less what is sent, see below
         values = kernels.lend(self.spare, wanted.size, wanted.dtype)
         state.own_units = self._keep(chosen, wanted, values)
-        total, units = -(-gradient.size // self.lanes), -(-gradient.size // self.unit)
         own_blocks = (
             state.own_units if self.unit == self.lanes else nonzero_blocks(values, self.lanes)
         )
@@ -255,8 +266,6 @@ class Compressor(ABC):
         if dense:
             chosen, own = Selected(None, 1.0), total
             state.own_units = self._keep(chosen, wanted, values)
-        if self.lane_bits < 32 and self.round_here:
-            values = round_to_lanes(values, self.lane_bits, self.world_size, self.random)
         if self.feedback:
             kernels.subtract(wanted, values, chosen.units, self.unit)
             state.sent = values.reshape(gradient.shape)
@@ -391,3 +400,18 @@ class Compressor(ABC):
             wanted=None if wanted is gradient else wanted,
             energies=state.energies,
         )
+
+
+def _check_units(chosen: IntArray | None, units: int) -> None:
+    """See that a compressor has chosen units that exist, each once."""
+    if chosen is None or not len(chosen):
+        return
+    if not 0 <= int(chosen.min()) <= int(chosen.max()) < units:
+        raise ValueError(
+            f"units {int(chosen.min())} to {int(chosen.max())} were chosen; there are 0 to "
+            f"{units - 1}"
+        )
+    there = np.zeros(units, np.bool_)
+    there[chosen] = True
+    if np.count_nonzero(there) < len(chosen):
+        raise ValueError("a unit was chosen twice")

@@ -27,8 +27,7 @@ import numpy as np
 
 from p4reduce.collectives import MEAN, SUM
 from p4reduce.compression import kernels
-from p4reduce.compression.base import Array
-from p4reduce.compression.rounding import lanes_of
+from p4reduce.compression.base import Array, lanes_of
 from p4reduce.errors import ConfigurationError
 from p4reduce.handle import Handle
 from p4reduce.tensors.arguments import operation_of

@@ -37,7 +37,7 @@ class CompressedAllreduce:
     """Sums tensors over all ranks, each sending what its compressor chooses.
 
     If the compressor has narrow lanes, contributions travel in them. They are rounded at random, on
-    the scale that the ranks agree on, so `Compressor.round_here` only rounds a second time.
+    the scale that the ranks agree on.
 
     Every rank makes the same calls in the same order, with compressors of the same settings.
 

@@ -60,7 +60,6 @@ class Settings:
         return {
             "world_size": self.world_size,
             "lane_bits": self.lane_bits,
-            "round_here": False,
             "seed": self.seed,
         }
 
