@@ -30,38 +30,38 @@ static uint64_t bucket_of(const uint64_t *counts, uint64_t *most)
 #define WORD uint16_t
 #define WIDTH 15
 #define MAGNITUDE(bits) ((bits) & 0x7fffu)
-#include "worker/largest.inc"
+#include "worker/largest_of.h"
 
 #define NAMED(what) floats_##what
 #define WORD uint32_t
 #define WIDTH 31
 #define MAGNITUDE(bits) ((bits) & 0x7fffffffu)
-#include "worker/largest.inc"
+#include "worker/largest_of.h"
 
 #define NAMED(what) doubles_##what
 #define WORD uint64_t
 #define WIDTH 63
 #define MAGNITUDE(bits) ((bits) & 0x7fffffffffffffffu)
-#include "worker/largest.inc"
+#include "worker/largest_of.h"
 
 /* Of integers. The lowest one's magnitude fits, as there is no sign. */
 #define NAMED(what) bytes_##what
 #define WORD uint8_t
 #define WIDTH 8
 #define MAGNITUDE(bits) ((bits) & 0x80u ? 0x100u - (bits) : (bits))
-#include "worker/largest.inc"
+#include "worker/largest_of.h"
 
 #define NAMED(what) shorts_##what
 #define WORD uint16_t
 #define WIDTH 16
 #define MAGNITUDE(bits) ((bits) & 0x8000u ? 0x10000u - (bits) : (bits))
-#include "worker/largest.inc"
+#include "worker/largest_of.h"
 
 #define NAMED(what) words_##what
 #define WORD uint32_t
 #define WIDTH 32
 #define MAGNITUDE(bits) ((bits) & 0x80000000u ? -(bits) : (bits))
-#include "worker/largest.inc"
+#include "worker/largest_of.h"
 
 void p4r_largest(uint32_t numbers, uint32_t bytes, const uint8_t *base, uint64_t count,
                  uint64_t most, int64_t *places)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The selection of largest.c for one type of numbers:
+/* The selection of largest.c, which includes this once for each type of numbers:
  * NAMED(what)      a function's name
  * WORD, WIDTH      an integer that holds a magnitude's bits, and how many bits that are
  * MAGNITUDE(bits)  of a number with these bits */
