@@ -127,12 +127,13 @@ def test_what_is_sent_and_what_is_left(
     units = rng.permutation(np.flatnonzero(rng.random(all_units) < 0.4))
     factors = rng.random(len(units)).astype(dtype).astype(np.float64)
     magnitude = float(dtype(rng.random()))
-    for how in ({}, {"factors": factors}, {"magnitude": magnitude}):
+    hows: list[dict[str, Any]] = [{}, {"factors": factors}, {"magnitude": magnitude}]
+    for how in hows:
         values = np.zeros(size + 1, dtype)
-        some = kernels.keep(whole, units, unit, values[:-1], **how)  # type: ignore[arg-type]
+        some = kernels.keep(whole, units, unit, values[:-1], **how)
         expected, nonzero = spec.kept(
-            *(whole, units, unit, how.get("factors")),  # type: ignore[arg-type]
-            how.get("magnitude", 0.0),  # type: ignore[arg-type]
+            *(whole, units, unit, how.get("factors")),
+            how.get("magnitude", 0.0),
         )
         assert (values[:-1] == expected).all()
         assert same(some, nonzero)
@@ -144,7 +145,7 @@ def test_what_is_sent_and_what_is_left(
         assert same(left, whole - expected)
         finite, found = kernels.look(values[:-1], unit)
         assert finite
-        assert same(found, spec.unit_rows(expected, unit).any(axis=1))
+        assert found.tolist() == spec.unit_rows(expected, unit).any(axis=1).tolist()
         assert values[-1] == 0
 
 
