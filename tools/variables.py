@@ -44,7 +44,8 @@ VARIABLES = (
     Variable("P4REDUCE_JOB", _PLACE, "a name",
              "The job to join. Default: the id of torchrun or Slurm, else `default`."),
     Variable("P4REDUCE_CONTROLLER", _WAY, "`unix:PATH` or `HOST:PORT`",
-             "The controller. Default: `$XDG_RUNTIME_DIR/p4reduce/controller.sock`, or "
+             "The controller. Default: the ranks of a launcher start a network; else "
+             "`$XDG_RUNTIME_DIR/p4reduce/controller.sock`, or "
              "`/tmp/p4reduce-UID/controller.sock` if that directory is not this user's own."),
     Variable("P4REDUCE_GRPC_PROXY", _WAY, "`0` or `1`",
              "Whether gRPC uses the proxy of `http_proxy` or `https_proxy`. Default: 0."),
@@ -52,12 +53,21 @@ VARIABLES = (
              ", ".join(f"`{kind.form}`" for kind in reversed(PORT_TYPES)),
              "The port of the switch. `{rank}`, `{local_rank}` and `{port}` are filled in. "
              "`,offload` behind an interface's name: packets have many frames. "
-             "Required, unless `init(interface=…)` gives it."),
+             "Required with P4REDUCE_CONTROLLER, unless `init(interface=…)` gives it."),
     Variable("P4REDUCE_FIRST_PORT", _WAY, "a port number",
              "The switch's port of rank 0, for `{port}`; the others follow. Default: 1."),
     Variable("P4REDUCE_HOST", _WAY, "an IP address",
-             "This host's address for ranks on other hosts, where an engine starts the network. "
-             "Default: that of the interface towards them."),
+             "This host's address for ranks on other hosts, where the ranks start the network. "
+             "Default: that of the interface towards MASTER_ADDR or another host."),
+    Variable("P4REDUCE_SWITCHES", _WAY, "`each`, `first` or addresses",
+             "Which hosts run a switch, where the ranks start the network. Addresses of hosts "
+             "have commas between them. Default: each; the first with more than 64 ranks."),
+    Variable("P4REDUCE_PORTS", _WAY, "`7000-7063`",
+             "The UDP and TCP ports of a network that the ranks, `launch.start` or "
+             "`p4reduce-lab deploy` starts. Read on each host. Default: any free ones."),
+    Variable("P4REDUCE_BESIDE_CONTROLLER", _WAY, "ranks: `0,1`",
+             "The ranks on the controller's host. They count as lost if it does not answer for two "
+             "leases. Default: none, or those of a network that the ranks start."),
     Variable("P4REDUCE_LEASE", _WAY, "seconds, 0.1 to 86,400",
              "How long a rank may be silent before it is lost, in a network that an engine, "
              "`launch.start` or `p4reduce-lab deploy` starts. Read on the switch's host. "

@@ -154,7 +154,7 @@ class Daemon:
             server.device_id,
             settings.election_id,
             timeout=timeout or settings.connect_timeout,
-            files=settings.switch_tls,
+            files=settings.switch_tls_at(server.address),
             patient=timeout is None,
             take_over=settings.take_over,
         )
@@ -213,7 +213,10 @@ def _with_cores(settings: Settings) -> Settings:
     servers = dict(settings.servers)
     found = {
         name: devices_at(
-            server.address, server.device_id, settings.connect_timeout, settings.switch_tls
+            server.address,
+            server.device_id,
+            settings.connect_timeout,
+            settings.switch_tls_at(server.address),
         )
         for name, server in servers.items()
     }

@@ -50,3 +50,7 @@ class Settings:
     http: Http | None = None  # where to show the live page and the metrics
     find_cores: bool = False  # ask each server whether its switch has several
     keep_jobs: bool = False  # when told to stop, leave them to the next controller
+
+    def switch_tls_at(self, address: str) -> TlsFiles | None:
+        """The files for the switch at an address: a Unix socket is protected by its directory."""
+        return None if address.startswith("unix:") else self.switch_tls

@@ -47,7 +47,7 @@ class Cables(dict[int, Cable]):
 
     away = False
 
-    def open(self, name: str, rank: int, udp_port: int = 0) -> Transport:
+    def open(self, name: str, rank: int, udp_port: int, _: object) -> Transport:
         if self.away:
             raise SwitchUnreachableError("a test has cut all cables")
         self[rank] = Cable(open_port(name, rank, udp_port))

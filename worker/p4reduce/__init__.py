@@ -12,12 +12,13 @@ See `init` for how a process finds its rank, its controller and its switch, and
 `Communicator.allreduce` for what may be reduced, how exactly, and what can go wrong.
 
 Scripts call `communicator` and its `collectives`, `handle`, `statistics` and `errors`;
-`environment` finds rank and world size. Below, from a tensor to the wire: `tensors` (blocks,
-exponents, zeros, rounding), `protocol` (slots, timers, window), `wire` (the header, frames),
-`transport` (sockets). `session` joins a job and repairs it, `switches` spreads it over several
-switches, `ring` sums without a switch, `late` without late ranks; `control` talks to the
-controller. `compression` sends less, `methods` are algorithms over it, `torch` is PyTorch's
-backend. Each of these folders says which of the others it imports.
+`environment` finds rank and world size. `launched` starts a network with the other ranks of a
+launcher, by `job_network`. Below, from a tensor to the wire: `tensors` (blocks, exponents, zeros,
+rounding), `protocol` (slots, timers, window), `wire` (the header, frames), `transport` (sockets).
+`session` joins a job and repairs it, `switches` spreads it over several switches, `ring` sums
+without a switch, `late` without late ranks; `control` talks to the controller. `compression` sends
+less, `methods` are algorithms over it, `torch` is PyTorch's backend. Each of these folders
+says which of the others it imports.
 """
 
 import os

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,8 +38,10 @@ from p4reduce.errors import (
     P4ReduceError,
 )
 from p4reduce.handle import Handle
+from p4reduce.job_network import named
 from p4reduce.latch import Latch, unlock
 from p4reduce.late.sums import HISTORY, PartialSums
+from p4reduce.launched import is_launched, network_of_launcher
 from p4reduce.ring.fallback import RingSettings
 from p4reduce.session.machine import ENGINES, NATIVE, load
 from p4reduce.session.session import Session, Settings
@@ -57,6 +59,7 @@ from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
 from p4reduce.trace import Trace
 from p4reduce.tracebacks import short
+from p4reduce.variables import BESIDE_CONTROLLER
 from p4reduce.wire.calls import Call
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
@@ -84,8 +87,12 @@ def init(
     check: Callable[[], None] | None = None,
     engine: str = NATIVE,
     check_shapes: bool | None = None,
+    network: Mapping[str, str] | None = None,
 ) -> Communicator:
     """Join a job, and return when all of its ranks have joined.
+
+    Where nothing names a network and a launcher has started this process, its ranks start one:
+    all of them have to call this. See docs/deploy.md.
 
     Args:
         rank: of this process, 0 to world_size - 1. None: from the environment of torchrun, Open
@@ -129,6 +136,9 @@ def init(
         check_shapes: whether different shapes of the ranks' arrays are a `MismatchError`. False:
             only the numbers of elements must be the same. The same for all ranks; `split` and
             `dup` inherit it. None: `P4REDUCE_CHECK_SHAPES`, 0 or 1, or True.
+        network: variables of a network, such as `p4reduce.launch.Network.variables`, in place of
+            those of the environment that name controller, interface and secrets. None: the
+            environment.
 
     Returns:
         A communicator, to be closed or used as a context manager.
@@ -165,10 +175,16 @@ def init(
     if job is not None and not is_job_name(job):
         raise ValueError(f"job={job!r}: {JOB_NAME} are needed")
     ring = _ring_settings(fallback, fallback_after, ring_address, recover)
-    deadline = time.monotonic() + timeout
     place = placement(rank, world_size)
     name = job_name(job)
-    there = switch_addresses(controller, interface, place, name)
+    if network is None and interface is None and controller is None and not named():
+        started = network_of_launcher(place, timeout) if is_launched() else None
+        if started is not None:
+            network = started.variables
+            check = _both(check or _nothing, started.network.check)
+    environ = os.environ if network is None else network
+    deadline = time.monotonic() + timeout
+    there = switch_addresses(controller, interface, place, name, environ)
     spans = records_spans()
     if spans:
         check_opentelemetry(f"{SPANS_ENVIRONMENT}=1")
@@ -176,7 +192,15 @@ def init(
     options = Options(timeout, slots or 0, ring, urgent, agreed, spans)
     elsewhere_after = fallback_after if recover and ring is None else None
     connect = there[0].connect(place.rank, engine)
-    settings = Settings(connect, timeout, recover, elsewhere_after, engine)
+    beside = environ.get(BESIDE_CONTROLLER)
+    settings = Settings(
+        connect,
+        timeout,
+        recover,
+        elsewhere_after,
+        engine,
+        tuple(map(int, beside.split(","))) if beside else (),
+    )
     cancelled = Latch()
     load(engine)
 
@@ -836,11 +860,20 @@ def _newcomer(
         timeout=options.timeout,
         ring=options.ring,
         waiting=lambda who: Waiting(who, deadline, cancelled, check),
+        ranks=group.ranks,
     )
 
 
 def _nothing() -> None:
     pass
+
+
+def _both(one: Callable[[], None], other: Callable[[], None]) -> Callable[[], None]:
+    def check() -> None:
+        one()
+        other()
+
+    return check
 
 
 def _ring_settings(

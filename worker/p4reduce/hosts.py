@@ -8,6 +8,7 @@ kernel and a network namespace of it.
 from __future__ import annotations
 
 import fcntl
+import ipaddress
 import os
 import socket
 import struct
@@ -60,11 +61,11 @@ def address_towards(hosts: Iterable[str], mine: str) -> str:
     why = f"they have the same name, and no address of {name} leads elsewhere"
     for where in [name] * (name != own_name) + [one for one in more[1:] if one not in own]:
         try:
-            address = _source_for(where)
+            address = source_address(where)
         except OSError as error:
             why = f"{where}: {error.strerror or error}"
             continue
-        if not address.startswith("127.") and address != "::1":
+        if not is_loopback(address):
             return address
         why = f"{where} leads to {address}, which is this host"
     raise ConfigurationError(
@@ -73,14 +74,25 @@ def address_towards(hosts: Iterable[str], mine: str) -> str:
     )
 
 
+def is_loopback(address: str) -> bool:
+    """Whether only this host has the address."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
 def _identity_in(host: str) -> str:
     """What tells a host from others: an entry without it is a name or an address."""
     name, *more = host.split()
     return more[0] if more else name
 
 
-def _source_for(where: str) -> str:
-    """Return this host's address of the interface that leads to a name or an address."""
+def source_address(where: str) -> str:
+    """Return this host's address of the interface that leads to a name or an address.
+
+    It is loopback's if the name is this host's own, or Debian's 127.0.1.1.
+
+    Raises:
+        OSError: the name does not resolve, or there is no route.
+    """
     found = socket.getaddrinfo(where, _ANY_PORT, type=socket.SOCK_DGRAM)
     family, _, _, _, place = found[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

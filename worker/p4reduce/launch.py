@@ -19,7 +19,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -34,6 +33,7 @@ from p4reduce.checks import (
     number_within,
 )
 from p4reduce.errors import ConfigurationError, LaunchError
+from p4reduce.inherited import keep_from_children
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
 __all__ = ["READY_TIMEOUT", "Network", "start"]
@@ -43,7 +43,16 @@ _END_TIMEOUT = 20.0  # seconds
 _LOOK = 0.5  # seconds between two looks whether it runs
 _MODULE = "p4reduce_lab.deploy"
 _END = b"end\n"  # without it, the process that started a network was killed
-_LEASE = "P4REDUCE_LEASE"
+LEASE = "P4REDUCE_LEASE"
+PORTS = "P4REDUCE_PORTS"
+_LOCAL_RANKS = (
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_LOCALID",
+    "P4REDUCE_LOCAL_RANK",
+)
+_spare: Network | None = None
 
 
 class Network:
@@ -58,21 +67,64 @@ class Network:
             "network", which watches the others.
     """
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], connection: socket.socket, ranks: int
-    ) -> None:
+    def __init__(self, ranks: int = 0) -> None:
         self.ranks = ranks
         self.variables: Mapping[str, str] = {}
         self.text = ""
         self.pids: Mapping[str, int] = {}
-        self._process = process
-        self._connection = connection
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", _MODULE],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,  # a site's customisation of Python may write there
+                    start_new_session=True,  # Ctrl-C is for this process, which ends the network
+                )
+        except BaseException:
+            ours.close()
+            raise
+        self._connection = ours
         self._news: list[str] = []
         self._failure = ""
         self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
         self._closing = threading.Event()
         self._reader = new_thread(self._read, "p4reduce-launch", self._reading_failed)
         self._reader.start()
+        keep_from_children(self)
+
+    def descriptors(self) -> Iterator[int]:
+        """As `Holder`: a child that keeps them would keep the network."""
+        yield self._connection.fileno()
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Send a request to the process; see `p4reduce_lab.deploy.supervisor`."""
+        with contextlib.suppress(OSError):  # it has ended; the answer says why
+            self._connection.sendall(json.dumps(request).encode() + b"\n")
+
+    def answer(self, timeout: float = READY_TIMEOUT) -> dict[str, Any]:
+        """Wait for the process's answer, and return it.
+
+        Raises:
+            ConfigurationError: it refuses the request.
+            LaunchError: it has ended, or does not answer.
+        """
+        try:
+            answer = self._answers.get(timeout=timeout)
+        except queue.Empty:
+            raise LaunchError(
+                f"switch and controller were not ready within {timeout:g} s"
+            ) from None
+        if "refused" in answer:
+            raise ConfigurationError(answer["refused"])
+        if "ready" in answer:
+            ready = answer["ready"]
+            self.variables = ready["variables"]
+            self.text = ready["text"]
+            self.pids = {**ready["pids"], "network": self._process.pid}
+        elif "offer" not in answer:
+            raise LaunchError(f"the network did not start: {self._why()}")
+        return answer
 
     @property
     def news(self) -> tuple[str, ...]:
@@ -104,6 +156,12 @@ class Network:
         self._reader.join(_END_TIMEOUT)
         self._connection.close()
 
+    def release(self) -> None:
+        """Let go of the process, which ends when nobody needs it: see `job_network`."""
+        self._closing.set()
+        with contextlib.suppress(OSError):  # it has ended already
+            self._connection.shutdown(socket.SHUT_WR)
+
     def __enter__(self) -> Network:
         return self
 
@@ -130,25 +188,6 @@ class Network:
             why.__cause__ = cause
         call(why)
 
-    def _wait_ready(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                answer = self._answers.get(timeout=max(deadline - time.monotonic(), 0.0))
-            except queue.Empty:
-                raise LaunchError(
-                    f"switch and controller were not ready within {timeout:g} s"
-                ) from None
-            if "ready" in answer:
-                ready = answer["ready"]
-                self.variables = ready["variables"]
-                self.text = ready["text"]
-                self.pids = {**ready["pids"], "network": self._process.pid}
-                return
-            if "refused" in answer:
-                raise ConfigurationError(answer["refused"])
-            raise LaunchError(f"the network did not start: {self._why()}")
-
     def _read(self) -> None:
         for line in _lines(self._connection):
             message = json.loads(line)
@@ -159,6 +198,7 @@ class Network:
             self._failure = message.get("failed", "")
             self._answers.put(message)
         self._answers.put({})  # it has ended
+        self._process.wait()  # or it would stay as a zombie
 
     def _reading_failed(self, cause: BaseException) -> None:
         self._failure = f"its answers cannot be read: {cause!r}"
@@ -191,8 +231,6 @@ def start(
     lease: float = 0.0,
     logs: str | os.PathLike[str] = "",
     captures: str | os.PathLike[str] = "",
-    part: str = "",
-    shared: str = "",
     timeout: float = READY_TIMEOUT,
 ) -> Network:
     """Start switch and controller on this host, and return when they serve.
@@ -209,17 +247,14 @@ def start(
             host.
         link_rate: of this host's interface, in bit/s. 0: as Linux reports it.
         first_port: the first of as many UDP ports as there are ranks and switches; the
-            controller is at the TCP port of this number. 0: any that are free.
+            controller is at the TCP port of this number. 0: free ones of the range
+            `P4REDUCE_PORTS`, or any.
         slots: of a job, 1 to 1,024. 0: the default.
         lease: seconds that a rank may be silent before it is lost, 0.1 to 86,400. 0: those of
             `P4REDUCE_LEASE` in this process's environment, or 10.
         logs: a directory for the logs. "": they are removed with the network.
         captures: a directory for each port's frames, as portN.pcap, with a folder per switch if
             there are several. Complete when the network has ended. "": none.
-        part: "switches" or "controller": start this part alone. Another process of this host and
-            user starts the other part, by a call that is otherwise the same. Each part can end and
-            start again. The switches' variables lack the controller. "": both.
-        shared: with `part`, the network's name: 8 to 40 letters, digits and "-", hard to guess.
         timeout: seconds to wait.
 
     Raises:
@@ -232,13 +267,13 @@ def start(
     check_seconds("lease", lease)
     check_number("link_rate", link_rate, "a number of bit/s is needed")
     check_flag("unix", unix)
-    for argument, text in (("host", host), ("tree", tree), ("part", part), ("shared", shared)):
+    for argument, text in (("host", host), ("tree", tree)):
         if not isinstance(text, str):
             raise TypeError(f"{argument}={text!r}: a string is needed")
     for argument, path in (("logs", logs), ("captures", captures)):
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"{argument}={path!r}: a path is needed")
-    request = {
+    settings = {
         "ranks": number_within("ranks", ranks, 1, MAX_WORLD_SIZE),
         "host": host,
         "switches": number_within("switches", switches, 0, 16),
@@ -247,38 +282,43 @@ def start(
         "link_rate": float(link_rate),
         "first_port": number_within("first_port", first_port, 0, 65535),
         "slots": number_within("slots", slots, 0, MAX_SLOTS),
-        "lease": float(lease) or _lease_of_environment(),
+        "lease": float(lease) or lease_of_environment(),
         "logs": os.fspath(logs),
         "captures": os.fspath(captures),
-        "part": part,
-        "shared": shared,
+        "ports": os.environ.get(PORTS, ""),
     }
-    ours, theirs = socket.socketpair()
+    network = Network(ranks)
     try:
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,  # a site's customisation of Python may write there
-                start_new_session=True,  # Ctrl-C is for this process, which ends the network
-            )
-    except BaseException:
-        ours.close()
-        raise
-    network = Network(process, ours, ranks)
-    try:
-        with contextlib.suppress(OSError):  # it has ended already; what it said is read below
-            ours.sendall(json.dumps(request).encode() + b"\n")
-        network._wait_ready(timeout)
+        network.send({"settings": settings})
+        network.answer(timeout)
     except BaseException:
         network.close()
         raise
     return network
 
 
-def _lease_of_environment() -> float:
-    text = os.environ.get(_LEASE) or "0"
+def prepare() -> None:
+    """Start a process early, where this rank will probably need one: the first of its host.
+
+    It takes a moment, in which this process imports what else a rank needs.
+    """
+    global _spare
+    local = next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "")
+    if _spare is None and local == "0":
+        _spare = Network()
+
+
+def take_spare() -> Network | None:
+    """Return the process of `prepare`, if there is one; the caller owns it then."""
+    global _spare
+    spare, _spare = _spare, None
+    return spare
+
+
+def lease_of_environment() -> float:
+    """Return the seconds of `P4REDUCE_LEASE`; 0: not set. Raises ConfigurationError."""
+    text = os.environ.get(LEASE) or "0"
     try:
         return float(text)
     except ValueError:
-        raise ConfigurationError(f"{_LEASE}={text!r} is not a number of seconds") from None
+        raise ConfigurationError(f"{LEASE}={text!r} is not a number of seconds") from None

@@ -29,9 +29,10 @@ def stay_up(settings: Settings, file: Path | None) -> None:
 
     def ready(services: Services) -> None:
         exports = "".join(
-            f"export {name}={shlex.quote(value)}\n" for name, value in services.variables.items()
+            f"export {name}={shlex.quote(value)}\n"
+            for name, value in services.parts.variables.items()
         )
-        print(f"Ready: {services.text}")
+        print(f"Ready: {services.parts.text}")
         if file is None:
             print(f"Ranks find it with\n{exports}", end="")
         else:

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import secrets
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -55,21 +56,33 @@ def make_token() -> str:
 def make_key(directory: Path) -> tuple[Path, str]:
     """Make a key for UDP ports; return its file and its text."""
     key, file = secrets.token_urlsafe(32), directory / "udp.key"
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-        opened.write(key)
+    write_private(file, key)
     return file, key
 
 
-def make_certificates(directory: Path, host: str) -> Certificates:
-    """Make a CA, a certificate for the controller at an IP address, and one for all workers.
+def write_private(file: Path, text: str) -> None:
+    """Write a new file that only this user can read."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+        opened.write(text)
+
+
+def make_certificates(
+    directory: Path, hosts: Sequence[str], *, alike: bool = False
+) -> Certificates:
+    """Make a CA, a certificate for the servers at some IP addresses, and one for all workers.
 
     They are valid from a day before now. The CA's key is removed: nobody gets another one.
+
+    Args:
+        directory: a private one.
+        hosts: the addresses.
+        alike: whether workers get the servers' certificate, because they start servers too.
 
     Raises:
         UnavailableError: there is no openssl.
         LabError: openssl failed; has what it said.
     """
-    ipaddress.ip_address(host)
+    names = ",".join(f"IP:{ipaddress.ip_address(host)}" for host in hosts)
     (directory / "ca.cnf").write_text(_CONFIGURATION.format(directory=directory))
     (directory / "ca.index").touch()
     usages = (
@@ -81,10 +94,12 @@ def make_certificates(directory: Path, host: str) -> Certificates:
         "subjectKeyIdentifier=hash\n"
     )
     _sign(directory, "ca", authority)
-    _sign(directory, "controller", f"subjectAltName=IP:{host}\n{usages}")
-    _sign(directory, "worker", f"subjectAltName=DNS:worker\n{usages}")
+    _sign(directory, "controller", f"subjectAltName={names}\n{usages}")
+    worker = "controller" if alike else "worker"
+    if not alike:
+        _sign(directory, worker, f"subjectAltName=DNS:worker\n{usages}")
     (directory / "ca.key").unlink()
-    mine = (directory / "worker.pem", directory / "worker.key", directory / "ca.pem")
+    mine = (directory / f"{worker}.pem", directory / f"{worker}.key", directory / "ca.pem")
     texts = (file.read_text() for file in mine)
     return Certificates(
         (directory / "controller.pem", directory / "controller.key", directory / "ca.pem"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network from start to end, for `p4reduce.launch` and the command line.
+"""A network from start to end, for `p4reduce.launch`, the ranks of a job, and the command line.
 
 Runs in the main thread of a process: the kernel ends the children of the thread that made them.
 """
@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from p4reduce_lab.deploy.services import Services
+from p4reduce_lab.deploy.services import Parts, Services
 from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.deploy.whole import parts_of
 from p4reduce_lab.errors import UnavailableError
-from p4reduce_lab.processes.rundir import results_directory, run_directory, shared_directory
+from p4reduce_lab.processes.rundir import results_directory, run_directory
 
 _NEEDED = ("click", "p4", "p4runtime_sh", "rich")
+
+
+def check_packages() -> None:
+    """Raise UnavailableError where switch and controller lack a package."""
+    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+        raise UnavailableError(
+            f"the host of the switch needs the packages {', '.join(missing)}, which are not "
+            "installed here: pip install 'p4reduce[lab]'"
+        )
 
 
 def serve(
@@ -37,31 +47,42 @@ def serve(
     Raises:
         LabError: something is missing, did not start, or ends again and again.
     """
-    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
-        raise UnavailableError(
-            f"the host of the switch needs the packages {', '.join(missing)}, which are not "
-            "installed here: pip install 'p4reduce[lab]'"
-        )
+    check_packages()
     # Variables of another network, which this process inherited, do not apply to this one.
     for name in [name for name in os.environ if name.startswith("P4REDUCE_TLS_")]:
         del os.environ[name]
-    with ExitStack() as stack:
-        if settings.part:
-            directory = stack.enter_context(shared_directory(settings.shared))
-        else:
-            directory = stack.enter_context(run_directory())
-        if settings.logs:
-            # Of a part that is started again, the logs of before stay.
-            replace = () if settings.part else ("*.log",)
-            own = Path(settings.logs) / settings.part
-            logs = stack.enter_context(results_directory(own, replace=replace))
-        else:
-            logs = directory / "logs"
-            logs.mkdir(exist_ok=True)
-        services = Services(settings, directory, logs)
-        stack.callback(services.close)
+    with _directories(settings) as (directory, logs):
+        run(parts_of(settings, directory), directory, logs, ready, news, wait)
+
+
+def run(
+    parts: Parts,
+    directory: Path,
+    logs: Path,
+    ready: Callable[[Services], None],
+    news: Callable[[Services, str], None],
+    wait: Callable[[Services], bool],
+) -> None:
+    """Start the parts of a network on this host, and keep them up. The rest is as for `serve`."""
+    services = Services(parts, directory, logs)
+    try:
         services.start()
         ready(services)
         while not wait(services):
             for what in services.mend():
                 news(services, what)
+    finally:
+        services.close()
+
+
+@contextmanager
+def _directories(settings: Settings) -> Iterator[tuple[Path, Path]]:
+    """Make those for sockets and for logs."""
+    with run_directory() as directory:
+        if not settings.logs:
+            logs = directory / "logs"
+            logs.mkdir()
+            yield directory, logs
+            return
+        with results_directory(Path(settings.logs), replace=("*.log",)) as logs:
+            yield directory, logs

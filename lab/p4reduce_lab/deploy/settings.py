@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from dataclasses import dataclass
 
 from p4reduce_lab.errors import ArgumentsError
 
-SWITCHES, CONTROLLER = "switches", "controller"
 LEAST_LEASE, LONGEST_LEASE = 0.1, 86400.0  # seconds; as of `p4reduce-controller serve`
-_SHARED = re.compile(r"[0-9A-Za-z-]{8,40}")
 
 
 @dataclass(frozen=True)
@@ -29,8 +26,7 @@ class Settings:
     lease: float = 0.0
     logs: str = ""
     captures: str = ""
-    part: str = ""
-    shared: str = ""
+    ports: str = ""
 
     def __post_init__(self) -> None:
         if self.host and not _is_address(self.host):
@@ -45,13 +41,6 @@ class Settings:
         if self.tree and self.switches > 1:
             raise ArgumentsError(
                 f"a tree ({self.tree}) and {self.switches} switches side by side exclude each other"
-            )
-        if self.part not in ("", SWITCHES, CONTROLLER):
-            raise ArgumentsError(f"part {self.part!r} is neither {SWITCHES!r} nor {CONTROLLER!r}")
-        if bool(self.part) != bool(_SHARED.fullmatch(self.shared)):
-            raise ArgumentsError(
-                f"part {self.part!r} of a network that is shared as {self.shared!r}: give both, "
-                "and a name of 8 to 40 letters, digits and '-' that nobody can guess"
             )
         if self.lease and not LEAST_LEASE <= self.lease <= LONGEST_LEASE:
             raise ArgumentsError(

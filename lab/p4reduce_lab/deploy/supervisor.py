@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that `p4reduce.launch.start` starts.
+"""The process that `p4reduce.launch` starts: it runs a network, or a host's share of one.
 
-Its standard input is a socket. It reads the request there, one line of JSON, and writes events, a
-line each: {"ready": …}, {"news": …}, {"refused": …} or {"failed": …}. Standard output is anybody's:
-a site's customisation of Python may write there. The network ends by a further line, when the
-socket's other end is shut, when the process that started it has gone, or by SIGTERM.
-A part of a network that ends without that line leaves its jobs to the part that an engine starts in
-its place.
+Its standard input is a socket. It reads requests there, a line of JSON each, and writes events, a
+line each: {"offer": …}, {"ready": …}, {"news": …}, {"refused": …} or {"failed": …}. Standard output
+is anybody's: a site's customisation of Python may write there.
+
+- `launch.start` sends {"settings": …}. The network ends by a further line, when the socket's other
+  end is shut, when the process that started it has gone, or by SIGTERM.
+- The ranks of a job send {"settings": …, "job": true} on a single host. On several they send
+  {"share": …}, and after the offer {"offers": …}. The network then lasts as long as the ranks.
 """
 
 from __future__ import annotations
@@ -16,18 +18,24 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from p4reduce.variables import CONTROLLER
 from p4reduce_native.cpus import use_all_cpus
 
-from p4reduce_lab.deploy.services import Services
-from p4reduce_lab.deploy.serving import serve
+from p4reduce_lab.deploy.lifelines import STARTER, Lifelines, controller_there, ranks_elsewhere
+from p4reduce_lab.deploy.services import Parts, Services
+from p4reduce_lab.deploy.serving import check_packages, run, serve
 from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.deploy.share import HostShare, SwitchShare
+from p4reduce_lab.deploy.whole import parts_of
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
+from p4reduce_lab.processes.rundir import run_directory
 
 _PAUSE = 0.1  # seconds between two looks at the processes
-_STARTER = 0  # the socket
 
 
 def main() -> int:
@@ -37,8 +45,16 @@ def main() -> int:
     parent = os.getppid()
     use_all_cpus()  # not only the core that the rank which starts this is bound to
     try:
-        settings = Settings(**json.loads(_request()))
-        serve(settings, _ready, _news, lambda services: _is_over(services, parent))
+        if not (line := _line()).startswith(b"{"):
+            return 0  # it was not needed
+        request = json.loads(line)
+        if "share" in request:
+            _serve_share(SwitchShare(**request["share"]))
+        elif request.get("job"):
+            _serve_job(Settings(**request["settings"]))
+        else:
+            settings = Settings(**request["settings"])
+            serve(settings, _ready, _news, lambda _: _is_over(parent))
     except ArgumentsError as error:
         _say({"refused": str(error)})
         return error.exit_code
@@ -51,36 +67,81 @@ def main() -> int:
     return 0
 
 
-def _request() -> bytes:
+def _line() -> bytes:
     """Read a line, and no byte more: what follows is the end."""
     line = b""
-    while not line.endswith(b"\n") and (byte := os.read(_STARTER, 1)):
+    while not line.endswith(b"\n") and (byte := os.read(STARTER, 1)):
         line += byte
     return line
 
 
-def _is_over(services: Services, parent: int) -> bool:
+def _is_over(parent: int) -> bool:
     # A process forked from the parent may hold the other end of the socket beyond the parent's end.
     poll = select.poll()
-    poll.register(_STARTER, select.POLLIN)
-    readable = poll.poll(_PAUSE * 1000)
-    if not readable and os.getppid() == parent:
-        return False
-    if services.settings.part and not (readable and os.read(_STARTER, 1)):
-        services.abandon()
-    return True
+    poll.register(STARTER, select.POLLIN)
+    return bool(poll.poll(_PAUSE * 1000)) or os.getppid() != parent
 
 
-def _ready(services: Services) -> None:
-    _say(
-        {
-            "ready": {
-                "variables": services.variables,
-                "text": services.text,
-                "pids": services.pids,
-            }
-        }
-    )
+def _serve_job(settings: Settings) -> None:
+    """Run a network whose switches are all on this host, as long as a job's ranks need it."""
+    check_packages()
+    with run_directory() as directory:
+        parts, lifelines = parts_of(settings, directory), Lifelines(directory)
+        _run_for_ranks(parts, directory, lifelines, others=settings.is_remote)
+
+
+def _serve_share(share: SwitchShare) -> None:
+    """Run a host's share of a job's network, as long as ranks need it."""
+    check_packages()
+    with run_directory() as directory:
+        own, lifelines = HostShare(share, directory), Lifelines(directory)
+        _say({"offer": {**own.offer(), "lifeline": str(lifelines.path)}})
+        if line := _line():  # else the rank that has started this has ended
+            offers = json.loads(line)["offers"]
+            _run_for_ranks(own.parts(offers), directory, lifelines, others=True)
+
+
+def _run_for_ranks(parts: Parts, directory: Path, lifelines: Lifelines, *, others: bool) -> None:
+    """Run parts until no rank needs them.
+
+    Args:
+        parts: of this host.
+        directory: for sockets, keys and state.
+        lifelines: of this host's ranks.
+        others: whether there are ranks on other hosts.
+    """
+    logs = directory / "logs"
+    logs.mkdir()
+    needed_elsewhere: Callable[[], bool] | None = None if others else lambda: False
+
+    def wait(services: Services) -> bool:
+        nonlocal needed_elsewhere
+        if not lifelines.wait():
+            return False
+        if needed_elsewhere is None:
+            controller = parts.variables[CONTROLLER]
+            assert parts.tls is not None
+            needed_elsewhere = (
+                controller_there(controller)
+                if parts.serve is None
+                else ranks_elsewhere(controller, parts.tls)
+            )
+        return not needed_elsewhere()
+
+    def ready(services: Services) -> None:
+        _ready(services, lifeline=str(lifelines.path))
+
+    try:
+        run(parts, directory, logs, ready, _news, wait)
+    except LabError as error:
+        lifelines.tell(str(error))
+        raise
+
+
+def _ready(services: Services, **more: str) -> None:
+    parts = services.parts
+    told = {"variables": parts.variables, "text": parts.text, "pids": services.pids, **more}
+    _say({"ready": told})
 
 
 def _news(services: Services, what: str) -> None:
@@ -89,7 +150,7 @@ def _news(services: Services, what: str) -> None:
 
 def _say(message: dict[str, Any]) -> None:
     try:
-        os.write(_STARTER, json.dumps(message).encode() + b"\n")
+        os.write(STARTER, json.dumps(message).encode() + b"\n")
     except OSError as error:
         print(f"p4reduce_lab.deploy: nobody reads: {error.strerror}", file=sys.stderr)
 

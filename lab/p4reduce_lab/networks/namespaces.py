@@ -42,14 +42,16 @@ class Namespace:
     Args:
         processes: with which it goes.
         name: the host name.
+        mounts: a shell command that mounts what only this host is to see; "": nothing.
 
     Raises:
         LabError: it could not be made.
     """
 
-    def __init__(self, processes: Processes, name: str) -> None:
-        script = f"hostname {name} 2>/dev/null; ip link set dev lo up; exec sleep infinity"
-        command = ["unshare", "--net", "--uts", "sh", "-c", script]
+    def __init__(self, processes: Processes, name: str, mounts: str = "") -> None:
+        self._kinds = ["--net", "--uts", *(["--mount"] if mounts else [])]
+        script = f"hostname {name} 2>/dev/null; ip link set dev lo up; {mounts or 'true'} || exit 1"
+        command = ["unshare", *self._kinds, "sh", "-c", f"{script}; exec sleep infinity"]
         self._holder: Child = processes.start(f"namespace of {name}", command)
         deadline = time.monotonic() + _HOLDING
         while not _is_ready(self.pid):
@@ -66,7 +68,7 @@ class Namespace:
     @property
     def prefix(self) -> list[str]:
         """Return the prefix that runs a command inside."""
-        return ["nsenter", "--target", str(self.pid), "--net", "--uts", "--"]
+        return ["nsenter", "--target", str(self.pid), *self._kinds, f"--wd={Path.cwd()}", "--"]
 
     def run(self, *command: str) -> str:
         """Run a command inside and return what it printed. Raises LabError if it fails."""

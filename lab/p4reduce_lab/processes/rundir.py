@@ -45,34 +45,6 @@ def run_directory() -> Iterator[Path]:
 
 
 @contextmanager
-def shared_directory(name: str) -> Iterator[Path]:
-    """A private directory under /tmp that runs of this user share by its name.
-
-    It is gone when the last of them has left the block or was killed.
-
-    Args:
-        name: letters, digits and "-"; it cannot be guessed.
-
-    Raises:
-        LabError: the directory is another user's, or cannot be made.
-    """
-    directory = SOCKET_ROOT / f"p4reduce-{name}"
-    command = [sys.executable, "-I", "-S", janitor.__file__, "--shared", str(directory)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            if not process.stdout.readline():
-                raise LabError(f"{directory} cannot be made: the reason is on standard error")
-            yield directory
-        finally:
-            process.stdin.close()
-            process.wait(JANITOR_PATIENCE)
-
-
-@contextmanager
 def results_directory(path: Path, *, replace: tuple[str, ...]) -> Iterator[Path]:
     """Makes ``path`` and holds it for this run alone.
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from p4reduce_lab.switches.launch import CPU_PORT, DEVICE_ID, SwitchLauncher
@@ -26,6 +26,8 @@ class EmbeddedSwitch(SwitchLauncher):
         key_file: the key that workers at UDP ports have to know; None: none.
         captures: a directory for each port's frames instead of `directory`; None: as `pcap` says.
         cores: how many data planes share its ports.
+        listen: HOST:PORT of its P4Runtime server; "": a Unix socket in `directory`.
+        tls: certificate, key and CA of that server.
     """
 
     name = "embedded"
@@ -40,8 +42,12 @@ class EmbeddedSwitch(SwitchLauncher):
         key_file: Path | None = None,
         captures: Path | None = None,
         cores: int = 1,
+        listen: str = "",
+        tls: Sequence[Path] = (),
     ) -> None:
         super().__init__(directory, pcap=pcap)
+        self._listen = listen
+        self._tls = tls
         self._captures = captures or (directory if pcap else None)
         self._key_file = key_file
         self._cores = cores
@@ -63,6 +69,10 @@ class EmbeddedSwitch(SwitchLauncher):
     def interface(self) -> str:
         return self._interface
 
+    @property
+    def grpc_address(self) -> str:
+        return self._listen or super().grpc_address
+
     def _command(self) -> list[str]:
         self._ready_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "p4reduce_switch", "--grpc-addr", self.grpc_address]
@@ -70,6 +80,11 @@ class EmbeddedSwitch(SwitchLauncher):
         command += ["--ready-file", str(self._ready_file)]
         for port, where in self._ports.items():
             command += ["--port", f"{port}={where}"]
+        if self._listen:
+            for option, file in zip(
+                ("--tls-cert", "--tls-key", "--tls-ca"), self._tls, strict=True
+            ):
+                command += [option, str(file)]
         if self._cores > 1:
             command += ["--cores", str(self._cores)]
         if self._key_file is not None:

@@ -152,8 +152,6 @@ FOREIGN = {
 _PROGRAM = "about the program that this package brings: a bug, met when a controller starts at all"
 EXEMPT_TEXTS = {
     "… a sum leaves …": "of ranks that are threads of one process: docs/methods.md",
-    "the actor … has ended": "within `p4reduce.ray`: it looks for the actor's successor",
-    "… is another user s": "of a directory that starting makes, with a name that nobody can guess",
     "the job continues at the switch where it was": "a reason within; recovery goes on by itself",
     "… … does not fit … bits": _PROGRAM,
     "no register …": _PROGRAM,

@@ -210,7 +210,7 @@ from ray.train.torch import TorchTrainer
 from p4reduce.ray import P4ReduceConfig
 TorchTrainer(
     lambda: None,
-    torch_config=P4ReduceConfig(host="203.0.113.7"),
+    torch_config=P4ReduceConfig(lease=0.01),
     scaling_config=ray.train.ScalingConfig(num_workers=2),
 ).fit()
 """
@@ -218,7 +218,7 @@ TorchTrainer(
     run = started(cluster, log, "-c", program)
     output = ended(run, log)
     assert run.returncode != 0
-    assert "203.0.113.7 is not an address of this host" in output
+    assert "a lease of 0.01 s; it must be" in output
     no_network_is_left(cluster)
 
 

@@ -27,7 +27,7 @@ BEGIN = """
 import os, signal, sys, tempfile, time
 import numpy as np
 from needed import marked_processes
-from p4reduce.spark import TorchDistributor, barrier_run
+from p4reduce.spark import barrier_run
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
@@ -144,10 +144,11 @@ def test_what_cannot_start_is_the_error_of_the_stage(written: Callable[[str], Pa
 try:
     barrier_run(numbers, sums)
 except Exception as error:
-    print("said:", "ConfigurationError" in str(error) and "203.0.113.7" in str(error))
+    said = str(error)
+    print("said:", "ConfigurationError" in said and "a lease of 0.01 s; it must be" in said)
 nothing_left()
 """),
-        changed=[("P4REDUCE_HOST", "203.0.113.7")],
+        changed=[("P4REDUCE_LEASE", "0.01")],
     )
     assert "said: True" in output
 
@@ -309,6 +310,8 @@ def test_torch_distributor(tmp_path: Path, written: Callable[[str], Path]) -> No
             TRAINING
             + f"SAID = {str(said)!r}\n"
             + """
+from pyspark.ml.torch.distributor import TorchDistributor
+
 both = TorchDistributor(num_processes=2, local_mode=False, use_gpu=False)
 assert both.run(train, 100) == ("p4reduce", False)
 nothing_left()

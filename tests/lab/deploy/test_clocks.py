@@ -74,7 +74,7 @@ def test_a_date_that_jumps_is_no_loss(tmp_path: Path) -> None:
 
 
 def test_certificates_are_valid_where_the_clock_is_behind(tmp_path: Path) -> None:
-    made = make_certificates(tmp_path, "192.0.2.1")
+    made = make_certificates(tmp_path, ["192.0.2.1"])
     certificate, _, ca = made.controller
     for earlier, right in ((0, True), (DAY - 600, True), (2 * DAY, False)):
         at = str(int(time.time()) - earlier)

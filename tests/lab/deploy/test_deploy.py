@@ -331,19 +331,16 @@ atexit.register(print, '{"failed": "it did not"}')
 
 
 @pytest.mark.own_start
-@pytest.mark.parametrize("part", ["", "switches"])
 def test_a_site_may_write_to_standard_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every Python that is started does, before the program begins and after it ends."""
     (tmp_path / "sitecustomize.py").write_text(_CUSTOMISATION)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    shared = f"site-{os.urandom(8).hex()}" if part else ""
-    with launch.start(2, part=part, shared=shared) as network:
+    with launch.start(2) as network:
         assert not network.news
         assert network.pids["switch"]
-        if not part:
-            assert sums(network) == [3, 3]
+        assert sums(network) == [3, 3]
     with pytest.raises(p4reduce.LaunchError, match="cannot write results to /proc/nowhere"):
         launch.start(2, logs="/proc/nowhere")
 

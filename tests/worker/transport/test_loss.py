@@ -119,7 +119,7 @@ def test_a_result_lost_for_one_rank_only(system: System, monkeypatch: pytest.Mon
     """One copy of a multicast is gone, the others arrive: who lacks it gets it again, alone."""
     lossy: list[LosesOneResult] = []
 
-    def open_lossy(name: str, rank: int, udp_port: int = 0) -> Transport:
+    def open_lossy(name: str, rank: int, udp_port: int, _: object) -> Transport:
         transport = open_port(name, rank, udp_port)
         if rank == 2:
             transport = LosesOneResult(transport)

@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from p4reduce_common.grpc_channels import unix_path
@@ -24,7 +24,7 @@ _RUNTIME = "XDG_RUNTIME_DIR"
 _SOCKET = "controller.sock"
 
 
-def default_address() -> str:
+def default_address(environ: Mapping[str, str] = os.environ) -> str:
     """Return the controller's default gRPC address.
 
     `$P4REDUCE_CONTROLLER` if set, else a Unix socket in `$XDG_RUNTIME_DIR/p4reduce`. Where that
@@ -34,7 +34,7 @@ def default_address() -> str:
     Raises:
         ConfigurationError: the directory in /tmp is another user's.
     """
-    if given := os.environ.get(variables.CONTROLLER):
+    if given := environ.get(variables.CONTROLLER):
         return given
     runtime = os.environ.get(_RUNTIME, "")
     why = _why_not_ours(runtime) if runtime else "is not set"

@@ -2,7 +2,7 @@
 """The process beside each rank of an MPI program: the other end of `csrc/pmpi.c`.
 
 It reads requests from descriptor 3, and sums numbers in place in the memory of descriptor 4. It
-ends when the rank ends for any reason, and rank 0's proxy ends the network.
+ends when the rank ends for any reason. The network ends with the last of a host's proxies.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import secrets
 import select
 import signal
 import socket
@@ -23,7 +24,8 @@ from p4reduce_common.threads import new_thread
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError
 from p4reduce.hosts import this_host
-from p4reduce.launch import Network
+from p4reduce.job_network import JobNetwork
+from p4reduce.meeting import SocketMeeting, open_meeting
 from p4reduce.mpi.sums import (
     ENGINE,
     TIMEOUT_ENVIRONMENT,
@@ -33,7 +35,7 @@ from p4reduce.mpi.sums import (
     sum_in_place,
     summed_types,
 )
-from p4reduce.started_job import begin, join
+from p4reduce.started_job import join_all
 
 # pmpi.c has the same numbers.
 _HEAD = struct.Struct("=IIQ")
@@ -54,7 +56,8 @@ class Proxy:
         self._descriptor = memory
         self._memory: mmap.mmap | None = None
         self._job: Communicator | None = None
-        self._network: Network | None = None
+        self._network: JobNetwork | None = None
+        self._listener: socket.socket | None = None
         self._patience = 0.0
 
     def answer(self, kind: int, type_: int, count: int, text: str) -> str:
@@ -67,13 +70,12 @@ class Proxy:
                 TIMEOUT_ENVIRONMENT: str(patience()),
             }
             summed_types()  # an error in it is one before anything starts
-            hosts = text.split("\n")[:-1]
-            variables, self._network = begin(len(hosts), hosts, ENGINE)
-            return json.dumps({**variables, **own})
+            self._listener, place = open_meeting(text.split("\n")[:-1])
+            return json.dumps({"place": place, "secret": secrets.token_hex(16), "variables": own})
         if kind == _JOIN:
             place, _, told = text.partition("\n")
             rank, size = map(int, place.split())
-            self._job = join(rank, size, json.loads(told), _JOIN_TIMEOUT)
+            self._join(rank, size, **json.loads(told))
             self._patience = patience()
             chosen = summed_types()
             return str(sum(1 << bit for bit, one in enumerate(_DTYPES) if one.name in chosen))
@@ -88,6 +90,16 @@ class Proxy:
             self.close()
         return ""
 
+    def _join(
+        self, rank: int, size: int, place: str, secret: str, variables: dict[str, str]
+    ) -> None:
+        os.environ.update(variables)
+        meeting = SocketMeeting(place, rank, size, _JOIN_TIMEOUT, secret, self._listener)
+        with meeting:
+            self._job, self._network = join_all(
+                rank, meeting.exchange, ENGINE, timeout=_JOIN_TIMEOUT, lease=0.0
+            )
+
     def close_job(self) -> None:
         """Leave the job."""
         job, self._job = self._job, None
@@ -95,12 +107,12 @@ class Proxy:
             job.close()
 
     def close(self) -> None:
-        """Leave the job, and end the network if this is rank 0's proxy."""
+        """Leave the job and the network."""
         self.close_job()
         self.close_network()
 
     def close_network(self) -> None:
-        """End the network if this is rank 0's proxy."""
+        """Let go of the network."""
         network, self._network = self._network, None
         if network is not None:
             network.close()

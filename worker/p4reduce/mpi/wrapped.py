@@ -14,11 +14,11 @@ from mpi4py import MPI
 from p4reduce.checks import check_seconds, check_timeout
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError, ConfigurationError
-from p4reduce.hosts import this_host
-from p4reduce.launch import Network
+from p4reduce.job_network import JobNetwork
+from p4reduce.meeting import agreed
 from p4reduce.mpi.messages import array_of
 from p4reduce.mpi.sums import ENGINE, sum_in_place, summed_types
-from p4reduce.started_job import agreed, forget_network, join_all
+from p4reduce.started_job import join_all
 
 if TYPE_CHECKING:
     _Intracomm = Any
@@ -37,7 +37,7 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
 
     switched: int
     _job: Communicator | None
-    _network: Network | None
+    _network: JobNetwork | None
     _types: frozenset[str]
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:  # noqa: N802
@@ -99,7 +99,7 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         finally:
             self._end_network()
 
-    def _begin(self, job: Communicator, network: Network | None, types: frozenset[str]) -> None:
+    def _begin(self, job: Communicator, network: JobNetwork | None, types: frozenset[str]) -> None:
         self.switched = 0
         self._job, self._network, self._types = job, network, types
         _open.append(self)
@@ -120,8 +120,6 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         network, self._network = self._network, None
         if network is not None:
             network.close()
-        if not _open:
-            forget_network()
 
     def __enter__(self) -> SwitchedComm:
         return self
@@ -144,8 +142,8 @@ def wrap(
 ) -> SwitchedComm:
     """Return a communicator like `comm`, whose `Allreduce` goes through the switch.
 
-    All ranks of `comm` call it. Rank 0's host starts switch and controller, for which it needs the
-    extra "lab", unless the environment of rank 0 names a network that runs.
+    All ranks of `comm` call it, and start a network on their hosts, for which they need the extra
+    "lab", unless the environment of rank 0 names a network that runs.
 
     Args:
         comm: of mpi4py, with 2 to 4,096 ranks; a single rank uses MPI. Only once
@@ -166,26 +164,22 @@ def wrap(
     """
     made = SwitchedComm(comm)
 
-    def arguments() -> tuple[str, list[str]]:
+    def arguments() -> list[str]:
         check_timeout(timeout)
         check_seconds("lease", lease)
         if _open:
             raise ConfigurationError(
                 "a communicator of this process is wrapped already: take its Dup(), or close() it"
             )
-        chosen = summed_types(types) if types is not None or comm.rank == 0 else ()
-        return this_host(MPI.Get_processor_name()), sorted(chosen)
+        return sorted(summed_types(types) if types is not None or comm.rank == 0 else ())
 
     if comm.size == 1:
         arguments()
         made._stay_alone()
         return made
-    told = agreed(comm.rank, comm.allgather, arguments)
-    hosts = [host for host, _ in told]
-    job, network = join_all(
-        *(comm.rank, comm.allgather, hosts, ENGINE), timeout=timeout, lease=lease
-    )
-    made._begin(job, network, frozenset(told[0][1]))
+    chosen = agreed(comm.rank, comm.allgather, arguments)[0]
+    job, network = join_all(comm.rank, comm.allgather, ENGINE, timeout=timeout, lease=lease)
+    made._begin(job, network, frozenset(chosen))
     return made
 
 

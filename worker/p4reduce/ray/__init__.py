@@ -5,9 +5,9 @@
 
     trainer = ray.train.torch.TorchTrainer(train, torch_config=P4ReduceConfig(), …)
 
-Switch and controller are two actors, which Ray restarts: `actors` runs in them, `network` places
-them. `train` is called by Ray Train, `reporting` reports a step's figures. `collective` is a
-backend of `ray.util.collective`. Imports `torch`, `launch` and the communicator.
+The workers start switch and controller on their hosts. `train` is called by Ray Train, `reporting`
+reports a step's figures. `collective` is a backend of `ray.util.collective`, and `joining` brings
+its groups together. Imports `torch` and the communicator.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ __all__ = ["P4ReduceConfig", "P4ReduceGroup", "register", "report"]
 
 
 def __getattr__(name: str) -> object:
-    # Actors that sum numpy arrays need no torch, and those of the network neither of the two.
+    # Actors that sum numpy arrays need no torch.
     if name in ("P4ReduceGroup", "register"):
         from p4reduce.ray import collective
 

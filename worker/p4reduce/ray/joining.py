@@ -1,31 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects a group of actors to a job, by its name, on a network that rank 0 starts."""
+"""Connects a group of actors to a job, on a network that they start on their hosts.
+
+They exchange texts by a named actor that belongs to rank 0.
+"""
 
 from __future__ import annotations
 
-import copy
-import os
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError
 
-from p4reduce.communicator import Communicator, init
-from p4reduce.errors import ConfigurationError, LaunchError, P4ReduceError, P4ReduceTimeoutError
-from p4reduce.ray.network import CONTROLLER as CONTROLLER_PART
-from p4reduce.ray.network import RayNetwork, trouble
-from p4reduce.started_job import forget_network, name_network
-from p4reduce.variables import CONTROLLER, INTERFACE
+from p4reduce.communicator import Communicator
+from p4reduce.errors import ConfigurationError, LaunchError, P4ReduceTimeoutError
+from p4reduce.job_network import JobNetwork
+from p4reduce.meeting import ROUND_TIMEOUT
+from p4reduce.started_job import join_all
 
-_PAUSE = 0.05  # seconds between two looks for rank 0's network
-_ASK_PAUSE = 0.25  # seconds between two questions whether another rank has given up
-_ANSWER_TIMEOUT = 5.0  # seconds, of an actor
-_TELL_TIMEOUT = 10.0  # seconds that rank 0 keeps the network for others to hear why it ends
-_JOB = "group"  # the network is the group's alone
-_members: list[Member] = []
+_PAUSE = 0.05  # seconds between two looks for rank 0, or for the others
+_ENGINE = "ray"
 
 
 @dataclass
@@ -35,181 +31,143 @@ class Member:
     Attributes:
         name: of the group, with a unique suffix.
         comm: the group's communicator.
-        network: the network that rank 0 has started; None on others.
+        network: that the ranks have started, if any.
+        mailbox: of rank 0, which ends it.
     """
 
     name: str
     comm: Communicator
-    network: RayNetwork | None
+    network: JobNetwork | None
+    mailbox: Any
 
     def leave(self) -> None:
-        """Leave the job when the others have all results too. Rank 0 then ends the network."""
-        _members.remove(self)
+        """Leave the job when the others have all results too, and let go of the network."""
         try:
             self.comm.close()
         finally:
-            forget_network()
             if self.network is not None:
                 self.network.close()
+            if self.mailbox is not None:
+                ray.kill(self.mailbox)
 
 
-class _ReplacedError(P4ReduceError):
-    """The network that was found was that of an earlier group of the same name."""
+class Mailbox:
+    """What the ranks of a group say, in turns. Runs in an actor.
+
+    Args:
+        size: number of ranks.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._said: dict[int, dict[int, str]] = {}
+
+    def say(self, turn: int, rank: int, text: str) -> bool:
+        """Keep a text. Return False if this is the mailbox of an earlier group, which is full."""
+        texts = self._said.setdefault(turn, {})
+        return texts.setdefault(rank, text) == text
+
+    def heard(self, turn: int) -> list[str | None]:
+        """Return what each rank has said; None: nothing yet."""
+        texts = self._said.get(turn, {})
+        return [texts.get(rank) for rank in range(self._size)]
 
 
 def join(group: str, rank: int, size: int, timeout: float, lease: float) -> Member:
-    """Join the job of a group. Rank 0 starts its network first.
-
-    If the environment names a network, that one is used.
+    """Join the job of a group, on a network that rank 0's environment names or the ranks start.
 
     Raises:
-        ConfigurationError: this process is in another group, or the name is in use.
+        ConfigurationError: the group's name is in use.
         LaunchError: the network does not start; on all ranks.
         P4ReduceTimeoutError: ranks did not come; names them.
         P4ReduceError: as `p4reduce.init`.
     """
-    if CONTROLLER in os.environ and INTERFACE in os.environ and not _members:
-        job = f"ray-{ray.get_runtime_context().get_job_id()}-{group}"
-        member = Member(job, init(rank, size, job=job, timeout=timeout), None)
-    elif _members:
-        raise ConfigurationError(
-            f"this actor is in the group {_members[0].name!r} on its network already: call "
-            "destroy_collective_group first, or take another actor"
-        )
-    else:
-        name = f"p4reduce: {group}"
-        try:
-            if rank == 0:
-                member = _lead(name, rank, size, timeout, lease)
-            else:
-                member = _follow(name, rank, size, timeout)
-        except BaseException:
-            forget_network()
-            raise
-    _members.append(member)
-    return member
-
-
-def _lead(name: str, rank: int, size: int, timeout: float, lease: float) -> Member:
+    meeting = _Meeting(f"p4reduce: {group}", rank, size, timeout)
     here = ray.util.get_node_ip_address()
-    others = sorted({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]} - {here})
+    nodes = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
     try:
-        hosts = [here, *([*others[:1]] or [here]) * (size - 1)]
-        network = RayNetwork(hosts, name=name, lease=lease)
-    except ValueError:
-        raise ConfigurationError(
-            f"{name!r} is a live actor: another group has this name, or did not end with "
-            "destroy_collective_group on rank 0"
-        ) from None
-    meeting = _Meeting(network.actors[CONTROLLER_PART], name, rank)
-    try:
-        unique = _unique(name, network.wait())
-        return Member(unique, meeting.join(size, timeout), network)
-    except P4ReduceError:
-        meeting.wait_until_all_know()
-        network.close()
-        raise
+        comm, network = join_all(
+            rank,
+            meeting.exchange,
+            _ENGINE,
+            timeout=timeout,
+            lease=lease,
+            towards=sorted(nodes - {here}),
+        )
     except BaseException:
-        network.close()
+        meeting.close()
         raise
-
-
-def _follow(name: str, rank: int, size: int, timeout: float) -> Member:
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            actor = ray.get_actor(name)
-            serving = ray.get(actor.serving.remote(rank), timeout=timeout)
-        except (ValueError, RayActorError):  # not yet, or that of an earlier group
-            if time.monotonic() > deadline:
-                raise P4ReduceTimeoutError(
-                    f"rank 0 of {size} did not come to {name!r} within {timeout:g} s",
-                    missing=[0],
-                    seconds=timeout,
-                ) from None
-            time.sleep(_PAUSE)
-            continue
-        except RayError as error:
-            raise trouble(error, timeout) from None
-        unique = _unique(name, serving.variables)
-        try:
-            return Member(unique, _Meeting(actor, name, rank).join(size, timeout), None)
-        except _ReplacedError as error:
-            if time.monotonic() > deadline:
-                raise LaunchError(f"the network has ended: {error}") from None
+    return Member(comm.job, comm, network, meeting.own)
 
 
 class _Meeting:
-    """All ranks of a group join, or none does. The others learn why a rank cannot.
+    """Exchanges texts by the mailbox.
 
-    They hear by the controller's actor, so that rank 0, which ends the network, ends it when all
-    know why.
+    Attributes:
+        own: the mailbox, on rank 0.
 
     Args:
-        actor: the controller's.
-        name: the actor's.
-        rank: this one.
+        name: of the mailbox's actor.
+        timeout: seconds for all ranks to come.
     """
 
-    def __init__(self, actor: Any, name: str, rank: int) -> None:
-        self._actor = actor
+    def __init__(self, name: str, rank: int, size: int, timeout: float) -> None:
+        self.own: Any = None
         self._name = name
         self._rank = rank
-        self._next_question = 0.0
+        self._size = size
+        self._timeout = timeout
+        self._turn = 0
+        self._mailbox: Any = None
+        if rank == 0:
+            try:
+                actor = ray.remote(Mailbox).options(name=name, num_cpus=0)
+                self.own = self._mailbox = actor.remote(size)
+            except ValueError:
+                raise ConfigurationError(
+                    f"{name!r} is a live actor: another group has this name, or did not end with "
+                    "destroy_collective_group on rank 0"
+                ) from None
 
-    def join(self, size: int, timeout: float) -> Communicator:
-        """Join the job.
-
-        Raises:
-            _ReplacedError: the network was that of an earlier group.
-            P4ReduceError: as `p4reduce.init`; of the first rank that raises one, on all ranks.
-        """
-        try:
-            return init(self._rank, size, job=_JOB, timeout=timeout, check=self._check)
-        except _ReplacedError:
-            raise
-        except P4ReduceError as error:
-            first = self._ask("give_up", self._rank, error)
-            raise self._as_told(*first) if first is not None else error from None
-
-    def wait_until_all_know(self) -> None:
-        """Wait until no rank is on its way into the job; not for long."""
-        deadline = time.monotonic() + _TELL_TIMEOUT
-        while self._ask("coming") and time.monotonic() < deadline:
+    def exchange(self, text: str) -> Sequence[str]:
+        """Say a text, and return those of all ranks, as `p4reduce.meeting.Exchange`."""
+        self._turn += 1
+        timeout = self._timeout if self._turn == 1 else ROUND_TIMEOUT
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return self._exchange(text, deadline, timeout)
+            except (RayActorError, ValueError):  # not yet, or that of an earlier group
+                if self._turn > 1 or self._rank == 0:
+                    raise LaunchError("rank 0 has ended before the network was there") from None
+            if time.monotonic() > deadline:
+                raise _missing(self._name, [0], self._size, timeout)
             time.sleep(_PAUSE)
 
-    def _check(self) -> None:
-        now = time.monotonic()
-        if now < self._next_question:
-            return
-        self._next_question = now + _ASK_PAUSE
-        first = self._ask("given_up")
-        if first is not None:
-            raise self._as_told(*first)
-        try:
-            same = ray.get_actor(self._name)._actor_id == self._actor._actor_id
-        except ValueError:
-            same = False
-        if not same:
-            raise _ReplacedError(f"the actor {self._name!r} has ended")
+    def _exchange(self, text: str, deadline: float, timeout: float) -> Sequence[str]:
+        if self._rank != 0 and self._turn == 1:
+            self._mailbox = ray.get_actor(self._name)
+        if not ray.get(self._mailbox.say.remote(self._turn, self._rank, text)):
+            raise ValueError("it is full")
+        while True:
+            texts: list[str | None] = ray.get(self._mailbox.heard.remote(self._turn))
+            if missing := [rank for rank, one in enumerate(texts) if one is None]:
+                if time.monotonic() > deadline:
+                    raise _missing(self._name, missing, self._size, timeout)
+                time.sleep(_PAUSE)
+                continue
+            return [one for one in texts if one is not None]
 
-    def _as_told(self, rank: int, error: P4ReduceError) -> P4ReduceError:
-        """An error as this rank raises it: with its type, and who said it."""
-        if rank == self._rank:
-            return error
-        told = copy.copy(error)
-        told.args = (f"rank {rank} has given up: {error}",)
-        return told
-
-    def _ask(self, what: str, *arguments: Any) -> Any:
-        """Ask the actor; None if it does not answer, as while Ray starts it again."""
-        try:
-            return ray.get(getattr(self._actor, what).remote(*arguments), timeout=_ANSWER_TIMEOUT)
-        except RayError:
-            return None
+    def close(self) -> None:
+        """End the mailbox, on rank 0."""
+        if self.own is not None:
+            ray.kill(self.own)
 
 
-def _unique(name: str, variables: Mapping[str, str]) -> str:
-    """Name this network in the environment, for reconnections too; return a name of the group."""
-    name_network(variables)
-    return f"{name} at {variables[CONTROLLER]}"
+def _missing(name: str, ranks: list[int], size: int, timeout: float) -> P4ReduceTimeoutError:
+    those = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    return P4ReduceTimeoutError(
+        f"{those} of {size} did not come to {name!r} within {timeout:g} s",
+        missing=ranks,
+        seconds=timeout,
+    )

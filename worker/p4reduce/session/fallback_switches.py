@@ -56,11 +56,13 @@ class Place:
         client: of its controller.
         connect: opens a transport to it.
         switch: its name at the controller; "" for the only one.
+        token: of the job, or "".
     """
 
     client: ControlClient
     connect: Connect
     switch: str = ""
+    token: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +143,9 @@ def move(
         transport = there.connect(0)
         undo.callback(transport.close)
         who = replace(place, rank=seat.rank, world_size=seat.world_size)
-        membership = Membership(there.client.share(), who, others.name(at), switch=there.switch)
+        membership = Membership(
+            there.client.share(), who, others.name(at), switch=there.switch, token=there.token
+        )
         undo.callback(membership.close)
         waiting = Waiting(membership.who, time.monotonic() + _JOIN_WITHIN, Latch(), check)
         seat = membership.join(

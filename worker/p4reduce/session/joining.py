@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import grpc
 
@@ -175,7 +176,7 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
         P4ReduceError: as for `Communicator.reform`.
     """
     waiting = Waiting(session.membership.who, time.monotonic() + timeout, cancelled)
-    seat = session.stop()
+    size, seat = session.world_size, session.stop()
     while True:
         membership, seat = _new_seat(session.membership, seat, world_size, waiting)
         session.moved(seat)
@@ -195,7 +196,10 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
             _try_ring(session.fallback, attached, waiting)
             undo.pop_all()
         session.hand_over()
-        return Session(membership, attached, session.settings, session.fallback)
+        settings = session.settings
+        if seat.world_size != size:  # the ranks have other numbers now
+            settings = replace(settings, beside_controller=())
+        return Session(membership, attached, settings, session.fallback)
 
 
 def _new_seat(

@@ -8,12 +8,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import grpc
 
-from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ClientClosedError, ControlClient, ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
@@ -207,6 +206,7 @@ class Membership:
         job: its name.
         ring_address: where other ranks reach this one by TCP, or "".
         switch: the name of the switch that the rank is at, where the controller has several.
+        token: of the job, or "".
     """
 
     client: ControlClient
@@ -214,6 +214,7 @@ class Membership:
     job: str
     ring_address: str = ""
     switch: str = ""
+    token: str = ""
 
     @property
     def who(self) -> str:
@@ -243,7 +244,7 @@ class Membership:
             ring_address=self.ring_address,
             own_address=own_address,
             switch=self.switch,
-            token=os.environ.get(variables.TOKEN, ""),
+            token=self.token,
         )
         # A place that is taken may be that of a process that has just ended; or this rank's own,
         # by a request whose answer got lost.
@@ -415,7 +416,7 @@ class Membership:
     def moved(self, seat: Seat) -> Membership:
         """Return the same for another seat, which then has the client."""
         place = Placement(seat.rank, seat.world_size, self.place.local_rank)
-        return Membership(self.client, place, self.job, self.ring_address, self.switch)
+        return replace(self, place=place)
 
     def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
         """Leave the job. A controller that is restarting is waited for briefly.

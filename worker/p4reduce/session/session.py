@@ -31,6 +31,7 @@ from p4reduce.errors import (
     MismatchError,
     P4ReduceError,
     SwitchUnreachableError,
+    WorkerLostError,
 )
 from p4reduce.latch import Latch, held, unlock
 from p4reduce.ring.fallback import Fallback
@@ -51,11 +52,13 @@ from p4reduce.tensors.ledger import Ledger
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.wire.calls import class_slots
+from p4reduce.wire.rank_sets import describe_ranks
 
 log = logging.getLogger(__name__)
 
 _BEATS = 8  # heartbeats a lease; the controller counts on it (leases.py)
 _BEAT_TIMEOUT = 1 / 4  # of a lease
+_HOST_DOWN = 2.0  # leases without an answer of a controller that is started again if it ends
 _STOP_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 15.0  # seconds; all that leaving waits for, together
 _FAREWELL = 2.0  # seconds that a rank stays for others that lack a result
@@ -81,6 +84,8 @@ class Settings:
         elsewhere_after: seconds after which it continues at another switch, if the communicator has
             several; None: never.
         engine: the kind of engine; see `session.machine`.
+        beside_controller: the ranks on the controller's host, if those of the job have started it.
+            They count as lost if it does not answer for two leases: their host is down then.
     """
 
     connect: Connect
@@ -88,6 +93,7 @@ class Settings:
     recover: bool
     elsewhere_after: float | None = None
     engine: str = NATIVE
+    beside_controller: tuple[int, ...] = ()
 
 
 class Session:
@@ -400,6 +406,7 @@ class Session:
         This continues when the job has failed: the remaining ranks may form it again.
         """
         trouble_since: float | None = None
+        answered = time.monotonic()
         self._attend()
         while not self._stirred.wait(self._lease / _BEATS):
             self.ledger.spare.beat()
@@ -416,6 +423,8 @@ class Session:
                     log.warning("%s: %s; continuing without it", self.membership.who, error)
                 if isinstance(error, NoAnswerError):
                     trouble_since = now  # the patience with one that answers begins when it does
+                    if self._controller_lost(now - answered, error):
+                        return
                 elif self.fallback_switches is not None and self.lost:
                     trouble_since = now  # whatever becomes of the job there
                 elif not unknown or now - trouble_since > UNKNOWN_FOR:
@@ -424,6 +433,7 @@ class Session:
                 continue
             except ClientClosedError:
                 return
+            answered = time.monotonic()
             if trouble_since is not None:
                 log.warning("%s: the controller answers again", self.membership.who)
                 trouble_since = None
@@ -438,6 +448,20 @@ class Session:
             return
         self.fail(ThreadFailedError.of(f"the heartbeat thread failed: {cause!r}", cause))
         self.membership.leave(self._seat)
+
+    def _controller_lost(self, silent: float, error: NoAnswerError) -> bool:
+        """Fail if the controller's host must be down, and with it ranks of this job."""
+        ranks = self.settings.beside_controller
+        if not ranks or self.rank in ranks or silent < _HOST_DOWN * self._lease:
+            return False
+        self.fail(
+            WorkerLostError(
+                f"job {self.job!r} has failed: {describe_ranks(ranks)} and the controller on the "
+                f"same host did not answer for {silent:.3g} s: {error}",
+                ranks=ranks,
+            )
+        )
+        return True
 
     def _attend(self) -> None:
         """Let the controller see at once when this process is gone."""

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -29,10 +27,10 @@ def barrier_run(
 ) -> list[T]:
     """Call a function on each partition at the same time, and return the results.
 
-    The partitions are the tasks of one barrier stage: the rank is the partition's number. The first
-    task's host starts switch and controller, for which it needs the extra "lab", unless the
-    environment of that task names a network that runs. They end with the stage. If a task fails,
-    Spark ends the others and runs the stage again, with a new network.
+    The partitions are the tasks of one barrier stage: the rank is the partition's number. The tasks
+    start a network on their hosts, for which they need the extra "lab", unless the environment of
+    the first task names a network that runs. It ends with the stage. If a task fails, Spark ends
+    the others and runs the stage again, with a new network.
 
     Args:
         rdd: of PySpark, with 1 to 4,096 partitions and as many free cores in the cluster; or a
@@ -77,32 +75,20 @@ def run_task(
     context = BarrierTaskContext.get()
     rank = context.partitionId()
     hosts = [split_host_port(info.address)[0] for info in context.getTaskInfos()]
-    with _environment_kept():
-        comm, network = join_all(
-            *(rank, context.allGather, hosts, _ENGINE), timeout=timeout, lease=lease
-        )
-        try:
-            with comm:
-                result = fn(comm, rows)
-            context.barrier()  # the network ends when all have left
-        except Exception as error:
-            cause = cause_of(error, network)
-            if cause is not error:
-                raise cause from error
-            raise
-        finally:
-            if network is not None:
-                network.close()
-    return rank, result
-
-
-@contextmanager
-def _environment_kept() -> Iterator[None]:
-    """Leave the environment as it was: Spark gives the process to the next task."""
-    before = dict(os.environ)
+    others = [host for host in hosts if host != hosts[rank]]
+    comm, network = join_all(
+        rank, context.allGather, _ENGINE, timeout=timeout, lease=lease, towards=others
+    )
     try:
-        yield
+        with comm:
+            result = fn(comm, rows)
+        context.barrier()  # the stage is over when all have left
+    except Exception as error:
+        cause = cause_of(error, network)
+        if cause is not error:
+            raise cause from error
+        raise
     finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
+        if network is not None:
+            network.close()
+    return rank, result

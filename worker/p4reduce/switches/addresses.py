@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from p4reduce import variables
 from p4reduce.control.controller_address import default_address, parse_address
@@ -32,12 +32,16 @@ class SwitchAddress:
         controller: the address.
         switch: its name there; "" for the controller's only one.
         core: of the switch, from 0, if it has several.
+        environ: has the secrets for both.
     """
 
     port: str
     controller: str
     switch: str = ""
     core: int = 0
+    environ: Mapping[str, str] = field(
+        default_factory=lambda: os.environ, compare=False, repr=False
+    )
 
     def to_cores(self, names: Sequence[str]) -> list[SwitchAddress]:
         """Return the addresses of the switch's further cores at the same port, by name."""
@@ -48,13 +52,19 @@ class SwitchAddress:
 
         def connect(udp_port: int) -> PortShare:
             port = port_at_core(self.port, self.core)
-            return PORTS.connect(port, rank, engine, lambda: open_port(port, rank, udp_port))
+            return PORTS.connect(
+                port, rank, engine, lambda: open_port(port, rank, udp_port, self.environ)
+            )
 
         return connect
 
 
 def switch_addresses(
-    controller: Texts, interface: Texts, place: Placement, job: str
+    controller: Texts,
+    interface: Texts,
+    place: Placement,
+    job: str,
+    environ: Mapping[str, str] = os.environ,
 ) -> list[SwitchAddress]:
     """Return the address of each switch in the given order, which is equal on all ranks.
 
@@ -63,18 +73,19 @@ def switch_addresses(
         interface: as for `p4reduce.init`.
         place: fills in an interface's placeholders.
         job: the name of the whole.
+        environ: for what is not given.
 
     Raises:
         ConfigurationError: something is missing, named twice, or malformed.
     """
-    given = _listed(interface, variables.INTERFACE)
+    given = _listed(interface, variables.INTERFACE, environ)
     named = [_NAMED.fullmatch(one) for one in given]
     switches = ["" if match is None else match["switch"] for match in named] or [""]
     given = [
         one if match is None else match["port"] for one, match in zip(given, named, strict=True)
     ]
     names = [port_name(one, place.rank, place.local_rank) for one in given or (None,)]
-    controllers = _listed(controller, variables.CONTROLLER) or [default_address()]
+    controllers = _listed(controller, variables.CONTROLLER, environ) or [default_address(environ)]
     what = "controller" if controller else variables.CONTROLLER
     for address in controllers:
         _check_address(what, address)
@@ -98,7 +109,10 @@ def switch_addresses(
         if twice is not None:
             raise ConfigurationError(f"{kind} {twice} is given twice, for two switches")
     check_several(len(names), job)
-    return [SwitchAddress(*address) for address in zip(names, controllers, switches, strict=True)]
+    return [
+        SwitchAddress(*address, environ=environ)
+        for address in zip(names, controllers, switches, strict=True)
+    ]
 
 
 def check_several(switches: int, job: str) -> None:
@@ -127,9 +141,9 @@ def _check_address(what: str, address: str) -> None:
         raise ConfigurationError(f"{what}={address}: {error}") from None
 
 
-def _listed(texts: Texts, variable: str) -> list[str]:
+def _listed(texts: Texts, variable: str, environ: Mapping[str, str]) -> list[str]:
     if texts is None:
-        texts = os.environ.get(variable) or ()
+        texts = environ.get(variable) or ()
     listed = _COMMA.split(texts) if isinstance(texts, str) else list(texts)
     if len(listed) > 1 and not all(text.strip() for text in listed):
         raise ConfigurationError(f"{variable} or what is given for it has an empty entry: {texts}")

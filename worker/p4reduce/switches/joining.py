@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from p4reduce import variables
 from p4reduce.control.client import ControlClient
-from p4reduce.control.tls import TlsError
+from p4reduce.control.tls import TlsError, TlsFiles
 from p4reduce.environment import Placement
 from p4reduce.errors import AdmissionError, ClosedError, ConfigurationError
 from p4reduce.latch import Latch
@@ -55,8 +56,9 @@ def join_all(
     with contextlib.ExitStack() as undo:
         while to_join:
             address, number = to_join.popleft(), len(sessions)
-            client, name = _client(address.controller), job_on(job, number)
-            membership = Membership(client, place, name, switch=address.switch)
+            client, name = _client(address), job_on(job, number)
+            token = address.environ.get(variables.TOKEN, "")
+            membership = Membership(client, place, name, switch=address.switch, token=token)
             session = join(
                 membership,
                 replace(settings, connect=address.connect(place.rank, settings.engine)),
@@ -97,6 +99,7 @@ class Newcomers:
         timeout: float,
         ring: RingSettings | None,
         waiting: Callable[[str], Waiting],
+        ranks: Sequence[int],
     ) -> Newcomers:
         """Return newcomers that use a parent's ports and connections.
 
@@ -107,6 +110,7 @@ class Newcomers:
             timeout: of the group's collectives.
             ring: of the parent.
             waiting: returns the deadline for the rank that it is given.
+            ranks: of the group, as the parent numbers them.
 
         Raises:
             ClosedError: the parent is closed.
@@ -124,8 +128,13 @@ class Newcomers:
                 raise ClosedError("the communicator is closed") from None
             there = replace(place, local_rank=before.place.local_rank)
             name = job_on(job, number, None if like is None else like.home(number))
-            membership = Membership(client, there, name, switch=before.switch)
-            settings = replace(session.settings, timeout=timeout)
+            membership = Membership(client, there, name, switch=before.switch, token=before.token)
+            beside = session.settings.beside_controller
+            settings = replace(
+                session.settings,
+                timeout=timeout,
+                beside_controller=tuple(own for own, rank in enumerate(ranks) if rank in beside),
+            )
             own_ring = None if ring is None else ring.for_another()
             each.append(Newcomer(membership, settings, own_ring, waiting(membership.who)))
         return cls(job, each, like)
@@ -188,8 +197,9 @@ def _ring_of(ring: RingSettings | None, number: int) -> RingSettings | None:
     return ring if number == 0 or ring is None else ring.for_another()
 
 
-def _client(address: str) -> ControlClient:
+def _client(address: SwitchAddress) -> ControlClient:
     try:
-        return ControlClient(address)
+        files = TlsFiles.from_environment(address.environ)
+        return ControlClient(address.controller, files)
     except TlsError as error:
         raise ConfigurationError(str(error)) from None

@@ -97,8 +97,9 @@ class SideBySide:
         """Let each session know where it can go, should its switch be lost."""
         if like is None:
             there = [
-                Place(session.membership.client, session.connect, session.membership.switch)
+                Place(own.client, session.connect, own.switch, own.token)
                 for session in self.sessions
+                for own in (session.membership,)
             ]
         else:
             there = like._places

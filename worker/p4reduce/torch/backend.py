@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
+from p4reduce.errors import P4ReduceError
+from p4reduce.job_network import Started, begin
 from p4reduce.torch.delegate import LEASE
 from p4reduce.torch.devices import OtherDevices
+from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.group import Collectives, raise_if_lost
+from p4reduce.torch.meeting import exchange_by
 from p4reduce.torch.presence import arrive
 from p4reduce.torch.python_backend import group_class
 from p4reduce.torch.routes import Routes
@@ -34,12 +40,29 @@ def create(options: Any, backend_options: Any) -> Collectives:
         raise_if_lost(ranks, LEASE)
         raise
     store = dist.PrefixStore(f"p4reduce/{generation}/", options.store)
+    network = None if size == 1 else _network(store, rank, size, options.timeout, ranks)
     routes = Routes(
         *(store, rank, size, ranks, options.timeout),
         lambda within: raise_if_lost(ranks, within),
+        network,
     )
     return group_class()(
         *(options.store, rank, size),
         routes=routes,
         others=OtherDevices(store, rank, size, options.timeout),
     )
+
+
+def _network(
+    store: Any, rank: int, size: int, timeout: timedelta, ranks: list[int]
+) -> Started | None:
+    """Return the network that the group's ranks share, started now or for an earlier group."""
+    seconds = timeout.total_seconds()
+    own = dist.PrefixStore("network/", store)
+    exchange = exchange_by(own, rank, size, seconds, lambda: raise_if_lost(ranks, 0.0))
+    master = os.environ.get("MASTER_ADDR")
+    towards = [master] if master else []
+    try:
+        return begin(exchange, rank, size, towards=towards)
+    except P4ReduceError as error:
+        raise as_torch_error(error) from error

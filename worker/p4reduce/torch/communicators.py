@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from p4reduce.communicator import Communicator, init
@@ -57,6 +57,7 @@ def open_communicator(
     global_rank: int,
     timeout: float,
     check: Callable[[], None] | None = None,
+    network: Mapping[str, str] | None = None,
 ) -> Lease:
     """Meet the other ranks of a group, and join a job with them.
 
@@ -68,19 +69,24 @@ def open_communicator(
         global_rank: of this process; says which port of the switch is its own.
         timeout: seconds for all of it.
         check: called repeatedly meanwhile; raises if some ranks will not come.
+        network: variables of the network; None: the environment's.
 
     Raises:
         DistNetworkError: ranks are missing; names them.
         P4ReduceError: as `p4reduce.init`.
     """
     deadline = time.monotonic() + timeout
-    # Of a subgroup, size is not that of the world; where the launcher says nothing, local ranks
-    # are global ones.
-    local_rank = placement(global_rank, max(global_rank + 1, size)).local_rank
-    port = port_name(None, global_rank, local_rank)
+    port = None
+    if network is None:
+        # Of a subgroup, size is not that of the world; where the launcher says nothing, local ranks
+        # are global ones.
+        local_rank = placement(global_rank, max(global_rank + 1, size)).local_rank
+        port = port_name(None, global_rank, local_rank)
     job = meet(store, rank, size, new_name(label), timeout, check)
     left = min(max(deadline - time.monotonic(), 1.0), _JOIN)
-    return Lease(init(rank, size, job=job, timeout=left, interface=port, check=check))
+    return Lease(
+        init(rank, size, job=job, timeout=left, interface=port, check=check, network=network)
+    )
 
 
 def label_of(global_ranks: Sequence[int]) -> str:

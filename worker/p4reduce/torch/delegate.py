@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from p4reduce.handle import Handle
+from p4reduce.hosts import source_address
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import shape_of
 from p4reduce.torch.statistics import count_gloo
@@ -45,15 +45,18 @@ class Gloo:
         rank: of this process in the group.
         size: of the group.
         timeout: of its collectives.
+        address: by which other hosts reach this one; "": as `own_address` finds it.
 
     Raises:
         DistNetworkError: the ranks do not reach each other.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        address = own_address()
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, address: str = ""
+    ) -> None:
+        address = "" if "GLOO_SOCKET_IFNAME" in os.environ else address or own_address()
         try:
-            if address is None:
+            if not address:
                 self.group: Any = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
             else:
                 options = dist.ProcessGroupGloo._Options()
@@ -126,20 +129,16 @@ class Gloo:
                 group.recv([torch.empty(1)], other, _NO_TAG).wait(timedelta(milliseconds=1))
 
 
-def own_address() -> str | None:
-    """Return the address by which this host reaches torch's store; None: let Gloo choose.
+def own_address() -> str:
+    """Return the address by which this host reaches torch's store; "": let Gloo choose.
 
     Gloo alone takes what the host's name resolves to, which on many hosts is loopback.
     """
     master = os.environ.get("MASTER_ADDR")
-    if not master or "GLOO_SOCKET_IFNAME" in os.environ:
-        return None
-    with suppress(OSError):
-        for family, _, _, _, place in socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM):
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect(place)  # sends nothing
-                return str(probe.getsockname()[0])
-    return None
+    if master and "GLOO_SOCKET_IFNAME" not in os.environ:
+        with suppress(OSError):
+            return source_address(master)
+    return ""
 
 
 class _PointToPoint(OutcomeWork):

@@ -7,10 +7,12 @@ loaded when a process group of this backend is made.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from p4reduce.torch import gloo_default, monitored, rendezvous
 from p4reduce.torch.names import NAME
+from p4reduce.variables import CONTROLLER, INTERFACE
 
 
 def autoload() -> None:
@@ -25,6 +27,10 @@ def autoload() -> None:
 
 
 def _create(options: Any, backend_options: Any) -> Any:
+    if options.group_size > 1 and not any(map(os.environ.get, (CONTROLLER, INTERFACE))):
+        from p4reduce.launch import prepare
+
+        prepare()  # it starts while the rest is imported
     from p4reduce.torch.backend import create
 
     return create(options, backend_options)

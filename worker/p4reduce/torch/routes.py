@@ -21,6 +21,7 @@ import numpy as np
 import torch.distributed as dist
 
 from p4reduce.errors import P4ReduceError
+from p4reduce.job_network import Started
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.communicators import Lease, label_of, open_communicator
 from p4reduce.torch.delegate import LEASE, Gloo
@@ -65,6 +66,7 @@ class Routes:
         global_ranks: of the group's ranks; empty where they are the same numbers.
         timeout: of making a route, and of collectives that have none of their own.
         check: waits a number of seconds for news of a lost rank, and raises its error.
+        network: that the ranks have started; None: the environment names one.
 
     Raises:
         DistNetworkError: ranks are missing, or no switch or controller answers; says which.
@@ -79,6 +81,7 @@ class Routes:
         global_ranks: Sequence[int],
         timeout: timedelta,
         check: Callable[[float], None],
+        network: Started | None = None,
     ) -> None:
         self._store = store
         self._rank = rank
@@ -86,6 +89,7 @@ class Routes:
         self._global_ranks = global_ranks
         self._timeout = timeout
         self._check = check
+        self._network = network
         self._lock = threading.Lock()
         self._ended = False
         self.first = self._open(0)
@@ -133,11 +137,19 @@ class Routes:
             return Route(None, None, self._connect(store, seconds))
         own = self._global_ranks[self._rank] if self._global_ranks else self._rank
         check = self._raise_if_broken if level else self._check
+        network = self._network
+
+        def check_all() -> None:
+            check(0.0)
+            if network is not None:
+                network.network.check()
+
         label = label_of(self._global_ranks) + (", callbacks" if level else "")
         try:
             lease = open_communicator(
                 *(store, label, self._rank, self._size, own, seconds),
-                lambda: check(0.0),
+                check_all,
+                None if network is None else network.variables,
             )
         except dist.DistNetworkError:
             check(LEASE)  # the store's host has gone, as it knew sooner that another rank is lost
@@ -186,7 +198,8 @@ class Routes:
 
     def _connect(self, store: Any, seconds: float) -> Gloo:
         within = timedelta(seconds=seconds)
-        gloo = Gloo(dist.PrefixStore("gloo/", store), self._rank, self._size, within)
+        address = "" if self._network is None else self._network.network.address
+        gloo = Gloo(dist.PrefixStore("gloo/", store), self._rank, self._size, within, address)
         gloo.set_timeout(self._timeout)
         return gloo
 

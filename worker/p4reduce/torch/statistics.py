@@ -7,8 +7,10 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from p4reduce.communicator import Communicator
+if TYPE_CHECKING:  # torch's import passes through this module
+    from p4reduce.communicator import Communicator
 
 
 @dataclass(frozen=True)

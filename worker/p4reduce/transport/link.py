@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -171,7 +171,7 @@ def broken(description: str, code: int) -> SwitchUnreachableError:
     )
 
 
-def _open_unix(path: str, _udp_port: int) -> Transport:
+def _open_unix(path: str, _udp_port: int, _environ: Mapping[str, str]) -> Transport:
     return LinkTransport(path, _best_kind())
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from p4reduce_native.link import Link
@@ -70,7 +70,7 @@ class PacketTransport(FramesOverLink):
         self._socket.close()
 
 
-def _open_interface(name: str, udp_port: int) -> Transport:
+def _open_interface(name: str, udp_port: int, _environ: Mapping[str, str]) -> Transport:
     offload = name.endswith(_OFFLOAD)
     return PacketTransport(name.removesuffix(_OFFLOAD), udp_port, offload=offload)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from p4reduce.transport.base import Transport
@@ -31,7 +31,8 @@ class PortType:
     Attributes:
         scheme: how its name begins; "" for what begins like none.
         form: how it is written: "udp:HOST:PORT".
-        open: opens it, by what stands behind the scheme and the own UDP port (0: any).
+        open: opens it, by what stands behind the scheme, the own UDP port (0: any), and the
+            environment, which may have a key.
         look: looks whether it can be opened, without opening it.
         at_core: changes its whole name to that of a further core, from 1; None: there are none.
         one_connection: whether it takes no second one, so that communicators share it.
@@ -41,7 +42,7 @@ class PortType:
 
     scheme: str
     form: str
-    open: Callable[[str, int], Transport]
+    open: Callable[[str, int, Mapping[str, str]], Transport]
     look: Callable[[str], Iterator[Look]]
     at_core: Callable[[str, int], str] | None = None
     one_connection: bool = True

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Mapping
 
 from p4reduce_native.errors import NativeUnavailableError
 
@@ -82,13 +83,16 @@ def _first_port() -> int:
     return int(text)
 
 
-def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
+def open_port(
+    name: str, rank: int, udp_port: int = 0, environ: Mapping[str, str] = os.environ
+) -> Transport:
     """Open a transport.
 
     Args:
         name: as `port_name` returns it.
         rank: of this process at first; faults are drawn by it.
         udp_port: own, where the transport has one; 0: any.
+        environ: has the key of UDP ports, if there is one.
 
     Returns:
         The transport, with faults injected where `$P4REDUCE_FAULTS` asks for them.
@@ -105,7 +109,7 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
             "embedded switch (udp:switch:7001+{rank}) can be reached from here"
         )
     try:
-        transport = kind.open(where, udp_port)
+        transport = kind.open(where, udp_port, environ)
     except NativeUnavailableError as error:
         raise without_machine_code(error) from None
     except OSError as error:

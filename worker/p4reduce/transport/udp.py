@@ -8,7 +8,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from p4reduce_common.host_port import split_host_port
@@ -65,14 +65,15 @@ class UdpTransport(FramesOverLink):
 
     Args:
         address: as `parse_udp` reads it; a core of the switch may stand behind it.
+        environ: has the key, if there is one.
 
     Raises:
         SwitchUnreachableError: nobody answers there, or the switch refuses this worker.
         ConfigurationError: the address, or the file of `$P4REDUCE_UDP_KEY_FILE`, is of no use.
     """
 
-    def __init__(self, address: str) -> None:
-        sock, entered = _connect(address)
+    def __init__(self, address: str, environ: Mapping[str, str] = os.environ) -> None:
+        sock, entered = _connect(address, environ)
         super().__init__(f"udp:{address}", Link.over_datagrams(sock, entered))
 
 
@@ -84,9 +85,9 @@ class PythonUdpTransport:
     lossless = False
     link = None
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, environ: Mapping[str, str] = os.environ) -> None:
         self._description = f"udp:{address}"
-        self._link = DatagramLink(*_connect(address))
+        self._link = DatagramLink(*_connect(address, environ))
         self.received = FrameBuffer(RECEIVE_BATCH)
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
@@ -140,15 +141,17 @@ class PythonUdpTransport:
         self._waker.close()
 
 
-def _open_udp(address: str, _udp_port: int) -> UdpTransport | PythonUdpTransport:
+def _open_udp(
+    address: str, _udp_port: int, environ: Mapping[str, str]
+) -> UdpTransport | PythonUdpTransport:
     """Open the faster one. Raises as `UdpTransport`."""
-    return UdpTransport(address) if why_not() is None else PythonUdpTransport(address)
+    return (UdpTransport if why_not() is None else PythonUdpTransport)(address, environ)
 
 
-def _connect(address: str) -> tuple[socket.socket, HandshakeResult]:
+def _connect(address: str, environ: Mapping[str, str]) -> tuple[socket.socket, HandshakeResult]:
     at, _, core = address.partition(CORE_MARK)
     host, port = parse_udp(at)
-    key = own_key()
+    key = own_key(environ)
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     except OSError as error:
@@ -168,13 +171,13 @@ def _connect(address: str) -> tuple[socket.socket, HandshakeResult]:
         raise SwitchUnreachableError(f"udp:{address}: {_reason(error)}", lasting=lasting) from None
 
 
-def own_key() -> bytes:
+def own_key(environ: Mapping[str, str] = os.environ) -> bytes:
     """Return the key of `$P4REDUCE_UDP_KEY_FILE` or `$P4REDUCE_UDP_KEY`; empty if there is none.
 
     Raises:
         ConfigurationError: both are given, or one that is of no use.
     """
-    path, text = os.environ.get(variables.UDP_KEY_FILE), os.environ.get(variables.UDP_KEY)
+    path, text = environ.get(variables.UDP_KEY_FILE), environ.get(variables.UDP_KEY)
     if path and text:
         raise ConfigurationError(
             f"{variables.UDP_KEY_FILE} and {variables.UDP_KEY}: unset one of them"

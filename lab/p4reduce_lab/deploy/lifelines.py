@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a job's network lasts: as long as a rank of the job lives, on this host or on another.
+
+Each rank of this host holds a connection to the process that runs its switch. The kernel closes it
+when the rank ends, however that is. Ranks on other hosts count while the controller knows them. So
+a rank that is killed does not take the switch from those that have to learn of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from p4reduce.control.controller_address import parse_address
+
+NAME = "ranks.sock"
+STARTER = 0  # a socket whose other end the process has that has started this one
+_PAUSE = 0.1  # seconds between two looks at the processes
+_LOOK = 0.5  # seconds between two looks whether ranks elsewhere need this host
+_REFUSED = 3  # looks; a controller that is started again needs a moment
+_SILENT = 10.0  # seconds without an answer, after which the controller's host counts as lost
+_HERE = frozenset({"joined", "attached"})
+
+
+class Lifelines:
+    """The connections of this host's ranks.
+
+    That of the rank which has started this process is one as well.
+
+    Args:
+        directory: for the socket.
+
+    Attributes:
+        path: of the socket.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / NAME
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(self.path))
+        self._listener.listen(4096)
+        self._ranks: list[socket.socket] = []
+        self._by_starter = True
+
+    def wait(self) -> bool:
+        """Wait a moment; return whether all ranks of this host have ended."""
+        ends = {self._listener.fileno(): None, **{one.fileno(): one for one in self._ranks}}
+        poll = select.poll()
+        for descriptor in [*([STARTER] if self._by_starter else []), *ends]:
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(_PAUSE * 1000):
+            rank = ends.get(descriptor)
+            if descriptor == STARTER:
+                self._by_starter = _is_open(descriptor)
+            elif rank is None:
+                self._ranks.append(self._listener.accept()[0])
+            elif not _is_open(descriptor):
+                self._ranks.remove(rank)
+                rank.close()
+        return not (self._by_starter or self._ranks)
+
+    def tell(self, why: str) -> None:
+        """Tell all ranks of this host why the network ends."""
+        for rank in self._ranks:
+            with contextlib.suppress(OSError):
+                rank.sendall(json.dumps({"failed": why}).encode() + b"\n")
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        return bool(os.read(descriptor, 4096))
+    except OSError:
+        return False
+
+
+class _Looks:
+    """Looks now and then, and remembers the latest answer."""
+
+    def __init__(self, look: Callable[[], bool]) -> None:
+        self._look = look
+        self._needed = True
+        self._next = 0.0
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if self._needed and now >= self._next:
+            self._needed = self._look()
+            self._next = time.monotonic() + _LOOK
+        return self._needed
+
+
+def ranks_elsewhere(controller: str, files: tuple[Path, Path, Path]) -> Callable[[], bool]:
+    """Return a function that says whether the controller knows ranks that still take part.
+
+    For the controller's own host.
+    """
+
+    def look() -> bool:
+        # Only where a job has ranks on several hosts, and only at its end: it takes long to load.
+        from p4reduce.control import control_pb2 as pb
+        from p4reduce.control.client import ControlClient, ControlError
+        from p4reduce.control.tls import TlsFiles
+
+        with ControlClient(controller, TlsFiles(*files)) as client:
+            try:
+                jobs = client.call(client.stub.ListJobs, pb.ListJobsRequest()).jobs
+            except ControlError:
+                return True  # it may be starting again; how often, is bounded
+        return any(member.state in _HERE for job in jobs for member in job.members)
+
+    return _Looks(look)
+
+
+def controller_there(controller: str) -> Callable[[], bool]:
+    """Return a function that says whether the controller, on another host, still answers."""
+    place = parse_address(controller)
+    assert place is not None
+    refused, heard = 0, time.monotonic()
+
+    def look() -> bool:
+        nonlocal refused, heard
+        try:
+            socket.create_connection(place, timeout=2.0).close()
+        except ConnectionRefusedError:
+            refused += 1
+        except OSError:
+            pass
+        else:
+            refused, heard = 0, time.monotonic()
+        return refused < _REFUSED and time.monotonic() < heard + _SILENT
+
+    return _Looks(look)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network whose switches and controller are all on this host: its parts, by its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from p4reduce import variables
+from p4reduce_common.host_port import format_host_port, parse_host_port
+
+from p4reduce_lab.deploy.arrangement import Arrangement, arrange
+from p4reduce_lab.deploy.plan import draw
+from p4reduce_lab.deploy.services import Parts
+from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+
+_UPLINK = 500  # a port above those of all ranks
+
+
+def parts_of(settings: Settings, directory: Path) -> Parts:
+    """Draw secrets and ports, and decide which switch has which ports.
+
+    Args:
+        settings: of the network.
+        directory: a private one with a short path, for sockets, keys and state.
+
+    Raises:
+        LabError: ports are not free, something is missing, or the settings do not fit the ranks.
+    """
+    arrangement = arrange(settings)
+    ports = sum(arrangement.ranks)
+    plan = draw(settings, ports, directory)
+    key_file = Path(plan.key_file) if plan.key_file else None
+    every = dict(enumerate(plan.ports, start=1))
+    switches = _SwitchUnits(settings, arrangement, directory, every, key_file)
+    given = {**plan.variables, variables.INTERFACE: switches.interface()}
+    serve = [*_options(settings, switches), "--listen", plan.listen]
+    tls = None
+    if plan.certificates:
+        cert, key, ca = plan.certificates
+        serve += ["--tls-cert", cert, "--tls-key", key, "--tls-ca", ca]
+        tls = (Path(cert), Path(key), Path(ca))
+    where = "Unix ports" if settings.unix else "UDP ports"
+    at = f" at {settings.host} (TLS)" if settings.is_remote else " on this host"
+    return Parts(
+        f"{arrangement.text} with {where} for {settings.ranks} ranks{at}",
+        switches.every,
+        serve,
+        given,
+        tls,
+    )
+
+
+class _SwitchUnits:
+    def __init__(
+        self,
+        settings: Settings,
+        arrangement: Arrangement,
+        directory: Path,
+        ports: dict[int, str],
+        key_file: Path | None,
+    ) -> None:
+        self.arrangement = arrangement
+        self.every: dict[str, EmbeddedSwitch] = {}
+        self._settings = settings
+        self._directory = directory
+        self._ports = ports
+        first = 1
+        for name, ranks in zip(arrangement.names, arrangement.ranks, strict=True):
+            own = {1 + n: ports[first + n] for n in range(ranks)}
+            if arrangement.root:
+                own[_UPLINK] = f"unix-to:{self._link(name)}"
+            self._add(name, own, key_file)
+            first += ranks
+        if arrangement.root:
+            links = {1 + n: f"unix:{self._link(name)}" for n, name in enumerate(arrangement.names)}
+            self._add(arrangement.root, links, None)
+
+    def interface(self) -> str:
+        """The variable by which workers find their ports."""
+        names, ranks = self.arrangement.names, self.arrangement.ranks
+        if self.arrangement.root or len(names) == 1:
+            return self._interface(1)
+        firsts = [1 + sum(ranks[:number]) for number in range(len(names))]
+        return ",".join(
+            f"{name}={self._interface(first)}" for name, first in zip(names, firsts, strict=True)
+        )
+
+    def topology(self) -> Path:
+        """Write the file of a tree for the controller."""
+        root, lines = self.arrangement.root, list[str]()
+        for name, switch in self.every.items():
+            lines += [f"[switches.{name}]", f'p4runtime = "{switch.address}"']
+            if name != root:
+                lines.append(f'ports = "1-{len(switch.ports) - 1}"')
+        for number, name in enumerate(self.arrangement.names, start=1):
+            lines += ["[[links]]", f'parent = "{root}:{number}"', f'child = "{name}:{_UPLINK}"']
+        file = self._directory / "net.toml"
+        file.write_text("\n".join(lines) + "\n")
+        return file
+
+    def _interface(self, first: int) -> str:
+        """Of one switch: rank 0's port is `first`, and the others follow."""
+        if self._settings.unix:
+            # Of switches side by side each has a row of its own in one directory: by links.
+            if first == 1:
+                return f"unix:{self._directory}/port{{port}}.sock"
+            beside = self._directory / f"from{first}"
+            beside.mkdir(exist_ok=True)
+            for number in range(first, first + self._settings.ranks):
+                link = beside / f"port{number - first + 1}.sock"
+                if not link.is_symlink():
+                    link.symlink_to(self._directory / f"port{number}.sock")
+            return f"unix:{beside}/port{{port}}.sock"
+        host, port = parse_host_port(self._ports[first].removeprefix("udp:"))
+        return f"udp:{format_host_port(host, port - 1)}+{{port}}"
+
+    def _link(self, leaf: str) -> Path:
+        return self._directory / f"link-{leaf}.sock"
+
+    def _add(self, name: str, ports: dict[int, str], key_file: Path | None) -> None:
+        own = self._directory / name
+        own.mkdir(exist_ok=True)
+        self.every[name] = EmbeddedSwitch(
+            own, ports, key_file=key_file, captures=self._captures(name)
+        )
+
+    def _captures(self, name: str) -> Path | None:
+        if not self._settings.captures:
+            return None
+        everything = Path(self._settings.captures).absolute()
+        alone = len(self.arrangement.names) == 1 and not self.arrangement.root
+        return everything if alone else everything / name
+
+
+def _options(settings: Settings, switches: _SwitchUnits) -> list[str]:
+    options = ["--default-slots", str(settings.slots or EmbeddedSwitch.slots)]
+    if settings.lease:
+        options += ["--lease", f"{settings.lease:g}"]
+    if switches.arrangement.root:
+        return [*options, "--topology", str(switches.topology())]
+    for name, switch in switches.every.items():
+        called = "" if len(switches.every) == 1 else f"{name}="
+        options += ["--switch", f"{called}{switch.address}"]
+    return [*options, "--ports", f"1-{settings.ranks}"]

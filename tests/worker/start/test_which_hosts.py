@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which hosts of a job run a switch, by the rule or as the user says."""
+
+from __future__ import annotations
+
+import pytest
+from p4reduce import ConfigurationError
+from p4reduce.arrangement import MOST_SWITCHES, Host, hosts_with_switches
+
+
+def hosts(number: int, ranks: int = 1) -> list[Host]:
+    address = "10.0.0.{}" if number > 1 else ""
+    return [
+        Host(f"pc{n}", tuple(range(n * ranks, (n + 1) * ranks)), address.format(n))
+        for n in range(number)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "ranks", "wanted", "switches"),
+    [
+        (1, 4, "", [0]),
+        (1, 4, "each", [0]),
+        (1, 100, "", [0]),
+        (2, 1, "", [0, 1]),
+        (3, 8, "", [0, 1, 2]),
+        (3, 8, "first", [0]),
+        (3, 1, "10.0.0.2,10.0.0.1", [1, 2]),
+        (3, 1, "pc2", [2]),
+        (3, 1, " 10.0.0.1 ", [1]),
+        (64, 1, "", list(range(MOST_SWITCHES))),
+        (2, 32, "each", [0, 1]),
+        (2, 33, "", [0]),  # a tree, on the first
+        (5, 100, "first", [0]),
+    ],
+)
+def test_the_rule(number: int, ranks: int, wanted: str, switches: list[int]) -> None:
+    assert hosts_with_switches(hosts(number, ranks), wanted) == tuple(switches)
+
+
+def test_addresses_are_compared_as_addresses() -> None:
+    pair = [Host("a", (0,), "fd00::1"), Host("b", (1,), "fd00:0:0::2")]
+    assert hosts_with_switches(pair, "fd00::0002") == (1,)
+
+
+@pytest.mark.parametrize(
+    ("number", "ranks", "wanted", "says"),
+    [
+        (2, 1, "everywhere", "'everywhere' is neither 'each' nor 'first'.* 10.0.0.0, 10.0.0.1"),
+        (2, 1, "10.0.0.9", "'10.0.0.9' is neither .* no address of a host of this job"),
+        (2, 1, "10.0.0.1,", "'' is neither"),
+        (2, 33, "each", "the job has 66 ranks, and switches side by side take 64 at most"),
+        (20, 1, ",".join(f"10.0.0.{n}" for n in range(17)), "the job has 17 hosts, and .* take 16"),
+        (3, 30, "pc0,pc1", "the job has 90 ranks"),
+    ],
+)
+def test_what_cannot_be(number: int, ranks: int, wanted: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        hosts_with_switches(hosts(number, ranks), wanted)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ranks of a process group, or of torchrun, exchange texts by torch's store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from p4reduce.errors import LaunchError, P4ReduceTimeoutError
+from p4reduce.meeting import ROUND_TIMEOUT, Exchange
+from p4reduce.torch.presence import arrive, meet
+
+
+def exchange_by(
+    store: Any, rank: int, size: int, timeout: float, check: Callable[[], None] | None = None
+) -> Exchange:
+    """Return an exchange of texts by a store of torch.
+
+    Args:
+        store: for this alone.
+        rank: of this process in the group.
+        size: number of ranks.
+        timeout: seconds for all ranks to come.
+        check: called repeatedly while it waits; raises if some ranks will not come.
+    """
+    rounds = 0
+
+    def exchange(text: str) -> Sequence[str]:
+        nonlocal rounds
+        rounds += 1
+        within = timeout if rounds == 1 else ROUND_TIMEOUT
+        own = dist.PrefixStore(f"{rounds}", store)
+        own.set(f"text/{rank}", text)
+        meet(own, rank, size, "", within, check)
+        if rank == 0:  # so that the store is asked for each text once
+            texts = [own.get(f"text/{other}").decode() for other in range(size)]
+            own.set("all", json.dumps(texts))
+        everything: list[str] = json.loads(own.get("all"))
+        return everything
+
+    return exchange
+
+
+def of_environment(timeout: float) -> Exchange:
+    """Return an exchange of all ranks by the store that torchrun's variables name."""
+    store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    prefixed = dist.PrefixStore("p4reduce/init", store)
+    own = dist.PrefixStore(f"{arrive(prefixed, rank)}", prefixed)
+    by_store = exchange_by(own, rank, size, timeout)
+
+    def exchange(text: str) -> Sequence[str]:
+        try:
+            return by_store(text)
+        except dist.DistError as error:
+            kind = P4ReduceTimeoutError if "did not come" in str(error) else LaunchError
+            raise kind(str(error)) from error
+
+    return exchange
