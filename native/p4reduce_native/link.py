@@ -149,13 +149,14 @@ class Link:
 
     Attributes:
         counts: of this link, kept up to date by it. Not to be read after `close`.
+        address: where it is. Known after `close` too, when nothing may use it any more.
     """
 
     counts: Any  # LinkCounts, whose fields ctypes makes
 
     def __init__(self, pointer: int) -> None:
         self._library = _quick()
-        self._pointer = pointer
+        self._pointer = self.address = pointer
         self.counts = self._library.p4r_link_counts(pointer).contents
         frames = (_Frame * BATCH_FRAMES)()
         self._frames = ctypes.addressof(frames)

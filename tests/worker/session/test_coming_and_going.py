@@ -11,12 +11,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import p4reduce
 import pytest
 from fault_system import EMBEDDED, PATIENT_LEASE, FaultSystem, fault_system_with
 from p4reduce.control import control_pb2 as pb
+from p4reduce.session.membership import Attached, Membership
 from relay import Relay
 from test_recovery import beside
 from test_reform import Process
@@ -86,6 +88,30 @@ def test_init_begins_again_where_the_switch_goes_away(broken: FaultSystem) -> No
         rank(1)
 
     beside(lambda: rank(0), break_and_mend)
+
+
+@pytest.mark.parametrize("recover", [True, False])
+def test_the_switch_goes_away_when_all_ranks_are_there(
+    recover: bool, broken: FaultSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller has said so, and the rank has not begun to compute."""
+    attach = Membership.attach
+
+    def attach_and_lose(*arguments: Any, **options: Any) -> Attached:
+        there = attach(*arguments, **options)
+        monkeypatch.setattr(Membership, "attach", attach)
+        broken.kill_switch()
+        wait_for(lambda: there.transport.port.over, "the connection to the switch is lost")
+        broken.start_switch()
+        return there
+
+    monkeypatch.setattr(Membership, "attach", attach_and_lose)
+    with broken.init(0, 1, broken.new_job(), recover=recover) as comm:
+        if recover:
+            assert (comm.allreduce(PAIR) == 1).all()
+            return
+        with pytest.raises(p4reduce.SwitchUnreachableError, match="hung up"):
+            comm.allreduce(PAIR)
 
 
 def test_init_joins_again_where_the_connection_to_the_controller_breaks(

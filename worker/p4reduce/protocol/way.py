@@ -42,7 +42,8 @@ class Way:
         self._transport = transport
         self._problems: list[BaseException] = []
         if transport.link is not None:
-            self.structure = library.way_of_link(transport.link.pointer)
+            # It may be closed: the thread that runs a broken port's engines takes no new one.
+            self.structure = library.way_of_link(transport.link.address)
         else:
             self.structure = _by_python(transport, outgoing, self._problems)
 
