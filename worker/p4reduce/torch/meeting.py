@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,9 @@ import torch.distributed as dist
 
 from p4reduce.errors import LaunchError, P4ReduceTimeoutError
 from p4reduce.meeting import ROUND_TIMEOUT, Exchange
-from p4reduce.torch.presence import arrive, meet
+from p4reduce.torch.presence import arrive, meet, store_answers
+
+_PAUSE = 0.01  # seconds between two looks whether rank 0 has said it
 
 
 def exchange_by(
@@ -34,15 +37,35 @@ def exchange_by(
         rounds += 1
         within = timeout if rounds == 1 else ROUND_TIMEOUT
         own = dist.PrefixStore(f"{rounds}", store)
-        own.set(f"text/{rank}", text)
+        with store_answers():
+            own.set(f"text/{rank}", text)
         meet(own, rank, size, "", within, check)
         if rank == 0:  # so that the store is asked for each text once
-            texts = [own.get(f"text/{other}").decode() for other in range(size)]
-            own.set("all", json.dumps(texts))
-        everything: list[str] = json.loads(own.get("all"))
+            with store_answers():
+                texts = [own.get(f"text/{other}").decode() for other in range(size)]
+                own.set("all", json.dumps(texts))
+            return texts
+        everything: list[str] = json.loads(_from_rank_0(own, size, check))
         return everything
 
     return exchange
+
+
+def _from_rank_0(store: Any, size: int, check: Callable[[], None] | None) -> bytes:
+    """Wait for what rank 0 says. It may have ended since it came."""
+    deadline = time.monotonic() + ROUND_TIMEOUT
+    while True:
+        with store_answers():
+            if store.check(["all"]):
+                return bytes(store.get("all"))
+        if check is not None:
+            check()
+        if time.monotonic() > deadline:
+            raise dist.DistNetworkError(
+                f"p4reduce: rank 0 of {size} did not come to the process group within "
+                f"{ROUND_TIMEOUT:g} s"
+            )
+        time.sleep(_PAUSE)
 
 
 def of_environment(timeout: float) -> Exchange:

@@ -28,7 +28,7 @@ def arrive(store: Any, rank: int) -> int:
 
     A group that is made again in one store must not find the keys of the earlier one.
     """
-    with _store_answers():
+    with store_answers():
         return int(store.add(f"p4reduce/arrivals/{rank}", 1)) - 1
 
 
@@ -56,7 +56,7 @@ def meet(
     Raises:
         DistNetworkError: not all came in time; names the missing ones. Or the store broke.
     """
-    with _store_answers():
+    with store_answers():
         if rank == 0:
             store.set("word", word)
         store.add(f"here/{rank // _BITS}", 1 << rank % _BITS)  # who
@@ -83,21 +83,21 @@ def meet(
             warn_at *= 2
         time.sleep(min(interval, max(timeout - waited, 0.0)))
         interval = min(2 * interval, longest)
-        with _store_answers():
+        with store_answers():
             came = store.add("here", 0)
-    with _store_answers():
+    with store_answers():
         return str(store.get("word").decode())
 
 
 def _not_here(store: Any, size: int) -> list[int]:
     """Ask which ranks are missing: a number of the store for every 62 of them."""
-    with _store_answers():
+    with store_answers():
         words = [store.add(f"here/{number}", 0) for number in range(-(-size // _BITS))]
     return [rank for rank in range(size) if not words[rank // _BITS] >> rank % _BITS & 1]
 
 
 @contextmanager
-def _store_answers() -> Iterator[None]:
+def store_answers() -> Iterator[None]:
     """Say what it means when torch's store does not: its own words name no rank."""
     try:
         yield
