@@ -74,6 +74,7 @@ class JobNetwork:
         self.beside = beside
         self.own = own
         self._lifeline = lifeline
+        self._uses = 1
         self._closed = False
         self._error: LaunchError | None = None
         _held[identity] = self
@@ -103,8 +104,16 @@ class JobNetwork:
         if self._lifeline is not None:
             yield self._lifeline.fileno()
 
+    def share(self) -> JobNetwork:
+        """Return it for one more use, which `close` ends."""
+        self._uses += 1
+        return self
+
     def close(self) -> None:
-        """Let go of the network. It ends when no rank of the job needs it."""
+        """Let go of the network, with the last use. It ends when no rank of the job needs it."""
+        self._uses -= 1
+        if self._uses:
+            return
         self._closed = True
         _held.pop(self.identity, None)
         if self.own is not None:
@@ -223,7 +232,7 @@ class _Beginning:
         if both := set.intersection(*(set(place["held"]) for place in places)):
             shared = min(both)
             beside = [rank for rank, place in enumerate(places) if place["held"][shared]]
-            return Started(_held[shared], _held[shared].of_group(beside))
+            return Started(_held[shared].share(), _held[shared].of_group(beside))
         hosts = _hosts(places)
         own = next(n for n, host in enumerate(hosts) if self._rank in host.ranks)
         if len(hosts) > 1:

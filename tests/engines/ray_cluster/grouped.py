@@ -45,12 +45,15 @@ class Member:
     def end(self, group: str) -> None:
         col.destroy_collective_group(group)
 
-    def second_group(self) -> str:
-        try:
-            col.init_collective_group(SIZE, self.rank, "P4REDUCE", "second")
-        except p4reduce.ConfigurationError as error:
-            return str(error)
-        return ""
+    def second_group(self, first: str) -> bool:
+        """Whether sums are right in two groups at once, and in the first when the other ended."""
+        self.begin("second")
+        arrays = [np.ones(100, np.float32) for _ in range(3)]
+        col.allreduce(arrays[0], "second")
+        col.allreduce(arrays[1], first)
+        self.end("second")
+        col.allreduce(arrays[2], first)
+        return all((array == SIZE).all() for array in arrays)
 
     def sums(self, group: str) -> dict[str, int]:
         import torch
@@ -147,7 +150,7 @@ def main() -> None:
             return
         calls = ray.get([member.sums.remote(group) for member in members])
         print("CALLS", calls[0], flush=True)
-        print("SECOND", ray.get(members[0].second_group.remote()), flush=True)
+        print("SECOND", ray.get([one.second_group.remote(group) for one in members]), flush=True)
         ray.get([member.end.remote(group) for member in members])
     # A group that the driver declares.
     col.create_collective_group(members, SIZE, list(ranks), "P4REDUCE", "declared")

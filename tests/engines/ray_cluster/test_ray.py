@@ -35,7 +35,7 @@ pytestmark = [
 ]
 HERE = Path(__file__).parent
 STORE = 80 * 2**20  # bytes; the least that Ray takes is 75 MB
-FOLDER = re.compile(r"/tmp/p4reduce-ray-\w+")
+FOLDER = re.compile(r"/tmp/p4reduce-[0-9a-f]+")
 NETWORK = ("p4reduce_switch", "p4reduce_controller", "p4reduce_lab", "janitor.py")
 
 
@@ -111,10 +111,6 @@ def no_network_is_left(environment: dict[str, str]) -> None:
         time.sleep(0.1)
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def kept(directory: Path) -> bool:
     """Whether Ray has the checkpoint, from which it would start again."""
     return any(directory.rglob("checkpoint_manager_snapshot.json"))
@@ -138,19 +134,14 @@ def test_four_workers_learn_as_one_process(cluster: dict[str, str], tmp_path: Pa
 
 
 @pytest.mark.parametrize("victim", ["p4reduce_switch", "p4reduce_controller"])
-@pytest.mark.parametrize("what", ["process", "actor"])
-def test_a_killed_service_comes_back(
-    victim: str, what: str, cluster: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_killed_service_comes_back(victim: str, cluster: dict[str, str], tmp_path: Path) -> None:
     log = tmp_path / "log"
     run = started(cluster, log, str(HERE / "looping.py"), str(tmp_path), "0")
     until((tmp_path / "begun").exists, log, run)
     service = pid_of(cluster, f"-m {victim}")
     pid_of(cluster, "--lease 45 ")
     wait_for_socket(cluster, f"-m {victim}")
-    actor = parent_of(parent_of(service))
-    assert "ray::" in Path(f"/proc/{actor}/cmdline").read_text()
-    os.kill(service if what == "process" else actor, signal.SIGKILL)
+    os.kill(service, signal.SIGKILL)
 
     def is_back() -> bool:
         words = f"-m {victim}"
@@ -188,9 +179,7 @@ def test_a_lost_network_is_an_error_on_all_ranks_which_train_again(
     run = started(cluster, log, str(HERE / "looping.py"), str(tmp_path), "1")
     until((tmp_path / "begun").exists, log, run)
     until(lambda: kept(tmp_path), log, run)
-    services = [pid_of(cluster, f"-m {one}") for one in ("p4reduce_switch", "p4reduce_controller")]
-    for actor in {parent_of(parent_of(service)) for service in services}:
-        os.kill(actor, signal.SIGKILL)
+    os.kill(pid_of(cluster, "-m p4reduce_lab.deploy"), signal.SIGKILL)
     until(lambda: len(list(tmp_path.glob("error-*"))) == 4, log, run)
     for rank in range(4):
         assert (tmp_path / f"error-{rank}").read_text().startswith("DistBackendError")
@@ -233,7 +222,7 @@ def test_collectives_of_actors(cluster: dict[str, str], tmp_path: Path) -> None:
         assert word in calls[1]
     for word in ("'allreduce: MAX (Gloo)': 1", "'allreduce: int64 (Gloo)': 1", "'send (Gloo)': 1"):
         assert word in calls[1]
-    assert "SECOND this actor is in the group" in output
+    assert output.count(f"SECOND {[True] * 3}") == 2
     assert "DECLARED" in output
     no_network_is_left(cluster)
 
@@ -292,6 +281,5 @@ def test_a_group_that_is_not_complete_says_who_is_missing(
     assert len(said) == 2, output[-6000:]
     # One of both comes to its deadline first, and the other learns of it.
     for words in said:
-        assert words.startswith("(2,) "), output[-6000:]
-    assert sum("has given up: " in words for words in said) == 1, said
+        assert words.startswith("(2,) rank 2 of 3 did not come to "), output[-6000:]
     no_network_is_left(cluster)

@@ -21,6 +21,7 @@ from p4reduce.meeting import ROUND_TIMEOUT
 from p4reduce.started_job import join_all
 
 _PAUSE = 0.05  # seconds between two looks for rank 0, or for the others
+_TELL_TIMEOUT = 5.0  # seconds for the others to hear; one of them may have ended
 _ENGINE = "ray"
 
 
@@ -32,13 +33,13 @@ class Member:
         name: of the group, with a unique suffix.
         comm: the group's communicator.
         network: that the ranks have started, if any.
-        mailbox: of rank 0, which ends it.
+        meeting: of the ranks.
     """
 
     name: str
     comm: Communicator
     network: JobNetwork | None
-    mailbox: Any
+    meeting: Meeting
 
     def leave(self) -> None:
         """Leave the job when the others have all results too, and let go of the network."""
@@ -47,8 +48,7 @@ class Member:
         finally:
             if self.network is not None:
                 self.network.close()
-            if self.mailbox is not None:
-                ray.kill(self.mailbox)
+            self.meeting.close()
 
 
 class Mailbox:
@@ -61,16 +61,30 @@ class Mailbox:
     def __init__(self, size: int) -> None:
         self._size = size
         self._said: dict[int, dict[int, str]] = {}
+        self._know: dict[int, int] = {}  # rank: the turn of which it knows all
+        self._missing: list[int] = []
 
     def say(self, turn: int, rank: int, text: str) -> bool:
         """Keep a text. Return False if this is the mailbox of an earlier group, which is full."""
         texts = self._said.setdefault(turn, {})
         return texts.setdefault(rank, text) == text
 
-    def heard(self, turn: int) -> list[str | None]:
-        """Return what each rank has said; None: nothing yet."""
+    def heard(self, turn: int, rank: int) -> tuple[list[str | None], list[int]]:
+        """Return what each rank has said, None: nothing yet; and who did not come in time."""
         texts = self._said.get(turn, {})
-        return [texts.get(rank) for rank in range(self._size)]
+        if self._missing or len(texts) == self._size:
+            self._know[rank] = turn
+        return [texts.get(one) for one in range(self._size)], self._missing
+
+    def give_up(self, missing: list[int]) -> None:
+        """Say who did not come in time. The first call counts."""
+        self._missing = self._missing or missing
+
+    def all_know(self) -> bool:
+        """Whether each rank that has said something knows what came of it."""
+        return all(
+            turn <= self._know.get(rank, 0) for turn, texts in self._said.items() for rank in texts
+        )
 
 
 def join(group: str, rank: int, size: int, timeout: float, lease: float) -> Member:
@@ -82,7 +96,7 @@ def join(group: str, rank: int, size: int, timeout: float, lease: float) -> Memb
         P4ReduceTimeoutError: ranks did not come; names them.
         P4ReduceError: as `p4reduce.init`.
     """
-    meeting = _Meeting(f"p4reduce: {group}", rank, size, timeout)
+    meeting = Meeting(f"p4reduce: {group}", rank, size, timeout)
     here = ray.util.get_node_ip_address()
     nodes = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
     try:
@@ -97,14 +111,11 @@ def join(group: str, rank: int, size: int, timeout: float, lease: float) -> Memb
     except BaseException:
         meeting.close()
         raise
-    return Member(comm.job, comm, network, meeting.own)
+    return Member(comm.job, comm, network, meeting)
 
 
-class _Meeting:
+class Meeting:
     """Exchanges texts by the mailbox.
-
-    Attributes:
-        own: the mailbox, on rank 0.
 
     Args:
         name: of the mailbox's actor.
@@ -112,17 +123,18 @@ class _Meeting:
     """
 
     def __init__(self, name: str, rank: int, size: int, timeout: float) -> None:
-        self.own: Any = None
+        self._own: Any = None
         self._name = name
         self._rank = rank
         self._size = size
         self._timeout = timeout
         self._turn = 0
+        self._said = False
         self._mailbox: Any = None
         if rank == 0:
             try:
                 actor = ray.remote(Mailbox).options(name=name, num_cpus=0)
-                self.own = self._mailbox = actor.remote(size)
+                self._own = self._mailbox = actor.remote(size)
             except ValueError:
                 raise ConfigurationError(
                     f"{name!r} is a live actor: another group has this name, or did not end with "
@@ -138,7 +150,7 @@ class _Meeting:
             try:
                 return self._exchange(text, deadline, timeout)
             except (RayActorError, ValueError):  # not yet, or that of an earlier group
-                if self._turn > 1 or self._rank == 0:
+                if self._said or self._rank == 0:
                     raise LaunchError("rank 0 has ended before the network was there") from None
             if time.monotonic() > deadline:
                 raise _missing(self._name, [0], self._size, timeout)
@@ -149,19 +161,27 @@ class _Meeting:
             self._mailbox = ray.get_actor(self._name)
         if not ray.get(self._mailbox.say.remote(self._turn, self._rank, text)):
             raise ValueError("it is full")
+        self._said = True
         while True:
-            texts: list[str | None] = ray.get(self._mailbox.heard.remote(self._turn))
-            if missing := [rank for rank, one in enumerate(texts) if one is None]:
-                if time.monotonic() > deadline:
-                    raise _missing(self._name, missing, self._size, timeout)
+            texts, gone = ray.get(self._mailbox.heard.remote(self._turn, self._rank))
+            if gone:
+                raise _missing(self._name, gone, self._size, timeout)
+            missing = [rank for rank, one in enumerate(texts) if one is None]
+            if not missing:
+                return [one for one in texts if one is not None]
+            if time.monotonic() > deadline:
+                ray.get(self._mailbox.give_up.remote(missing))
+            else:
                 time.sleep(_PAUSE)
-                continue
-            return [one for one in texts if one is not None]
 
     def close(self) -> None:
-        """End the mailbox, on rank 0."""
-        if self.own is not None:
-            ray.kill(self.own)
+        """End the mailbox, on rank 0, when the others know what was said last."""
+        own, self._own = self._own, None
+        if own is not None:
+            deadline = time.monotonic() + _TELL_TIMEOUT
+            while not ray.get(own.all_know.remote()) and time.monotonic() < deadline:
+                time.sleep(_PAUSE)
+            ray.kill(own)
 
 
 def _missing(name: str, ranks: list[int], size: int, timeout: float) -> P4ReduceTimeoutError:
