@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains as torch's own tutorial does, and says by which network; nothing of it is set.
 
-Arguments: a directory, where each rank writes its pid. It then sums until "end" is there. Without
-one, it ends after a few steps.
+Arguments: a directory, where each rank writes its pid. It then sums until "end" is there, and
+writes how it ended: "through", or the error. Without one, it ends after a few steps.
 """
 
 import json
@@ -55,8 +55,7 @@ def main() -> None:
 
 
 def sum_until_the_end(here: Path, rank: int) -> None:
-    (here / f"{rank}.new").write_text(str(os.getpid()))
-    (here / f"{rank}.new").replace(here / f"{rank}.pid")
+    told(here, f"{rank}.pid", str(os.getpid()))
     going, turns = True, 0
     while going:
         ones = torch.ones(100_000)
@@ -70,5 +69,20 @@ def sum_until_the_end(here: Path, rank: int) -> None:
     print(f"rank {rank}: through after {turns} sums", flush=True)
 
 
+def told(here: Path, name: str, text: str) -> None:
+    """Write a file, which is never seen in part."""
+    (here / f"{name}.new").write_text(text)
+    (here / f"{name}.new").replace(here / name)
+
+
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 1:
+        main()
+    else:
+        ended = Path(sys.argv[1]), f"{os.environ['RANK']}.ended"
+        try:
+            main()
+        except BaseException as error:
+            told(*ended, f"{type(error).__name__}: {error}")
+            raise
+        told(*ended, "through")
