@@ -5,7 +5,7 @@ python examples/ray_digits.py
 
 On a laptop Ray starts by itself; with RAY_ADDRESS it is that cluster. One argument makes it
 p4reduce's: torch_config=P4ReduceConfig(). Beside it one process learns from the same batches.
-Needs ``pip install 'p4reduce[lab,ray,torch]' scikit-learn``. See docs/ray.md.
+Needs ``pip install 'p4reduce[ray,torch]' scikit-learn``. See docs/ray.md.
 """
 
 from __future__ import annotations

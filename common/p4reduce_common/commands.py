@@ -17,7 +17,6 @@ __all__ = ["controller", "lab", "simple_switch_grpc", "switch"]
 _EXTRAS = {
     "p4": "switch",
     "google.rpc": "switch",
-    "p4runtime_sh": "controller",
     "sklearn": "demo",
     "matplotlib": "demo",
     "torch": "torch",

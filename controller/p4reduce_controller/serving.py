@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +27,6 @@ from p4reduce_controller.topology.switches import ONLY
 
 def serve(settings: Settings, ready_file: Path | None) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. Raises Failure with the exit code."""
-    # p4runtime-shell logs with the root logger itself what comes as an exception anyway.
-    logging.getLogger().addFilter(lambda record: record.module != "p4runtime")
     try:
         daemon = Daemon(settings)
         asyncio.run(_run(daemon, ready_file))

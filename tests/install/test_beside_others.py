@@ -78,7 +78,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lab(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that has switch, controller and lab, with the pins of p4runtime-shell."""
+    """An environment that has switch, controller and lab."""
     return environment(tmp_path_factory.mktemp("lab") / "venv", f"p4reduce[lab] @ {wheel.as_uri()}")
 
 
@@ -101,6 +101,21 @@ def test_beside_the_newest_of_what_people_train_with(
     run(python, "-m", "pip", "check")
     run(python, "-c", f"import {IMPORTS}")
     job(lab, python)
+
+
+def test_torch_is_the_only_extra_that_torchrun_needs(wheel: Path, tmp_path: Path) -> None:
+    """Two ranks train by a switch that they start, beside the newest protobuf."""
+    python = environment(tmp_path / "venv", f"p4reduce[torch] @ {wheel.as_uri()}")
+    there = installed(python)
+    assert not {"p4runtime-shell", "ipython", "jedi"} & there.keys()
+    assert int(there["protobuf"].split(".")[0]) >= 6
+    run(python, "-m", "pip", "check")
+    output = run(
+        python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2,
+        ROOT / "tests" / "pytorch" / "programs" / "started.py", cwd=tmp_path, timeout=300,
+    )  # fmt: skip
+    assert output.count('"shares": [1.0]') == 2, output
+    run(python.parent / "p4reduce-controller", "doctor", "--help")
 
 
 @pytest.mark.parametrize("protobuf", ["3.20.2", "4.25.8", "5.29.5", "6.33.5", "7.36.2"])

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime client for one switch: p4runtime-shell's session, with deadlines and typed errors.
+"""A P4Runtime client for one switch, with deadlines and typed errors.
 
-Comments mark the workarounds for p4runtime-shell 0.0.6. Section numbers are those of the P4Runtime
-specification 1.4.
+Section numbers are those of the P4Runtime specification 1.4.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import tls
 from p4reduce.control.controller_address import is_local
 from p4reduce_common.grpc_channels import open_channel
-from p4runtime_sh.p4runtime import P4RuntimeClient
+from p4reduce_common.threads import new_thread
 
 from p4reduce_controller.fabric import bmv2_thrift, switch_ports
 from p4reduce_controller.fabric.compiled_program import Program
@@ -121,16 +120,14 @@ class StreamEnded:
     reason: str
 
 
-class _StreamQueue(queue.Queue[Any]):
-    """Never blocks the thread that reads the stream: what finds no room is dropped."""
+class _Session:
+    """A stream of messages with a switch, which begins with arbitration (section 5).
 
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        with contextlib.suppress(queue.Full):
-            super().put(item, block=False)
-
-
-class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no types
-    """p4runtime-shell's client without its sys.exit and print, and with a deadline of our own."""
+    Attributes:
+        arbitration: the switch's answer; None if it gave none in time.
+        incoming: what the switch says afterwards. None: the stream has ended.
+        reader: the thread that reads the stream.
+    """
 
     def __init__(
         self,
@@ -140,46 +137,59 @@ class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no typ
         timeout: float,
         files: tls.TlsFiles | None,
     ) -> None:
-        self.handshake_timeout = timeout
+        self.device_id, self.election_id = device_id, election_id
         self.arbitration: Any = None
-        self.incoming = _StreamQueue(PACKETS_QUEUED)
-        # What the package's own __init__ does, but for its channel.
-        self.device_id, self.election_id, self.role_name = device_id, election_id, None
+        self.incoming: queue.Queue[Any] = queue.Queue(PACKETS_QUEUED)
+        self._outgoing: queue.Queue[Any] = queue.Queue()
         credentials = None if files is None else files.channel_credentials()
         self.channel = open_channel(address, credentials)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
-        self.set_up_stream()
-
-    def handshake(self) -> None:
-        # One bounded queue instead of one without bound for each kind of message. Nothing has
-        # come yet: a server speaks first when it answers arbitration.
-        for kind in self.stream_in_q:
-            self.stream_in_q[kind] = self.incoming
+        self.stream = self.stub.StreamChannel(iter(self._outgoing.get, None))
+        self.reader = new_thread(self._read, "p4runtime-stream", self._tell_end)
+        self.reader.start()
         request = p4runtime_pb2.StreamMessageRequest()
-        request.arbitration.device_id = self.device_id
-        request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
-        self.stream_out_q.put(request)
+        request.arbitration.device_id = device_id
+        request.arbitration.election_id.high, request.arbitration.election_id.low = election_id
+        self.send(request)
         try:
-            reply = self.incoming.get(timeout=self.handshake_timeout)
+            # A server speaks first when it answers arbitration.
+            reply = self.incoming.get(timeout=timeout)
         except queue.Empty:
-            reply = None
+            return
         except BaseException:  # Ctrl-C: nobody else knows of the thread that reads the stream
             self.hang_up()
             raise
         if reply is not None:
             self.arbitration = reply.arbitration
 
+    def send(self, request: Any) -> None:
+        """Send a message on the stream."""
+        self._outgoing.put(request)
+
     def hang_up(self) -> None:
-        """End the session. p4runtime-shell's tear_down waits for the server, and may for ever.
+        """End the session, without waiting for a server that is silent.
 
         A server that answers ends the stream once it has released the election id. The next session
         may then have the same one.
         """
-        self.stream_out_q.put(None)
-        self.stream_recv_thread.join(timeout=_HANG_UP)
+        self._outgoing.put(None)
+        self.reader.join(timeout=_HANG_UP)
         self.stream.cancel()
-        self.stream_recv_thread.join(timeout=_HANG_UP)
+        self.reader.join(timeout=_HANG_UP)
         self.channel.close()
+
+    def _read(self) -> None:
+        with contextlib.suppress(grpc.RpcError):  # `stream` keeps why it ended
+            for message in self.stream:
+                self._put(message)
+        self._put(None)
+
+    def _tell_end(self, _: BaseException) -> None:
+        self._put(None)
+
+    def _put(self, message: Any) -> None:
+        with contextlib.suppress(queue.Full):  # the thread never blocks: the message is dropped
+            self.incoming.put_nowait(message)
 
 
 def wait_for_server(
@@ -189,8 +199,7 @@ def wait_for_server(
 
     That is the trailing metadata of a call of Capabilities (P4Runtime specification 1.4, section
     21). A server that does not have this call answers as well. Unless `patient`, a refused
-    connection is not tried again. p4runtime-shell exits the process if nothing listens there, so
-    this comes first.
+    connection is not tried again.
 
     Raises:
         SwitchUnreachableError: nothing answers in time. TlsError: the files cannot be used.
@@ -519,7 +528,7 @@ class SwitchClient:
         """Send `frame` out of a port of the switch."""
         request = p4runtime_pb2.StreamMessageRequest()
         request.packet.CopyFrom(self.schema.packet_out(frame, {"egress_port": port}))
-        self._session.stream_out_q.put(request)
+        self._session.send(request)
 
     def receive(self, timeout: float) -> PacketIn | StreamEnded | None:
         """Return the next frame for the controller, or None after `timeout` seconds.
@@ -529,8 +538,8 @@ class SwitchClient:
         try:
             message = self.incoming.get(timeout=timeout)
         except queue.Empty:
-            # A stream that the server closed in order ends without a word to any queue.
-            if self._session.stream_recv_thread.is_alive():
+            # The word that the stream has ended is dropped too where there is no room.
+            if self._session.reader.is_alive():
                 return None
             return StreamEnded(self._why_ended())
         if message is None:
@@ -583,7 +592,7 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
     ours = _number(session.election_id)
     arbitration = session.arbitration
     if arbitration is None:
-        if not session.stream_recv_thread.is_alive() or session.stream.done():
+        if not session.reader.is_alive() or session.stream.done():
             code, details = session.stream.code(), session.stream.details()
             if code == grpc.StatusCode.INVALID_ARGUMENT and "lection" in details:
                 raise NotPrimaryError(
@@ -621,8 +630,7 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
 def write_failures(error: grpc.RpcError, updates: Sequence[Update]) -> list[Failure]:
     """Decode what a failed Write says about each of its updates (section 12.3).
 
-    p4runtime-shell's own iterator never ends if a successful update comes before a failed one. If a
-    server gives no details, all updates failed for the same reason.
+    If a server gives no details, all updates failed for the same reason.
     """
     metadata: Any = error.trailing_metadata()  # grpc-stubs has its type wrong
     for key, value in metadata or ():

@@ -7,13 +7,12 @@ Section numbers are those of the P4Runtime specification 1.4.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
-from p4runtime_sh.context import Context, P4Type
 
 from p4reduce_controller.values.counts import Counts
 
@@ -101,29 +100,32 @@ class Schema:
     """Translates between names and the ids of one p4info. Exact matches only."""
 
     def __init__(self, p4info: p4info_pb2.P4Info) -> None:
-        self._context = Context()
-        self._context.set_p4info(p4info)
-        # Context knows nothing of registers.
-        self._registers = {each.preamble.name: each for each in p4info.registers}
+        self._tables = _by_name(p4info.tables)
+        self._actions = _by_name(p4info.actions)
+        self._counters = _by_name(p4info.counters)
+        self._direct_counters = _by_name(p4info.direct_counters)
+        self._registers = _by_name(p4info.registers)
+        self._meters = _by_name(p4info.meters)
+        self._packets = _by_name(p4info.controller_packet_metadata)
+        self._by_id = {each.preamble.id: each for each in (*p4info.tables, *p4info.actions)}
 
     @property
     def tables(self) -> list[str]:
         """The names of all tables."""
-        return sorted(name for name, _ in self._context.get_tables())
+        return sorted(self._tables)
 
     def table(self, name: str) -> Any:
         """Return a table's P4Info. Raises SchemaError that lists the tables."""
-        table = self._context.get_table(name)
-        if table is None:
+        if name not in self._tables:
             raise SchemaError(f"no table {name!r}; there are {', '.join(self.tables)}")
-        return table
+        return self._tables[name]
 
     def direct_counter(self, table: str) -> str | None:
         """Return the name of a table's direct counter, if it has one."""
         table_id = self.table(table).preamble.id
-        for name, counter in self._context.get_direct_counters():
+        for name, counter in self._direct_counters.items():
             if counter.direct_table_id == table_id:
-                return str(name)
+                return name
         return None
 
     def table_of_counter(self, name: str) -> str | None:
@@ -136,15 +138,13 @@ class Schema:
     @property
     def counters(self) -> list[str]:
         """The names of all counters, direct and indirect."""
-        direct = (name for name, _ in self._context.get_direct_counters())
-        return sorted([*direct, *(name for name, _ in self._context.get_counters())])
+        return sorted([*self._direct_counters, *self._counters])
 
     def counter(self, name: str) -> Any:
         """Return an indirect counter's P4Info. Raises SchemaError that lists the counters."""
-        counter = self._context.get_counter(name)
-        if counter is None:
+        if name not in self._counters:
             raise SchemaError(f"no counter {name!r}; there are {', '.join(self.counters)}")
-        return counter
+        return self._counters[name]
 
     def register(self, name: str) -> Any:
         """Return a register's p4info. Raises SchemaError."""
@@ -154,10 +154,9 @@ class Schema:
 
     def meter(self, name: str) -> Any:
         """Return an indirect meter's p4info. Raises SchemaError."""
-        meter = self._context.get_meter(name)
-        if meter is None:
+        if name not in self._meters:
             raise SchemaError(f"no meter {name!r}")
-        return meter
+        return self._meters[name]
 
     # -- Out ---------------------------------------------------------------------------
 
@@ -198,7 +197,7 @@ class Schema:
             self._fill_action(entry.action.action, table, row)
 
     def _fill_action(self, message: Any, table: Any, row: Row) -> None:
-        info = self._context.get_action(row.action)
+        info = self._actions.get(row.action)
         if info is None or info.preamble.id not in [ref.id for ref in table.action_refs]:
             raise SchemaError(f"table {row.table} has no action {row.action!r}")
         expected = {param.name: param for param in info.params}
@@ -213,7 +212,7 @@ class Schema:
 
     def packet_out(self, payload: bytes, metadata: Mapping[str, int]) -> Any:
         """Return a p4.v1.PacketOut with the metadata that the program defines."""
-        info = self._packet_metadata("packet_out")
+        info = self._packets.get("packet_out")
         if info is None:
             raise SchemaError("the program takes no packets from the controller")
         message = p4runtime_pb2.PacketOut(payload=payload)
@@ -226,26 +225,25 @@ class Schema:
 
     def row(self, entry: Any) -> Row:
         """Return a p4.v1.TableEntry as a `Row`."""
-        name = str(self._context.get_name_from_id(entry.table_id))
-        match = {
-            str(self._context.get_mf_name(name, match.field_id)): decode(match.exact.value)
-            for match in entry.match
-        }
+        table = self._by_id[entry.table_id]
+        fields = {field.id: field.name for field in table.match_fields}
+        match = {fields[match.field_id]: decode(match.exact.value) for match in entry.match}
         action, params = "", {}
         if entry.HasField("action"):
-            action = str(self._context.get_name_from_id(entry.action.action.action_id))
+            info = self._by_id[entry.action.action.action_id]
+            names = {param.id: param.name for param in info.params}
+            action = info.preamble.name
             params = {
-                str(self._context.get_param_name(action, param.param_id)): decode(param.value)
-                for param in entry.action.action.params
+                names[param.param_id]: decode(param.value) for param in entry.action.action.params
             }
         counts = None
         if entry.HasField("counter_data"):
             counts = Counts(entry.counter_data.packet_count, entry.counter_data.byte_count)
-        return Row(name, match, action, params, entry.priority, counts)
+        return Row(table.preamble.name, match, action, params, entry.priority, counts)
 
     def packet_in_metadata(self, packet: Any) -> dict[str, int]:
         """Return the metadata of a p4.v1.PacketIn by name."""
-        info = self._packet_metadata("packet_in")
+        info = self._packets.get("packet_in")
         names = {field_.id: field_.name for field_ in info.metadata} if info else {}
         return {
             names[field_.metadata_id]: decode(field_.value)
@@ -253,9 +251,9 @@ class Schema:
             if field_.metadata_id in names
         }
 
-    def _packet_metadata(self, name: str) -> Any:
-        # Context's own getter for these is hidden by one for several that has the same name.
-        return self._context.get_obj(P4Type.controller_packet_metadata, name)
+
+def _by_name(objects: Iterable[Any]) -> dict[str, Any]:
+    return {each.preamble.name: each for each in objects}
 
 
 def fill_group(entity: Any, group: Group) -> None:

@@ -37,7 +37,6 @@ class Refusal(grpc.RpcError):
 
 
 def test_an_update_that_was_done_before_one_that_failed() -> None:
-    """p4runtime-shell's iterator would never end here."""
     refusal = Refusal(
         [
             (code_pb2.OK, ""),

@@ -16,7 +16,7 @@ from roots import debian_root
 
 IMAGE = "localhost/p4reduce:latest"
 """As deploy/kubernetes names it."""
-EXTRAS = "unpinned,web,training"
+EXTRAS = "demo"
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,6 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     )  # fmt: skip
     [wheel] = wheels.glob("*.whl")
     wheelhouse(wheels, "3.13", f"p4reduce[{EXTRAS}] @ {wheel.as_uri()}")
-    wheelhouse(wheels, "3.13", "--no-deps", "p4runtime-shell>=0.0.6,<0.1")
     with podman() as made:
         try:
             archive = subprocess.Popen(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server as p4runtime-shell's client sees it, which is what the controller is built on."""
+"""The server as p4runtime-shell's client sees it, which is independent of the controller's."""
 
 from __future__ import annotations
 
