@@ -73,5 +73,19 @@ def test_names_alone_tell_hosts_where_an_engine_knows_no_more() -> None:
 
 
 def test_the_variable_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("P4REDUCE_HOST", "192.0.2.1")
-    assert address_towards(["x 1", "x 2"], "x 1") == "192.0.2.1"
+    monkeypatch.setenv("P4REDUCE_HOST", "127.0.0.5")
+    assert address_towards(["x 1", "x 2"], "x 1") == "127.0.0.5"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("192.0.2.1", r"P4REDUCE_HOST=192\.0\.2\.1 is not an address of this host"),
+        ("2001:db8::1", "P4REDUCE_HOST=2001:db8::1 is not an address of this host"),
+        ("pc1", "P4REDUCE_HOST='pc1' is not an IP address"),
+    ],
+)
+def test_a_variable_that_is_wrong(given: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_HOST", given)
+    with pytest.raises(ConfigurationError, match=says):
+        address_towards(["x 1", "x 1"], "x 1")

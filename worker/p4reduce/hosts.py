@@ -49,9 +49,10 @@ def address_towards(hosts: Iterable[str], mine: str) -> str:
         mine: this host's entry among them.
 
     Raises:
-        ConfigurationError: a name does not resolve, or resolves to this host.
+        ConfigurationError: a name does not resolve, or resolves to this host; or as
+            `given_address`.
     """
-    if given := os.environ.get(ENVIRONMENT):
+    if given := given_address():
         return given
     other = next((one for one in hosts if _identity_in(one) != _identity_in(mine)), None)
     if other is None:
@@ -72,6 +73,34 @@ def address_towards(hosts: Iterable[str], mine: str) -> str:
         f"no address of this host ({own_name}) for {name}: {why}; set {ENVIRONMENT} to the one by "
         "which the others reach it"
     )
+
+
+def given_address() -> str:
+    """Return the address of `P4REDUCE_HOST`; "" if it is not set.
+
+    Raises:
+        ConfigurationError: it is not an IP address of this host.
+    """
+    given = os.environ.get(ENVIRONMENT, "")
+    if not given:
+        return ""
+    try:
+        address = ipaddress.ip_address(given)
+    except ValueError:
+        raise ConfigurationError(
+            f"{ENVIRONMENT}={given!r} is not an IP address: give the one by which the other hosts "
+            "reach this one, such as 10.0.0.1"
+        ) from None
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((given, 0))
+    except OSError as error:
+        raise ConfigurationError(
+            f"{ENVIRONMENT}={given} is not an address of this host ({error.strerror}): "
+            "`ip address` shows those that are"
+        ) from None
+    return str(address)
 
 
 def is_loopback(address: str) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import ipaddress
 import json
 import os
 import secrets
@@ -26,8 +25,14 @@ from p4reduce_common.threads import new_thread
 from p4reduce import variables
 from p4reduce.arrangement import SWITCHES, Host, hosts_with_switches
 from p4reduce.errors import ConfigurationError, LaunchError
-from p4reduce.hosts import ENVIRONMENT as HOST
-from p4reduce.hosts import address_towards, identity, is_loopback, source_address, this_host
+from p4reduce.hosts import (
+    address_towards,
+    given_address,
+    identity,
+    is_loopback,
+    source_address,
+    this_host,
+)
 from p4reduce.inherited import keep_from_children
 from p4reduce.launch import PORTS, Network, lease_of_environment, take_spare
 from p4reduce.meeting import Exchange, agreed
@@ -374,14 +379,8 @@ def _place(towards: Sequence[str], lease: float) -> dict[str, Any]:
 
 def _own_address(towards: Sequence[str]) -> str:
     """Return this host's address as far as it is known without the others; "" if not."""
-    if given := os.environ.get(HOST):
-        try:
-            return str(ipaddress.ip_address(given))
-        except ValueError:
-            raise ConfigurationError(
-                f"{HOST}={given!r} is not an IP address: give the one by which the other hosts "
-                "reach this one, such as 10.0.0.1"
-            ) from None
+    if given := given_address():
+        return given
     for name in towards:
         try:
             address = source_address(name)
