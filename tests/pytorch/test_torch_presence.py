@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +17,9 @@ pytest.importorskip(
 )
 
 import torch.distributed as dist
+from needed import DEADLINE
+from p4reduce.torch import meeting
+from p4reduce.torch.meeting import exchange_by
 from p4reduce.torch.presence import meet
 
 SIZE = 1000
@@ -82,3 +87,32 @@ def test_all_learn_what_rank_0_says(size: int, tmp_path: Any) -> None:
             meet(store, rank, size, f"job … of {rank}", 0.0)
     said = meet(store, size - 1, size, f"job … of {size - 1}", 60.0)
     assert said == "job … of 0"
+
+
+class EndedError(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("comes", [True, False], ids=["when it has come", "before it comes"])
+def test_rank_0_that_ends_between_two_rounds_is_named(
+    comes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = threading.Event()
+
+    def end() -> None:
+        if ends.is_set():
+            raise EndedError
+
+    store = dist.HashStore()
+    exchanges = [exchange_by(store, 0, 2, DEADLINE, end), exchange_by(store, 1, 2, DEADLINE)]
+    with ThreadPoolExecutor(2) as pool:
+        rounds = [pool.submit(one, f"rank {rank}") for rank, one in enumerate(exchanges)]
+        assert [list(one.result(DEADLINE)) for one in rounds] == [["rank 0", "rank 1"]] * 2
+    ends.set()
+    monkeypatch.setattr(meeting, "ROUND_TIMEOUT", 0.5)
+    if comes:
+        with pytest.raises(EndedError):
+            exchanges[0]("it waits for rank 1")
+    says = r"rank 0 of 2 did not come to the process group within 0\.5 s"
+    with pytest.raises(dist.DistNetworkError, match=says):
+        exchanges[1]("it waits for rank 0")
