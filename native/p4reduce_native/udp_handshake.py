@@ -213,6 +213,20 @@ def enter(sock: socket.socket, key: bytes, deadline: float, core: int = 0) -> Ha
     raise TimeoutError("the switch answered once, and then no more")
 
 
+def ask(sock: socket.socket, deadline: float) -> None:
+    """Ask a switch for an answer, on a connected UDP socket. No port is taken by it.
+
+    Args:
+        sock: as for `enter`.
+        deadline: on the monotonic clock.
+
+    Raises:
+        ConnectionRefusedError: nobody listens there.
+        TimeoutError: nobody answers.
+    """
+    _get_cookie(sock, os.urandom(_NONCE), deadline, 0)
+
+
 def never_cut_up(sock: socket.socket) -> None:
     """Forbid the fragmentation of this UDP socket's datagrams: one lost fragment loses all of it.
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from home import REASON, STARTED, Torchruns, directory, hosts
 from needed import DEADLINE, mark_of, marked
+from p4reduce_lab.networks.home import INTERFACE
 from torch_system import clean_environment
 
 pytest.importorskip(
@@ -67,3 +70,25 @@ def test_on_several_hosts(number: int, each: int, by_name: bool, variables: dict
         assert one["pair"] == (2.0 if one["rank"] < 2 else 1.0)
         assert one["by_switch"]["all_reduce"] >= 3, one
         assert one["shares"] == pytest.approx([1 / switches] * switches)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.root
+@pytest.mark.skipif(shutil.which("nft") is None, reason="needs nft: apt-get install nftables")
+@pytest.mark.parametrize(
+    ("host", "kind"), [(1, "udp"), (0, "tcp")], ids=["to a switch", "to the controller"]
+)
+@on_hosts
+def test_a_firewalls_port_is_named_on_all_ranks(host: int, kind: str) -> None:
+    """It drops without a word what comes to this host's ports of the range."""
+    chain = "add chain ip filter in { type filter hook input priority 0 ; }"
+    drop = f"add rule ip filter in iifname {INTERFACE} {kind} dport 7000-7009 drop"
+    with directory() as here, hosts(2) as (network, environment):
+        network.run(host, "nft", f"add table ip filter ; {chain} ; {drop}")
+        runs = Torchruns(network, environment, [str(STARTED)], here, P4REDUCE_PORTS="7000-7009")
+        assert runs.wait() == [1, 1], runs.said
+        outputs, said = [runs.output(one) for one in range(2)], runs.said
+        here_, there = network.addresses[1 - host], network.addresses[host]
+    says = rf"from {here_} to {kind.upper()} port 70\d\d of {there}: no answer within 20 s"
+    for output in outputs:
+        assert re.search(rf"DistBackendError: p4reduce: (rank \d: )?{says}", output), said

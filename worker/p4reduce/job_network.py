@@ -36,6 +36,7 @@ from p4reduce.hosts import (
 from p4reduce.inherited import keep_from_children
 from p4reduce.launch import PORTS, Network, lease_of_environment, take_spare
 from p4reduce.meeting import Exchange, agreed
+from p4reduce.reach import check_ways
 from p4reduce.session.session import fail_all
 
 _LOOPBACK = "127.0.0.1"
@@ -330,6 +331,8 @@ class _Beginning:
             nonlocal connection
             if not starts and lifeline:
                 connection = _connected(lifeline)
+            if len(hosts) > 1:
+                check_ways(given, hosts[own].address)
             return secrets.token_hex(8)
 
         try:

@@ -18,6 +18,7 @@ from p4reduce_native.udp_handshake import (
     HandshakeResult,
     Refusal,
     RefusedError,
+    ask,
     enter,
     key_of,
     never_cut_up,
@@ -58,6 +59,20 @@ def parse_udp(text: str) -> tuple[str, int]:
     if not 0 < number <= 65535:
         raise ConfigurationError(f"interface 'udp:{text}': UDP port {number} is not 1 to 65535")
     return host, number
+
+
+def ask_switch(place: tuple[str, int], seconds: float) -> None:
+    """Ask the switch at a UDP port for an answer, and take no port of it.
+
+    Raises:
+        OSError: nobody listens there, or nobody answers.
+    """
+    family, kind, protocol, _, where = socket.getaddrinfo(*place, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as sock:
+        sock.setblocking(False)
+        never_cut_up(sock)
+        sock.connect(where)
+        ask(sock, time.monotonic() + seconds)
 
 
 class UdpTransport(FramesOverLink):
