@@ -23,6 +23,7 @@ def main() -> None:
     for _ in range(POLLS):
         assert not works[0].is_completed()
         time.sleep(0.001)
+    dist.barrier()  # the other's end would complete it
     if kept == "dropped":
         works.clear()
     if way == "destroy":
