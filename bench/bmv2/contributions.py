@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import select
 import socket
 import sys
@@ -281,8 +280,6 @@ def measure(
 
 def begin() -> dict[str, Any]:
     """Print and return what this machine is; end where there is no BMv2 to measure."""
-    # p4runtime-shell calls the end of a session critical.
-    logging.getLogger().addHandler(logging.NullHandler())
     if reason := bmv2.unavailable():
         print(reason, file=sys.stderr)
         sys.exit(CANNOT_RUN)
