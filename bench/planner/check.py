@@ -5,9 +5,11 @@ Most are measured by `p4reduce-lab compare`'s own ranks, over veth pairs that a 
 and one, with two switches side by side, in a Mininet network as in `bench.scale.measured`. Those at
 1 Gbit/s have UDP ports with offloads, the others interfaces without. Links are so slow that two
 cores keep up with them on a machine that does nothing else; where they did not, the row says so.
-All constants are the planner's own, from other measurements; none is taken from this run.
+All constants are the planner's own, from other measurements; none is taken from this run. With
+--hosts, plans of hosts are measured instead (`bench.planner.home`).
 
     python -m bench.planner.check [--json FILE] [--docs] [--turns 3]
+    python -m bench.planner.check --hosts [--rates 100,1000] [--json FILE] [--docs] [--turns 3]
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from p4reduce_lab.planning.schemes import Cluster, Tensor, by_ring, by_switches
 
 from bench.in_docs import DOCS
 from bench.pages import put_text, table
+from bench.planner import home
 from bench.ranks import run_ranks
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
@@ -241,6 +244,12 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--json", type=Path, default=OUTPUT / "check.json")
     parser.add_argument("--docs", action="store_true", help="update docs/planner.md")
+    parser.add_argument("--hosts", action="store_true", help="plans of hosts, in place of these")
+    parser.add_argument(
+        "--rates",
+        default=",".join(f"{rate:g}" for rate in home.RATES),
+        help="Mbit/s of --hosts, with commas",
+    )
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.report is not None:
@@ -250,6 +259,11 @@ def main() -> None:
     try:
         if (reason := links.unavailable()) is not None:
             raise UnavailableError(f"the planner's check: {reason}")
+        if options.hosts:
+            rows = home.measure([float(rate) for rate in options.rates.split(",")], options.turns)
+            shown, said = table(home.HEAD, list(map(home.line, rows))), home.verdict(rows, AIM)
+            _finish(options, begun, "planner-hosts", shown, said, list(map(asdict, rows)))
+            return
         outcomes = measure_on_shaped_links(options.turns)
         outcomes.append(measure_side_by_side(options.turns))
     except UnavailableError as error:
@@ -258,12 +272,23 @@ def main() -> None:
     except LabError as error:
         sys.exit(str(error))
     shown, said = table(HEAD, lines(outcomes)), verdict(outcomes)
-    print(f"\n{shown}\n{said}")
     results: list[dict[str, Any]] = [{**asdict(one), "off": one.off} for one in outcomes]
+    _finish(options, begun, "planner-check", shown, said, results)
+
+
+def _finish(
+    options: argparse.Namespace,
+    begun: dict[str, Any],
+    name: str,
+    shown: str,
+    said: str,
+    results: list[dict[str, Any]],
+) -> None:
+    print(f"\n{shown}\n{said}")
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({**begun, "results": results}, indent=1) + "\n")
     if options.docs:
-        put_text(PAGE, "planner-check", f"{described(begun)} {said}\n\n{shown}")
+        put_text(PAGE, name, f"{described(begun)} {said}\n\n{shown}")
 
 
 if __name__ == "__main__":

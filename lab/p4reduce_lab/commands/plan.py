@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.options import COUNT, RATE, SIZE, TIME
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 DDP_BUCKET = "25MiB"
 DDP_BUCKET_BYTES = 25 * 2**20
 MAX_RANKS = 64**3
+MAX_HOSTS = 64
 
 
 @click.command()
@@ -43,14 +45,39 @@ MAX_RANKS = 64**3
     type=click.IntRange(1, MAX_RANKS),
     default=8,
     show_default=True,
-    help="How many ranks train together.",
+    help="How many ranks train together, each with a link of its own to the switch.",
+)
+@click.option(
+    "--hosts",
+    type=click.IntRange(2, MAX_HOSTS),
+    help="How many hosts train together, in place of --ranks. The answer says where switches "
+    "should run.",
+)
+@click.option(
+    "--ranks-per-host", type=click.IntRange(1, MAX_HOSTS), help="Of --hosts.  [default: 1]"
+)
+@click.option(
+    "--host-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The hosts by name, in place of --hosts: a line is NAME, NAME slots=N or NAME:N, as for "
+    "mpirun.",
+)
+@click.option(
+    "--cores",
+    type=click.FloatRange(0, min_open=True),
+    help="Cores of a host that sums may use, with --hosts.  [default: 4]",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(2),
+    help="Steps from one average of DiLoCo to the next, with --hosts.  [default: 64]",
 )
 @click.option(
     "--bandwidth",
     type=RATE,
     default="1Gbit",
     show_default=True,
-    help="The rate of each rank's link.",
+    help="The rate of each rank's link, or of each host's.",
 )
 @click.option(
     "--uplink", type=RATE, help="The rate of links between switches.  [default: as --bandwidth]"
@@ -96,7 +123,8 @@ MAX_RANKS = 64**3
 @click.option(
     "--switch-link",
     type=RATE,
-    help="The rate of the one interface that the switch's host has for all ranks.",
+    help="The rate of the one interface that the switch's host has for all ranks, or of a spare "
+    "host's with --hosts.",
 )
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw this PNG.")
 @click.option(
@@ -106,13 +134,20 @@ MAX_RANKS = 64**3
     help="Write all figures to this file.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
 def command(
-    plot: Path | None, json_file: Path | None, arguments: tuple[str, ...], **given: Any
+    context: click.Context,
+    /,
+    plot: Path | None,
+    json_file: Path | None,
+    arguments: tuple[str, ...],
+    **given: Any,
 ) -> None:
     """Predict the speed-up from in-network aggregation, and show the commands to run.
 
     \b
     Examples:
+      p4reduce-lab plan --hosts 3 --parameters 25e6 --compute 120ms
       p4reduce-lab plan --parameters 25e6 --ranks 8 --bandwidth 1Gbit \\
           --compute 120ms
       p4reduce-lab plan --profile train.py --ranks 8 -- --epochs 1
@@ -124,6 +159,12 @@ def command(
 
     if arguments and given["script"] is None:
         raise ArgumentsError(f"{arguments[0]!r}: only a script (--profile) has arguments")
+    if given["hosts"] is not None or given["host_file"] is not None:
+        _plan_hosts(context, given, arguments, json_file)
+        return
+    for name in _OF_HOSTS:
+        if given[name] is not None:
+            raise ArgumentsError(f"{_option(name)} needs --hosts or --host-file")
     advice = advise(_question(given, arguments))
     click.echo(text(advice), nl=False)
     if json_file is not None:
@@ -135,14 +176,67 @@ def command(
         click.echo(f"\n  {plot}")
 
 
+_OF_HOSTS = ("ranks_per_host", "cores", "every")
+_OF_RANKS = ("ranks", "switch", "uplink", "one_interface", "density", "overlap", "plot")
+
+
+def _plan_hosts(
+    context: click.Context,
+    given: dict[str, Any],
+    arguments: tuple[str, ...],
+    json_file: Path | None,
+) -> None:
+    """Answer about hosts, each with one link for all of its ranks."""
+    import json
+
+    from p4reduce_lab.planning.home import Home, answer
+    from p4reduce_lab.planning.home_report import as_json, text
+    from p4reduce_lab.planning.hosts import equal_hosts, read_host_file
+    from p4reduce_lab.planning.network import Link
+
+    for name in _OF_RANKS:
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise ArgumentsError(
+                f"{_option(name)} does not go with --hosts and --host-file: it is for --ranks"
+            )
+    if given["host_file"] is not None:
+        if given["hosts"] is not None or given["ranks_per_host"] is not None:
+            raise ArgumentsError(
+                "--host-file has hosts and their ranks: leave out --hosts and --ranks-per-host"
+            )
+        hosts = read_host_file(given["host_file"])
+    else:
+        hosts = equal_hosts(given["hosts"], given["ranks_per_host"] or 1)
+    step, _ = _step(given, arguments, _bucket(given))
+    try:
+        link = Link(given["bandwidth"], given["delay"])
+        rate = given["switch_link"]
+        spare = Link(given["bandwidth"] if rate is None else rate, given["delay"])
+    except ValueError as error:
+        raise ArgumentsError(str(error)) from None
+    found = answer(Home(hosts, link, spare, given["cores"] or 4), step, given["every"] or 64)
+    click.echo(text(found), nl=False)
+    if json_file is not None:
+        json_file.write_text(json.dumps(as_json(found), indent=2) + "\n")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _bucket(given: dict[str, Any]) -> int:
+    """Numbers that are summed together."""
+    from p4reduce_lab.planning.framing import NUMBER_BYTES
+
+    return max(1, int((given["bucket"] or DDP_BUCKET_BYTES) / NUMBER_BYTES))
+
+
 def _question(given: dict[str, Any], arguments: tuple[str, ...]) -> Question:
     from p4reduce_lab.planning.advice import Question
-    from p4reduce_lab.planning.framing import NUMBER_BYTES
     from p4reduce_lab.planning.network import SWITCHES, Link
     from p4reduce_lab.planning.schemes import Cluster
 
-    bucket = max(1, int((given["bucket"] or DDP_BUCKET_BYTES) / NUMBER_BYTES))
-    step, density = _step(given, arguments, bucket)
+    step, density = _step(given, arguments, _bucket(given))
     try:
         link = Link(given["bandwidth"], given["delay"])
         uplink = Link(given["uplink"], given["delay"]) if given["uplink"] is not None else None

@@ -16,6 +16,7 @@ _MOST_OF_EXEC = 8  # switches side by side
 _TLS = "--tls-cert {0}.pem --tls-key {0}.key --tls-ca ca.pem"
 _SWITCH_TLS = _TLS.replace("--", "--switch-").format("controller")
 _WORKER_TLS = "P4REDUCE_TLS_CERT=worker.pem P4REDUCE_TLS_KEY=worker.key P4REDUCE_TLS_CA=ca.pem"
+_OTHERS = "FIRST is the first one's IP address, and --node-rank counts up from there"
 _CERTIFICATES = "# Certificates: docs/security.md#tls"
 
 
@@ -48,9 +49,9 @@ def _deployed(advice: Advice) -> list[str]:
         "# On the switch's host, whose IP address is ADDRESS; stays until Ctrl-C:",
         f"p4reduce-lab deploy -n {advice.question.cluster.ranks} --host ADDRESS --switches 1 "
         f"--slots {advice.pool.slots} --variables net.sh",
-        "# On each rank's host, with a copy of net.sh:",
+        f"# On each rank's host, with a copy of net.sh; {_OTHERS}:",
         ". ./net.sh",
-        _torchrun(advice, "ADDRESS"),
+        _torchrun(advice),
     ]
 
 
@@ -75,17 +76,17 @@ def _controller(advice: Advice, where: str, host: str) -> str:
 def _ranks(advice: Advice, host: str, interface: str) -> list[str]:
     key = " P4REDUCE_UDP_KEY_FILE=udp.key" if "udp:" in interface else ""
     return [
-        "# On each rank's host:",
+        f"# On each rank's host; {_OTHERS}:",
         f"export P4REDUCE_CONTROLLER={host}:9600 P4REDUCE_INTERFACE='{interface}'{key} "
         f"{_WORKER_TLS}",
-        _torchrun(advice, host),
+        _torchrun(advice),
     ]
 
 
-def _torchrun(advice: Advice, host: str) -> str:
+def _torchrun(advice: Advice) -> str:
     return (
-        f"torchrun --nnodes {advice.question.cluster.ranks} --nproc-per-node 1 "
-        f"--rdzv-backend c10d --rdzv-endpoint {host}:29400 train.py"
+        f"torchrun --nnodes {advice.question.cluster.ranks} --node-rank 0 --nproc-per-node 1 "
+        "--master-addr FIRST --master-port 29400 train.py"
     )
 
 
