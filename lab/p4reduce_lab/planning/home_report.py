@@ -63,10 +63,11 @@ def title(answer: Answer) -> str:
     """Return the question in one line."""
     home, step = answer.home, answer.step
     each = sorted({len(host.ranks) for host in home.hosts})
-    spread = "to".join(f" {count} " for count in dict.fromkeys((each[0], each[-1])))
+    spread = " to ".join(map(str, dict.fromkeys((each[0], each[-1]))))
+    ranks = "rank" if spread == "1" else "ranks"
     return (
-        f"{step.parameters:,} parameters, {len(home.hosts)} hosts with{spread}ranks each, links of "
-        f"{rate_in_words(home.link.rate)}, {in_words(step.compute)} of computing per step"
+        f"{step.parameters:,} parameters, {len(home.hosts)} hosts with {spread} {ranks} each, "
+        f"links of {rate_in_words(home.link.rate)}, {in_words(step.compute)} of computing per step"
     )
 
 
