@@ -64,15 +64,14 @@ dist.destroy_process_group()
 
 @pytest.mark.timeout(600)
 @pytest.mark.root
-@pytest.mark.parametrize("named", [False, True], ids=["--hosts", "--host-file"])
 @pytest.mark.parametrize(
-    ("place", "lanes", "every", "called", "switches"),
+    ("place", "lanes", "every", "called", "switches", "named"),
     [
-        ("ring", "float32", 1, "", 0),
-        ("each", "float32", 1, "all_reduce", 2),
-        ("first", "int8 with feedback", 1, "int8_hook", 1),
-        ("spare", "int16", 1, "int16_hook", 1),
-        ("each", "float32", 2, "LocalSGD", 2),
+        pytest.param("ring", "float32", 1, "", 0, True, id="ring"),
+        pytest.param("each", "float32", 1, "all_reduce", 2, True, id="a switch on each"),
+        pytest.param("first", "int8 with feedback", 1, "int8_hook", 1, False, id="on the first"),
+        pytest.param("spare", "int16", 1, "int16_hook", 1, True, id="on a spare host"),
+        pytest.param("each", "float32", 2, "LocalSGD", 2, False, id="DiLoCo"),
     ],
 )
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
