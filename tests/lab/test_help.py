@@ -14,7 +14,7 @@ from p4reduce_lab.cli import commands
 
 COLUMNS = 80
 # One name each, whatever the command is about.
-NEVER = {"--workers", "--hosts", "--world-size", "--rate", "--addr"}
+NEVER = {"--workers", "--world-size", "--rate", "--addr"}
 
 
 def every(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
