@@ -151,6 +151,7 @@ lint: $(LINT_READY) prose  ## ruff, mypy --strict, clang-format, C compilers, im
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(PYTHON) tools/lint_private.py
+	$(PYTHON) tools/lint_words.py
 	python3 tools/lint_commits.py
 	$(PYTHON) tools/lint_c.py
 	$(PYTHON) tools/make_header.py --check

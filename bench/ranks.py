@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes.children import POLL, Child, Processes
+from p4reduce_lab.processes.children import POLL, ChildProcess, Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.several import system_of
 from p4reduce_lab.system import System, rank_variables
@@ -22,7 +22,7 @@ SWITCH_PID = "P4REDUCE_BENCH_SWITCH"
 
 
 def run_ranks(
-    choice: Choice, workers: int, script: Sequence[str], timeout: float, switches: int = 1
+    choice: LabChoice, workers: int, script: Sequence[str], timeout: float, switches: int = 1
 ) -> list[Any]:
     """Run a Python script once for each rank of a job, and return the ranks' reports.
 
@@ -69,7 +69,7 @@ def run_ranks_on(
     return [json.loads(report.read_text()) for report in reports]
 
 
-def wait_for(processes: Processes, children: Sequence[Child], timeout: float) -> None:
+def wait_for(processes: Processes, children: Sequence[ChildProcess], timeout: float) -> None:
     """Wait until all children have ended. Raises LabError: one failed, or the time is up."""
     deadline = time.monotonic() + timeout
     while any(child.returncode is None for child in children):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from p4reduce.compression import compressor_by_name
 from p4reduce_lab.demo.config import TrainingConfig
 from p4reduce_lab.demo.training.data import load_digits
-from p4reduce_lab.demo.training.sgd import Step, train
+from p4reduce_lab.demo.training.sgd import SgdStep, train
 
 NAMES = [
     "none",
@@ -37,7 +37,7 @@ class Ranks:
         count = config.workers
         self._ranks = [compressor_by_name(config.compression, count) for _ in range(count)]
 
-    def aggregate(self, step: Step, gradient: Floats) -> float:
+    def aggregate(self, step: SgdStep, gradient: Floats) -> float:
         """See `Aggregator` of the demo."""
         count, loss = len(self._ranks), 0.0
         parts = [np.zeros_like(gradient) for _ in range(count)]

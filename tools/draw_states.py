@@ -45,14 +45,14 @@ def mermaid(table: Table, start: Enum, everywhere: frozenset[Enum]) -> str:
 
 def drawings() -> dict[str, str]:
     """Return each drawing, by name."""
-    events, job_events = recovery_states.Event, job_states.Event
+    events, job_events = recovery_states.RecoveryEvent, job_states.JobEvent
     return {
         "job": mermaid(
             job_states.TRANSITIONS, job_states.Stage.GATHERING, frozenset({job_events.DELETED})
         ),
         "recovery": mermaid(
             recovery_states.TRANSITIONS,
-            recovery_states.State.HALTING,
+            recovery_states.RecoveryState.HALTING,
             frozenset({events.FAILED, events.UNWANTED}),
         ),
     }

@@ -26,10 +26,10 @@ import p4reduce
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE
-from p4reduce_lab.tree import Shape, Tree
+from p4reduce_lab.tree import TreeShape, TreeSystem
 from picture_live_page import headless, resized
 
-SHAPE = Shape((2, 32))
+SHAPE = TreeShape((2, 32))
 SIZES = {  # ranks of each job, 64 together
     "bert-large": 16,
     "resnet50": 12,
@@ -56,7 +56,7 @@ def main() -> int:
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
     choice = replace(choose("embedded", "local"), web=True)
-    with run_directory() as directory, Tree(choice, directory, directory, SHAPE) as tree:
+    with run_directory() as directory, TreeSystem(choice, directory, directory, SHAPE) as tree:
         tree.start()
         tree.wait_ready()
         port = 0

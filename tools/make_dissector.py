@@ -192,12 +192,12 @@ def dissector() -> str:
                 f"local PAYLOAD_BYTES = {wire.PAYLOAD_BYTES}",
                 f"local HALF_BYTES = {wire.HALF_BYTES}",
                 f"local NO_BLOCK = 0x{wire.NO_BLOCK:x}",
-                _table("KIND", [f"{kind.name} = {kind.value}" for kind in wire.Kind]),
+                _table("KIND", [f"{kind.name} = {kind.value}" for kind in wire.FrameKind]),
                 _table(
                     "FLAG", [f"{flag.name} = {flag.value.bit_length() - 1}" for flag in wire.Flag]
                 ),
                 _table("OFFSET", offsets),
-                _table("kinds", [f'[{kind.value}] = "{kind.name}"' for kind in wire.Kind]),
+                _table("kinds", [f'[{kind.value}] = "{kind.name}"' for kind in wire.FrameKind]),
                 _table("formats", [f'[{lanes.value}] = "{lanes.name}"' for lanes in wire.Format]),
                 _table(
                     "lane_bits", [f"[{lanes.value}] = {lanes.lane_bits}" for lanes in wire.Format]

@@ -14,7 +14,7 @@ from pathlib import Path
 import make_dissector
 from p4reduce.wire import format as wire
 from p4reduce.wire import header
-from p4reduce.wire.header import HEADER_FIELDS, Flag, Format, Kind
+from p4reduce.wire.header import HEADER_FIELDS, Flag, Format, FrameKind
 
 ROOT = Path(__file__).resolve().parent.parent
 P4 = ROOT / "p4src" / "include" / "header.p4"
@@ -51,7 +51,7 @@ def p4_source() -> str:
         f"const bit<16> AGGREGATION_PORT    = 0x{header.AGGREGATION_PORT:X};",
         f"const bit<4>  AGGREGATION_VERSION = {header.AGGREGATION_VERSION};",
         "",
-        *_aligned((f"const bit<4> KIND_{kind.name}", f"= {kind.value};", "") for kind in Kind),
+        *_aligned((f"const bit<4> KIND_{kind.name}", f"= {kind.value};", "") for kind in FrameKind),
         "",
         *_p4_flags(),
         "",
@@ -78,7 +78,7 @@ def p4_source() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _p4_type(field: header.Field) -> str:
+def _p4_type(field: header.HeaderField) -> str:
     return f"{field.p4_type}_t" if field.p4_type else f"bit<{field.bits}>"
 
 
@@ -150,7 +150,7 @@ def c_source() -> str:
         f"#define P4R_NO_BLOCK 0x{header.NO_BLOCK:x}u",
         f"#define P4R_NONFINITE_EXPONENT {header.NONFINITE_EXPONENT}u",
         "",
-        *(f"#define P4R_KIND_{kind.name} {kind.value}u" for kind in Kind),
+        *(f"#define P4R_KIND_{kind.name} {kind.value}u" for kind in FrameKind),
         "",
         *(f"#define P4R_FLAG_{name} 0x{flag:02x}u" for name, flag in Flag.__members__.items()),
         "",
@@ -173,7 +173,7 @@ def _c_type(bits: int) -> str:
     return f"uint{next(width for width in _WIDTHS if bits <= width)}_t"
 
 
-def _places() -> Iterator[tuple[header.Field, int, int]]:
+def _places() -> Iterator[tuple[header.HeaderField, int, int]]:
     """Each field with its offset in the frame, in bytes, and what it is shifted by there."""
     bits = 0
     for field in HEADER_FIELDS:
@@ -247,7 +247,7 @@ _BITS = 32  # in a row of the drawing; each takes two characters
 
 
 def _drawing() -> str:
-    rows: list[list[header.Field]] = [[]]
+    rows: list[list[header.HeaderField]] = [[]]
     lines = [
         " " + "".join(f"{bit // 10} " if not bit % 10 else "  " for bit in range(_BITS)).rstrip(),
         " " + " ".join(str(bit % 10) for bit in range(_BITS)),
@@ -264,11 +264,11 @@ def _drawing() -> str:
     return "```\n" + "\n".join(lines) + "\n```\n"
 
 
-def _wide(field: header.Field) -> int:
+def _wide(field: header.HeaderField) -> int:
     return 2 * min(field.bits, _BITS) - 1
 
 
-def _rule(above: list[header.Field], below: list[header.Field]) -> str:
+def _rule(above: list[header.HeaderField], below: list[header.HeaderField]) -> str:
     """The line between two rows, with a cross where a field of either ends."""
     ends = {0, 2 * _BITS}
     for row in (above, below):
@@ -279,13 +279,13 @@ def _rule(above: list[header.Field], below: list[header.Field]) -> str:
     return "".join("+" if place in ends else "-" for place in range(2 * _BITS + 1))
 
 
-def _name(field: header.Field) -> str:
+def _name(field: header.HeaderField) -> str:
     return field.name.replace("_", " ")
 
 
 def _tables() -> str:
     fields = [(_name(one), str(one.bits), one.writer, one.meaning) for one in HEADER_FIELDS]
-    kinds = [(kind.name, str(kind.value), header.KINDS[kind]) for kind in Kind]
+    kinds = [(kind.name, str(kind.value), header.KINDS[kind]) for kind in FrameKind]
     flags = [
         (name, f"0x{flag:02x}", header.FLAGS[name].frames, header.FLAGS[name].meaning)
         for name, flag in Flag.__members__.items()

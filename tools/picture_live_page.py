@@ -24,10 +24,10 @@ import p4reduce
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE
-from p4reduce_lab.tree import Shape, Tree
+from p4reduce_lab.tree import TreeShape, TreeSystem
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "images" / "live-page.png"
-SHAPE = Shape((2, 4))
+SHAPE = TreeShape((2, 4))
 PORTS = {"train": (1, 2, 5, 6), "tune": (3, 4, 7, 8)}  # each job has ranks below both leaves
 STUCK_AFTER = 12  # collectives of the second job
 WATCHED = 25.0  # seconds before the picture
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=TARGET)
     output = parser.parse_args().output
     choice = replace(choose("embedded", "local"), web=True)
-    with run_directory() as directory, Tree(choice, directory, directory, SHAPE) as tree:
+    with run_directory() as directory, TreeSystem(choice, directory, directory, SHAPE) as tree:
         tree.start()
         tree.wait_ready()
         for job, ports in PORTS.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from p4reduce_lab.compare.cells import UDP
 from p4reduce_lab.compare.results import AIMS_HEAD, HEAD, aims_table, cells_of_table, headline
-from p4reduce_lab.compare.run import Report, draw_pictures, introduction
+from p4reduce_lab.compare.run import ComparisonReport, draw_pictures, introduction
 
 from bench.allreduce.comparison_tables import aims, variants, whole
 from bench.in_docs import IMAGES, PAGE
@@ -31,14 +31,14 @@ _COMMANDS = {
 RESULTS = Path("build/compare/compare.json")
 
 
-def name_of(report: Report) -> str:
+def name_of(report: ComparisonReport) -> str:
     """Return what a comparison's record is called."""
     if report.settings.get("links") == UDP:
         return UDP_NAME
     return NAME if any(row.rate_mbit for row in report.rows) else ONE_MACHINE
 
 
-def record(report: Report, pictures: str) -> Record:
+def record(report: ComparisonReport, pictures: str) -> Record:
     """Return what pages show of a comparison.
 
     Args:
@@ -68,7 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
     options = parser.parse_args()
-    report = Report.read(options.results)
+    report = ComparisonReport.read(options.results)
     name = name_of(report)
     # Without a link there is none to compare by its rate; the rest fits in a table.
     pictures = "" if name == ONE_MACHINE else draw_pictures(report, IMAGES, name)

@@ -27,7 +27,7 @@ from p4reduce.late import FractionalRepetition, PartialSums
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.tree import Shape, Tree
+from p4reduce_lab.tree import TreeShape, TreeSystem
 
 from bench.machine import describe, machine
 from bench.ranks import run_ranks, run_ranks_on
@@ -132,7 +132,7 @@ def main() -> None:
         repeated = (options.steps, options.repetitions)
         rounds(options.report, *numbers, factors, *repeated, options.tree is not None)
         return
-    shape = None if options.tree is None else Shape.parse(options.tree)
+    shape = None if options.tree is None else TreeShape.parse(options.tree)
     workers = options.workers if shape is None else shape.ranks
     script = ["-m", "bench.allreduce.late"]
     for name in ("elements", "compute", "factors", "steps", "repetitions"):
@@ -145,7 +145,7 @@ def main() -> None:
             script += ["--tree", options.tree]
             with (
                 run_directory() as directory,
-                Tree(choice, directory, directory, shape) as tree,
+                TreeSystem(choice, directory, directory, shape) as tree,
             ):
                 reports = run_ranks_on(tree, directory, workers, script, TIMEOUT)
     except UnavailableError as error:

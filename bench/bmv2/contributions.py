@@ -28,9 +28,9 @@ from p4reduce.transport.link import FramesOverLink
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.lanes import lane_type, pack
-from p4reduce_controller.fabric.compiled_program import Program, load_program
+from p4reduce_controller.fabric.compiled_program import PipelineProgram, load_program
 from p4reduce_controller.fabric.p4client import SwitchClient
-from p4reduce_controller.fabric.schema import Group, Op, Row, Update
+from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
 from p4reduce_lab.networks import veth
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches import bmv2
@@ -119,7 +119,9 @@ class Rank:
         if not count:
             return 0
         results = self._received.records[:count]
-        if (results["version_kind"] != (wire.AGGREGATION_VERSION << 4 | wire.Kind.RESULT)).any():
+        if (
+            results["version_kind"] != (wire.AGGREGATION_VERSION << 4 | wire.FrameKind.RESULT)
+        ).any():
             raise ValueError("an answer that is no RESULT")
         if len(expected) and (self._received.payload[:count] != expected).any():
             raise ValueError("a wrong sum")
@@ -148,11 +150,13 @@ def _open(where: str) -> socket.socket:
     return opened
 
 
-def configure(client: SwitchClient, ranks: int, slots: int, program: Program | None = None) -> None:
+def configure(
+    client: SwitchClient, ranks: int, slots: int, program: PipelineProgram | None = None
+) -> None:
     """Put the program (another one with the same tables, if given) on the switch, with one job."""
     client.set_pipeline(program or load_program())
     client.insert("own_address", {"ip": _ip(SWITCH.ip)}, "is_own", {"mac": _mac(SWITCH.mac)})
-    rows: list[Row | Group] = []
+    rows: list[TableRow | MulticastGroup] = []
     whole: list[tuple[int, int]] = []
     halves: list[tuple[int, int]] = []
     for rank in range(ranks):
@@ -160,7 +164,7 @@ def configure(client: SwitchClient, ranks: int, slots: int, program: Program | N
         to = {"mac": _mac(at.mac), "ip": _ip(at.ip), "udp_port": at.udp_port, "rank": rank}
         for offset, action in enumerate(("whole", "first_half", "second_half"), start=1):
             replica = 3 * rank + offset
-            rows.append(Row("delivery", {"replica": replica}, action, to))
+            rows.append(TableRow("delivery", {"replica": replica}, action, to))
             (whole if action == "whole" else halves).append((rank + 1, replica))
         match = {"ingress_port": rank + 1, "src_ip": _ip(at.ip), "job": JOB, "rank": rank}
         grant = {
@@ -171,8 +175,8 @@ def configure(client: SwitchClient, ranks: int, slots: int, program: Program | N
             "group_full": GROUP_WHOLE,
             "group_halves": GROUP_HALVES,
         }
-        rows.append(Row("admission", match, "grant", grant))
-    rows += [Group(GROUP_WHOLE, tuple(whole)), Group(GROUP_HALVES, tuple(halves))]
+        rows.append(TableRow("admission", match, "grant", grant))
+    rows += [MulticastGroup(GROUP_WHOLE, tuple(whole)), MulticastGroup(GROUP_HALVES, tuple(halves))]
     client.write([Update(Op.INSERT, row) for row in rows])
 
 
@@ -216,7 +220,7 @@ def measure(
     slots: int,
     payload: bool,
     seconds: float,
-    program: Program | None = None,
+    program: PipelineProgram | None = None,
     lane_format: wire.Format = wire.Format.INT32,
 ) -> Result:
     """Run the loop for some seconds, with another program if given.

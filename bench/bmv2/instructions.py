@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from p4reduce_controller.fabric.compiled_program import Program, load_program
+from p4reduce_controller.fabric.compiled_program import PipelineProgram, load_program
 from p4reduce_controller.fabric.p4client import SwitchClient
 from p4reduce_lab.networks.veth import VethPorts
 from p4reduce_lab.processes.rundir import run_directory
@@ -75,7 +75,7 @@ class CountedSwitch(Bmv2Switch):
         return found
 
 
-def count(program: Program, contributions: int) -> dict[str, int]:
+def count(program: PipelineProgram, contributions: int) -> dict[str, int]:
     """Count the instructions of each thread in a whole run of a number of contributions."""
     with ExitStack() as cleanup:
         directory = cleanup.enter_context(run_directory())
@@ -86,7 +86,9 @@ def count(program: Program, contributions: int) -> dict[str, int]:
         return switch.instructions()
 
 
-def drive(address: str, ends: Mapping[int, str], program: Program, contributions: int) -> None:
+def drive(
+    address: str, ends: Mapping[int, str], program: PipelineProgram, contributions: int
+) -> None:
     """Contribute until that many results have come, and check them."""
     block = np.arange(256, dtype=np.int32)
     expected = np.frombuffer((RANKS * block).astype(">i4").tobytes(), np.uint8)
@@ -111,7 +113,7 @@ def drive(address: str, ends: Mapping[int, str], program: Program, contributions
                 raise TimeoutError(f"no result within {DEADLINE:g} s: frames were lost")
 
 
-def measure(name: str, program: Program, contributions: int) -> Counted:
+def measure(name: str, program: PipelineProgram, contributions: int) -> Counted:
     """Count with few contributions and with more, and take the difference."""
     few, many = count(program, FEW), count(program, FEW + contributions)
     return Counted(

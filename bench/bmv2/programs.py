@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from p4reduce.wire.format import Format
-from p4reduce_controller.fabric.compiled_program import Program, load_program
+from p4reduce_controller.fabric.compiled_program import PipelineProgram, load_program
 
 from bench.bmv2.contributions import begin, measure
 from bench.bmv2.repeated import in_turns, show
@@ -32,7 +32,7 @@ SLOTS = 32
 KINDS = ("BMv2, veths", "embedded, sockets")
 
 
-def earlier_program(folder: Path) -> Program:
+def earlier_program(folder: Path) -> PipelineProgram:
     """Load a program that was compiled earlier; ends this process where it is not there."""
     paths = [folder / name for name in ("p4reduce.json", "p4reduce.p4info.txtpb")]
     if missing := [str(path) for path in paths if not path.is_file()]:

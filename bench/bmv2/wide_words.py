@@ -18,7 +18,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from p4reduce_controller.fabric.compiled_program import Program, load_program
+from p4reduce_controller.fabric.compiled_program import PipelineProgram, load_program
 
 from bench.bmv2.contributions import CANNOT_RUN, begin, measure
 from bench.bmv2.repeated import in_turns, show
@@ -30,7 +30,7 @@ SLOTS = 32
 LANES = 256
 
 
-def load_variant(name: str) -> Program:
+def load_variant(name: str) -> PipelineProgram:
     """A program of bench/bmv2/one_lane/."""
     with tempfile.TemporaryDirectory() as directory:
         paths = [Path(directory, f"{name}.{suffix}") for suffix in ("json", "p4info.txtpb")]

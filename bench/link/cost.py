@@ -24,7 +24,7 @@ from pathlib import Path
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
-from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
+from p4reduce_native.link import UNIX_KINDS, Link, LinkKind, offers
 
 from bench.machine import describe, machine
 
@@ -59,7 +59,7 @@ def driver() -> ctypes.CDLL:
     return library
 
 
-def measure(library: ctypes.CDLL, kind: Kind, batch: int, frames: int) -> tuple[float, float]:
+def measure(library: ctypes.CDLL, kind: LinkKind, batch: int, frames: int) -> tuple[float, float]:
     """One run, the sender in a process of its own; CPU ns of sender and receiver for a frame."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (here, there):
@@ -74,8 +74,8 @@ def measure(library: ctypes.CDLL, kind: Kind, batch: int, frames: int) -> tuple[
         )
         os._exit(0)
     there.close()
-    switch = Link.accept(here, offers(Kind.SHARED))
-    if kind != Kind.SINGLE:
+    switch = Link.accept(here, offers(LinkKind.SHARED))
+    if kind != LinkKind.SINGLE:
         poll = select.poll()
         poll.register(switch.fileno(), select.POLLIN)
         poll.poll(DEADLINE_S * 1000)
@@ -103,11 +103,11 @@ def main() -> None:
     except NativeUnavailableError as error:
         print(error, file=sys.stderr)
         raise SystemExit(CANNOT_RUN) from None
-    best: dict[tuple[Kind, int], tuple[float, float]] = {}
+    best: dict[tuple[LinkKind, int], tuple[float, float]] = {}
     for _ in range(arguments.repeat):
         for kind in UNIX_KINDS:
             for batch in BATCHES:
-                frames = arguments.frames // (8 if kind == Kind.SINGLE else 1)
+                frames = arguments.frames // (8 if kind == LinkKind.SINGLE else 1)
                 once = measure(library, kind, batch, frames)
                 old = best.get((kind, batch), once)
                 best[kind, batch] = min(old[0], once[0]), min(old[1], once[1])

@@ -16,7 +16,7 @@ from p4reduce.methods._communicator import Array, Comm, Watch
 from p4reduce.methods.admm import admm
 from p4reduce.methods.cat import cat
 from p4reduce.methods.dslsr1 import dslsr1
-from p4reduce.methods.fedbcd import Party, Settings, fedbcd_p, fedbcd_s
+from p4reduce.methods.fedbcd import FedBCDSettings, Party, fedbcd_p, fedbcd_s
 from p4reduce.methods.gadmm import dgadmm, gadmm
 from p4reduce.methods.gd import best_momentum, gd
 from p4reduce.methods.local_sgd import local_sgd
@@ -104,7 +104,7 @@ def _fedbcd(method: Callable[..., Array]) -> Work:
         labels = task.targets if comm.rank == 0 else None
         party = Party(task.features[:, columns], labels, squares=not task.logistic)
         scale = task.weight * len(task.targets)  # FedBCD's loss is a mean
-        settings = Settings(
+        settings = FedBCDSettings(
             rate=scale * task.block_rate / task.curvature[0],
             rounds=steps,
             local_steps=LOCAL_STEPS,

@@ -22,11 +22,11 @@ from p4reduce.tensors.measure import block_exponents
 from p4reduce.tensors.precision import lane_format
 from p4reduce.tensors.quantise import factors_to_nearest
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
+from p4reduce.wire.format import NO_BLOCK, Flag, Format, FrameKind
 from p4reduce.wire.lanes import lane_type, pack, unpack
 from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.state.multicast import Replica
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 
 CONFIG = Path(__file__).resolve().parents[2] / "p4src" / "compiled" / "p4reduce.json"
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
@@ -73,7 +73,7 @@ class Program:
         self._pipeline = NativePipeline(CONFIG.read_bytes())
         tables = self._pipeline.tables
         mac, ip = _number(SWITCH.mac, 16, ":", 8), _number(SWITCH.ip, 10, ".", 8)
-        tables["own_address"].insert(Entry((ip,), 0, "is_own", (mac,)))
+        tables["own_address"].insert(TableEntry((ip,), 0, "is_own", (mac,)))
         self._jobs: dict[tuple[int, ...], _Job] = {}
         self._replicas = _FIRST_REPLICA
         self._below = [self._addresses(rank) for rank in range(ranks)]
@@ -128,10 +128,12 @@ class Program:
             here = _endpoint(member)
             mac, ip = _number(here.mac, 16, ":", 8), _number(here.ip, 10, ".", 8)
             grant = (1 << rank, (1 << len(members)) - 1, base, SLOTS, whole_group, whole_group + 1)
-            tables["admission"].insert(Entry((member + 1, ip, number, rank), 0, "grant", grant))
+            tables["admission"].insert(
+                TableEntry((member + 1, ip, number, rank), 0, "grant", grant)
+            )
             for action in ("whole", "first_half", "second_half"):
                 address = (mac, ip, here.udp_port, rank)
-                tables["delivery"].insert(Entry((self._replicas,), 0, action, address))
+                tables["delivery"].insert(TableEntry((self._replicas,), 0, action, address))
                 replica = Replica(member + 1, self._replicas)
                 (wholes if action == "whole" else halves).append(replica)
                 self._replicas += 1
@@ -220,7 +222,7 @@ class _Sum:
         for rank, payload in enumerate(payloads):
             following = next((b for b in rest if self._nonzero[rank, b]), None)
             header = _HEADER.pack(
-                wire.AGGREGATION_VERSION << 4 | Kind.CONTRIBUTE,
+                wire.AGGREGATION_VERSION << 4 | FrameKind.CONTRIBUTE,
                 Flag.PAYLOAD if payload else 0,
                 rank,
                 self._job.number,

@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.choice import choose
-from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, UDP, Case, Cell
+from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, UDP, CompareCase, CompareCell
+from p4reduce_lab.compare.contenders import machine_seconds
 from p4reduce_lab.compare.results import LINK, PROCESSOR, limit_of
 from p4reduce_lab.compare.run import compare
-from p4reduce_lab.compare.turns import machine_seconds
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.networks import links
-from p4reduce_lab.planning.network import SWITCHES, Link
-from p4reduce_lab.planning.schemes import Cluster, Tensor, by_ring, by_switches
+from p4reduce_lab.planning.network import SWITCHES, PlannedLink
+from p4reduce_lab.planning.schemes import Cluster, PlannedTensor, by_ring, by_switches
 
 from bench.in_docs import DOCS
 from bench.pages import put_text, table
@@ -71,20 +71,20 @@ class Configuration:
     links: str = ETHERNET
 
     @property
-    def case(self) -> Case:
+    def case(self) -> CompareCase:
         """As `p4reduce-lab compare` has it."""
         contender = GLOO if self.wire == "float32" else P4REDUCE
-        return Case(contender, self.wire, self.density, self.overlap)
+        return CompareCase(contender, self.wire, self.density, self.overlap)
 
     def predicted(self) -> float:
         """Return the planner's seconds."""
         # A shaper of the kernel counts frames from their Ethernet header on.
         kind = "embedded-udp" if self.links == UDP else "embedded"
-        link = Link(self.rate * 1e6, overhead=0)
+        link = PlannedLink(self.rate * 1e6, overhead=0)
         cluster = Cluster(self.ranks, link, switch=SWITCHES[kind])
         if self.wire == "float32":
-            return by_ring(cluster, Tensor(self.size // 4)).seconds
-        tensor = Tensor(self.size // 4, self.wire, self.density, self.overlap)
+            return by_ring(cluster, PlannedTensor(self.size // 4)).seconds
+        tensor = PlannedTensor(self.size // 4, self.wire, self.density, self.overlap)
         return by_switches(cluster, tensor, cluster.star(self.switches)).seconds
 
 
@@ -147,7 +147,7 @@ def _measured(wanted: Sequence[Configuration], kind: str, turns: int) -> list[Ou
         cells.setdefault((one.ranks, one.rate, one.size), []).append(one)
     report = compare(
         [
-            Cell(*place, tuple(one.case for one in some), turns, kind)
+            CompareCell(*place, tuple(one.case for one in some), turns, kind)
             for place, some in cells.items()
         ],
         choose("embedded", "local"),

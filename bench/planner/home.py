@@ -23,9 +23,9 @@ from pathlib import Path
 from p4reduce.arrangement import EACH, FIRST, SWITCHES
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.networks.home import INTERFACE, HomeNetwork
-from p4reduce_lab.planning.home import LANES, PLACES, RING, HomeEstimate, Home, allreduce
+from p4reduce_lab.planning.home import LANES, PLACES, RING, Home, HomeEstimate, allreduce
 from p4reduce_lab.planning.hosts import equal_hosts
-from p4reduce_lab.planning.network import Link
+from p4reduce_lab.planning.network import PlannedLink
 from p4reduce_native.cpus import usable_cpus
 
 RATES = {100.0: 2_500_000, 1000.0: 25_000_000}
@@ -103,9 +103,16 @@ def _measured(
         cpu = statistics.median(cpu for _, cpu in results) / hosts / numbers * 1e9
         rows.append(
             Row(
-                *(hosts, rate, where, "float32" if way == "gloo" else way, plan.seconds),
-                *(statistics.median(seconds), min(seconds), max(seconds)),
-                *(plan.cpu / numbers * 1e9, cpu),
+                hosts,
+                rate,
+                where,
+                "float32" if way == "gloo" else way,
+                plan.seconds,
+                statistics.median(seconds),
+                min(seconds),
+                max(seconds),
+                plan.cpu / numbers * 1e9,
+                cpu,
             )
         )
         print(" | ".join(line(rows[-1])), flush=True)
@@ -114,7 +121,7 @@ def _measured(
 
 def _home(hosts: int, rate: float) -> Home:
     # A shaper of the kernel counts frames from their Ethernet header on.
-    link = Link(rate * 1e6, overhead=0)
+    link = PlannedLink(rate * 1e6, overhead=0)
     return Home(equal_hosts(hosts, 1, ""), link, link, usable_cpus() / hosts)
 
 

@@ -29,8 +29,8 @@ from p4reduce_lab.compare.cells import ETHERNET, PORT_BYTES
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.networks import links
-from p4reduce_lab.planning.network import SWITCHES, Link
-from p4reduce_lab.planning.schemes import Cluster, Tensor, by_ring, by_switches
+from p4reduce_lab.planning.network import SWITCHES, PlannedLink
+from p4reduce_lab.planning.schemes import Cluster, PlannedTensor, by_ring, by_switches
 from p4reduce_lab.planning.training import efficiency, even_step, step_time
 
 from bench.pages import table
@@ -65,15 +65,15 @@ def predicted_step(backend: str, ranks: int, streams: float, rate: float, parame
         parameters: of the model, summed in one bucket.
     """
     # A shaper of the kernel counts frames from their Ethernet header on.
-    link = Link(rate * 1e6, overhead=PORT_BYTES[ETHERNET])
+    link = PlannedLink(rate * 1e6, overhead=PORT_BYTES[ETHERNET])
     cluster = Cluster(ranks, link, switch=SWITCHES["embedded"])
 
     def seconds(elements: int) -> float:
         if ranks == 1:
             return 0.0
         if backend == "gloo":
-            return by_ring(cluster, Tensor(elements)).seconds
-        return by_switches(cluster, Tensor(elements), cluster.star()).seconds
+            return by_ring(cluster, PlannedTensor(elements)).seconds
+        return by_switches(cluster, PlannedTensor(elements), cluster.star()).seconds
 
     return step_time(even_step(COMPUTE * streams, parameters, parameters), seconds).overlapped
 

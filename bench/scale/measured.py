@@ -27,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 from p4reduce.tensors.precision import PRECISIONS
-from p4reduce_lab.choice import Choice, choose
+from p4reduce_lab.choice import LabChoice, choose
 from p4reduce_lab.errors import UnavailableError
-from p4reduce_lab.planning.network import SWITCHES, Link
-from p4reduce_lab.planning.schemes import Cluster, Tensor, by_switches
+from p4reduce_lab.planning.network import SWITCHES, PlannedLink
+from p4reduce_lab.planning.schemes import Cluster, PlannedTensor, by_switches
 
 from bench.machine import describe, machine
 from bench.ranks import run_ranks
@@ -41,14 +41,14 @@ TIMEOUT = 300.0  # seconds; for a number of workers
 REPETITIONS = 5
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 
-ONE_BLOCK = Tensor(256)  # tells what a call takes
+ONE_BLOCK = PlannedTensor(256)  # tells what a call takes
 CASES = (
-    Tensor(131_072),
-    Tensor(262_144, "int16"),
-    Tensor(524_288, "int8"),
-    Tensor(262_144, "int32", 0.1, "aligned"),
-    Tensor(131_072, "int32", 0.1, "independent"),
-    Tensor(16_384),
+    PlannedTensor(131_072),
+    PlannedTensor(262_144, "int16"),
+    PlannedTensor(524_288, "int8"),
+    PlannedTensor(262_144, "int32", 0.1, "aligned"),
+    PlannedTensor(131_072, "int32", 0.1, "independent"),
+    PlannedTensor(16_384),
 )
 
 
@@ -85,7 +85,7 @@ class Measured:
         return self.model / self.median - 1
 
 
-def gradient(tensor: Tensor, rank: int, repetition: int) -> npt.NDArray[np.float32]:
+def gradient(tensor: PlannedTensor, rank: int, repetition: int) -> npt.NDArray[np.float32]:
     """What a rank reduces."""
     lanes = PRECISIONS[tensor.precision].lanes
     blocks = tensor.elements // lanes
@@ -115,11 +115,11 @@ def reduce_all(report: Path) -> None:
     report.write_text(json.dumps(times))
 
 
-def measure(choice: Choice, workers: int, switches: int, megabits: float) -> list[Measured]:
+def measure(choice: LabChoice, workers: int, switches: int, megabits: float) -> list[Measured]:
     """All cases of a number of workers and of switches side by side, in a network of their own."""
     reports = run_ranks(choice, workers, ["-m", "bench.scale.measured"], TIMEOUT, switches)
     cluster = Cluster(
-        workers, Link(megabits * 1e6, overhead=0), switch=SWITCHES["embedded"], slots=SLOTS
+        workers, PlannedLink(megabits * 1e6, overhead=0), switch=SWITCHES["embedded"], slots=SLOTS
     )
     slowest = np.max(reports, axis=0)  # by case and repetition
     alone = by_switches(replace(cluster, call=0.0), ONE_BLOCK, cluster.star(switches)).seconds

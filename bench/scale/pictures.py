@@ -11,17 +11,17 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
-from p4reduce_lab.planning.network import LARGEST_FANOUT, SWITCHES, Link, SwitchCost
+from p4reduce_lab.planning.network import LARGEST_FANOUT, SWITCHES, PlannedLink, SwitchCost
 from p4reduce_lab.planning.picture import COLOURS, FAINT, GRID, INK, style
-from p4reduce_lab.planning.schemes import Cluster, Estimate, Tensor, by_ring, by_switches
+from p4reduce_lab.planning.schemes import Cluster, Estimate, PlannedTensor, by_ring, by_switches
 
 from bench.scale.measured import Measured, what
 from bench.scale.simulation import Outcome
 
 RANKS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 100_000)
 ELEMENTS = 25_000_000
-LINK = Link(10e9, 1e-6)
-UPLINK = Link(10e9, 1e-6)
+LINK = PlannedLink(10e9, 1e-6)
+UPLINK = PlannedLink(10e9, 1e-6)
 SIDE = 4
 NARROW = 8
 NARROW_COLOUR = "#7A1F5C"
@@ -31,7 +31,7 @@ Scheme = Callable[[int], Estimate]
 
 def schemes(switch: SwitchCost) -> dict[str, tuple[Scheme, str, int]]:
     """For each way to sum: its time by the number of ranks, its colour, and its most ranks."""
-    tensor = Tensor(ELEMENTS)
+    tensor = PlannedTensor(ELEMENTS)
 
     def cluster(ranks: int) -> Cluster:
         return Cluster(ranks, LINK, UPLINK, switch, host=0.0)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from p4reduce.wire.format import Endpoint
 from p4reduce_controller.fabric.layout import lay_out, own_addresses
-from p4reduce_controller.fabric.schema import Entity, Group, Row
+from p4reduce_controller.fabric.schema import Entity, MulticastGroup, TableRow
 from p4reduce_controller.jobs.job import (
     REPLICAS_A_CHILD,
     Attachment,
     Job,
-    Member,
+    JobMember,
     MemberState,
     Share,
 )
@@ -23,7 +23,7 @@ from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.pipeline_choice import load_pipeline
 from p4reduce_switch.state.multicast import Replica
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 
 from bench.scale.ranks import endpoint_of, switch_endpoint
 from bench.scale.shape import Shape, name_of
@@ -42,15 +42,17 @@ def make_switch(here: Endpoint, entities: Iterable[Entity]) -> Pipeline:
 
 
 def _insert(pipeline: Pipeline, entity: Entity) -> None:
-    if isinstance(entity, Group):
+    if isinstance(entity, MulticastGroup):
         replicas = [Replica(port, instance) for port, instance in entity.replicas]
         pipeline.multicast.insert(entity.group, replicas)
         return
-    if not isinstance(entity, Row):
+    if not isinstance(entity, TableRow):
         raise TypeError(f"a job needs tables and groups only, not {entity}")
     table = pipeline.tables[entity.table]
     args = tuple(entity.params[name] for name, _ in table.actions[entity.action].params)
-    table.insert(Entry(tuple(entity.match[key.name] for key in table.key), 0, entity.action, args))
+    table.insert(
+        TableEntry(tuple(entity.match[key.name] for key in table.key), 0, entity.action, args)
+    )
 
 
 def lay_out_job(shape: Shape, job: int, slots: int) -> dict[int, list[Entity]]:
@@ -71,7 +73,7 @@ def lay_out_job(shape: Shape, job: int, slots: int) -> dict[int, list[Entity]]:
     )
     for rank in range(shape.ranks):
         at, place = endpoint_of(rank), shape.parent(rank)
-        described.members[rank] = Member(
+        described.members[rank] = JobMember(
             rank,
             0,
             "",

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from p4reduce_lab.choice import Choice, choose
+from p4reduce_lab.choice import LabChoice, choose
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SUBNET
 
@@ -157,7 +157,7 @@ def seconds_dense(blocks: int, bandwidth: float) -> float:
     return blocks * BLOCK_BYTES * 8 / bandwidth / 1e6
 
 
-def possible(switch: str, bandwidth: float) -> Choice | None:
+def possible(switch: str, bandwidth: float) -> LabChoice | None:
     """The switch in a Mininet network, or None, having said why it is not available here."""
     try:
         return choose(switch, "mininet", bandwidth=bandwidth)
@@ -166,7 +166,7 @@ def possible(switch: str, bandwidth: float) -> Choice | None:
         return None
 
 
-def measure(choice: Choice, workers: int, blocks: int, bandwidth: float) -> list[Result]:
+def measure(choice: LabChoice, workers: int, blocks: int, bandwidth: float) -> list[Result]:
     """All points of one switch and number of workers, in a network of their own."""
     arguments = ["--blocks", str(blocks), "--bandwidth", str(bandwidth)]
     reports = run_ranks(choice, workers, ["-m", "bench.sparse.sparsity", *arguments], TIMEOUT)

@@ -25,7 +25,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.tree import Shape, Tree
+from p4reduce_lab.tree import TreeShape, TreeSystem
 
 from bench.in_docs import DOCS, put_table
 from bench.machine import describe, machine
@@ -122,14 +122,14 @@ def main() -> None:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         reduce_all(options.elements, options.density, options.repetitions, options.report)
         return
-    shape = Shape.parse(options.tree)
+    shape = TreeShape.parse(options.tree)
     script = ["-m", "bench.sparse.uplinks", "--elements", str(options.elements)]
     script += ["--density", str(options.density), "--repetitions", str(options.repetitions)]
     table: list[list[str]] = []
     for rate in options.uplinks:
         with run_directory() as directory:
             choice = choose("embedded", "local")
-            with Tree(choice, directory, directory, shape, uplinks=rate) as tree:
+            with TreeSystem(choice, directory, directory, shape, uplinks=rate) as tree:
                 reports = run_ranks_on(tree, directory, shape.ranks, script, TIMEOUT)
         table += [[f"{rate:g} Mbit/s", *row] for row in rows(reports)]
     print(describe(machine()))

@@ -22,7 +22,7 @@ from typing import Any
 from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 
 from bench.machine import describe, machine
 from bench.switch.run_many import run_many
@@ -40,13 +40,13 @@ NO_BLOCK = 0xFFFFFFFF
 def configure(pipeline: Pipeline) -> None:
     """One job of four ranks on the ports 1 to 4, as the controller would set it up."""
     tables = pipeline.tables
-    tables["own_address"].insert(Entry((SWITCH_IP,), 0, "is_own", (SWITCH_MAC,)))
+    tables["own_address"].insert(TableEntry((SWITCH_IP,), 0, "is_own", (SWITCH_MAC,)))
     for rank in range(RANKS):
         key = (rank + 1, worker_ip(rank), JOB, rank)
         grant = (1 << rank, (1 << RANKS) - 1, 0, SLOTS, 2, 3)
-        tables["admission"].insert(Entry(key, 0, "grant", grant))
+        tables["admission"].insert(TableEntry(key, 0, "grant", grant))
         delivery = (worker_mac(rank), worker_ip(rank), 40000 + rank, rank)
-        tables["delivery"].insert(Entry((rank + 1,), 0, "whole", delivery))
+        tables["delivery"].insert(TableEntry((rank + 1,), 0, "whole", delivery))
     pipeline.multicast.insert(2, [Replica(rank + 1, rank + 1) for rank in range(RANKS)])
     pipeline.multicast.insert(3, [Replica(rank + 1, rank + 1) for rank in range(RANKS)])
 

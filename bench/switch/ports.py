@@ -53,7 +53,7 @@ from p4reduce_lab.switches.bmv2 import unavailable as bmv2_unavailable
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
-from p4reduce_native.link import Kind, Link, offers
+from p4reduce_native.link import Link, LinkKind, offers
 
 from bench.machine import describe, machine
 
@@ -90,7 +90,7 @@ class UnixWires:
     """Unix-socket ports."""
 
     name = "unix"
-    kind = Kind.SINGLE
+    kind = LinkKind.SINGLE
 
     def __init__(self, directory: Path, ports: int) -> None:
         self._paths = [directory / f"port{n}.sock" for n in range(1, ports + 1)]
@@ -114,14 +114,14 @@ class BatchWires(UnixWires):
     """Unix-socket ports, many frames per message."""
 
     name = "batch"
-    kind = Kind.BATCH
+    kind = LinkKind.BATCH
 
 
 class SharedWires(UnixWires):
     """Unix-socket ports, frames in shared memory."""
 
     name = "shared"
-    kind = Kind.SHARED
+    kind = LinkKind.SHARED
 
 
 class VethWires:
@@ -410,7 +410,7 @@ def _worker(rank: int) -> wire.Endpoint:
 
 def _contribution(rank: int, slot: int) -> bytes:
     header = wire.header_bytes(
-        kind=wire.Kind.CONTRIBUTE,
+        kind=wire.FrameKind.CONTRIBUTE,
         flags=int(wire.Flag.PAYLOAD),
         rank=rank,
         job=JOB,

@@ -32,14 +32,14 @@ import numpy.typing as npt
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.engine import Engine
-from p4reduce.session.port import Port
+from p4reduce.session.port import WorkerPort
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.transport.link import FramesOverLink
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.frames import FrameBuffer
-from p4reduce_native.link import Kind, Link, offers
+from p4reduce_native.link import Link, LinkKind, offers
 
 from bench.machine import describe, machine
 
@@ -47,7 +47,7 @@ JOB, RANK, WORLD = 1, 0, 4
 HERE = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 SEED = 1
-LINKS = {Kind.SINGLE: "messages", Kind.SHARED: "shared memory"}
+LINKS = {LinkKind.SINGLE: "messages", LinkKind.SHARED: "shared memory"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def answer_all(transport: FramesOverLink, slots: int, blocks: int) -> None:
     A rank that announces no block is told that another one has them all.
     """
     answers = FrameBuffer(len(transport.received))
-    header = wire.header_bytes(kind=wire.Kind.RESULT, rank=RANK, job=JOB)
+    header = wire.header_bytes(kind=wire.FrameKind.RESULT, rank=RANK, job=JOB)
     shapes = [
         np.frombuffer(wire.template(SWITCH, HERE, header, bytes(size)), np.uint8)
         for size in (0, wire.PAYLOAD_BYTES)
@@ -100,7 +100,7 @@ def answer_all(transport: FramesOverLink, slots: int, blocks: int) -> None:
                 agg = slice(wire.AGG_OFFSET, wire.PAYLOAD_OFFSET)
                 answers.frames[:count, agg] = transport.received.frames[:count, agg]
                 answers.payload[:count] = transport.received.payload[:count]
-                results["version_kind"] = wire.AGGREGATION_VERSION << 4 | wire.Kind.RESULT
+                results["version_kind"] = wire.AGGREGATION_VERSION << 4 | wire.FrameKind.RESULT
                 results["flags"] = np.where(filled, int(wire.Flag.PAYLOAD), 0)
                 results["next_block"] = np.minimum(following, from_others)
                 results["next_exponent"] = np.maximum(results["next_exponent"], 127)
@@ -113,7 +113,7 @@ def answer_all(transport: FramesOverLink, slots: int, blocks: int) -> None:
         transport.close()
 
 
-def run(array: npt.NDArray[Any], slots: int, kind: Kind) -> tuple[float, float, float]:
+def run(array: npt.NDArray[Any], slots: int, kind: LinkKind) -> tuple[float, float, float]:
     """One collective; CPU seconds of the thread, of preparing, and seconds."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (near, far):
@@ -132,7 +132,7 @@ def run(array: npt.NDArray[Any], slots: int, kind: Kind) -> tuple[float, float, 
         switch=SWITCH,
     )
     transport = FramesOverLink("bench", Link.connect(near, offers(kind), 10.0))
-    engine = Engine(machine_, Port.alone(transport, RANK))
+    engine = Engine(machine_, WorkerPort.alone(transport, RANK))
     try:
         out = np.empty_like(array)
         plan = plans.allreduce(array, Operation.SUM, None, out, world_size=WORLD)
@@ -152,12 +152,12 @@ def run(array: npt.NDArray[Any], slots: int, kind: Kind) -> tuple[float, float, 
         peer.join(10.0)
 
 
-def _peer(near: socket.socket, far: socket.socket, slots: int, blocks: int, kind: Kind) -> None:
+def _peer(near: socket.socket, far: socket.socket, slots: int, blocks: int, kind: LinkKind) -> None:
     near.close()
     answer_all(FramesOverLink("peer", Link.accept(far, offers(kind))), slots, blocks)
 
 
-def measure(dtype: type, slots: int, megabytes: float, repeat: int, kind: Kind) -> Result:
+def measure(dtype: type, slots: int, megabytes: float, repeat: int, kind: LinkKind) -> Result:
     """Take the best of `repeat` runs: the machine may have other things to do."""
     count = int(megabytes * 1e6) // np.dtype(dtype).itemsize
     rng = np.random.default_rng(SEED)

@@ -33,7 +33,7 @@ def encode(
     """Return the seconds of processor time for one tensor, in place."""
     begin = time.process_time()
     plan = plans.allreduce(
-        *(array, Operation.MEAN, None, array, precision, 1, residual), world_size=_RANKS
+        array, Operation.MEAN, None, array, precision, 1, residual, world_size=_RANKS
     )
     collective = Collective(
         plan.call,

@@ -28,7 +28,7 @@ import p4reduce
 from p4reduce.control import control_pb2 as pb
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab.choice import choose
-from p4reduce_lab.processes.children import Child, Processes
+from p4reduce_lab.processes.children import ChildProcess, Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
@@ -143,13 +143,13 @@ def check_switch(system: System) -> list[str]:
     return wrong
 
 
-def watch(system: System, ranks: Sequence[Child], seconds: float) -> list[Sample]:
+def watch(system: System, ranks: Sequence[ChildProcess], seconds: float) -> list[Sample]:
     """Sample all processes until the ranks have ended."""
     names = ["switch", "controller", *(f"rank {number}" for number in range(len(ranks)))]
     children = dict(zip(names, system.processes.children, strict=True))
     samples: list[Sample] = []
     began, interval = time.monotonic(), max(seconds / SAMPLES, 1.0)
-    told = 0.0
+    reported = 0.0
     while all(child.returncode is None for child in ranks):
         now = time.monotonic() - began
         if now > seconds + 180.0:
@@ -157,8 +157,8 @@ def watch(system: System, ranks: Sequence[Child], seconds: float) -> list[Sample
         system.processes.check(may_finish=ranks)
         if now < seconds:
             samples += [look(name, child.process.pid, now) for name, child in children.items()]
-            if now - told >= 60.0:
-                told = now
+            if now - reported >= 60.0:
+                reported = now
                 latest = samples[-len(children) :]
                 memory = ", ".join(f"{each.process} {each.memory >> 10} MiB" for each in latest)
                 print(f"{now / 60:4.0f} min  {memory}", flush=True)
@@ -167,7 +167,7 @@ def watch(system: System, ranks: Sequence[Child], seconds: float) -> list[Sample
     return samples
 
 
-def wait_for(processes: Processes, ranks: Sequence[Child]) -> None:
+def wait_for(processes: Processes, ranks: Sequence[ChildProcess]) -> None:
     while any(child.returncode is None for child in ranks):
         processes.check(may_finish=ranks)
         time.sleep(0.1)

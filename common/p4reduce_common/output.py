@@ -57,7 +57,7 @@ def command(name: str) -> Iterator[None]:
             room to write were lacking: 1.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    output = _Output(_descriptor(sys.stdout))
+    output = _GuardedOutput(_descriptor(sys.stdout))
     before = sys.stdout, sys.stderr, signal.getsignal(signal.SIGPIPE)
     sys.stderr = _text(_Lossy(_descriptor(sys.stderr), "w", closefd=False), sys.stderr)
     sys.stdout = _text(output, sys.stdout)
@@ -116,7 +116,7 @@ def ends_with_reader() -> Iterator[None]:
         os.close(done)
 
 
-class _Output(io.FileIO):
+class _GuardedOutput(io.FileIO):
     """Standard output that fails once; what is written later is dropped, so that cleaning up
     and Python's own end do not fail again."""
 
@@ -176,7 +176,7 @@ class _Lossy(io.FileIO):
         return memoryview(data).nbytes
 
 
-_current: list[_Output] = []
+_current: list[_GuardedOutput] = []
 
 
 def _descriptor(stream: TextIO | None) -> int:

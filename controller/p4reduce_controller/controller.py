@@ -2,7 +2,7 @@
 """The controller: jobs on one side, switches on the other, and an event loop between them.
 
 All state belongs to the event loop. Blocking work has its own threads: one per switch
-(fabric/switch_link.py), and one for the disk (storage/keeping.py).
+(fabric/switch_session.py), and one for the disk (storage/keeping.py).
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from dataclasses import dataclass
 from p4reduce.wire.format import Hello, parse_hello
 from p4reduce_common.threads import watch_task
 
-from p4reduce_controller.events import Event, EventLog, RateLimit
+from p4reduce_controller.events import ControllerEvent, EventLog, RateLimit
 from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.layout import lay_out
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.fabric.p4client import PacketIn, SwitchError, WriteRefusedError
 from p4reduce_controller.fabric.probes import Probes
-from p4reduce_controller.fabric.schema import Row
-from p4reduce_controller.fabric.slots import SlotState
-from p4reduce_controller.fabric.switch_link import BREAKS, LinkStatus
-from p4reduce_controller.fabric.switches import Switches, Taken
+from p4reduce_controller.fabric.schema import TableRow
+from p4reduce_controller.fabric.slots import SwitchSlotState
+from p4reduce_controller.fabric.switch_session import BREAKS, SessionStatus
+from p4reduce_controller.fabric.switches import Switches, TakenSwitch
 from p4reduce_controller.jobs import comparing, leases
 from p4reduce_controller.jobs.comparing import Called, Comparison
-from p4reduce_controller.jobs.job import Attachment, Job, Member, port_text
+from p4reduce_controller.jobs.job import Attachment, Job, JobMember, port_text
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.plan import plan
-from p4reduce_controller.jobs.reforming import Place, Reforming
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.reforming import ReformedPlace, Reforming
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.jobs.tokens import operator_token
-from p4reduce_controller.settings import Settings
+from p4reduce_controller.settings import ControllerSettings
 from p4reduce_controller.storage.incarnation import Incarnations, Reserve
 from p4reduce_controller.storage.job_table import (
-    Header,
+    JobTableHeader,
     SwitchState,
     TableFile,
     assemble,
@@ -48,7 +48,7 @@ from p4reduce_controller.storage.job_table import (
 )
 from p4reduce_controller.storage.keeping import JobTableWriter
 from p4reduce_controller.topology.switches import ONLY
-from p4reduce_controller.values.counts import Counts, RankCounts
+from p4reduce_controller.values.counts import CounterValue, RankCounts
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class NotReadyInTimeError(Exception):
 class Start:
     """What a controller starts with: its switches, and the jobs that its predecessor left."""
 
-    switches: Mapping[str, Taken]
+    switches: Mapping[str, TakenSwitch]
     file: TableFile
     jobs: list[Job]
 
@@ -91,7 +91,7 @@ class Controller:
     Raises ValueError for jobs that contradict each other.
     """
 
-    def __init__(self, settings: Settings, start: Start) -> None:
+    def __init__(self, settings: ControllerSettings, start: Start) -> None:
         self.settings = settings
         self.events = EventLog()
         self.stopping = asyncio.Event()  # what ends from now on is ended by us
@@ -129,17 +129,19 @@ class Controller:
             anew = [name for name, taken in self._start.switches.items() if not taken.kept]
             began = "the switch" if anew == [ONLY] else ", ".join(anew)
             how = f"{began} was restarted or reloaded" if anew else "the switch is as it was"
-            self.event("jobs-taken-up", None, f"{len(self._start.jobs)} from a former life; {how}")
+            self.on_event(
+                "jobs-taken-up", None, f"{len(self._start.jobs)} from a former life; {how}"
+            )
             for name in anew:
-                self.jobs.lost(name, "it was restarted or reloaded while no controller ran")
+                self.jobs.on_part_lost(name, "it was restarted or reloaded while no controller ran")
             for name in anew:
-                self.jobs.back(name)
+                self.jobs.on_part_back(name)
         for link in self.probes.unproven:
-            self.jobs.hold(link, "no probe has come through it yet")
+            self.jobs.on_part_away(link, "no probe has come through it yet")
         self._switches.start()
         self.probes.start()
         self.jobs.resume()
-        self._table_writer.changed()  # at least the pipeline's cookie
+        self._table_writer.on_changed()  # at least the pipeline's cookie
         self._spawn(self._watch_leases())
 
     async def stop(self, timeout: float = 1.2) -> None:
@@ -192,7 +194,7 @@ class Controller:
 
     def _table(self) -> bytes:
         """Return what the file is to hold now."""
-        header = Header(
+        header = JobTableHeader(
             [
                 SwitchState(
                     name,
@@ -208,22 +210,22 @@ class Controller:
         return assemble(header, map(_encoded, self.jobs.worth_keeping()))
 
     async def keep(self) -> None:
-        """Wait until everything that an answer relies on is on disk. Raises RefusedError."""
+        """Wait until everything that an answer relies on is on disk. Raises JobRefusedError."""
         try:
             await self._table_writer.kept()
         except OSError as error:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.NOT_KEPT, f"the controller cannot write its job table: {error}"
             ) from None
 
     async def keep_if_possible(self) -> None:
         """As `keep`, but return after a while even if the disk does not answer."""
-        with contextlib.suppress(RefusedError, asyncio.TimeoutError):
+        with contextlib.suppress(JobRefusedError, asyncio.TimeoutError):
             await asyncio.wait_for(self.keep(), KEPT_WITHIN * self.settings.lease)
 
     # -- Reports of the switches (switches.Owner) -----------------------------------------
 
-    def packet_in(self, switch: str, packet: PacketIn) -> None:
+    def on_packet_in(self, switch: str, packet: PacketIn) -> None:
         """Handle a frame that a switch sent to the controller: a HELLO of a rank, or a probe."""
         try:
             hello = parse_hello(packet.frame)
@@ -231,45 +233,47 @@ class Controller:
             where = port_text(switch, packet.port)
             self.jobs.refuse_hello(switch, None, f"from {where}: {error}")
             return
-        if self.probes.heard(switch, packet.port, hello):
+        if self.probes.on_probe(switch, packet.port, hello):
             return
         at = _attachment(switch, packet.port, hello)
         self.jobs.hello(hello.job, hello.rank, hello.nonce, at)
 
-    def switch_lost(self, switch: str, reason: str) -> None:
+    def on_switch_lost(self, switch: str, reason: str) -> None:
         """Report the loss of a switch to its jobs."""
-        self.event("switch-lost", None, reason if switch == ONLY else f"{switch}: {reason}")
-        for link in self.probes.switch_lost(switch):
-            self.jobs.hold(link, f"switch {switch} was lost, and no probe has come through since")
-        self.jobs.lost(switch, reason)
+        self.on_event("switch-lost", None, reason if switch == ONLY else f"{switch}: {reason}")
+        for link in self.probes.on_switch_lost(switch):
+            self.jobs.on_part_away(
+                link, f"switch {switch} was lost, and no probe has come through since"
+            )
+        self.jobs.on_part_lost(switch, reason)
 
-    def switch_away(self, switch: str, reason: str) -> None:
+    def on_switch_away(self, switch: str, reason: str) -> None:
         """Tell new ranks why the switch is still missing."""
         self.jobs.away(switch, reason)
 
-    def switch_back(self, switch: str) -> None:
+    def on_switch_back(self, switch: str) -> None:
         """Let the jobs of a switch continue."""
         which = "" if switch == ONLY else f"{switch} at "
         address = self.settings.servers[switch].address
-        self.event("switch-back", None, f"connected with {which}{address}")
-        self._table_writer.changed()  # the pipeline's cookie may be another
-        self.jobs.back(switch)
+        self.on_event("switch-back", None, f"connected with {which}{address}")
+        self._table_writer.on_changed()  # the pipeline's cookie may be another
+        self.jobs.on_part_back(switch)
 
     # -- Reports of the probes (probes.User) ----------------------------------------------
 
-    def link_lost(self, link: str, reason: str) -> None:
+    def on_link_lost(self, link: str, reason: str) -> None:
         """Report the loss of a link to the jobs that use it."""
-        self.event("link-lost", None, f"{link}: {reason}")
-        self.jobs.lost(link, reason)
+        self.on_event("link-lost", None, f"{link}: {reason}")
+        self.jobs.on_part_lost(link, reason)
 
-    def link_back(self, link: str) -> None:
+    def on_link_back(self, link: str) -> None:
         """Let the jobs of a link continue."""
-        self.event("link-back", None, f"{link} works")
-        self.jobs.back(link)
+        self.on_event("link-back", None, f"{link} works")
+        self.jobs.on_part_back(link)
 
     # -- What the jobs ask for (jobs.Listener) -----------------------------------------
 
-    def event(self, kind: str, job: Job | None, text: str) -> None:
+    def on_event(self, kind: str, job: Job | None, text: str) -> None:
         """Publish an event to watchers, and log it."""
         if kind == "hello-refused":
             held_back = self._refusal_notes.passes()
@@ -278,7 +282,7 @@ class Controller:
             if held_back:
                 text += f" (and {held_back} more before)"
         name, incarnation = (job.name, job.incarnation) if job else ("", 0)
-        self.events.publish(Event(time.time(), name, incarnation, kind, text))
+        self.events.publish(ControllerEvent(time.time(), name, incarnation, kind, text))
         level = EVENT_LEVELS.get(kind, logging.INFO)
         log.log(level, "%s %s", kind, f"{name!r} {incarnation}: {text}" if job else text)
 
@@ -305,7 +309,7 @@ class Controller:
             self.jobs.fail(job, Cause.SWITCH_REFUSED, f"installing it failed: {error!r}")
             raise
         else:
-            self.jobs.configured(job)
+            self.jobs.on_configured(job)
 
     def look(self, job: Job) -> None:
         """Compare a job's entries with those on its switches."""
@@ -314,17 +318,17 @@ class Controller:
     async def _look(self, job: Job) -> None:
         missing = await self._switches.missing(job.incarnation, list(job.shares))
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        self.jobs.looked(job, "; ".join(missing[:3]) + more)
+        self.jobs.on_looked(job, "; ".join(missing[:3]) + more)
 
-    def settled(self, job: Job) -> None:
+    def on_settled(self, job: Job) -> None:
         """Wake the calls that wait for the job."""
         job.settled.set()
 
-    def changed(self, *jobs: Job) -> None:
+    def on_changed(self, *jobs: Job) -> None:
         """Store the change, and wake whatever waits for one once the present step is complete."""
         for job in jobs:
             job.changed()
-        self._table_writer.changed()
+        self._table_writer.on_changed()
         if not self._advancing:
             self._advancing = True
             self._loop.call_soon(self._advance)
@@ -358,10 +362,10 @@ class Controller:
 
     # -- What the service asks for -----------------------------------------------------
 
-    async def ready(self, job: Job, member: Member, timeout: float) -> None:
+    async def ready(self, job: Job, member: JobMember, timeout: float) -> None:
         """Wait until the job runs, for at most `timeout` seconds.
 
-        Raises NotReadyInTimeError, and RefusedError if it will never run. If it does not run, or
+        Raises NotReadyInTimeError, and JobRefusedError if it will never run. If it does not run, or
         the caller is cancelled, the rank leaves the job.
         """
         _check_timeout(timeout)
@@ -380,29 +384,29 @@ class Controller:
             if not member.waiting:
                 self.jobs.give_up(job, member, why)
         if job.state is not JobState.RUNNING:
-            raise RefusedError(
+            raise JobRefusedError(
                 job.cause or Cause.WRONG_STATE, f"job {job.name!r} will not run: {job.reason}"
             )
 
     async def reform(
         self,
         job: Job,
-        member: Member,
+        member: JobMember,
         world_size: int,
         completed: int,
         ring_address: str,
         intact: bool,
         timeout: float,
-    ) -> Place:
+    ) -> ReformedPlace:
         """Wait until the ranks of a failed job have a new job, for at most `timeout` seconds.
 
-        Raises NotReadyInTimeError naming the ranks that have not asked, and RefusedError.
+        Raises NotReadyInTimeError naming the ranks that have not asked, and JobRefusedError.
         """
         _check_timeout(timeout)
         reformation = self._reforming.ask(
             job, member, world_size, completed, ring_address, intact=intact
         )
-        self.changed()
+        self.on_changed()
         try:
             await asyncio.wait_for(reformation.settled.wait(), min(timeout, LONGEST_WAIT))
             return self._reforming.place(reformation, member)
@@ -416,7 +420,7 @@ class Controller:
             self._reforming.withdraw(reformation, member)
 
     async def compare(
-        self, job: Job, member: Member, calls: Iterable[tuple[int, Called]]
+        self, job: Job, member: JobMember, calls: Iterable[tuple[int, Called]]
     ) -> Comparison:
         """Return what the job's ranks called, when all have reported or after a short time."""
         if job.comparison is None:
@@ -424,13 +428,13 @@ class Controller:
         comparison = job.comparison
         comparison.add(member.rank, calls)
         if comparison.complete(each.rank for each in job.active):
-            comparison.told.set()
+            comparison.published.set()
         left = max(comparison.ends - self._loop.time(), 0.0)
         with (
             comparison.asked_by(member.rank, str(member)),
             contextlib.suppress(asyncio.TimeoutError),
         ):
-            await asyncio.wait_for(comparison.told.wait(), left)
+            await asyncio.wait_for(comparison.published.wait(), left)
         return comparison
 
     async def statistics(self, job: Job) -> dict[int, RankCounts]:
@@ -441,15 +445,15 @@ class Controller:
                 return counts
         return job.final_counts or {}
 
-    async def outcomes(self, switch: str) -> dict[Outcome, Counts]:
+    async def outcomes(self, switch: str) -> dict[FrameOutcome, CounterValue]:
         """Return how many frames of a switch had each outcome."""
         return await self._switches.call(switch, Fabric.outcomes)
 
-    async def counter(self, switch: str, name: str) -> dict[str, Counts]:
+    async def counter(self, switch: str, name: str) -> dict[str, CounterValue]:
         """Return a counter of the program."""
         return await self._switches.call(switch, Fabric.counter, name)
 
-    async def slots(self, switch: str, job: Job) -> list[SlotState]:
+    async def slots(self, switch: str, job: Job) -> list[SwitchSlotState]:
         """Return what each of a job's slots is doing at a switch."""
         slots = job.shares[switch].slots
         return await self._switches.call(switch, Fabric.slots, job.incarnation, slots)
@@ -458,11 +462,11 @@ class Controller:
         """Return the names of a switch's tables."""
         return await self._switches.call(switch, Fabric.tables)
 
-    async def table(self, switch: str, name: str) -> list[Row]:
+    async def table(self, switch: str, name: str) -> list[TableRow]:
         """Return a table's entries."""
         return await self._switches.call(switch, Fabric.table, name)
 
-    def link(self, switch: str) -> LinkStatus:
+    def link(self, switch: str) -> SessionStatus:
         """The state of the session with a switch."""
         return self._switches.links[switch].status
 
@@ -492,7 +496,7 @@ def _encoded(job: Job) -> str:
 
 def _check_timeout(timeout: float) -> None:
     if not 0 < timeout < math.inf:
-        raise RefusedError(Cause.INVALID, f"timeout {timeout} is not a number of seconds")
+        raise JobRefusedError(Cause.INVALID, f"timeout {timeout} is not a number of seconds")
 
 
 def _attachment(switch: str, port: int, hello: Hello) -> Attachment:

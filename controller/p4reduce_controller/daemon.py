@@ -18,12 +18,12 @@ import grpc.aio
 from p4reduce.control.control_pb2_grpc import add_ControlServicer_to_server
 
 from p4reduce_controller.controller import Controller, Start
-from p4reduce_controller.fabric.compiled_program import Program, load_program
+from p4reduce_controller.fabric.compiled_program import PipelineProgram, load_program
 from p4reduce_controller.fabric.devices import devices_at
 from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.layout import Layout, ground, lay_out
 from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient, SwitchError
-from p4reduce_controller.fabric.switches import Taken
+from p4reduce_controller.fabric.switches import TakenSwitch
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.plan import Plan, plan
@@ -31,7 +31,7 @@ from p4reduce_controller.service import listen
 from p4reduce_controller.service.control_api import Service
 from p4reduce_controller.service.decoding import Decoding
 from p4reduce_controller.service.limits import MAX_CALLS, SERVER_OPTIONS
-from p4reduce_controller.settings import Http, Server, Settings
+from p4reduce_controller.settings import ControllerSettings, Http, SwitchServer
 from p4reduce_controller.storage.job_table import TableFile
 from p4reduce_controller.terminal.render import port_ranges
 from p4reduce_controller.topology.given import with_cores
@@ -51,7 +51,9 @@ class Daemon:
     state directory.
     """
 
-    def __init__(self, settings: Settings, program: Program | None = None) -> None:
+    def __init__(
+        self, settings: ControllerSettings, program: PipelineProgram | None = None
+    ) -> None:
         listen.prepare(settings.listen, settings.tls)
         self._page = _bind_page(settings.http)
         self._settings = settings = _with_cores(settings)
@@ -71,7 +73,7 @@ class Daemon:
             raise
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> ControllerSettings:
         """The settings, completed by the further cores that the switches have."""
         return self._settings
 
@@ -104,19 +106,19 @@ class Daemon:
                 fabric.remember(state.cookie, layouts[state.name])
         return jobs
 
-    def _take_switches(self) -> dict[str, Taken]:
+    def _take_switches(self) -> dict[str, TakenSwitch]:
         """Take up all switches, at once: each may take long."""
         with ThreadPoolExecutor(len(self._fabrics), thread_name_prefix="take-up") as threads:
             taken = {name: threads.submit(self._take_switch, name) for name in self._fabrics}
         return {name: each.result() for name, each in taken.items()}
 
-    def _take_switch(self, name: str) -> Taken:
+    def _take_switch(self, name: str) -> TakenSwitch:
         fabric = self._fabrics[name]
         connect = functools.partial(self._connect, self._settings.servers[name])
         client = self._connect_after_crash(connect) if self._jobs else connect()
         try:
             self._check_ports(name, client)
-            return Taken(fabric, client, connect, fabric.take_up(client))
+            return TakenSwitch(fabric, client, connect, fabric.take_up(client))
         except BaseException:
             client.close()
             raise
@@ -147,7 +149,7 @@ class Daemon:
                     raise
             time.sleep(RETRY)
 
-    def _connect(self, server: Server, timeout: float | None = None) -> SwitchClient:
+    def _connect(self, server: SwitchServer, timeout: float | None = None) -> SwitchClient:
         settings = self._settings
         return SwitchClient.connect(
             server.address,
@@ -206,7 +208,7 @@ class Daemon:
             yield
 
 
-def _with_cores(settings: Settings) -> Settings:
+def _with_cores(settings: ControllerSettings) -> ControllerSettings:
     """Ask the servers how many cores their switches have. Raises as `SwitchClient.connect`."""
     if not settings.find_cores:
         return settings
@@ -223,7 +225,7 @@ def _with_cores(settings: Settings) -> Settings:
     topology = with_cores(settings.topology, {name: len(ids) for name, ids in found.items()})
     for name, (_, *further) in found.items():
         for core, device_id in zip(topology.cores(name), further, strict=True):
-            servers[core] = Server(servers[name].address, device_id)
+            servers[core] = SwitchServer(servers[name].address, device_id)
     return replace(settings, topology=topology, servers=servers)
 
 

@@ -15,7 +15,7 @@ MAX_WATCHERS = 64
 
 
 @dataclass(frozen=True)
-class Event:
+class ControllerEvent:
     """Something that happened to a job, or to all jobs if `job` is empty."""
 
     time: float  # seconds since the epoch
@@ -34,7 +34,7 @@ class TooManyError(Exception):
 
 
 @dataclass(frozen=True)
-class _End:
+class _EndOfEvents:
     """Marks the end of a watcher's queue."""
 
     too_slow: bool
@@ -44,10 +44,10 @@ class EventLog:
     """The latest events, and who watches them."""
 
     def __init__(self) -> None:
-        self._recent: deque[Event] = deque(maxlen=REMEMBERED)
-        self._watchers: set[asyncio.Queue[Event | _End]] = set()
+        self._recent: deque[ControllerEvent] = deque(maxlen=REMEMBERED)
+        self._watchers: set[asyncio.Queue[ControllerEvent | _EndOfEvents]] = set()
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: ControllerEvent) -> None:
         """Store an event and give it to all watchers."""
         self._recent.append(event)
         for watcher in list(self._watchers):
@@ -62,12 +62,14 @@ class EventLog:
         for watcher in list(self._watchers):
             self._stop(watcher, too_slow=False)
 
-    def _stop(self, watcher: asyncio.Queue[Event | _End], *, too_slow: bool) -> None:
+    def _stop(
+        self, watcher: asyncio.Queue[ControllerEvent | _EndOfEvents], *, too_slow: bool
+    ) -> None:
         self._watchers.discard(watcher)
-        watcher.put_nowait(_End(too_slow))
+        watcher.put_nowait(_EndOfEvents(too_slow))
 
     @contextlib.contextmanager
-    def watch(self, job: str, recent: int) -> Iterator[AsyncIterator[Event]]:
+    def watch(self, job: str, recent: int) -> Iterator[AsyncIterator[ControllerEvent]]:
         """Yield events of `job`, or of all if empty: the `recent` latest ones, then each new one.
 
         Ends when the log is closed. Raises TooSlowError if the caller is so slow that events would
@@ -75,7 +77,7 @@ class EventLog:
         """
         if len(self._watchers) >= MAX_WATCHERS:
             raise TooManyError(f"{MAX_WATCHERS} clients watch already, and no more can")
-        queue: asyncio.Queue[Event | _End] = asyncio.Queue(WAITING + 1)
+        queue: asyncio.Queue[ControllerEvent | _EndOfEvents] = asyncio.Queue(WAITING + 1)
         past = [event for event in self._recent if job in ("", event.job)]
         for event in past[max(0, len(past) - recent) :]:
             queue.put_nowait(event)
@@ -85,10 +87,12 @@ class EventLog:
         finally:
             self._watchers.discard(queue)
 
-    async def _follow(self, queue: asyncio.Queue[Event | _End], job: str) -> AsyncIterator[Event]:
+    async def _follow(
+        self, queue: asyncio.Queue[ControllerEvent | _EndOfEvents], job: str
+    ) -> AsyncIterator[ControllerEvent]:
         while True:
             event = await queue.get()
-            if isinstance(event, _End):
+            if isinstance(event, _EndOfEvents):
                 if event.too_slow:
                     raise TooSlowError(f"more than {WAITING} events behind")
                 return

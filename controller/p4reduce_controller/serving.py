@@ -16,32 +16,32 @@ from p4reduce_common.files import named
 from p4reduce_common.service_manager import notify
 
 from p4reduce_controller.daemon import Daemon
-from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
+from p4reduce_controller.fabric.p4client import NoSwitchAnswerError, NotPrimaryError, SwitchError
 from p4reduce_controller.service.listen import ListenError
-from p4reduce_controller.settings import Settings
+from p4reduce_controller.settings import ControllerSettings
 from p4reduce_controller.storage.job_table import TableError, TableInUseError
-from p4reduce_controller.terminal.exit_codes import Exit, Failure
+from p4reduce_controller.terminal.exit_codes import CommandFailure, Exit
 from p4reduce_controller.terminal.render import port_ranges
 from p4reduce_controller.topology.switches import ONLY
 
 
-def serve(settings: Settings, ready_file: Path | None) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP. Raises Failure with the exit code."""
+def serve(settings: ControllerSettings, ready_file: Path | None) -> None:
+    """Serve until SIGINT, SIGTERM or SIGHUP. Raises CommandFailure with the exit code."""
     try:
         daemon = Daemon(settings)
         asyncio.run(_run(daemon, ready_file))
     except NotPrimaryError as error:
-        raise Failure(str(error), Exit.BACKUP) from None
+        raise CommandFailure(str(error), Exit.BACKUP) from None
     except TableInUseError as error:
-        raise Failure(str(error), Exit.BACKUP) from None
-    except SwitchUnreachableError as error:
-        raise Failure(str(error), Exit.NO_SWITCH) from None
+        raise CommandFailure(str(error), Exit.BACKUP) from None
+    except NoSwitchAnswerError as error:
+        raise CommandFailure(str(error), Exit.NO_SWITCH) from None
     except ListenError as error:
-        raise Failure(str(error), Exit.NO_LISTEN) from None
+        raise CommandFailure(str(error), Exit.NO_LISTEN) from None
     except TlsError as error:
-        raise Failure(str(error), Exit.USAGE) from None
+        raise CommandFailure(str(error), Exit.USAGE) from None
     except (SwitchError, TableError, OSError, ValueError) as error:
-        raise Failure(str(error), Exit.REFUSED) from None
+        raise CommandFailure(str(error), Exit.REFUSED) from None
 
 
 async def _run(daemon: Daemon, ready_file: Path | None) -> None:
@@ -70,7 +70,7 @@ async def _run(daemon: Daemon, ready_file: Path | None) -> None:
             ready_file.unlink(missing_ok=True)
 
 
-def _switches(settings: Settings) -> Iterator[str]:
+def _switches(settings: ControllerSettings) -> Iterator[str]:
     """Say which switches there are."""
     for name, server in settings.servers.items():
         at = settings.topology.switches[name]

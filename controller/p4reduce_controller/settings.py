@@ -24,7 +24,7 @@ class Http:
 
 
 @dataclass(frozen=True)
-class Server:
+class SwitchServer:
     """A switch's P4Runtime server."""
 
     address: str
@@ -32,11 +32,11 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ControllerSettings:
     """The settings of the daemon."""
 
     topology: Topology
-    servers: Mapping[str, Server]  # of each switch
+    servers: Mapping[str, SwitchServer]  # of each switch
     election_id: int
     listen: str
     lease: float  # seconds

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import p4reduce
 from p4reduce.methods import in_process
-from p4reduce.methods.fedbcd import Party, Settings, fedbcd_p, fedbcd_s
+from p4reduce.methods.fedbcd import FedBCDSettings, Party, fedbcd_p, fedbcd_s
 from p4reduce.methods.gathering import gather
 from p4reduce.methods.problems import Logistic
 from sklearn import datasets
@@ -42,7 +42,7 @@ def main() -> None:
         party = Party(parts[comm.rank], labels if comm.rank == 0 else None)
         for name, method in METHODS:
             for steps, hidden in ((1, False), (5, False), (10, False), (10, True)):
-                settings = Settings(
+                settings = FedBCDSettings(
                     rate=0.5 / task.smoothness(),
                     rounds=EXCHANGES // steps,
                     local_steps=steps,
@@ -75,7 +75,9 @@ def rounds(features: Any, labels: Any, method: Any, steps: int) -> int | None:
     task = Logistic(features, labels, PENALTY, 1 / len(labels))
     least = task.value(task.proximal(np.zeros(task.size), 0.0))
     parts = np.array_split(features, 2, axis=1)
-    settings = Settings(0.5 / task.smoothness(), EXCHANGES, local_steps=steps, penalty=PENALTY)
+    settings = FedBCDSettings(
+        0.5 / task.smoothness(), EXCHANGES, local_steps=steps, penalty=PENALTY
+    )
     reached: list[int] = []
 
     def work(comm: in_process.InProcess) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from p4reduce.methods.in_process import InProcess, Traffic, run
+from p4reduce.methods.in_process import InProcess, InProcessTraffic, run
 from p4reduce.methods.lag import lag_wk
 from p4reduce.methods.problems import LeastSquares, gadmm_synthetic
 
@@ -25,7 +25,7 @@ def checks(source: Path) -> list[Check]:
 
     @cache
     def outcome() -> tuple[list[Any], int]:
-        traffic = Traffic()
+        traffic = InProcessTraffic()
 
         def work(comm: InProcess) -> Any:
             return train(comm, LeastSquares(*parts()[comm.rank]), rate(), STEPS)
@@ -109,7 +109,7 @@ def descent() -> Any:
 @cache
 def library_uploads() -> int:
     """How often ranks upload by the library's rule."""
-    traffic = Traffic()
+    traffic = InProcessTraffic()
 
     def work(comm: InProcess) -> Any:
         return lag_wk(comm, LeastSquares(*parts()[comm.rank]), rate=rate(), steps=STEPS)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from p4reduce.methods.gadmm import dgadmm, gadmm
-from p4reduce.methods.in_process import InProcess, Traffic, run
-from p4reduce.methods.neighbours import HEADS, TAILS, Grid, Place
+from p4reduce.methods.in_process import InProcess, InProcessTraffic, run
+from p4reduce.methods.neighbours import HEADS, TAILS, ChainPlace, Grid
 from p4reduce.methods.problems import LeastSquares, split_evenly
 
 from exercises.checks.python_file import guarded, load
@@ -30,12 +30,12 @@ def checks(source: Path) -> list[Check]:
         for kind in (HEADS, TAILS):
             results = guarded(source, partial(run, 5, partial(send, mine, chain, kind)))
             for rank, got in enumerate(results):
-                place = Place(chain, rank)
+                place = ChainPlace(chain, rank)
                 wanted = None if place.kind == kind else around(chain, place)
                 compare(chain, rank, kind, got, wanted)
 
     def one_sum() -> None:
-        traffic = Traffic()
+        traffic = InProcessTraffic()
         guarded(source, lambda: run(5, partial(send, mine, CHAINS["shuffled"], HEADS), traffic))
         if traffic.calls != 1 or traffic.elements > 3 * SIZE:
             raise WrongError(
@@ -89,7 +89,7 @@ def send(mine: Any, chain: list[int], kind: int, comm: InProcess) -> Any:
     return neighbours.send(kind, model_of(comm.rank))
 
 
-def around(chain: list[int], place: Place) -> Any:
+def around(chain: list[int], place: ChainPlace) -> Any:
     """The sum of the neighbours' models."""
     beside = [chain[at] for at in (place.at - 1, place.at + 1) if 0 <= at < len(chain)]
     return np.sum([model_of(rank) for rank in beside], axis=0)

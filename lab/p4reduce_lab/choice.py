@@ -31,7 +31,7 @@ LAUNCHERS: Mapping[str, type[EmbeddedSwitch | Bmv2Switch]] = {
 
 
 @dataclass(frozen=True)
-class Choice:
+class LabChoice:
     """The chosen switch and network.
 
     Attributes:
@@ -67,7 +67,7 @@ class Choice:
             place += f", {self.cores} cores"
         return f"{self.name}, {place} ({self.why})"
 
-    def with_cores(self, cores: int) -> Choice:
+    def with_cores(self, cores: int) -> LabChoice:
         """Return the same choice with this many cores.
 
         Raises:
@@ -100,7 +100,7 @@ def choose(
     bandwidth: float | None = None,
     nearest_to_real: bool = False,
     only_mininet: bool = False,
-) -> Choice:
+) -> LabChoice:
     """Resolve "auto", and check that the choice can run here.
 
     Args:
@@ -123,7 +123,7 @@ def choose(
         switch, picked_network, nearest_to_real and picked_network == "mininet"
     )
     why = "; ".join(reason for reason in (why_switch, why_network) if reason)
-    return Choice(
+    return LabChoice(
         picked_switch,
         picked_network,
         why or "the default: runs everywhere, without root",

@@ -17,10 +17,10 @@ from typing import IO
 from p4reduce.control.client import ControlError
 from p4reduce_common.threads import new_thread
 
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.ports import ports_for
-from p4reduce_lab.processes.children import POLL, Child, Processes, ending
+from p4reduce_lab.processes.children import POLL, ChildProcess, Processes, ending
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.system import (
@@ -59,7 +59,7 @@ def running_system() -> Mapping[str, str] | None:
 def execute(
     command: list[str],
     ranks: int,
-    system: Choice | Mapping[str, str],
+    system: LabChoice | Mapping[str, str],
     switches: Switches = 1,
     first_port: int | None = None,
 ) -> int:
@@ -79,7 +79,7 @@ def execute(
     with ExitStack() as stack:
         services: Processes | None = None
         started: System | None = None
-        if isinstance(system, Choice):
+        if isinstance(system, LabChoice):
             directory = logs = stack.enter_context(run_directory())
             if system.pcap:
                 kept = results_directory(CAPTURES, replace=("*.log", "*.pcap"))
@@ -117,7 +117,7 @@ def execute(
                 stdout=subprocess.PIPE,
             )
             assert child.process.stdout is not None
-            outputs.append(_Output(child.process.stdout, _prefix(rank, ranks)))
+            outputs.append(_PrefixedOutput(child.process.stdout, _prefix(rank, ranks)))
         try:
             failed = _wait(processes, services)
         finally:
@@ -161,7 +161,7 @@ def _meeting_point(system: System | None) -> dict[str, str]:
     return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
 
 
-def _wait(ranks: Processes, services: Processes | None) -> Child | None:
+def _wait(ranks: Processes, services: Processes | None) -> ChildProcess | None:
     """Waits until all ranks have ended or one has failed. Returns the one that failed."""
     while True:
         codes = [child.returncode for child in ranks.children]
@@ -182,7 +182,7 @@ def _prefix(rank: int, workers: int) -> bytes:
     return text.encode()
 
 
-class _Output:
+class _PrefixedOutput:
     """Copies a process's output to ours, each line behind a prefix and in one piece."""
 
     def __init__(self, pipe: IO[bytes], prefix: bytes) -> None:

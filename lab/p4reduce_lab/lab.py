@@ -11,7 +11,7 @@ from pathlib import Path
 
 from p4reduce_native.file_lock import lock_file
 
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import Interrupted, LabError
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SWITCH_IP, MininetNetwork
 from p4reduce_lab.processes.children import POLL
@@ -22,7 +22,7 @@ from p4reduce_lab.text import wrapped
 STOP_TIMEOUT = 20.0  # seconds
 
 
-def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
+def run_lab(choice: LabChoice, hosts: int, output: Path) -> None:
     """Start the network, explain it, and stay at Mininet's prompt.
 
     Raises:

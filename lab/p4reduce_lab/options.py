@@ -15,7 +15,7 @@ from p4reduce_lab import units
 from p4reduce_lab.errors import ArgumentsError, LabError
 
 if TYPE_CHECKING:
-    from p4reduce_lab.tree import Shape
+    from p4reduce_lab.tree import TreeShape
 
     _ParamType = click.ParamType[float]
 else:
@@ -55,7 +55,7 @@ def ranks_option(what: str = "How many ranks, each a process of its own.") -> Ca
     return click.option("--ranks", "-n", type=RANKS, default=4, show_default=True, help=what)
 
 
-def ranks_of(context: click.Context, option: str, given: int, tree: Shape | None) -> int:
+def ranks_of(context: click.Context, option: str, given: int, tree: TreeShape | None) -> int:
     """Return the number of ranks, which a tree determines if there is one."""
     if tree is None:
         return given
@@ -136,10 +136,12 @@ web_option = click.option(
 )
 
 
-def _read_tree(context: click.Context, option: click.Parameter, text: str | None) -> Shape | None:
-    from p4reduce_lab.tree import Shape
+def _read_tree(
+    context: click.Context, option: click.Parameter, text: str | None
+) -> TreeShape | None:
+    from p4reduce_lab.tree import TreeShape
 
-    return None if text is None else Shape.parse(text)
+    return None if text is None else TreeShape.parse(text)
 
 
 tree_option = click.option(

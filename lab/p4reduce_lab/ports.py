@@ -19,7 +19,7 @@ from p4reduce.control.client import ControlClient
 
 from p4reduce_lab.errors import ArgumentsError
 
-# A rank of a job that is over may still be in the controller's table: its farewell has 3 s, and
+# A rank of a job that is over may still be in the controller's table: it may take 3 s to leave, and
 # then its lease runs.
 _ENDING_S = 10.0
 _LOOK_AGAIN_S = 0.2

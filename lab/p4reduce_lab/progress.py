@@ -85,7 +85,7 @@ class LongWork:
             self._bar = Progress(
                 SpinnerColumn(),
                 BarColumn(bar_width=20),
-                _Pace(self),
+                _ProgressRate(self),
                 TextColumn(
                     "{task.description}",
                     markup=False,
@@ -111,13 +111,13 @@ class LongWork:
         share = self._work_done / self._work if self._work else 1.0
         if share - self._said >= 1 / PLAIN_LINES or done == self._total:
             self._said = share
-            self._print(self.pace())
+            self._print(self.speed())
 
     def advance(self, work: float = 1.0) -> None:
         """Count one more as done."""
         self.to(self._done + 1, self._work_done + work)
 
-    def pace(self) -> str:
+    def speed(self) -> str:
         """Return the progress: "3/12 cells, 2.5 cells/min, 4 min left"."""
         seconds = self._clock() - self._began
         text = f"{self._done}/{self._total} {self._unit}"
@@ -175,7 +175,7 @@ def waiting(what: str, console: Console | None = None) -> Iterator[None]:
     console.print(f"{what}: {duration(time.monotonic() - began)}", markup=False, soft_wrap=True)
 
 
-class _Pace(ProgressColumn):
+class _ProgressRate(ProgressColumn):
     """Figures beside a bar."""
 
     def __init__(self, work: LongWork) -> None:
@@ -183,4 +183,4 @@ class _Pace(ProgressColumn):
         self._of = work
 
     def render(self, task: Task) -> Text:
-        return Text(self._of.pace())
+        return Text(self._of.speed())

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import ArgumentsError
-from p4reduce_lab.side_by_side import SideBySide
+from p4reduce_lab.side_by_side import SideBySideSystem
 from p4reduce_lab.system import System
-from p4reduce_lab.tree import Shape, Tree
+from p4reduce_lab.tree import TreeShape, TreeSystem
 
-Switches = int | Shape
+Switches = int | TreeShape
 """So many side by side, or a tree."""
 
 
-def switches_of(switches: int, tree: Shape | None, cores: int = 1) -> Switches:
+def switches_of(switches: int, tree: TreeShape | None, cores: int = 1) -> Switches:
     """Return the switches that options describe. Raises ArgumentsError if some exclude each
     other."""
     if tree is None:
@@ -29,17 +29,17 @@ def switches_of(switches: int, tree: Shape | None, cores: int = 1) -> Switches:
 
 def switches_text(switches: Switches) -> str:
     """Return a text for people about the switches; empty for one switch."""
-    if isinstance(switches, Shape):
+    if isinstance(switches, TreeShape):
         return f", {switches.text}"
     return f", {switches} of them side by side" if switches > 1 else ""
 
 
 def system_of(
-    choice: Choice, directory: Path, logs: Path, ports: int, switches: Switches
+    choice: LabChoice, directory: Path, logs: Path, ports: int, switches: Switches
 ) -> System:
     """Return a system with these switches; a tree has a port for each of its ranks."""
-    if isinstance(switches, Shape):
-        return Tree(choice, directory, logs, switches)
+    if isinstance(switches, TreeShape):
+        return TreeSystem(choice, directory, logs, switches)
     if switches == 1:
         return System(choice, directory, logs, ports)
-    return SideBySide(choice, directory, logs, ports, switches)
+    return SideBySideSystem(choice, directory, logs, ports, switches)

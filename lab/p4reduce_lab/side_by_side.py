@@ -9,12 +9,12 @@ from string import ascii_lowercase
 
 from p4reduce.control import control_pb2 as pb
 
-from p4reduce_lab.choice import Choice
-from p4reduce_lab.processes.children import Child
+from p4reduce_lab.choice import LabChoice
+from p4reduce_lab.processes.children import ChildProcess
 from p4reduce_lab.system import READY_TIMEOUT, System
 
 
-class SideBySide(System):
+class SideBySideSystem(System):
     """A system as any, and further ones whose switches have the same workers at their ports.
 
     Args:
@@ -23,7 +23,7 @@ class SideBySide(System):
     """
 
     def __init__(
-        self, choice: Choice, directory: Path, logs: Path, ports: int, switches: int
+        self, choice: LabChoice, directory: Path, logs: Path, ports: int, switches: int
     ) -> None:
         super().__init__(choice, directory, logs, ports, networks=switches)
         self._beside: list[System] = []
@@ -54,7 +54,7 @@ class SideBySide(System):
             system.start()
 
     def wait_ready(
-        self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[Child] = ()
+        self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[ChildProcess] = ()
     ) -> pb.Switch:
         """Wait until all serve, as `System` does; return the report on the first switch."""
         for system in self._beside:

@@ -12,17 +12,17 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControllerUnreachableError
+from p4reduce.control.client import ControlClient, NoAnswerError
 
 from p4reduce_lab import live_page, slow_paths
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.fresh_program import refresh_program
 from p4reduce_lab.networks.mininet_net import MininetNetwork, host_interface, switch_ip
 from p4reduce_lab.networks.routed import RoutedNetwork
 from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.networks.veth import VethError
-from p4reduce_lab.processes.children import Child, Processes
+from p4reduce_lab.processes.children import ChildProcess, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.switches.launch import SwitchLauncher
 from p4reduce_lab.switches.udp_ports import UdpPorts
@@ -66,7 +66,7 @@ class System:
 
     def __init__(
         self,
-        choice: Choice,
+        choice: LabChoice,
         directory: Path,
         logs: Path,
         ports: int,
@@ -77,7 +77,7 @@ class System:
         number: int = 0,
     ) -> None:
         self.processes = processes or Processes()
-        self.controller: Child | None = None
+        self.controller: ChildProcess | None = None
         self._networks = networks
         self._number = number
         self._mark = f"-{ascii_lowercase[number]}" if number else ""
@@ -193,7 +193,7 @@ class System:
         return options
 
     def wait_ready(
-        self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[Child] = ()
+        self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[ChildProcess] = ()
     ) -> pb.Switch:
         """Wait until the controller serves, and return its report on the first switch.
 
@@ -214,7 +214,7 @@ class System:
                 reply = self.control.call(list_switches, request, timeout=PROBE, wait=True)
                 slow_paths.tell([self._running_switch.log])
                 return reply.switches[0]
-            except ControllerUnreachableError as error:
+            except NoAnswerError as error:
                 if time.monotonic() > deadline:
                     raise LabError(
                         f"the controller was not ready within {timeout:g} s: {error}\n"

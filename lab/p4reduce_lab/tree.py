@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.networks.links import set_rate
 from p4reduce_lab.networks.mininet_net import MininetNetwork
@@ -26,13 +26,13 @@ _UPLINK = 500  # a port above those of all children
 
 
 @dataclass(frozen=True)
-class Shape:
+class TreeShape:
     """The number of children per switch on each level, from the root down; the last are ranks."""
 
     children: tuple[int, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Shape:
+    def parse(cls, text: str) -> TreeShape:
         """Parse "2x4": two leaves of four ranks; "2x2x4" has a level of switches between.
 
         Raises ArgumentsError.
@@ -77,7 +77,7 @@ class _Node:
     ranks: range
 
 
-def _nodes(shape: Shape) -> list[_Node]:
+def _nodes(shape: TreeShape) -> list[_Node]:
     """Return the switches, each after its parent."""
     nodes = [_Node("root", None, 0, range(0))]
     above = ["root"]
@@ -95,7 +95,7 @@ def _nodes(shape: Shape) -> list[_Node]:
     return nodes
 
 
-class Tree(System):
+class TreeSystem(System):
     """A system as any, whose workers are spread over the leaves of a tree.
 
     Args:
@@ -110,10 +110,10 @@ class Tree(System):
 
     def __init__(
         self,
-        choice: Choice,
+        choice: LabChoice,
         directory: Path,
         logs: Path,
-        shape: Shape,
+        shape: TreeShape,
         uplinks: float | None = None,
     ) -> None:
         super().__init__(choice, directory, logs, shape.ranks)

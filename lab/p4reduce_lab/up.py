@@ -9,7 +9,7 @@ from pathlib import Path
 
 from p4reduce_controller.jobs.tokens import OPERATOR_FILE
 
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import results_directory, run_directory
@@ -18,7 +18,7 @@ from p4reduce_lab.system import STATE_VARIABLE
 from p4reduce_lab.text import wrapped
 
 
-def stay_up(choice: Choice, ports: int, output: Path, switches: Switches = 1) -> None:
+def run_until_signal(choice: LabChoice, ports: int, output: Path, switches: Switches = 1) -> None:
     """Start both, say how to join, and stay until a signal or until one of them ends.
 
     Args:

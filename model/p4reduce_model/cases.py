@@ -18,7 +18,7 @@ _ONE_WITHOUT = Call(1, zeros=zeros((0, 0)))
 _OVERTAKING = (Call(1), Call(1, priority=2), Call(1, priority=1))
 _RECOVERED = (Call(1, in_place=True), Call(0))
 
-# A roll and the sum of one rank, a roll and that of the other.
+# A negotiation and the sum of one rank, a negotiation and that of the other.
 _WITHOUT_ONE = (Call(1), _ONE_WITHOUT, Call(1), Call(1, zeros=zeros((1, 0))))
 
 TREE_PAIR = Scenario("tree, 1 rank a leaf", ranks=2, leaves=2, slots=1, lives=((Call(2),),))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce.tensors.blocks import BlockRows
-from p4reduce.tensors.ledger import Ledger
+from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 
 from p4reduce_model.cases import zeros
@@ -180,15 +180,16 @@ _KEEPS_BACK_AT_WILL = (
 )
 
 
-# -- Faults of the ledger -------------------------------------------------------------------------
+# -- Faults of the replay log
+# -------------------------------------------------------------------------
 
 
-class _KeepsNoCopy(Ledger):
+class _KeepsNoCopy(ReplayLog):
     def keep(self, collective: Collective) -> BlockRows:
         return collective.source
 
 
-class _LetsGoEarly(Ledger):
+class _LetsGoEarly(ReplayLog):
     def add(self, collective: Collective) -> None:
         super().add(collective)
         self.forget(self.completed)
@@ -432,14 +433,14 @@ FAULTS = [
         "what is repeated on a fresh switch is read from an array that the result has overwritten",
         _RECOVERY,
         "counted once",
-        code=Code(ledger=_KeepsNoCopy),
+        code=Code(replay_log=_KeepsNoCopy),
     ),
     Fault(
         "lets go early",
         "an input is let go of when this rank has the result, while another may lack it",
         _RECOVERY,
         "no error",
-        code=Code(ledger=_LetsGoEarly),
+        code=Code(replay_log=_LetsGoEarly),
     ),
     Fault(
         "resumes too late",

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
+from p4reduce.wire.format import NO_BLOCK, Flag, Format, FrameKind
 from p4reduce.wire.frames import HEADER
 from p4reduce.wire.lanes import unpack
 
@@ -26,7 +26,7 @@ Lanes = npt.NDArray[np.int64]
 class Header:
     """The aggregation header of a frame."""
 
-    kind: Kind
+    kind: FrameKind
     flags: Flag
     rank: int
     job: int
@@ -82,11 +82,11 @@ class Frame:
         words.append(f"next {'none' if head.next_block == NO_BLOCK else head.next_block}")
         if head.next_exponent:
             words.append(f"exponent {head.next_exponent}")
-        if head.kind is not Kind.CONTRIBUTE:
+        if head.kind is not FrameKind.CONTRIBUTE:
             heard = [rank for rank in range(64) if head.contributors >> rank & 1]
             words.append(f"heard {{{', '.join(map(str, heard))}}}")
         if head.flags:
-            names = _IN_RESULTS if head.kind is Kind.RESULT else _ELSEWHERE
+            names = _IN_RESULTS if head.kind is FrameKind.RESULT else _ELSEWHERE
             words.append("+".join(name for flag, name in names.items() if flag in head.flags))
         return f"{words[0]} " + ", ".join(words[1:])
 
@@ -156,7 +156,7 @@ def _header(data: bytes) -> Header:
     names = [field.name for field in fields(Header)]
     numbers = {name: int(record[name]) for name in names if name != "kind"}
     return Header(
-        kind=Kind(int(record["version_kind"]) & 0xF),
+        kind=FrameKind(int(record["version_kind"]) & 0xF),
         flags=Flag(numbers.pop("flags")),
         format=Format(numbers.pop("format")),
         **numbers,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
+from p4reduce.wire.format import NO_BLOCK, Flag, Format, FrameKind
 from p4reduce.wire.lanes import unpack
 
 from p4reduce_model.found import Violation
@@ -95,9 +95,9 @@ class Invariants:
     def check_sent_by(self, switch: int, frame: Frame) -> None:
         """A result has one contribution of each rank. A leaf's sum has one of each of its ranks."""
         head = frame.header
-        if head.kind is Kind.STATUS or head.flags & Flag.MISMATCH:
+        if head.kind is FrameKind.STATUS or head.flags & Flag.MISMATCH:
             return
-        result = head.kind is Kind.RESULT
+        result = head.kind is FrameKind.RESULT
         where = f"the {'result' if result else 'sum'} {frame}"
         life, call = self._call(head.job, head.tag, where)
         everybody = self._everybody(switch)

@@ -17,11 +17,17 @@ from unittest import mock
 
 from p4reduce_controller.jobs import job as job_module
 from p4reduce_controller.jobs import leases
-from p4reduce_controller.jobs.job import SLOTS, Attachment, Job, Member, MemberState, Reformation
-from p4reduce_controller.jobs.job_states import TRANSITIONS, Event, NoTransitionError, Stage, after
+from p4reduce_controller.jobs.job import SLOTS, Attachment, Job, JobMember, MemberState, Reformation
+from p4reduce_controller.jobs.job_states import (
+    TRANSITIONS,
+    JobEvent,
+    NoTransitionError,
+    Stage,
+    after,
+)
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.reforming import Reforming
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.topology.switches import ONLY, only_switch
 from p4reduce_controller.values.dataclass_json import decode, encode
 
@@ -31,7 +37,7 @@ MOST_STATES = 20_000  # that a case is explored to
 LEASE = 8.0
 NAME = "job"
 JOB_SLOTS = 400  # two jobs fit on the switch, a third one does not
-RARE = {(Stage.REFORMED, Event.TAKEN_BACK, Stage.CLEARED)}  # takes eleven steps in a row
+RARE = {(Stage.REFORMED, JobEvent.TAKEN_BACK, Stage.CLEARED)}  # takes eleven steps in a row
 ONWARDS = ("joins", "attaches", "is on the switch", "is back", "is left")
 ONWARD = 8  # times as likely in a walk by chance as what stops a job
 IN_TABLE, SLOTS_ONCE, WAITS = "in the table", "slots once", "waits for somebody"
@@ -55,7 +61,7 @@ class World:
         self._writing: list[Job] = []
         self._removing: list[Job] = []
         self._on_switch: dict[int, range] = {}  # what entries lead to, by incarnation
-        self._asking: list[tuple[Reformation, Member]] = []
+        self._asking: list[tuple[Reformation, JobMember]] = []
         self._lost = False
         self._begin([])
 
@@ -79,16 +85,16 @@ class World:
 
     # -- What the jobs ask for (jobs.Listener) -----------------------------------------
 
-    def event(self, kind: str, job: Job | None, text: str) -> None:
+    def on_event(self, kind: str, job: Job | None, text: str) -> None:
         """Nobody looks at it."""
 
-    def settled(self, job: Job) -> None:
+    def on_settled(self, job: Job) -> None:
         """Nobody waits for it."""
 
     def look(self, job: Job) -> None:
         """The switch has what it should have."""
 
-    def changed(self, *jobs: Job) -> None:
+    def on_changed(self, *jobs: Job) -> None:
         """The reformations are looked at after each event anyway."""
 
     def configure(self, job: Job) -> None:
@@ -142,7 +148,7 @@ class World:
         """Return the texts alone."""
         return [text for text, _ in self.steps()]
 
-    def _of_member(self, job: Job, member: Member) -> list[Step]:
+    def _of_member(self, job: Job, member: JobMember) -> list[Step]:
         who = f"rank {member.rank} of {self._name(job)}"
         steps: list[Step] = [
             (
@@ -164,7 +170,7 @@ class World:
             steps.append((f"{who} falls silent", lambda: self._silence(member)))
         return steps
 
-    def _asks(self, job: Job, member: Member) -> list[Step]:
+    def _asks(self, job: Job, member: JobMember) -> list[Step]:
         """Also those who are lost or went on in a new job may ask, and must be answered right."""
         if job.stage in (Stage.GATHERING, Stage.CONFIGURING):
             return []
@@ -186,11 +192,11 @@ class World:
     def _join(self, rank: int) -> None:
         self._jobs.join(NAME, rank, self._ranks, 0, "host", 1)
 
-    def _ask(self, job: Job, member: Member, size: int, *, intact: bool = False) -> None:
+    def _ask(self, job: Job, member: JobMember, size: int, *, intact: bool = False) -> None:
         asked = self._reforming.ask(job, member, size, 0, "", intact=intact)
         self._asking.append((asked, member))
 
-    def _end_asking(self, reformation: Reformation, member: Member) -> None:
+    def _end_asking(self, reformation: Reformation, member: JobMember) -> None:
         self._asking.remove((reformation, member))
         try:
             if reformation.settled.is_set():
@@ -198,7 +204,7 @@ class World:
         finally:
             self._reforming.withdraw(reformation, member)
 
-    def _silence(self, silent: Member) -> None:
+    def _silence(self, silent: JobMember) -> None:
         """Nothing is heard of one rank until it is lost; of all others, all is."""
         for _ in range(64):
             self._now += LEASE / 8
@@ -215,7 +221,7 @@ class World:
         self._jobs.expire()
 
     def _configured(self) -> None:
-        self._jobs.configured(self._writing.pop(0))
+        self._jobs.on_configured(self._writing.pop(0))
 
     def _refuse(self) -> None:
         self._jobs.fail(self._writing.pop(0), Cause.SWITCH_REFUSED, "no")
@@ -227,17 +233,17 @@ class World:
 
     def _lose_switch(self) -> None:
         self._lost = True
-        self._jobs.lost(ONLY, "it is gone")
+        self._jobs.on_part_lost(ONLY, "it is gone")
 
     def _switch_back(self) -> None:
         self._lost = False
-        self._jobs.back(ONLY)
+        self._jobs.on_part_back(ONLY)
 
     def _break_session(self) -> None:
         """What the old session was asked is not done; the switch is as it was."""
         if not self._lost:
             self._writing.clear()
-            self._jobs.back(ONLY)
+            self._jobs.on_part_back(ONLY)
 
     def _restart(self) -> None:
         kept = [decode(Job, encode(job)) for job in self._jobs.worth_keeping()]
@@ -247,7 +253,7 @@ class World:
         self._on_switch = {job.incarnation: job.root.slots for job in stay}
         self._begin(kept)
         if self._lost:
-            self._jobs.lost(ONLY, "it is gone")
+            self._jobs.on_part_lost(ONLY, "it is gone")
 
     # -- What it comes to ------------------------------------------------------------------
 
@@ -257,7 +263,7 @@ class World:
         try:
             step()
             self._reforming.advance()
-        except RefusedError:
+        except JobRefusedError:
             self._reforming.advance()
         except NoTransitionError as error:
             raise Violation(IN_TABLE, str(error)) from None
@@ -405,7 +411,7 @@ def wander(case: JobCase, chance: random.Random, walks: int, steps: int = 40) ->
 def _noting(found: Walked) -> Iterator[None]:
     """Note each transition that a job takes."""
 
-    def noted(stage: Stage, event: Event) -> Stage:
+    def noted(stage: Stage, event: JobEvent) -> Stage:
         to = after(stage, event)
         found.walked.add((stage, event, to))
         return to

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from p4reduce_controller.fabric.layout import lay_out
-from p4reduce_controller.fabric.schema import Entity, Row
+from p4reduce_controller.fabric.schema import Entity, TableRow
 
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.wiring import Wiring
@@ -127,8 +127,8 @@ def restart(scenario: Scenario, life: int) -> list[ControlStep]:
 def _said(stage: Sequence[Entity]) -> str:
     names = []
     for entity in stage:
-        if isinstance(entity, Row) and entity.table == "admission":
+        if isinstance(entity, TableRow) and entity.table == "admission":
             names.append(f"the admission of {entity.match['rank']}, job {entity.match['job']}")
         else:
-            names.append(entity.table if isinstance(entity, Row) else str(entity))
+            names.append(entity.table if isinstance(entity, TableRow) else str(entity))
     return ", ".join(dict.fromkeys(names))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are late or lost: every order of what attendants, callers and losses can do.
+"""Ranks that are late or lost: every order of what proxies, callers and losses can do.
 
-It runs the attendants' real code, `p4reduce.late.duties` with its policies. A collective of all
-attendants is one step here. It is complete when all that are left have given their part. Each gets
+It runs the proxies' real code, `p4reduce.late.proxy_protocol` with its policies. A collective of
+all proxies is one step here. It is complete when all that are left have given their part. Each gets
 its result, or learns of a loss, at any later time. The other cases check with frames that
-collectives behave so. Callers call at any time, and a roll is called without them at any time. A
-rank dies at any time, before or after it has given its part of a collective.
+collectives behave so. Callers call at any time, and a negotiation takes place without them at any
+time. A rank dies at any time, before or after it has given its part of a collective.
 
 Generators cannot be copied: what has happened is done again.
 """
@@ -20,10 +20,19 @@ from typing import NamedTuple
 
 import numpy as np
 from p4reduce.errors import P4ReduceError, WorkerLostError
-from p4reduce.late.duties import Broadcast, Duties, Reform, Request, Said, Steps, Sum, Turn
+from p4reduce.late.negotiation import ABSENT, FULL, LEAVING, PRESENT, Negotiation, NegotiationRow
 from p4reduce.late.outcome import Total
 from p4reduce.late.policies import AtLeast, OneOfEachGroup, Policy
-from p4reduce.late.roll import ABSENT, FULL, LEAVING, PRESENT, Roll, Row
+from p4reduce.late.proxy_protocol import (
+    Announcement,
+    AwaitNegotiation,
+    ProxyBroadcast,
+    ProxyProtocol,
+    ProxyReform,
+    ProxySum,
+    Request,
+    Steps,
+)
 from p4reduce.late.sums import row_of
 
 from p4reduce_model.found import Found, Violation, explore_by_doing
@@ -35,14 +44,14 @@ class Event(NamedTuple):
     """What a rank does, or what befalls it."""
 
     what: str
-    seat: int
+    who: int
 
     def __str__(self) -> str:
-        return f"rank {self.seat} {self.what}"
+        return f"rank {self.who} {self.what}"
 
 
 _ROUNDS = 400  # of all that can happen, within which all must be over
-_CALL, _TAKE, _LEAVE, _TURN, _GET, _LOST, _FORM = (
+_CALL, _TAKE, _LEAVE, _NEGOTIATE, _GET, _LOST, _FORM = (
     "calls",
     "takes",
     "leaves",
@@ -52,7 +61,7 @@ _CALL, _TAKE, _LEAVE, _TURN, _GET, _LOST, _FORM = (
     "is formed anew",
 )
 _DIES, _DIES_GIVING = "dies", "dies, its part given"
-_FAIR = (_TAKE, _CALL, _LEAVE, _GET, _LOST, _FORM, _TURN)
+_FAIR = (_TAKE, _CALL, _LEAVE, _GET, _LOST, _FORM, _NEGOTIATE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class LateCase:
         deaths: how many ranks die at most.
         idle: ranks whose callers do nothing at all.
         history: how many sums a rank can be behind.
-        duties: what attendants do; anything but the real class is for planting faults.
+        protocol: what proxies do; anything but the real class is for planting faults.
         policy: says who is in, in place of what follows from the rest, to plant faults.
     """
 
@@ -80,7 +89,7 @@ class LateCase:
     deaths: int = 0
     idle: frozenset[int] = frozenset()
     history: int = 2
-    duties: type[Duties] = Duties
+    protocol: type[ProxyProtocol] = ProxyProtocol
     policy: Callable[[], Policy] | None = None
 
     def new_policy(self) -> Policy:
@@ -112,12 +121,12 @@ class LateCase:
 
 @dataclass
 class _Rank:
-    duties: Duties
+    protocol: ProxyProtocol
     steps: Steps
-    request: Request | None = None  # None: its attendant has ended
+    request: Request | None = None  # None: its proxy has ended
     error: P4ReduceError | None = None
     queue: list[Total] = field(default_factory=list)
-    deposit: np.ndarray | None = None
+    pending: np.ndarray | None = None
     taken: int = 0
     leaving: bool = False
     dead: bool = False
@@ -136,60 +145,60 @@ class _World:
         self.deaths = 0
         self.results: dict[tuple[int, int], Result] = {}  # by number and rank
         self.life = list(range(case.ranks))
-        self.log: list[dict[int, Sum | Broadcast]] = [{}]
-        self.ranks = [self._rank(seat) for seat in range(case.ranks)]
+        self.log: list[dict[int, ProxySum | ProxyBroadcast]] = [{}]
+        self.ranks = [self._rank(who) for who in range(case.ranks)]
         for rank in self.ranks:
             rank.request = next(rank.steps)
 
-    def _rank(self, seat: int) -> _Rank:
-        keep: Callable[[Total], None] = lambda total: self._keep(seat, total)  # noqa: E731
+    def _rank(self, who: int) -> _Rank:
+        keep: Callable[[Total], None] = lambda total: self._keep(who, total)  # noqa: E731
         policy = self.case.new_policy()
-        duties = self.case.duties(seat, self.case.ranks, policy, keep, _no_plan)
-        return _Rank(duties, duties.steps())
+        protocol = self.case.protocol(who, self.case.ranks, policy, keep, _no_plan)
+        return _Rank(protocol, protocol.steps())
 
     # -- What can happen ---------------------------------------------------------------------------
 
     def events(self) -> list[Event]:
         """All that can happen."""
-        seats = range(self.case.ranks)
-        found = [Event(what, seat) for seat in seats for what in self._events_of(seat)]
+        ranks = range(self.case.ranks)
+        found = [Event(what, who) for who in ranks for what in self._events_of(who)]
         waiting = [rank.request for rank in self.ranks if not rank.gone]
-        if waiting and all(isinstance(request, Reform) for request in waiting):
+        if waiting and all(isinstance(request, ProxyReform) for request in waiting):
             found.append(Event(_FORM, 0))
         return found
 
-    def _events_of(self, seat: int) -> list[str]:
-        rank, found = self.ranks[seat], []
+    def _events_of(self, who: int) -> list[str]:
+        rank, found = self.ranks[who], []
         if rank.dead:
             return []
-        if seat not in self.case.idle:
+        if who not in self.case.idle:
             if rank.queue:
                 found.append(_TAKE)
-            elif rank.deposit is None and rank.taken < self.case.sums and not rank.gone:
+            elif rank.pending is None and rank.taken < self.case.sums and not rank.gone:
                 found.append(_CALL)
             if rank.taken == self.case.sums and not rank.leaving:
                 found.append(_LEAVE)
         if rank.gone:
             return found
-        if isinstance(rank.request, Turn):
-            found.append(_TURN)
-        elif not isinstance(rank.request, Reform):
+        if isinstance(rank.request, AwaitNegotiation):
+            found.append(_NEGOTIATE)
+        elif not isinstance(rank.request, ProxyReform):
             if len(self.log[rank.at]) == len(self.life):
                 found.append(_GET)
             if any(self.ranks[other].gone for other in self.life):
                 found.append(_LOST)
         if self.deaths < self.case.deaths:
             found.append(_DIES)
-            if isinstance(rank.request, Sum | Broadcast):
+            if isinstance(rank.request, ProxySum | ProxyBroadcast):
                 found.append(_DIES_GIVING)
         return found
 
     def do(self, event: Event) -> None:
         """Let it happen. Raises Violation."""
-        what, seat = event
-        rank = self.ranks[seat]
+        what, who = event
+        rank = self.ranks[who]
         if what == _CALL:
-            rank.deposit = self.case.numbers(seat, rank.taken)
+            rank.pending = self.case.numbers(who, rank.taken)
         elif what == _TAKE:
             self._take(rank)
         elif what == _LEAVE:
@@ -199,35 +208,37 @@ class _World:
             rank.dead = True
             complete = len(self.log[rank.at]) == len(self.life)
             if what == _DIES and not complete:
-                self.log[rank.at].pop(seat, None)
-        elif what == _TURN:
-            self._go_on(seat, lambda: rank.steps.send(self._said(rank)))
+                self.log[rank.at].pop(who, None)
+        elif what == _NEGOTIATE:
+            self._go_on(who, lambda: rank.steps.send(self._said(rank)))
         elif what == _GET:
-            result = self._result(self.log[rank.at], seat)
+            result = self._result(self.log[rank.at], who)
             rank.at += 1
             if len(self.log) == rank.at:
                 self.log.append({})
-            self._go_on(seat, lambda: rank.steps.send(result))
+            self._go_on(who, lambda: rank.steps.send(result))
         elif what == _LOST:
-            self._go_on(seat, lambda: rank.steps.throw(WorkerLostError("a rank is gone")))
+            self._go_on(who, lambda: rank.steps.throw(WorkerLostError("a rank is gone")))
         else:
-            self.life = [seat for seat, one in enumerate(self.ranks) if not one.gone]
+            self.life = [who for who, one in enumerate(self.ranks) if not one.gone]
             self.log = [{}]
-            for seat in self.life:
-                self.ranks[seat].at = 0
-            for seat in self.life:
-                self._go_on(seat, functools.partial(self.ranks[seat].steps.send, None))
+            for who in self.life:
+                self.ranks[who].at = 0
+            for who in self.life:
+                self._go_on(who, functools.partial(self.ranks[who].steps.send, None))
 
-    def _said(self, rank: _Rank) -> Said:
+    def _said(self, rank: _Rank) -> Announcement:
         if rank.leaving:
-            return Said(Row(LEAVING))
-        if rank.deposit is None:
-            return Said(Row(FULL if len(rank.queue) >= self.case.history else ABSENT))
-        row = row_of(rank.deposit, None, (), at_least=self.case.at_least)
-        return Said(replace(row, state=PRESENT), rank.deposit)
+            return Announcement(NegotiationRow(LEAVING))
+        if rank.pending is None:
+            return Announcement(
+                NegotiationRow(FULL if len(rank.queue) >= self.case.history else ABSENT)
+            )
+        row = row_of(rank.pending, None, (), at_least=self.case.at_least)
+        return Announcement(replace(row, state=PRESENT), rank.pending)
 
-    def _go_on(self, seat: int, step: Callable[[], Request]) -> None:
-        rank = self.ranks[seat]
+    def _go_on(self, who: int, step: Callable[[], Request]) -> None:
+        rank = self.ranks[who]
         try:
             rank.request = step()
         except StopIteration:
@@ -235,24 +246,24 @@ class _World:
         except P4ReduceError as error:
             rank.request, rank.error = None, error
         if rank.error is not None:
-            self._check_error(seat, rank.error)
-        if isinstance(rank.request, Sum | Broadcast):
-            self._give(seat, rank.request)
+            self._check_error(who, rank.error)
+        if isinstance(rank.request, ProxySum | ProxyBroadcast):
+            self._give(who, rank.request)
 
-    def _give(self, seat: int, request: Sum | Broadcast) -> None:
-        parts = self.log[self.ranks[seat].at]
+    def _give(self, who: int, request: ProxySum | ProxyBroadcast) -> None:
+        parts = self.log[self.ranks[who].at]
         for other, before in parts.items():
             if (before.name, before.array.shape) != (request.name, request.array.shape):
                 raise Violation(
                     "the same calls",
-                    f"rank {seat} calls {request.name!r} with {request.array.shape}, and rank "
+                    f"rank {who} calls {request.name!r} with {request.array.shape}, and rank "
                     f"{other} {before.name!r} with {before.array.shape}",
                 )
-        parts[seat] = replace(request, array=request.array.copy())
+        parts[who] = replace(request, array=request.array.copy())
 
-    def _result(self, parts: dict[int, Sum | Broadcast], seat: int) -> np.ndarray:
-        mine = parts[seat]
-        given = parts.values() if isinstance(mine, Sum) else [parts[self.life[mine.root]]]
+    def _result(self, parts: dict[int, ProxySum | ProxyBroadcast], who: int) -> np.ndarray:
+        mine = parts[who]
+        given = parts.values() if isinstance(mine, ProxySum) else [parts[self.life[mine.root]]]
         total: np.ndarray = np.zeros_like(mine.array)
         for part in given:
             total += part.array
@@ -260,22 +271,22 @@ class _World:
 
     # -- What has to hold --------------------------------------------------------------------------
 
-    def _keep(self, seat: int, total: Total) -> None:
-        rank = self.ranks[seat]
-        rank.deposit = None
+    def _keep(self, who: int, total: Total) -> None:
+        rank = self.ranks[who]
+        rank.pending = None
         if not rank.leaving:
             rank.queue.append(total)
         if len(rank.queue) > self.case.history:
-            raise Violation("memory", f"rank {seat} is {len(rank.queue)} sums behind")
+            raise Violation("memory", f"rank {who} is {len(rank.queue)} sums behind")
         said = (total.total.tobytes(), total.members, total.present)
-        self.results[total.number, seat] = said
+        self.results[total.number, who] = said
         for other, one in enumerate(self.ranks):
             # What a rank had when it died, nobody knows: those who are left may sum it again.
             before = self.results.get((total.number, other), said)
             if before != said and not one.dead:
                 raise Violation(
                     "the same sums",
-                    f"rank {seat} has sum {total.number} of {total.members}, {total.present} "
+                    f"rank {who} has sum {total.number} of {total.members}, {total.present} "
                     f"present, and rank {other} of {before[1]}, {before[2]} present",
                 )
         wanted = np.zeros((self.case.sums, self.case.ranks), np.int32)
@@ -297,21 +308,21 @@ class _World:
             raise Violation("in order", f"call {rank.taken} gets sum {total.number}")
         rank.taken += 1
 
-    def _check_error(self, seat: int, error: P4ReduceError) -> None:
-        """An attendant ends with one if sums cannot come about, or if nobody lacks any."""
-        rank = self.ranks[seat]
+    def _check_error(self, who: int, error: P4ReduceError) -> None:
+        """A proxy ends with one if sums cannot come about, or if nobody lacks any."""
+        rank = self.ranks[who]
         if not isinstance(error, WorkerLostError):
-            raise Violation("no error", f"rank {seat}: {error}")
+            raise Violation("no error", f"rank {who}: {error}")
         gone = {other for other, one in enumerate(self.ranks) if one.dead}
         if rank.taken + len(rank.queue) < self.case.sums and self.case.bearable(gone):
-            raise Violation("no error", f"rank {seat}, with {gone or 'nobody'} dead: {error}")
+            raise Violation("no error", f"rank {who}, with {gone or 'nobody'} dead: {error}")
 
     def finished(self) -> bool:
         """Whether nothing more is to come."""
         return all(
             rank.dead or (rank.request is None and not rank.queue)
-            for seat, rank in enumerate(self.ranks)
-            if seat not in self.case.idle
+            for who, rank in enumerate(self.ranks)
+            if who not in self.case.idle
         )
 
     # -- Which state it is -------------------------------------------------------------------------
@@ -325,9 +336,9 @@ class _World:
                 rank.leaving,
                 rank.taken,
                 len(rank.queue),
-                rank.deposit is not None,
-                rank.duties.completed,
-                rank.duties.alive,
+                rank.pending is not None,
+                rank.protocol.completed,
+                rank.protocol.alive,
                 _signature(rank.request),
                 rank.error is None,
                 0 if rank.gone else rank.at - least,
@@ -335,7 +346,7 @@ class _World:
             for rank in self.ranks
         ]
         log = [
-            sorted((seat, _signature(part)) for seat, part in parts.items())
+            sorted((who, _signature(part)) for who, part in parts.items())
             for parts in self.log[least:]
         ]
         last = max((number for number, _ in self.results), default=0)
@@ -362,21 +373,21 @@ def _check_progress(world: _World, good: set[Hashable]) -> None:
         if not done:
             break
     states = [
-        f"rank {seat} has taken {rank.taken} sums and waits for {_signature(rank.request)[:2]}"
-        for seat, rank in enumerate(world.ranks)
+        f"rank {who} has taken {rank.taken} sums and waits for {_signature(rank.request)[:2]}"
+        for who, rank in enumerate(world.ranks)
         if not rank.dead
     ]
     raise Violation("progress", f"the ranks never finish: {'; '.join(states)}")
 
 
 def _signature(request: Request | None) -> tuple[object, ...]:
-    if request is None or isinstance(request, Turn | Reform):
+    if request is None or isinstance(request, AwaitNegotiation | ProxyReform):
         return (type(request).__name__,)
     return (type(request).__name__, request.name, request.array.tobytes())
 
 
-def _no_plan(roll: Roll, summed: bool) -> None:
-    """Time stands still: a roll is called at any time."""
+def _no_plan(negotiation: Negotiation, summed: bool) -> None:
+    """Time stands still: a negotiation takes place at any time."""
 
 
 # -- Cases -----------------------------------------------------------------------------------------
@@ -400,21 +411,23 @@ LATE_LARGE = [
 ]
 
 
-class _HandsNothingOn(Duties):
+class _HandsNothingOn(ProxyProtocol):
     def hand_on(self, root: int, completed: int) -> Steps:
         del root, completed
         yield from ()
 
 
 class _CountsAll(OneOfEachGroup):
-    def members(self, roll: Roll) -> tuple[int, ...] | None:
-        return None if super().members(roll) is None else roll.present
+    def members(self, negotiation: Negotiation) -> tuple[int, ...] | None:
+        return None if super().members(negotiation) is None else negotiation.present
 
 
-class _AddsWhatItHas(Duties):
-    def sum_up(self, roll: Roll, members: tuple[int, ...], array: np.ndarray | None) -> Steps:
-        counted = members if array is None else tuple(sorted({*members, self.seat}))
-        yield from super().sum_up(roll, counted, array)
+class _AddsWhatItHas(ProxyProtocol):
+    def sum_up(
+        self, negotiation: Negotiation, members: tuple[int, ...], array: np.ndarray | None
+    ) -> Steps:
+        counted = members if array is None else tuple(sorted({*members, self.original_rank}))
+        yield from super().sum_up(negotiation, counted, array)
 
 
 _PAIR_CODED = LateCase("", 2, _PAIR, sums=1)
@@ -426,7 +439,7 @@ LATE_FAULTS = [
         ranks=3,
         groups=((0, 1, 2),),
         deaths=1,
-        duties=_HandsNothingOn,
+        protocol=_HandsNothingOn,
     ),
     replace(
         _PAIR_CODED,
@@ -436,7 +449,7 @@ LATE_FAULTS = [
     replace(
         _PAIR_CODED,
         name="a rank of a group adds its numbers, though another one counts",
-        duties=_AddsWhatItHas,
+        protocol=_AddsWhatItHas,
     ),
 ]
 """Faults, each with the case that finds it."""

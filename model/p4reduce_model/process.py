@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank as it is: the real `SlotMachine`, the collectives it runs, and its `Ledger`.
+"""One rank as it is: the real `SlotMachine`, the collectives it runs, and its `ReplayLog`.
 
 What is done around these by threads and sockets (engine, session) is a few lines here: the same
 calls in the same order, and no time.
@@ -21,8 +21,8 @@ from p4reduce.protocol.slot_state import IDLE, SHAPES
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.tensors import plans
 from p4reduce.tensors.blocks import Array
-from p4reduce.tensors.ledger import Ledger
-from p4reduce.tensors.native_stream import Stream
+from p4reduce.tensors.native_stream import NativeStream
+from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation, class_slots
 from p4reduce.wire.format import AGG_OFFSET, PAYLOAD_FRAME_BYTES, Flag
@@ -38,8 +38,8 @@ _RUNNING = 1.0  # in place of when it runs out, for a timer that runs
 
 _VIEWS = ("frames", "records", "payload")
 NOT_STATE = {
-    ("Ledger", "_lock"): "there is one thread",
-    ("Ledger", "spare"): "memory that nobody uses",
+    ("ReplayLog", "_lock"): "there is one thread",
+    ("ReplayLog", "copy_pool"): "memory that nobody uses",
     ("SlotMachine", "_library"): "constant",
     ("SlotMachine", "_visit"): "constant",
     ("SlotMachine", "_shared"): "the same as `state.structure`",
@@ -87,12 +87,12 @@ class Code:
 
     Attributes:
         edits: of files in csrc/worker: (file, what is there once, what is put there instead).
-        ledger: the class.
+        replay_log: the class.
         resume_from: the call from which all continue, of those that each rank lacks.
     """
 
     edits: tuple[tuple[str, str, str], ...] = ()
-    ledger: type[Ledger] = Ledger
+    replay_log: type[ReplayLog] = ReplayLog
     resume_from: Callable[[Iterable[int]], int] = min
 
     def library(self) -> Library:
@@ -157,7 +157,7 @@ class Process:
         self.untouched = [target.copy() for target in self.targets]
         self.submitted: list[Collective] = []
         self.waiting: list[int] = []
-        self._ledger = code.ledger()
+        self._replay_log = code.replay_log()
         self._buffer = FrameBuffer(_LONGEST_BATCH)
         self.roots = [
             self._machines,
@@ -166,7 +166,7 @@ class Process:
             self.targets,  # a collective lets go of its own at its end
             self.submitted,
             self.waiting,
-            *([self._ledger] if scenario.recoveries else []),
+            *([self._replay_log] if scenario.recoveries else []),
         ]
 
     @property
@@ -236,7 +236,7 @@ class Process:
         collective = self.collectives[len(self.submitted)]
         self.submitted.append(collective)
         if self._scenario.recoveries:
-            self._ledger.add(collective)
+            self._replay_log.add(collective)
         if self.machine is not None:
             self.machine.submit(collective)
 
@@ -284,14 +284,14 @@ class Process:
         """Notice that the switch is lost: `Recovery` ends the engine and asks how far it is."""
         self._machines.clear()
         self.waiting.clear()
-        self._place[1] = self._ledger.completed
+        self._place[1] = self._replay_log.completed
 
     def resume(self, first: int) -> None:
         """Continue with the job's next life, from that call on: `Session.resume`."""
         self._place[0] += 1
         machine = self._make_machine(self.life)
         self._machines.append(machine)
-        for collective in self._ledger.replay(first):
+        for collective in self._replay_log.replay(first):
             machine.submit(collective)
 
     # -- What is no part of its state ------------------------------------------------------------
@@ -303,7 +303,7 @@ class Process:
             return
         state = machine.state
         for collective in machine.collectives.values():
-            collective.stream = Stream(collective, self._scenario.ranks)
+            collective.stream = NativeStream(collective, self._scenario.ranks)
         state.relink({n: one.stream.address for n, one in machine.collectives.items()})
         figures = state.structure
         figures.backed_off = figures.some_open = disturbed

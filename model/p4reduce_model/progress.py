@@ -54,7 +54,7 @@ class Progress:
                 if core in path:
                     raise Violation(PROGRESS, f"the ranks never finish: {self._describe(core)}")
                 path.append(core)
-                core = self._core(self._turn(core))
+                core = self._core(self._iteration(core))
         except Violation as violation:
             if violation.invariant == PROGRESS:
                 raise
@@ -68,7 +68,7 @@ class Progress:
     def _core(self, state: State) -> State:
         return (*state[:-1], 0)
 
-    def _turn(self, core: State) -> State:
+    def _iteration(self, core: State) -> State:
         """What is due once: calls, a step of the controller, timers, and all that follows."""
         system, state = self._system, core
         sent: deque[int] = deque()

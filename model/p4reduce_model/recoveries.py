@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank's recovery from the loss of its switch, with all that can happen, in every order.
 
-The real `Recovery` and `Seeker` run, in this thread and without a network. Whenever they ask or
-wait for somebody, the `World` chooses an answer: controller, switches, the other rank, the caller
-and the clock are in it. A run is a list of choices, and what is not listed goes well. These are
+The real `Recovery` and `Reconnector` run, in this thread and without a network. Whenever they ask
+or wait for somebody, the `World` chooses an answer: controller, switches, the other rank, the
+caller and the clock are in it. A run is a list of choices, and what is not listed goes well. These
+are
 violations: a transition that the table lacks, a job that begins at another collective than the one
 that a rank lacks, a connection that stays open, a ring that continues although there is a switch,
 and a run without end.
@@ -25,7 +26,7 @@ from unittest import mock
 
 import grpc
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlError, ControllerUnreachableError
+from p4reduce.control.client import ControlError, NoAnswerError
 from p4reduce.errors import (
     ClosedError,
     P4ReduceError,
@@ -33,11 +34,11 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
+from p4reduce.session import reconnector, recovery_states
 from p4reduce.session import recovery as recovery_module
-from p4reduce.session import recovery_states, seeker
-from p4reduce.session.membership import Attached, Seat
-from p4reduce.session.recovery_states import ENDS, TRANSITIONS, Event, State
-from p4reduce.session.seeker import Found
+from p4reduce.session.job_client import JoinedJob, Member
+from p4reduce.session.reconnector import Reconnection
+from p4reduce.session.recovery_states import ENDS, TRANSITIONS, RecoveryEvent, RecoveryState
 from p4reduce.wire.format import Endpoint
 
 from p4reduce_model.found import Transition, Violation, Walked
@@ -73,7 +74,7 @@ class RecoveryCase:
     @property
     def name(self) -> str:
         """What it is called in the report."""
-        ways = [way for way in ("ring", "elsewhere") if getattr(self, way)]
+        ways = [transport for transport in ("ring", "elsewhere") if getattr(self, transport)]
         what = " or ".join(ways) or "at home"
         return f"recovery, {what}, {self.losses + 1} losses{'' if self.behind else ', abreast'}"
 
@@ -141,7 +142,7 @@ class Life:
     successor: int = 0
 
 
-class Way:
+class ModelTransport:
     """A connection to a switch; `PortShare` otherwise."""
 
     endpoint = None
@@ -168,7 +169,7 @@ class World:
         self.said: list[str] = []
         self.walked: set[Transition] = set()
         self.outcomes: list[str] = []
-        self.open: set[Way] = set()
+        self.open: set[ModelTransport] = set()
         self._choices = choices
         self._now = 0.0
         self._is_closed = self._is_late = False
@@ -177,15 +178,15 @@ class World:
         self._lives = {1: Life(first=0)}
         self._losses = 0
         self._left: set[int] = set()
-        self._seeker: seeker.Seeker | None = None
+        self._reconnector: reconnector.Reconnector | None = None
         self._seek: Callable[[], None] | None = None
         # What Recovery sees of its session.
         self.slots, self.urgent_slots, self.home = 32, 0, 0
         self.completed = COMPLETED
         self.neighbourhood: Any = None
         self.broken: P4ReduceError | None = None
-        self.membership: Any = self
-        self.ledger: Any = self
+        self.job_client: Any = self
+        self.replay_log: Any = self
         self.job, self.who, self.place = "job", "rank 0", None
         self.fallback: Any = SimpleNamespace(after=AFTER, listener=None) if case.ring else None
         self.fallback_switches: Any = self if case.elsewhere else None
@@ -217,18 +218,18 @@ class World:
         raise self._violation
 
     def _state(self) -> Hashable:
-        running, seeking = self.recovery, self._seeker
+        running, reconnecting = self.recovery, self._reconnector
         # private: a state of the model is all that the recovery remembers.
-        lives = running._lives
+        lives = running._incarnations
         return (
             running.state,
             running._moved,  # private: as above
-            running._homeless,  # private: as above
+            running._without_switch,  # private: as above
             self.home,
             running._home_until > self._now,  # private: as above
             self._now > AFTER,
             lives.life and lives.life.incarnation,
-            lives.seat.incarnation,
+            lives.member.incarnation,
             lives.before.incarnation,
             tuple((life.is_lost, life.first, life.successor) for life in self._lives.values()),
             frozenset(self._left),
@@ -236,26 +237,26 @@ class World:
             self._is_late,
             len(self.open),
             self._losses,
-            seeking
+            reconnecting
             and (
-                seeking.all_lost,
-                seeking.unheard,
-                seeking.switch_there,
-                seeking.by_ring,
-                seeking.found is not None,
-                str(seeking.failed),
+                reconnecting.all_lost,
+                reconnecting.unheard,
+                reconnecting.switch_there,
+                reconnecting.by_ring,
+                reconnecting.found is not None,
+                str(reconnecting.failed),
             ),
         )
 
     # -- The session (recovery.Host) ---------------------------------------------------------------
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         if self._is_closed:
             self.broken = P4ReduceError("closed")
         return self._is_closed
 
     @property
-    def under_way(self) -> list[Any]:
+    def in_flight(self) -> list[Any]:
         deadline = -1.0 if self._is_late else math.inf
         return [SimpleNamespace(deadline=deadline, started=0.0, description="allreduce 6")]
 
@@ -264,33 +265,33 @@ class World:
             raise P4ReduceTimeoutError("not yet", seconds=timeout)
         return "slots"
 
-    def halted(self) -> None: ...
-    def unsettled(self) -> None: ...
-    def moved(self, seat: Seat) -> None: ...
+    def on_halted(self) -> None: ...
+    def on_fallback_failed(self) -> None: ...
+    def on_member_changed(self, member: Member) -> None: ...
     def without_switch(self, ring: bool) -> None: ...
     def reduced_by_ring(self, collective: Any) -> None: ...
 
-    def moved_to(self, taken: Any) -> None:
+    def on_switch_changed(self, taken: Any) -> None:
         self.home = taken.at
 
-    def machine(self, attached: Attached) -> Any:
+    def machine(self, joined: JoinedJob) -> Any:
         return None
 
     def connect(self, udp_port: int) -> Any:
         if self.choose("the switch's port", "opens", "nobody listens") != "opens":
             raise SwitchUnreachableError("nobody listens")
-        return Way(self)
+        return ModelTransport(self)
 
-    def resume(self, found: Found, before: Any) -> None:
-        way = cast(Way, found.transport)
-        if way not in self.open:
+    def resume(self, found: Reconnection, before: Any) -> None:
+        transport = cast(ModelTransport, found.transport)
+        if transport not in self.open:
             self._violate(CLOSED, "the session is given a connection that is closed")
-        if found.attached is None:
+        if found.joined is None:
             if self._lives[1].is_lost:
                 self._violate(SAME_BEGINNING, "slots go on in a life of the job that is over")
         else:
-            self._check_beginning(found.attached.seat.incarnation, found.resume_from)
-        way.close()  # from here on it is the session's
+            self._check_beginning(found.joined.member.incarnation, found.resume_from)
+        transport.close()  # from here on it is the session's
         more = ["loses it at once"] if self._losses < self.case.losses else []
         if self.choose("the session", "goes on", *more) == "loses it at once":
             self._losses += 1
@@ -313,15 +314,15 @@ class World:
 
     # -- The controller (Membership) ---------------------------------------------------------------
 
-    def heartbeat(self, seat: Seat, timeout: float, **_: Any) -> pb.HeartbeatReply:
-        life = self._lives[seat.incarnation]
+    def heartbeat(self, member: Member, timeout: float, **_: Any) -> pb.HeartbeatReply:
+        life = self._lives[member.incarnation]
         is_first = life is self._lives[1]
         answers = ["it runs", "no answer", "no such job", "rank 1 is lost"]
         if life.is_lost:
             answers[0] = "its switch is lost"
         elif self._losses < self.case.losses or is_first:
             answers.insert(1 - is_first, "its switch is lost")
-        match self.choose(f"the controller of job {seat.incarnation}", *answers):
+        match self.choose(f"the controller of job {member.incarnation}", *answers):
             case "it runs":
                 return pb.HeartbeatReply(state=pb.RUNNING)
             case "its switch is lost":
@@ -332,26 +333,26 @@ class World:
                 return pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_RANK_LOST, lost=[1])
             case "no such job":
                 raise ControlError(grpc.StatusCode.NOT_FOUND, "unknown")
-        raise ControllerUnreachableError(grpc.StatusCode.UNAVAILABLE, "no answer")
+        raise NoAnswerError(grpc.StatusCode.UNAVAILABLE, "no answer")
 
-    def reform(self, seat: Seat, **_: Any) -> tuple[Seat, int]:
+    def reform(self, member: Member, **_: Any) -> tuple[Member, int]:
         """The ranks tell what they lack; of a job that had not agreed, that is not what counts."""
         match self.choose("a new job", "the next job", "the other rank has not asked", "refused"):
             case "the next job":
-                old = self._lives[seat.incarnation]
+                old = self._lives[member.incarnation]
                 old.is_lost = True  # also if it ran: a rank on the ring is out of step with it
                 if not old.successor or self._lives[old.successor].is_lost:
                     old.successor = self._new_life(None if old.first is None else self.case.first)
                 first = self._lives[old.successor].first
-                return _seat(old.successor), COMPLETED if first is None else first
+                return _member(old.successor), COMPLETED if first is None else first
             case "the other rank has not asked":
                 raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "not yet")
         raise ControlError(grpc.StatusCode.PERMISSION_DENIED, "no")
 
-    def attach(self, seat: Seat, transport: Any, *_: Any) -> Attached:
+    def attach(self, member: Member, transport: Any, *_: Any) -> JoinedJob:
         match self.choose("the ranks", "are all there", "one is late", "the connection breaks"):
             case "are all there":
-                return Attached(seat, transport, pb.Ready(world_size=2))
+                return JoinedJob(member, transport, pb.Ready(world_size=2))
             case "the connection breaks":
                 transport.close()
                 raise SwitchUnreachableError("it broke")
@@ -365,33 +366,31 @@ class World:
 
     # -- The other switches (FallbackSwitches, Move, Agreement) ------------------------------------
 
-    def candidates(self, home: int, *, homeless: bool) -> list[int]:
-        return [1 - home, *([home] if homeless else [])]
+    def candidates(self, home: int, *, without_switch: bool) -> list[int]:
+        return [1 - home, *([home] if without_switch else [])]
 
     def move(self, _others: Any, at: int, *arguments: Any) -> Any:
         *_, check = arguments
         check()
         match self.choose(f"switch {at}", "all ranks come", "nobody is there", "a rank has left"):
             case "all ranks come":
-                seat = _seat(self._new_life(None))
-                attached = SimpleNamespace(seat=seat, transport=Way(self))
-                return SimpleNamespace(
-                    at=at, membership=self, attached=attached, connect=self.connect
-                )
+                member = _member(self._new_life(None))
+                joined = SimpleNamespace(member=member, transport=ModelTransport(self))
+                return SimpleNamespace(at=at, job_client=self, joined=joined, connect=self.connect)
             case "a rank has left":
                 raise WorkerLostError("rank 1 left", ranks=(1,))
         check()
         raise SwitchUnreachableError("nobody is there")
 
     def agreement(self, taken: Any, *_: Any) -> Any:
-        attached = taken.attached
+        joined = taken.joined
         agreement = SimpleNamespace(
-            deserted=False, engine=None, give_up=lambda: attached.transport.close()
+            deserted=False, engine=None, give_up=lambda: joined.transport.close()
         )
 
         def reach(check: Callable[[], None]) -> int:
             check()
-            life = self._lives[attached.seat.incarnation]
+            life = self._lives[joined.member.incarnation]
             more = ["lose it too", "are elsewhere"] if self._losses < self.case.losses else []
             match self.choose("the ranks there", "agree", *more):
                 case "agree":
@@ -409,8 +408,8 @@ class World:
         agreement.reach = reach
         return agreement
 
-    def leave_behind(self, membership: Any, seat: Seat, *, close: bool) -> None:
-        self._left.add(seat.incarnation)
+    def leave_behind(self, job_client: Any, member: Member, *, close: bool) -> None:
+        self._left.add(member.incarnation)
 
     # -- The ring ----------------------------------------------------------------------------------
 
@@ -420,8 +419,12 @@ class World:
         def run() -> int:
             while True:
                 left("the other rank", 1)
-                ahead = "all ranks have a switch" if back() else "the seeker looks"
-                if not back() and self._seeker is not None and self._seeker.found is not None:
+                ahead = "all ranks have a switch" if back() else "the reconnector looks"
+                if (
+                    not back()
+                    and self._reconnector is not None
+                    and self._reconnector.found is not None
+                ):
                     self._violate(COMES_BACK, "it stays on the ring although there is a switch")
                 match self.choose("the ring", ahead, "the other rank gives up"):
                     case "all ranks have a switch":
@@ -429,8 +432,8 @@ class World:
                         return self.case.first
                     case "the other rank gives up":
                         raise P4ReduceError("rank 1 gave up")
-                    case "the seeker looks":
-                        self._let_seek()
+                    case "the reconnector looks":
+                        self._let_reconnect()
 
         return SimpleNamespace(run=run, wake=lambda: None)
 
@@ -439,19 +442,19 @@ class World:
     def wait(self, timeout: float) -> None:
         """Run `Latch.wait` of the recovery."""
         answers = []
-        seeking = self._seeker
-        if seeking is not None and seeking.found is None and seeking.failed is None:
-            answers.append("the seeker looks")
+        reconnecting = self._reconnector
+        if reconnecting is not None and reconnecting.found is None and reconnecting.failed is None:
+            answers.append("the reconnector looks")
         # private: the model has time pass only while that may change something.
         if self._now <= AFTER or self.recovery._home_until > self._now:
             answers.append("time passes")
         match self.choose("it waits", *(answers or ["time passes"])):
-            case "the seeker looks":
-                self._let_seek()
+            case "the reconnector looks":
+                self._let_reconnect()
             case "time passes":
                 self._now += WHILE
 
-    def _let_seek(self) -> None:
+    def _let_reconnect(self) -> None:
         if self._seek is not None:
             with contextlib.suppress(_Paused):
                 self._seek()
@@ -459,18 +462,18 @@ class World:
     def seeking_thread(self, target: Callable[[], None], name: str) -> Any:
         def join(timeout: float) -> None:
             """Let an answer come that was asked for before."""
-            assert self._seeker is not None
-            is_seeking = self._seeker.found is None and self._seeker.failed is None
-            if is_seeking and self.choose("the seeker", "ends", "looks once more") != "ends":
-                self._let_seek()
-            self._seeker = self._seek = None
+            assert self._reconnector is not None
+            is_seeking = self._reconnector.found is None and self._reconnector.failed is None
+            if is_seeking and self.choose("the reconnector", "ends", "looks once more") != "ends":
+                self._let_reconnect()
+            self._reconnector = self._seek = None
 
         self._seek = target
         return SimpleNamespace(start=lambda: None, join=join)
 
-    def seeker(self, *arguments: Any) -> seeker.Seeker:
-        self._seeker = seeker.Seeker(*arguments)
-        return self._seeker
+    def reconnector(self, *arguments: Any) -> reconnector.Reconnector:
+        self._reconnector = reconnector.Reconnector(*arguments)
+        return self._reconnector
 
     # -- A run -------------------------------------------------------------------------------------
 
@@ -481,9 +484,9 @@ class World:
         here = threading.current_thread()
         quiet = logging.Logger("recoveries", logging.CRITICAL + 1)
         in_recovery = {
-            "Seeker": self.seeker,
+            "Reconnector": self.reconnector,
             "move": self.move,
-            "Agreement": self.agreement,
+            "FallbackAgreement": self.agreement,
             "RingRun": self.ring,
             "leave_behind": self.leave_behind,
             "Latch": lambda: latch,
@@ -495,7 +498,7 @@ class World:
             "LOOK_HOME": 0.0,
             "HOME_AGAIN": AFTER,
         }
-        in_seeker = {
+        in_reconnector = {
             "log": quiet,
             "time": clock,
             "new_thread": self.seeking_thread,
@@ -505,16 +508,16 @@ class World:
         }
         with (
             mock.patch.dict(vars(module), in_recovery),
-            mock.patch.dict(vars(seeker), in_seeker),
+            mock.patch.dict(vars(reconnector), in_reconnector),
         ):
             engine = cast(Any, SimpleNamespace(halt=self.halt, udp_port=0))
-            self.recovery = module.Recovery(cast(Any, self), engine, _seat(1), "the model")
+            self.recovery = module.Recovery(cast(Any, self), engine, _member(1), "the model")
             self.recovery.start()
         if self._violation is not None:
             raise self._violation
         self._check_end()
 
-    def _noted(self, state: State, event: Event) -> State:
+    def _noted(self, state: RecoveryState, event: RecoveryEvent) -> RecoveryState:
         try:
             to = recovery_states.after(state, event)
         except P4ReduceError as error:
@@ -524,7 +527,7 @@ class World:
 
     def _check_end(self) -> None:
         state = self.recovery.state
-        said = 0 if state is State.UNWANTED else 1
+        said = 0 if state is RecoveryState.UNWANTED else 1
         if state not in ENDS or len(self.outcomes) != said:
             self._violate(ENDS_ONCE, f"it is {state.name}, and the session heard {self.outcomes}")
         if self.open:
@@ -532,11 +535,11 @@ class World:
 
 
 class _Paused(BaseException):
-    """The seeker has looked once."""
+    """The reconnector has looked once."""
 
 
 class _Cancelled:
-    """`threading.Event` of the seeker, which is run look by look."""
+    """`threading.Event` of the reconnector, which is run look by look."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -553,8 +556,8 @@ class _Cancelled:
         raise _Paused
 
 
-def _seat(incarnation: int) -> Seat:
-    return Seat(incarnation, 0, 2, 1, HERE, HERE)
+def _member(incarnation: int) -> Member:
+    return Member(incarnation, 0, 2, 1, HERE, HERE)
 
 
 def _here(target: Callable[[], None], name: str) -> Any:
@@ -591,19 +594,19 @@ RECOVERY_FAULTS = [
     RecoveryFault(
         "no agreement after a move",
         RecoveryCase(elsewhere=True),
-        "self._moved, self._homeless = True, False",
-        "self._homeless = False",
+        "self._moved, self._without_switch = True, False",
+        "self._without_switch = False",
     ),
     RecoveryFault(
         "the ring is not asked",
         RecoveryCase(ring=True),
         "replace(found, resume_from=first)",
-        "replace(found, resume_from=self._host.ledger.completed)",
+        "replace(found, resume_from=self._host.replay_log.completed)",
     ),
     RecoveryFault(
         "the ring keeps the old life",
         RecoveryCase(ring=True),
-        "seeker.go_by_ring()",
+        "reconnector.go_by_ring()",
         "pass",
     ),
     RecoveryFault(
@@ -615,7 +618,7 @@ RECOVERY_FAULTS = [
     RecoveryFault(
         "nobody looks for the end",
         RecoveryCase(),
-        "while not self._host.over():",
+        "while not self._host.is_over():",
         "while True:",
     ),
 ]

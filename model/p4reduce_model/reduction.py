@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
-from p4reduce.wire.format import Flag, Kind
+from p4reduce.wire.format import Flag, FrameKind
 
 from p4reduce_model.found import Violation
 from p4reduce_model.frames import Frame, numbers
@@ -175,7 +175,7 @@ class Reduction:
             return False
         waits, goes_up = sender[0], frame.switch == len(system.switches) - 1
         if not goes_up:
-            if head.kind is not Kind.RESULT or not head.flags & _HALF:
+            if head.kind is not FrameKind.RESULT or not head.flags & _HALF:
                 return False
             waits = frame.switch
         cells = system.cells(state, waits, head.slot)

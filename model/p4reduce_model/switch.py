@@ -14,13 +14,13 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from p4reduce_controller.fabric.layout import own_addresses
-from p4reduce_controller.fabric.outcome import Outcome
-from p4reduce_controller.fabric.schema import Entity, Group, Row
+from p4reduce_controller.fabric.outcome import FrameOutcome
+from p4reduce_controller.fabric.schema import Entity, MulticastGroup, TableRow
 from p4reduce_controller.topology.given import CPU_PORT
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
-from p4reduce_switch.state.tables import Entry, Table
+from p4reduce_switch.state.tables import Table, TableEntry
 
 from p4reduce_model.found import Violation
 from p4reduce_model.frames import Frames
@@ -37,7 +37,7 @@ class Taken(NamedTuple):
 
     cells: int  # the slot's state afterwards
     out: int  # frames sent, as a set
-    outcome: Outcome
+    outcome: FrameOutcome
 
 
 class CellProgress(NamedTuple):
@@ -203,7 +203,7 @@ class Switch:
 
     def _run_beside(
         self, other: int, cells: int, slot: int, port: int, data: bytes
-    ) -> tuple[tuple[int, ...], int, Outcome]:
+    ) -> tuple[tuple[int, ...], int, FrameOutcome]:
         """Run it while the registers of all other slots hold `other`, cut to their widths."""
         first = self._wiring.first_slot(self._switch)
         last = first + self._scenario.slots + _SLOTS_BEYOND
@@ -230,7 +230,7 @@ class Switch:
         content_after = tuple(
             register.cells[index] for index in own for register in self._registers
         )
-        return content_after, self._send(sent), Outcome(counted.index(1))
+        return content_after, self._send(sent), FrameOutcome(counted.index(1))
 
     def _send(self, copies: list[tuple[int, bytes]]) -> int:
         """Put what the switch sends on the links."""
@@ -290,26 +290,26 @@ class Switch:
             self._insert(entity)
 
     def _insert(self, entity: Entity) -> None:
-        if isinstance(entity, Group):
+        if isinstance(entity, MulticastGroup):
             self._pipeline.multicast.insert(
                 entity.group, [Replica(port, instance) for port, instance in entity.replicas]
             )
             return
-        if not isinstance(entity, Row):
+        if not isinstance(entity, TableRow):
             raise TypeError(f"a job needs tables and groups only, not {entity}")
         table = self._pipeline.tables[entity.table]
         args = tuple(entity.params[name] for name, _ in table.actions[entity.action].params)
-        table.insert(Entry(_match(table, entity), 0, entity.action, args))
+        table.insert(TableEntry(_match(table, entity), 0, entity.action, args))
 
     def _delete(self, entity: Entity) -> None:
-        if isinstance(entity, Group):
+        if isinstance(entity, MulticastGroup):
             self._pipeline.multicast.delete(entity.group)
-        elif isinstance(entity, Row):
+        elif isinstance(entity, TableRow):
             table = self._pipeline.tables[entity.table]
             table.delete(_match(table, entity), 0)
 
 
-def _match(table: Table, row: Row) -> tuple[int, ...]:
+def _match(table: Table, row: TableRow) -> tuple[int, ...]:
     return tuple(row.match[key.name] for key in table.key)
 
 

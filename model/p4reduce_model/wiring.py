@@ -16,7 +16,7 @@ from p4reduce_controller.jobs.job import (
     REPLICAS_A_CHILD,
     Attachment,
     Job,
-    Member,
+    JobMember,
     MemberState,
     Share,
 )
@@ -126,7 +126,7 @@ class Wiring:
                 at.udp_port,
                 self.names[self.switch_of(rank)],
             )
-            job.members[rank] = Member(
+            job.members[rank] = JobMember(
                 rank, 0, "", 0, rank, 0.0, state=MemberState.ATTACHED, attachment=attachment
             )
         return job
@@ -146,5 +146,5 @@ class Wiring:
             return one_switch(self.scenario.ranks)
         return tuple(
             Level(name, tuple(Child(child.ranks, child.switch) for child in self.plan[name]))
-            for name in self.topology.way_up(self.names[self.switch_of(rank)])
+            for name in self.topology.path_up(self.names[self.switch_of(rank)])
         )

@@ -28,12 +28,22 @@ Sources = Mapping[str, str] | Sequence[Path]
 """Text by file name, or files."""
 
 BASE_FLAGS = (
-    *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-g1", "-fPIC", "-shared", "-pthread"),
+    "-std=gnu11",
+    "-D_GNU_SOURCE",
+    "-O3",
+    "-g1",
+    "-fPIC",
+    "-shared",
+    "-pthread",
     # The library's own functions call each other directly, whatever else the process has loaded.
-    *("-fno-semantic-interposition", "-Wl,-Bsymbolic"),
+    "-fno-semantic-interposition",
+    "-Wl,-Bsymbolic",
     # A product and a sum are rounded one after the other, so every processor gives the same bits.
-    *("-fno-strict-aliasing", "-fno-math-errno", "-ffp-contract=off"),
-    *("-Wall", "-Wextra"),
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+    "-Wall",
+    "-Wextra",
 )
 
 # No names of the directories where a package was built: the same text gives the same bytes.
@@ -135,7 +145,13 @@ def prebuild(
     for level in cpu_levels(machine):
         path = directory / f"{_name(stem, level, key)}.so"
         _compile(
-            *(compiler, level, stem, sources, include, (*flags, *_FOR_PACKAGES), path),
+            compiler,
+            level,
+            stem,
+            sources,
+            include,
+            (*flags, *_FOR_PACKAGES),
+            path,
             directory / "zig",
             timeout_s=_PREBUILD_TIMEOUT_S,
         )
@@ -209,7 +225,8 @@ def _compile(
             *compiler.machine_flags(level),
             *(f"-I{directory}" for directory in include),
             *flags,
-            *("-o", str(output)),
+            "-o",
+            str(output),
             *files,
             "-lm",
         ]

@@ -29,8 +29,16 @@ _REFUSALS = 3  # how often the other host must say that nobody listens there
 # No event reports when the host has memory or a way to the peer again (datagram.c: has_no_way).
 _LATER = frozenset(
     {
-        *(errno.ENOBUFS, errno.ENOMEM, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN),
-        *(errno.EHOSTDOWN, errno.EADDRNOTAVAIL, errno.EINVAL, errno.EPERM, errno.EACCES),
+        errno.ENOBUFS,
+        errno.ENOMEM,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.ENETDOWN,
+        errno.EHOSTDOWN,
+        errno.EADDRNOTAVAIL,
+        errno.EINVAL,
+        errno.EPERM,
+        errno.EACCES,
     }
 )
 _PAUSES = (0.001, 0.064)  # seconds before the next try: at first, and at most
@@ -173,7 +181,7 @@ class DatagramLink:
         """Seconds until `send` tries again, which no event reports; 0: it may try now."""
         return max(self._retry_at - time.monotonic(), 0.0)
 
-    def poke(self) -> int:
+    def keepalive(self) -> int:
         """Return how often this was called since the peer was last heard.
 
         Call it at regular times. From the second call on it asks the peer for an answer.

@@ -52,5 +52,6 @@ def _warn(directory: Path, reason: str) -> None:
     """Say it once for each directory: a cache has many files."""
     log.warning(
         "files in %s cannot be locked (%s): nothing keeps a second process out of them",
-        *(directory, reason),
+        directory,
+        reason,
     )

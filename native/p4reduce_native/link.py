@@ -27,13 +27,13 @@ BATCH_FRAMES = 64
 MAX_FRAMES = 128
 """The most frames of one call."""
 
-_LETTER_BYTES = 128
+_CONTROL_MESSAGE_BYTES = 128
 _ROW_BYTES = 2112  # P4R_ROW_STRIDE
 _MAX_WAIT_MS = 2**31 - 1
 _WOKEN = 2
 
 
-class Kind(enum.IntEnum):
+class LinkKind(enum.IntEnum):
     """The kinds of links, from slow to fast."""
 
     SINGLE = 0
@@ -41,20 +41,20 @@ class Kind(enum.IntEnum):
     BATCH = 1
     """Many frames per message."""
     SHARED = 2
-    """Rings in shared memory; the socket carries bells."""
+    """Rings in shared memory; the socket carries doorbells."""
     OFFLOAD = 3
     """Not of a Unix socket: many frames per packet of a veth pair."""
     DATAGRAM = 4
     """A connected UDP socket."""
 
 
-UNIX_KINDS = (Kind.SINGLE, Kind.BATCH, Kind.SHARED)
+UNIX_KINDS = (LinkKind.SINGLE, LinkKind.BATCH, LinkKind.SHARED)
 """Those that the ends of a Unix socket can agree on."""
 
 
-def offers(best: Kind) -> int:
+def offers(best: LinkKind) -> int:
     """Return the bits of all kinds up to `best` that both ends must agree on."""
-    return sum(1 << kind for kind in UNIX_KINDS if Kind.SINGLE < kind <= best)
+    return sum(1 << kind for kind in UNIX_KINDS if LinkKind.SINGLE < kind <= best)
 
 
 class LinkCounts(ctypes.Structure):
@@ -77,13 +77,22 @@ class DatagramCounts(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_uint64)
         for name in (
-            *("strangers", "path_bytes", "path_narrowed", "path_widened", "path_too_narrow"),
-            *("letters", "rx_calls", "rx_datagrams", "tx_calls", "tx_too_long", "tx_runs_refused"),
+            "strangers",
+            "path_bytes",
+            "path_narrowed",
+            "path_widened",
+            "path_too_narrow",
+            "control_messages",
+            "rx_calls",
+            "rx_datagrams",
+            "tx_calls",
+            "tx_too_long",
+            "tx_runs_refused",
         )
     )
 
 
-class _Frame(ctypes.Structure):
+class _LinkFrame(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_uint64), ("length", ctypes.c_uint32))
 
 
@@ -101,12 +110,20 @@ _QUICK: Signatures = {
     "p4r_link_accept": (_POINTER, _INT, _UINT, _UINT, _ERROR),
     "p4r_link_over_interface": (_POINTER, _INT, _INT, _ERROR),
     "p4r_link_over_datagrams": (
-        *(_POINTER, _INT, _BYTES, _UINT),
-        *(_BYTES, _UINT, _BYTES, _UINT, _UINT, _ERROR),
+        _POINTER,
+        _INT,
+        _BYTES,
+        _UINT,
+        _BYTES,
+        _UINT,
+        _BYTES,
+        _UINT,
+        _UINT,
+        _ERROR,
     ),
-    "p4r_link_poke": (_INT, _POINTER),
+    "p4r_link_keepalive": (_INT, _POINTER),
     "p4r_link_datagram_counts": (ctypes.POINTER(DatagramCounts), _POINTER),
-    "p4r_link_letter": (_SIZE, _POINTER, _BYTES),
+    "p4r_link_control_message": (_SIZE, _POINTER, _BYTES),
     "p4r_link_free": (None, _POINTER),
     "p4r_link_kind": (_INT, _POINTER),
     "p4r_link_counts": (_COUNTS, _POINTER),
@@ -158,7 +175,7 @@ class Link:
         self._library = _quick()
         self._pointer = self.address = pointer
         self.counts = self._library.p4r_link_counts(pointer).contents
-        frames = (_Frame * BATCH_FRAMES)()
+        frames = (_LinkFrame * BATCH_FRAMES)()
         self._frames = ctypes.addressof(frames)
         raw: Any = memoryview(frames).cast("B")
         self._starts = raw.cast("Q")[::2]
@@ -241,23 +258,29 @@ class Link:
 
     @classmethod
     def over_datagrams(
-        cls, sock: socket.socket, entered: HandshakeResult, patience: float = 0.3
+        cls, sock: socket.socket, entered: HandshakeResult, probe_timeout: float = 0.3
     ) -> Link:
         """Make one end of a connected UDP socket.
 
         Args:
             sock: of the worker, or of the switch for this worker.
             entered: the result of the handshake.
-            patience: seconds to wait for the answer to each of three probes of the path.
+            probe_timeout: seconds to wait for the answer to each of three probes of the path.
 
         Raises:
             NativeUnavailableError: there is no machine code.
             OSError: ENOMEM, or EINVAL: the result has no possible size.
         """
         return cls._over(
-            *(sock, _quick().p4r_link_over_datagrams, entered.token, entered.size),
-            *(entered.greeting, len(entered.greeting), entered.answer, len(entered.answer)),
-            max(round(patience * 1000), 1),
+            sock,
+            _quick().p4r_link_over_datagrams,
+            entered.token,
+            entered.size,
+            entered.greeting,
+            len(entered.greeting),
+            entered.answer,
+            len(entered.answer),
+            max(round(probe_timeout * 1000), 1),
         )
 
     @property
@@ -267,9 +290,9 @@ class Link:
             raise ValueError("this link is closed")
         return self._pointer
 
-    def poke(self) -> int:
+    def keepalive(self) -> int:
         """Return how often this was called since the peer was last heard; see link.h."""
-        return int(self._library.p4r_link_poke(self.pointer))
+        return int(self._library.p4r_link_keepalive(self.pointer))
 
     @property
     def strangers(self) -> int:
@@ -281,11 +304,11 @@ class Link:
         """The present counts of a link over UDP; zeros for other kinds."""
         return self._library.p4r_link_datagram_counts(self.pointer).contents
 
-    def letter(self) -> bytes:
+    def control_message(self) -> bytes:
         """Return the last handshake message from the peer's address; empty if none."""
-        room = ctypes.create_string_buffer(_LETTER_BYTES)
-        length = self._library.p4r_link_letter(self.pointer, room)
-        return bytes(room.raw[: min(length, _LETTER_BYTES)]).ljust(length, b"\0")
+        room = ctypes.create_string_buffer(_CONTROL_MESSAGE_BYTES)
+        length = self._library.p4r_link_control_message(self.pointer, room)
+        return bytes(room.raw[: min(length, _CONTROL_MESSAGE_BYTES)]).ljust(length, b"\0")
 
     def close(self) -> None:
         """Release everything. Idempotent."""
@@ -299,8 +322,8 @@ class Link:
         return pointer
 
     @property
-    def kind(self) -> Kind:
-        return Kind(self._library.p4r_link_kind(self.pointer))
+    def kind(self) -> LinkKind:
+        return LinkKind(self._library.p4r_link_kind(self.pointer))
 
     def fileno(self) -> int:
         return int(self._library.p4r_link_fd(self.pointer))
@@ -333,8 +356,11 @@ class Link:
         lengths = (ctypes.c_int64 * count)(*map(len, frames))
         numbers = (ctypes.c_int64 * count)(*range(count))
         sent = self.send_rows(
-            *(ctypes.addressof(memory), _ROW_BYTES),
-            *(ctypes.addressof(lengths), ctypes.addressof(numbers), count),
+            ctypes.addressof(memory),
+            _ROW_BYTES,
+            lengths=ctypes.addressof(lengths),
+            rows=ctypes.addressof(numbers),
+            count=count,
         )
         if sent > 0 or not count:
             return sent

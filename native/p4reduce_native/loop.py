@@ -29,20 +29,20 @@ class Reason(IntFlag):
     WOKEN = 1
     DEADLINE = 2
     DESCRIPTOR = 4
-    NEWS = 8
+    EVENTS = 8
     PACKET_IN = 16
     PROGRAM = 32
     ERROR = 64
     ROOM = 128
 
 
-class News(IntEnum):
-    """News of a port; `enum p4r_port_news` of port.h."""
+class PortEvent(IntEnum):
+    """An event of a port; `enum p4r_port_event` of port.h."""
 
     NONE = 0
     DOWN = 1
     ERROR = 2
-    LETTER = 3
+    CONTROL_MESSAGE = 3
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class NativeEntry:
     release: int | None = None
 
 
-class _Frame(ctypes.Structure):
+class _LoopFrame(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_void_p), ("length", ctypes.c_uint32))
 
 
 FramesHandler = Callable[[int, list[bytes]], None]
 """Called with a port's number and the frames that came in there; must not raise."""
 
-_FRAMES_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.POINTER(_Frame), ctypes.c_int)
+_FRAMES_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.POINTER(_LoopFrame), ctypes.c_int)
 _PORT_COUNTS = 14
 _PORT_STATS = ctypes.c_uint64 * _PORT_COUNTS
 _LOOP_STATS = ctypes.c_uint64 * 3
@@ -83,20 +83,17 @@ _OTHERS: Signatures = {
     "p4r_loop_add_port": (_pointer, _pointer, _u32, _u32, _u32, _int),
     "p4r_loop_set_program": (None, *(_pointer,) * 5),
     "p4r_loop_set_callback": (None, _pointer, _FRAMES_CALLBACK),
-    "p4r_loop_hear_out": (None, _pointer, _pointer),
+    "p4r_loop_drain": (None, _pointer, _pointer),
     "p4r_loop_inject": (None, _pointer, _u32, ctypes.c_char_p, _u32),
     "p4r_loop_emit": (None, _pointer, _u32, ctypes.c_char_p, _u32),
     "p4r_loop_has_room": (_int, _pointer, _u32),
     "p4r_loop_flush": (_u32, _pointer),
     "p4r_loop_flush_captures": (None, _pointer),
     "p4r_loop_watch": (_int, _pointer, _int, _int, _u32),
-    "p4r_loop_next_ready": (
-        *(_int, _pointer),
-        *(_error, ctypes.POINTER(ctypes.c_uint32)),
-    ),
+    "p4r_loop_next_ready": (_int, _pointer, _error, ctypes.POINTER(ctypes.c_uint32)),
     "p4r_loop_next_packet_in": (ctypes.c_int64, _pointer, ctypes.POINTER(ctypes.c_void_p)),
     "p4r_port_capture_out": (_int, _pointer, _int),
-    "p4r_port_take_news": (_int, _pointer, _error),
+    "p4r_port_take_event": (_int, _pointer, _error),
     "p4r_port_attach": (_int, _pointer, _int),
     "p4r_port_attach_link": (_int, _pointer, _pointer),
     "p4r_port_link": (_pointer, _pointer),
@@ -174,10 +171,10 @@ class LoopPort:
         if self._handle is not None:
             self._library.p4r_port_detach(self._handle)
 
-    def take_news(self) -> tuple[News, int]:
-        """Return the news since the last call, and an errno (0: none)."""
+    def take_port_event(self) -> tuple[PortEvent, int]:
+        """Return the event since the last call, and an errno (0: none)."""
         error = ctypes.c_int()
-        return News(self._library.p4r_port_take_news(self._handle, ctypes.byref(error))), (
+        return PortEvent(self._library.p4r_port_take_event(self._handle, ctypes.byref(error))), (
             error.value
         )
 
@@ -270,9 +267,9 @@ class Loop:
         """The error of the last `run`."""
         return OSError(self._error.value, os.strerror(self._error.value))
 
-    def hear_out(self, port: LoopPort) -> None:
+    def drain(self, port: LoopPort) -> None:
         """If the peer has hung up, receive its last frames and release it."""
-        self._library.p4r_loop_hear_out(self._handle, port.handle)
+        self._library.p4r_loop_drain(self._handle, port.handle)
 
     def inject(self, port: int, frame: bytes) -> None:
         """Run a frame as if it had arrived at `port`."""

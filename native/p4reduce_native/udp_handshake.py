@@ -54,11 +54,11 @@ _CONNECT = _BARE + _PROOF + 4 + _PROOF  # cookie, size, proof
 _ACCEPT = _BARE + _NONCE + _PROOF
 _COOKIE_SECONDS = 10.0  # a cookie is good for so long, and at most twice that
 _SIZES = (65507, 8972, 1472, 1452, LEAST_BYTES)  # loopback; jumbo, plain, and tunnelled Ethernet
-_PATIENCE = 0.25  # seconds for the answer to a HELLO, before the next size
+_HELLO_TIMEOUT = 0.25  # seconds for the answer to a HELLO, before the next size
 _KEY_BYTES = (16, 1024)
 
 
-class Kind(IntEnum):
+class HandshakeKind(IntEnum):
     """The messages of the handshake."""
 
     HELLO = 1
@@ -85,7 +85,7 @@ _WHY = {
 }
 
 
-class RefusedError(Exception):
+class HandshakeRefusedError(Exception):
     """The switch refuses the worker; `refusal` says why."""
 
     def __init__(self, refusal: Refusal) -> None:
@@ -135,10 +135,10 @@ class HandshakeServer:
             is_free: whether the port has no worker.
         """
         kind, nonce, rest = _parse(message)
-        if kind is Kind.HELLO:
-            answer = _message(Kind.COOKIE, nonce) + self._cookie(nonce, address, _now())
+        if kind is HandshakeKind.HELLO:
+            answer = _message(HandshakeKind.COOKIE, nonce) + self._cookie(nonce, address, _now())
             return (answer.ljust(len(message), b"\0") if len(answer) <= len(message) else b""), None
-        if kind is not Kind.CONNECT or len(message) != _CONNECT:
+        if kind is not HandshakeKind.CONNECT or len(message) != _CONNECT:
             return b"", None
         cookie, size_bytes, proof = rest[:_PROOF], rest[_PROOF:-_PROOF], rest[-_PROOF:]
         size = int.from_bytes(size_bytes, "big")
@@ -152,7 +152,9 @@ class HandshakeServer:
             return _refuse(nonce, Refusal.BUSY), None
         self._use_up(cookie)
         own, token = self._own_nonce(nonce)
-        accept = _message(Kind.ACCEPT, nonce) + own + _prove(self._key, b"accept", nonce, own)
+        accept = (
+            _message(HandshakeKind.ACCEPT, nonce) + own + _prove(self._key, b"accept", nonce, own)
+        )
         return accept, HandshakeResult(token, size, message, accept)
 
     def _own_nonce(self, theirs: bytes) -> tuple[bytes, bytes]:
@@ -191,7 +193,7 @@ def enter(sock: socket.socket, key: bytes, deadline: float, core: int = 0) -> Ha
         core: of the switch, from 0.
 
     Raises:
-        RefusedError: the switch refuses this worker.
+        HandshakeRefusedError: the switch refuses this worker.
         ConnectionRefusedError: nobody listens there.
         TimeoutError: nobody answers, or the path takes no datagram of 1,200 bytes.
     """
@@ -199,13 +201,13 @@ def enter(sock: socket.socket, key: bytes, deadline: float, core: int = 0) -> Ha
     cookie, size = _get_cookie(sock, nonce, deadline, core)
     size_bytes = size.to_bytes(4, "big")
     proof = _prove(key, b"connect", nonce, cookie, size_bytes)
-    connect = _message(Kind.CONNECT, nonce, core) + cookie + size_bytes + proof
+    connect = _message(HandshakeKind.CONNECT, nonce, core) + cookie + size_bytes + proof
     for pause in _pauses(deadline):
         _send(sock, connect)
         for kind, rest in _answers(sock, nonce, pause):
-            if kind is Kind.REFUSE and rest[0] in _WHY:
-                raise RefusedError(Refusal(rest[0]))
-            if kind is not Kind.ACCEPT or len(rest) != _ACCEPT - _BARE:
+            if kind is HandshakeKind.REFUSE and rest[0] in _WHY:
+                raise HandshakeRefusedError(Refusal(rest[0]))
+            if kind is not HandshakeKind.ACCEPT or len(rest) != _ACCEPT - _BARE:
                 continue
             theirs, their_proof = rest[:_NONCE], rest[_NONCE:]
             if hmac.compare_digest(their_proof, _prove(key, b"accept", nonce, theirs)):
@@ -277,22 +279,26 @@ def _get_cookie(sock: socket.socket, nonce: bytes, deadline: float, core: int) -
     refused: OSError | None = None
     for _ in _pauses(deadline):
         for size in _SIZES:
-            hello = _message(Kind.HELLO, nonce, core).ljust(size, b"\0")
+            hello = _message(HandshakeKind.HELLO, nonce, core).ljust(size, b"\0")
             try:
                 sock.send(hello)
             except ConnectionRefusedError as error:
                 refused = error
             except OSError:
                 continue  # longer than the first network takes, or there is no way just now
-            for kind, rest in _answers(sock, nonce, min(_PATIENCE, deadline - time.monotonic())):
-                if kind is Kind.COOKIE and len(rest) >= _PROOF:
+            for kind, rest in _answers(
+                sock, nonce, min(_HELLO_TIMEOUT, deadline - time.monotonic())
+            ):
+                if kind is HandshakeKind.COOKIE and len(rest) >= _PROOF:
                     return rest[:_PROOF], min(size, _BARE + len(rest))
         if refused is not None:
             raise ConnectionRefusedError(refused.errno, refused.strerror)
     raise TimeoutError(f"no answer to a datagram of {LEAST_BYTES} bytes or more")
 
 
-def _answers(sock: socket.socket, nonce: bytes, seconds: float) -> Iterator[tuple[Kind, bytes]]:
+def _answers(
+    sock: socket.socket, nonce: bytes, seconds: float
+) -> Iterator[tuple[HandshakeKind, bytes]]:
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         poll = select.poll()
@@ -326,25 +332,25 @@ def _send(sock: socket.socket, message: bytes) -> None:
         sock.send(message)
 
 
-def _message(kind: Kind, nonce: bytes, core: int = 0) -> bytes:
+def _message(kind: HandshakeKind, nonce: bytes, core: int = 0) -> bytes:
     return _HEAD.pack(MAGIC, _VERSION, kind, core) + nonce
 
 
 def _refuse(nonce: bytes, why: Refusal) -> bytes:
-    return _message(Kind.REFUSE, nonce) + bytes([why])
+    return _message(HandshakeKind.REFUSE, nonce) + bytes([why])
 
 
-def _parse(message: bytes) -> tuple[Kind | None, bytes, bytes]:
+def _parse(message: bytes) -> tuple[HandshakeKind | None, bytes, bytes]:
     """Return kind, nonce and the rest; no kind: it is not one of ours."""
     if len(message) < _BARE:
         return None, b"", b""
     magic, version, kind, _ = _HEAD.unpack_from(message)
     nonce, rest = message[_HEAD.size : _BARE], message[_BARE:]
-    if magic != MAGIC or version != _VERSION or kind not in list(Kind):
+    if magic != MAGIC or version != _VERSION or kind not in list(HandshakeKind):
         return None, b"", b""
-    if kind == Kind.REFUSE and not rest:
+    if kind == HandshakeKind.REFUSE and not rest:
         return None, b"", b""
-    return Kind(kind), nonce, rest
+    return HandshakeKind(kind), nonce, rest
 
 
 def _prove(key: bytes, *parts: bytes) -> bytes:

@@ -23,7 +23,7 @@ from p4reduce_switch.process.settings import StartError, SwitchSettings
 from p4reduce_switch.state.queue_settings import MAX_PRIORITIES, QueueSettings
 
 if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.server_tls import TlsFiles
+    from p4reduce_switch.p4runtime.server_tls import ServerTlsFiles
 
 DEFAULT_GRPC_ADDRESS = "127.0.0.1:9559"  # the port that IANA gave P4Runtime
 DEFAULT_CPU_PORT = 255
@@ -316,11 +316,11 @@ def _queue_settings(priorities: int, depths: Sequence[str], rates: Sequence[str]
         raise click.UsageError(str(error)) from None
 
 
-def _tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> TlsFiles | None:
+def _tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> ServerTlsFiles | None:
     if cert is None and key is None and ca is None:
         return None
     if cert is None or key is None or ca is None:
         raise click.UsageError("--tls-cert, --tls-key and --tls-ca only go together")
-    from p4reduce_switch.p4runtime.server_tls import TlsFiles
+    from p4reduce_switch.p4runtime.server_tls import ServerTlsFiles
 
-    return TlsFiles(cert, key, ca)
+    return ServerTlsFiles(cert, key, ca)

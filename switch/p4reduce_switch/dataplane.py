@@ -28,7 +28,7 @@ from p4reduce_native.loop import Loop, Reason
 
 from p4reduce_switch.errors import exhausted, invalid, too_early
 from p4reduce_switch.ports.place import PortOptions, PortSpec
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, Port
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, SwitchPort
 from p4reduce_switch.ports.port_warnings import PortWarnings
 from p4reduce_switch.rate_limited_log import RateLimitedLog
 from p4reduce_switch.requests import Requests, result_of
@@ -75,9 +75,9 @@ class DataPlane:
         NativeUnavailableError: machine code is not available.
     """
 
-    def __init__(self, ports: Sequence[Port], *, cpu_port: int | None = None) -> None:
+    def __init__(self, ports: Sequence[SwitchPort], *, cpu_port: int | None = None) -> None:
         self.cpu_port = cpu_port
-        self.ports: Mapping[int, Port] = {port.number: port for port in ports}
+        self.ports: Mapping[int, SwitchPort] = {port.number: port for port in ports}
         self.stats = DataPlaneStats()
         self._pipeline: Pipeline | None = None
         self._timers = Timers()  # those of the pipeline, once there is one
@@ -89,7 +89,7 @@ class DataPlane:
         self._loop = Loop(self._wake_fd, cpu_port)
         self._poller = Poller(self._loop)
         self._duties = {  # done in this order
-            int(Reason.NEWS): self._look_for_news,
+            int(Reason.EVENTS): self._poll_events,
             int(Reason.DESCRIPTOR): self._serve_descriptors,
             int(Reason.PROGRAM): self._serve_events,
             int(Reason.PACKET_IN): self._take_packet_ins,
@@ -195,7 +195,7 @@ class DataPlane:
         next_flush = time.monotonic() + _FLUSH_INTERVAL_S
         while not self._stop_requested:
             try:
-                quiet = not self._turn(self._wait_s())
+                quiet = not self._iteration(self._wait_s())
                 self._timers.run_due()
                 if self._queues is not None:
                     self._send(self._queues.release())
@@ -203,7 +203,7 @@ class DataPlane:
                     next_flush = time.monotonic() + _FLUSH_INTERVAL_S
                     self._flush()
                     self._complaints.look(time.monotonic())
-            except Exception:  # noqa: PERF203 - once a turn
+            except Exception:  # noqa: PERF203 - once an iteration
                 self._failures.exception("the data plane failed")
         self._requests.serve()
 
@@ -222,9 +222,9 @@ class DataPlane:
         due = None if self._queues is None else self._queues.next_ns()
         return wait if due is None else max(0.0, min(wait, (due - self._timers.clock()) / 1e9))
 
-    def _turn(self, timeout_s: float) -> bool:
+    def _iteration(self, timeout_s: float) -> bool:
         """Serve ports and requests, waiting at most so long; whether there was anything."""
-        # Reason.ROOM has no handler: queues in Python are asked after every turn.
+        # Reason.ROOM has no handler: queues in Python are asked after every iteration.
         reasons = self._loop.run(time.monotonic_ns() + int(timeout_s * 1e9))
         self._note(reasons)
         for reason, duty in self._duties.items():
@@ -246,9 +246,9 @@ class DataPlane:
                 self._loop.inject(self.cpu_port, frame)
             self._note(self._loop.flush())
 
-    def _look_for_news(self) -> None:
+    def _poll_events(self) -> None:
         for port in self.ports.values():
-            self._guarded(port.look_for_news)
+            self._guarded(port.poll_events)
 
     def _serve_descriptors(self) -> None:
         for handle in self._poller.ready():
@@ -322,7 +322,7 @@ def open_data_plane(
     runtime()
     options = options or PortOptions()
     with ExitStack() as undo:
-        ports: list[Port] = []
+        ports: list[SwitchPort] = []
         for spec in specs:
             ports.append(spec.place.open(spec, options))
             undo.callback(ports[-1].close)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from p4reduce_switch.program.limits import MAX_TURNS
+from p4reduce_switch.program.limits import MAX_ITERATIONS
 from p4reduce_switch.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
@@ -45,5 +45,5 @@ def endless_loop(stats: PipelineStats, where: str) -> None:
 def log_endless_loop(where: str) -> None:
     """Log it, at a slow rate: packets decide how often there is one."""
     warnings.warning(
-        "a loop at %s took more than %d turns; its packet was dropped", where, MAX_TURNS
+        "a loop at %s took more than %d turns; its packet was dropped", where, MAX_ITERATIONS
     )

@@ -13,7 +13,7 @@ import struct
 
 from p4reduce_native.loop import NativeEntry
 
-from p4reduce_switch.codegen_c import Generated, NotNativeError, generate
+from p4reduce_switch.codegen_c import GeneratedC, NotNativeError, generate
 from p4reduce_switch.native.cells import NativeStats, counts_at, register_cells
 from p4reduce_switch.native.copies import NativeCloneSessions, NativeMulticastGroups
 from p4reduce_switch.native.events import NativeDigest, serve_events
@@ -107,7 +107,7 @@ class NativePipeline(Pipeline):
 
     # -- State -------------------------------------------------------------------------------------
 
-    def _move_state(self, native: NativeProgram, generated: Generated) -> None:
+    def _move_state(self, native: NativeProgram, generated: GeneratedC) -> None:
         """Replace everything that packets change or look at by what is in the program's memory."""
 
         def place(kind: str, name: str) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 from p4reduce_native.loop import NativeEntry
 
 from p4reduce_switch.codegen_python.context import Binding
-from p4reduce_switch.codegen_python.generate import Generated, generate
+from p4reduce_switch.codegen_python.generate import GeneratedPython, generate
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.messages import assertion_failed, endless_loop, log_msg
 from p4reduce_switch.program import hashes
@@ -37,7 +37,7 @@ from p4reduce_switch.state.queue_settings import QueueSettings
 from p4reduce_switch.state.queues import EgressQueues
 from p4reduce_switch.state.registers import Counter, Register
 from p4reduce_switch.state.replay import ReplayQueue
-from p4reduce_switch.state.tables import ActionInfo, Entry, MatchKey, Table
+from p4reduce_switch.state.tables import ActionInfo, MatchKey, Table, TableEntry
 from p4reduce_switch.state.timers import Clock, Timers
 from p4reduce_switch.state.value_sets import ValueSet
 
@@ -156,7 +156,7 @@ class Pipeline:
             # Python has limits for blocks, parentheses and all else that is nested.
             raise LoadError(f"the program is nested too deeply: {error}") from error
 
-    def _generate(self, program: Program) -> Generated:
+    def _generate(self, program: Program) -> GeneratedPython:
         return generate(program, self.drop_port, with_queues=not self.queue_settings.is_default)
 
     def _compile(self, source: str, bindings: Mapping[str, Binding]) -> Process:
@@ -247,7 +247,7 @@ def _table(program: Program, node: ApplyTable, profiles: Mapping[str, ActionProf
         for action in (program.actions[number] for number in node.actions)
     ]
     entries = [
-        Entry(entry.match, entry.priority, program.actions[entry.action].name, entry.args)
+        TableEntry(entry.match, entry.priority, program.actions[entry.action].name, entry.args)
         for entry in node.initial_entries
     ]
     make: Callable[..., Table] = Table

@@ -4,23 +4,23 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce_lab.compare.cells import ETHERNET, UDP, Cell, dense_cases
+from p4reduce_lab.compare.cells import ETHERNET, UDP, CompareCell, dense_cases
+from p4reduce_lab.compare.contenders import ReductionCost
 from p4reduce_lab.compare.results import rows_of
-from p4reduce_lab.compare.run import Report
-from p4reduce_lab.compare.turns import Turn
+from p4reduce_lab.compare.run import ComparisonReport
 
 from bench.allreduce.comparison_pages import record
 
 
-def report(links: str, rates: list[float | None]) -> Report:
+def report(links: str, rates: list[float | None]) -> ComparisonReport:
     """A comparison of 4 MiB by 4 ranks at each rate."""
-    turn = Turn(0.01, 0.003, 0.004, 0.5, 0.5, 0, 0, 0)
+    turn = ReductionCost(0.01, 0.003, 0.004, 0.5, 0.5, 0, 0, 0)
     rows = []
     for rate in rates:
-        cell = Cell(4, rate, 4 << 20, tuple(dense_cases(("p4reduce", "gloo"))), 1, links)
+        cell = CompareCell(4, rate, 4 << 20, tuple(dense_cases(("p4reduce", "gloo"))), 1, links)
         rows += rows_of(cell, {case: [turn] for case in cell.cases})
     begun = {"time": "2026-11-25T12:00:00Z", "commit": "0123456789"}
-    return Report(begun, {"links": links}, tuple(rows), 1.0)
+    return ComparisonReport(begun, {"links": links}, tuple(rows), 1.0)
 
 
 @pytest.mark.parametrize(

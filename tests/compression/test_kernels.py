@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from p4reduce.compression import kernels
-from p4reduce.tensors.kept import Spare
+from p4reduce.tensors.copy_pool import CopyPool
 
 Array = npt.NDArray[Any]
 FLOATS = (np.float16, np.float32, np.float64)
@@ -64,7 +64,9 @@ def test_what_is_wanted(rng: np.random.Generator, dtype: Any, size: int, unit: i
     whole, own, energies = room(size, dtype), room(units, np.float64), room(units, np.float64)
     products = room(2, np.float64)
     assert kernels.want(
-        *(gradient, residual, unit),
+        gradient,
+        residual,
+        unit,
         wanted=whole,
         own=own,
         energies=energies,
@@ -132,8 +134,7 @@ def test_what_is_sent_and_what_is_left(
         values = np.zeros(size + 1, dtype)
         some = kernels.keep(whole, units, unit, values[:-1], **how)
         expected, nonzero = spec.kept(
-            *(whole, units, unit, how.get("factors")),
-            how.get("magnitude", 0.0),
+            whole, units, unit, how.get("factors"), how.get("magnitude", 0.0)
         )
         assert (values[:-1] == expected).all()
         assert same(some, nonzero)
@@ -230,7 +231,13 @@ def test_votes(rng: np.random.Generator, dtype: Any, size: int, tally: Any) -> N
         left, result = room(size, dtype), room(size, dtype)
         left[:-1] = expected
         kernels.settle_votes(
-            *(left[:-1], before, means[:-1], tallies, result[:-1]), shared=shared, ranks=ranks
+            left[:-1],
+            before,
+            means=means[:-1],
+            tallies=tallies,
+            result=result[:-1],
+            shared=shared,
+            ranks=ranks,
         )
         kept, mean = spec.settled(expected, before, means[:-1], tallies, shared, ranks)
         assert same(left[:-1], kept)
@@ -245,7 +252,7 @@ def test_votes(rng: np.random.Generator, dtype: Any, size: int, tally: Any) -> N
 
 
 def test_memory_comes_back_only_when_nobody_has_it() -> None:
-    spare = Spare()
+    spare = CopyPool()
     size = 1 << 17
     one = kernels.lend(spare, size, np.dtype(np.float32))
     view, address = one[5:].reshape(-1, 1), one.ctypes.data

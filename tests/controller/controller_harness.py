@@ -31,7 +31,7 @@ from p4reduce.wire.dissect import Aggregation
 from p4reduce_controller.cli.command_line import cli as main_command
 from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.fabric.p4client import SwitchClient
-from p4reduce_controller.settings import Server, Settings
+from p4reduce_controller.settings import ControllerSettings, SwitchServer
 from p4reduce_controller.topology.switches import ONLY, only_switch
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from scapy.layers.l2 import Ether
@@ -208,14 +208,14 @@ class RunningController(Calls):
         stations = tuple((parse_mac(mac), at) for mac, at in changes.pop("stations", ()))
         settings: dict[str, Any] = {
             "topology": only_switch(parse_ip(SWITCH_IP), parse_mac(SWITCH_MAC), ports, stations),
-            "servers": {ONLY: Server(switch, device_id)},
+            "servers": {ONLY: SwitchServer(switch, device_id)},
             "election_id": 1,
             "listen": f"unix:{directory}/controller/controller.sock",
             "lease": 30.0,
             "state_directory": directory / "state",
             "connect_timeout": DEADLINE,
         } | changes
-        self.daemon = Daemon(Settings(**settings))
+        self.daemon = Daemon(ControllerSettings(**settings))
         self.address = ""
         self._started = threading.Event()
         self._stop: Callable[[], None] | None = None
@@ -327,7 +327,7 @@ class Rank:
     def hello_frame(self, nonce: int | None = None) -> bytes:
         """Build a HELLO."""
         return self.frame(
-            kind=wire.Kind.HELLO,
+            kind=wire.FrameKind.HELLO,
             contributors=self.joined.nonce if nonce is None else nonce,
             block=0,
             next_block=0,
@@ -400,7 +400,7 @@ def result(rank: Rank) -> Aggregation:
     """Receive a result."""
     frame = Ether(rank.receive())
     assert Aggregation in frame, frame.show(dump=True)
-    assert frame[Aggregation].kind == wire.Kind.RESULT, frame.show(dump=True)
+    assert frame[Aggregation].kind == wire.FrameKind.RESULT, frame.show(dump=True)
     return frame[Aggregation]
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from p4reduce_controller.jobs.job import Attachment, Job, Member
+from p4reduce_controller.jobs.job import Attachment, Job, JobMember
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.leases import DESERTED
 from p4reduce_controller.jobs.lifecycle import Jobs
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.topology.switches import Topology, only_switch
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
@@ -40,14 +40,14 @@ class World:
     def __post_init__(self) -> None:
         self.next_id = self._count
 
-    def event(self, kind: str, job: Job | None, text: str) -> None:
+    def on_event(self, kind: str, job: Job | None, text: str) -> None:
         self.kinds.append(kind)
         self.texts.append(text)
 
     def configure(self, job: Job) -> None:
         self.to_configure.append(job)
 
-    def settled(self, job: Job) -> None:
+    def on_settled(self, job: Job) -> None:
         self.has_settled.append(job)
 
     def remove(self, job: Job) -> None:
@@ -59,7 +59,7 @@ class World:
     def withdraw(self, job: Job) -> None:
         self.to_withdraw.append(job)
 
-    def changed(self, *jobs: Job) -> None:
+    def on_changed(self, *jobs: Job) -> None:
         self.changes += 1
 
     def next_incarnation(self) -> int:
@@ -91,11 +91,11 @@ def place(rank: int, *, port: int | None = None) -> Attachment:
     return Attachment(port or rank % 8 + 1, 0x020000000000 + rank, 0x0A4D0001 + rank, 40000 + rank)
 
 
-def join(jobs: Jobs, name: str, rank: int, size: int, slots: int = 0) -> tuple[Job, Member]:
+def join(jobs: Jobs, name: str, rank: int, size: int, slots: int = 0) -> tuple[Job, JobMember]:
     return jobs.join(name, rank, size, slots, f"host{rank}", 100 + rank)
 
 
-def attach(jobs: Jobs, job: Job, member: Member, at: Attachment | None = None) -> None:
+def attach(jobs: Jobs, job: Job, member: JobMember, at: Attachment | None = None) -> None:
     jobs.hello(job.incarnation, member.rank, member.nonce, at or place(member.rank))
 
 
@@ -105,7 +105,7 @@ def running(jobs: Jobs, name: str = "train", size: int = 3, slots: int = 0) -> J
         job, member = join(jobs, name, rank, size, slots)
         attach(jobs, job, member)
     assert job is not None
-    jobs.configured(job)
+    jobs.on_configured(job)
     assert job.state is JobState.RUNNING
     return job
 
@@ -134,7 +134,7 @@ def leave(jobs: Jobs, job: Job, rank: int) -> None:
 
 
 def refused(cause: Cause, call: Callable[[], object]) -> str:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(JobRefusedError) as caught:
         call()
     assert caught.value.cause is cause
     return str(caught.value)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
-from p4reduce_controller.fabric.schema import Group, Op, Row, Update
+from p4reduce.wire.format import NO_BLOCK, Flag, Format, FrameKind
+from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
 from packet_jobs import TAG, Job, PartialJob, from_parent, lane_limits, lane_type
 from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH
 from scapy.fields import Field
@@ -61,7 +61,7 @@ class Scene:
 
     jobs: list[Job]
     shapes: tuple[JobShape, ...]
-    before: list[Row | Group]
+    before: list[TableRow | MulticastGroup]
     present: dict[int, bool] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
 
@@ -72,9 +72,9 @@ def set_up(shapes: tuple[JobShape, ...]) -> Scene:
     for shape in shapes:
         base = jobs[-1].base if shape.same_slots and jobs else None
         jobs.append(_job(shape, base))
-    before: list[Row | Group] = [row for job in jobs for row in job.rows()]
+    before: list[TableRow | MulticastGroup] = [row for job in jobs for row in job.rows()]
     before += [
-        Row("bridge", {"dst_mac": int(mac.replace(":", ""), 16)}, "forward", {"port": port})
+        TableRow("bridge", {"dst_mac": int(mac.replace(":", ""), 16)}, "forward", {"port": port})
         for mac, port in STATIONS.items()
     ]
     return Scene(jobs, shapes, before, dict.fromkeys(range(len(before)), True))
@@ -203,7 +203,7 @@ class Answer:
                 flags |= self.part
                 payload = payload[: wire.HALF_BYTES]
         header = {
-            "kind": Kind.STATUS if self.status else Kind.RESULT,
+            "kind": FrameKind.STATUS if self.status else FrameKind.RESULT,
             "slot": self.slot % job.slots + self.beyond * job.slots & 0xFFFF,
             "round": (shape.first_round + self.round) & 0xFFFFFFFF,
             "flags": flags,
@@ -237,7 +237,7 @@ class Hello:
 
     def events(self, scene: Scene) -> list[Event]:
         at = scene.jobs[0].ranks[self.rank % scene.jobs[0].world_size].at
-        header = Aggregation(kind=Kind.HELLO, rank=self.rank, contributors=self.nonce)
+        header = Aggregation(kind=FrameKind.HELLO, rank=self.rank, contributors=self.nonce)
         return [Sent(self.port, wire.template(at, SWITCH, header))]
 
 
@@ -456,7 +456,7 @@ class Regrant:
         entity = scene.before[which]
         if not scene.present[which]:
             return []
-        if isinstance(entity, Group):
+        if isinstance(entity, MulticastGroup):
             entity = replace(entity, replicas=entity.replicas[1:])
         elif entity.table == "admission":
             entity = replace(entity, params={**entity.params, "slot_count": self.slots})
@@ -496,7 +496,9 @@ Step = (
 )
 
 
-def play(shapes: tuple[JobShape, ...], steps: list[Step]) -> tuple[list[Row | Group], list[Event]]:
+def play(
+    shapes: tuple[JobShape, ...], steps: list[Step]
+) -> tuple[list[TableRow | MulticastGroup], list[Event]]:
     """Return the entries to begin with, and what happens then."""
     scene = set_up(shapes)
     before = list(scene.before)

@@ -18,11 +18,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 
-from p4reduce.wire.format import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Flag, Kind
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce.wire.format import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Flag, FrameKind
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.fabric.p4client import PacketIn
-from p4reduce_controller.fabric.schema import Group, Row, Update
-from p4reduce_controller.values.counts import Counts
+from p4reduce_controller.fabric.schema import MulticastGroup, TableRow, Update
+from p4reduce_controller.values.counts import CounterValue
 from p4reduce_lab.networks.veth import VethPorts
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
@@ -102,8 +102,8 @@ class Account:
 
     received: dict[int, list[bytes]] = field(default_factory=lambda: {port: [] for port in PORTS})
     packet_ins: list[PacketIn] = field(default_factory=list)
-    outcomes: dict[Outcome, Counts] = field(default_factory=dict)
-    rows: dict[str, Counts | None] = field(default_factory=dict)
+    outcomes: dict[FrameOutcome, CounterValue] = field(default_factory=dict)
+    rows: dict[str, CounterValue | None] = field(default_factory=dict)
     groups: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def take(self, seen: Seen) -> None:
@@ -116,7 +116,7 @@ class Account:
 class Target(Testbed):
     """A switch that sequences are played to."""
 
-    def play(self, before: Sequence[Row | Group], events: Sequence[Event]) -> Account:
+    def play(self, before: Sequence[TableRow | MulticastGroup], events: Sequence[Event]) -> Account:
         """Insert `before`, do all of `events` in order, and remove what entries there are."""
         self.insert(before)
         account = Account()
@@ -131,8 +131,8 @@ class Target(Testbed):
                 unswept += len(part)
         account.take(self.exchange([]))
         account.outcomes = {
-            outcome: Counts(now.frames - then.frames, now.bytes - then.bytes)
-            for outcome, then, now in zip(Outcome, start, self._counts(), strict=True)
+            outcome: CounterValue(now.frames - then.frames, now.bytes - then.bytes)
+            for outcome, then, now in zip(FrameOutcome, start, self._counts(), strict=True)
             if now != then
         }
         rows = [row for table in TABLES for row in self.client.read_table(table)]
@@ -160,9 +160,9 @@ class Target(Testbed):
                     self.client.write([one.update])
         account.take(seen)
 
-    def _counts(self) -> list[Counts]:
+    def _counts(self) -> list[CounterValue]:
         cells = self.client.read_counter("outcomes")
-        return [cells[outcome] for outcome in Outcome]
+        return [cells[outcome] for outcome in FrameOutcome]
 
 
 def _parts(events: list[Event], size: int) -> Iterator[list[Event]]:
@@ -170,7 +170,9 @@ def _parts(events: list[Event], size: int) -> Iterator[list[Event]]:
         yield events[start : start + size]
 
 
-def remaining(before: Iterable[Row | Group], events: Iterable[Event]) -> list[Row | Group]:
+def remaining(
+    before: Iterable[TableRow | MulticastGroup], events: Iterable[Event]
+) -> list[TableRow | MulticastGroup]:
     """The entries that are left after a sequence, in an order in which none needs a later one."""
     left = {_key(entity): entity for entity in before}
     for event in events:
@@ -179,11 +181,13 @@ def remaining(before: Iterable[Row | Group], events: Iterable[Event]) -> list[Ro
                 del left[_key(event.update.entity)]
             else:
                 left[_key(event.update.entity)] = event.update.entity
-    return sorted(left.values(), key=lambda one: isinstance(one, Row) and one.table == "admission")
+    return sorted(
+        left.values(), key=lambda one: isinstance(one, TableRow) and one.table == "admission"
+    )
 
 
-def _key(entity: Row | Group) -> object:
-    if isinstance(entity, Group):
+def _key(entity: TableRow | MulticastGroup) -> object:
+    if isinstance(entity, MulticastGroup):
         return entity.group
     return entity.table, tuple(sorted(entity.match.items()))
 
@@ -196,7 +200,9 @@ class Pair:
         self._targets: dict[str, Target] = {}
         self._cleanup = ExitStack()
 
-    def play(self, before: Sequence[Row | Group], events: Sequence[Event]) -> dict[str, Account]:
+    def play(
+        self, before: Sequence[TableRow | MulticastGroup], events: Sequence[Event]
+    ) -> dict[str, Account]:
         """Play a sequence to both. If one goes down or mute, both begin again the next time."""
         try:
             self._start()
@@ -260,7 +266,7 @@ def _copies_sorted(frames: Sequence[bytes]) -> list[bytes]:
 def _answer(frame: bytes) -> bytes | None:
     """What all copies of a result or a status have in common; None for other frames."""
     is_answer = len(frame) >= PAYLOAD_OFFSET and (
-        frame[AGG_OFFSET] & 0xF in (Kind.RESULT, Kind.STATUS)
+        frame[AGG_OFFSET] & 0xF in (FrameKind.RESULT, FrameKind.STATUS)
         and frame[AGG_OFFSET - 8 : AGG_OFFSET - 6] == AGGREGATION_PORT.to_bytes(2, "big")
     )
     return frame[AGG_OFFSET:][:1] + frame[AGG_OFFSET + 4 : PAYLOAD_OFFSET] if is_answer else None

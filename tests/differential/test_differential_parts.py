@@ -22,10 +22,10 @@ from differential_targets import Account, Sent, SentOut, Written, differences, r
 from hypothesis import HealthCheck, given, settings
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Flag, Kind
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce.wire.format import Flag, FrameKind
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.fabric.p4client import PacketIn
-from p4reduce_controller.values.counts import Counts
+from p4reduce_controller.values.counts import CounterValue
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
@@ -33,17 +33,17 @@ HERE = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
 THERE = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 
 
-def answer(kind: Kind, rank: int, *, round_: int = 0, flags: int = 0) -> bytes:
+def answer(kind: FrameKind, rank: int, *, round_: int = 0, flags: int = 0) -> bytes:
     header = Aggregation(kind=kind, rank=rank, round=round_, flags=flags)
     return wire.template(THERE, HERE, header)
 
 
 def result(rank: int, *, round_: int = 0, flags: int = 0) -> bytes:
-    return answer(Kind.RESULT, rank, round_=round_, flags=flags)
+    return answer(FrameKind.RESULT, rank, round_=round_, flags=flags)
 
 
 def status(rank: int) -> bytes:
-    return answer(Kind.STATUS, rank)
+    return answer(FrameKind.STATUS, rank)
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -105,9 +105,9 @@ def test_other_frames_must_be_equal_and_in_order(a: list[bytes], b: list[bytes])
 
 def test_counters_and_packet_ins_count_too() -> None:
     one, other = Account(), Account()
-    one.outcomes[Outcome.STALE] = Counts(1, 78)
-    other.outcomes[Outcome.STALE] = Counts(1, 77)
-    one.rows["delivery(replica=0x1)"] = Counts(0, 0)
+    one.outcomes[FrameOutcome.STALE] = CounterValue(1, 78)
+    other.outcomes[FrameOutcome.STALE] = CounterValue(1, 77)
+    one.rows["delivery(replica=0x1)"] = CounterValue(0, 0)
     one.packet_ins.append(PacketIn(1, result(0)))
     found = differences({"one": one, "other": other})
     assert [text.split(",")[0].split(":")[0] for text in found] == [

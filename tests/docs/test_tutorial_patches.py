@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Flag, Kind
+from p4reduce.wire.format import Flag, FrameKind
 from p4reduce_controller.fabric.layout import own_addresses
 from p4reduce_lab import LocalNetwork
 from p4reduce_lab.lesson.traced import TracedSwitch
@@ -166,7 +166,7 @@ def test_a_field_of_the_header(tmp_path: Path) -> None:
     frames = [json.loads(line) for line in python("-c", CAPTURED, *captures).splitlines()]
     most: dict[tuple[int, int], int] = {}
     for kind, slot, number, sent in frames:
-        if kind == Kind.CONTRIBUTE:
+        if kind == FrameKind.CONTRIBUTE:
             most[slot, number] = max(sent, most.get((slot, number), 0))
     results = [(most[slot, number], sent) for kind, slot, number, sent in frames if kind == 1]
     assert len(results) >= 2 * len(most)

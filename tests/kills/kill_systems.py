@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.choice import choose
-from p4reduce_lab.processes.children import Child, Processes, tail
+from p4reduce_lab.processes.children import ChildProcess, Processes, tail
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.switches.launch import SwitchLauncher
 from p4reduce_lab.system import System, rank_variables
-from p4reduce_lab.tree import Shape, Tree
+from p4reduce_lab.tree import TreeShape, TreeSystem
 from torch_system import Forked, clean_environment, free_port, zygote
 
 HERE = Path(__file__).parent
@@ -51,7 +51,7 @@ PLACES = {
     "unix": Place(),
     "udp": Place(network="udp"),
     "side-by-side": Place(switches=2),
-    "tree": Place(switches=Shape((2, 2)), ranks=4),
+    "tree": Place(switches=TreeShape((2, 2)), ranks=4),
     "torch": Place(torch=True),
     "bmv2": Place(switch="bmv2"),
     "bmv2-side-by-side": Place(switch="bmv2", switches=2),
@@ -73,7 +73,7 @@ class Broken:
     @property
     def switches(self) -> dict[str, SwitchLauncher]:
         """All of them, by name."""
-        if isinstance(self.system, Tree):
+        if isinstance(self.system, TreeSystem):
             return dict(self.system.launchers)
         launchers = (one for part in self.system.parts for one in part.launchers.values())
         return {f"switch {number}": launcher for number, launcher in enumerate(launchers)}
@@ -127,7 +127,7 @@ class Broken:
             self.start(name)
         self.system.wait_ready(PATIENCE)
 
-    def _child(self, name: str) -> Child:
+    def _child(self, name: str) -> ChildProcess:
         part = self.controllers.get(name)
         child = self.switches[name].child if part is None else part.controller
         assert child is not None

@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner
 from p4reduce_lab.cli import commands
 from p4reduce_lab.errors import ArgumentsError
-from p4reduce_lab.tree import Shape
+from p4reduce_lab.tree import TreeShape
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_shapes() -> None:
-    assert Shape.parse("2x4").ranks == 8
-    assert Shape.parse("2x3x4").children == (2, 3, 4)
-    assert Shape.parse("2x3x4").text == "a tree: a root, 2 spines, 6 leaves with 4 ranks each"
+    assert TreeShape.parse("2x4").ranks == 8
+    assert TreeShape.parse("2x3x4").children == (2, 3, 4)
+    assert TreeShape.parse("2x3x4").text == "a tree: a root, 2 spines, 6 leaves with 4 ranks each"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_shapes() -> None:
 )
 def test_what_is_no_tree(text: str, complaint: str) -> None:
     with pytest.raises(ArgumentsError) as caught:
-        Shape.parse(text)
+        TreeShape.parse(text)
     assert text in str(caught.value)
     assert complaint in str(caught.value)
 

@@ -14,7 +14,7 @@ import p4reduce
 import p4reduce_lab
 import pytest
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Flag, Kind
+from p4reduce.wire.format import Flag, FrameKind
 from scapy.utils import rdpcap
 
 pytest_plugins = ["pytester"]
@@ -121,7 +121,9 @@ def test_captures_have_every_frame_of_a_rank(tmp_path: Path) -> None:
     assert captures == ["port1.pcap", "port2.pcap"]
     frames = [frame[Aggregation] for frame in rdpcap(str(tmp_path / "new" / "port1.pcap"))]
     sums = [
-        frame for frame in frames if frame.kind == Kind.RESULT and Flag.PAYLOAD & int(frame.flags)
+        frame
+        for frame in frames
+        if frame.kind == FrameKind.RESULT and Flag.PAYLOAD & int(frame.flags)
     ]
     assert {frame.block for frame in sums} == {0, 1, 2}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from launched import DEADLINE, ENVIRONMENT, LAB, ROOT, Launched
-from p4reduce_lab.compare.run import Report
+from p4reduce_lab.compare.run import ComparisonReport
 from p4reduce_lab.errors import Interrupted
 from p4reduce_lab.networks import links
 from p4reduce_lab.processes.foreground import EndedError, run_through
@@ -66,7 +66,7 @@ def test_the_time_left_goes_by_the_work_not_by_the_number() -> None:
     with LongWork("cells", 2, work=110.0, console=shown, clock=clock) as work:
         clock.now = 20.0
         work.advance(10.0)
-        assert work.pace() == "1/2 cells, 3.0 cells/min, 3 min left"
+        assert work.speed() == "1/2 cells, 3.0 cells/min, 3 min left"
         clock.now = 220.0
         work.advance(100.0)
     assert written(shown).splitlines()[-1] == "2/2 cells, 32.7 cells/h, 4 min in all"
@@ -274,7 +274,7 @@ def ended_comparison(tmp_path: Path, rate: str, *more: str) -> None:
     kept = tmp_path / "out" / "compare.json"
     assert "what was measured is in" in text
     done = re.findall(r"ended after (\d+) of 12 cells", text)
-    sizes = [row.bytes for row in Report.read(kept).rows if row.name == "p4reduce"]
+    sizes = [row.bytes for row in ComparisonReport.read(kept).rows if row.name == "p4reduce"]
     assert 1 <= len(sizes) < 12
     assert len(sizes) == int(done[-1])
 

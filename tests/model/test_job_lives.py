@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from p4reduce_controller.jobs.job_states import (
     OVER,
+    PUBLIC_STATES,
     RELEASED,
-    TOLD,
     TRANSITIONS,
-    Event,
+    JobEvent,
     JobState,
     NoTransitionError,
     Stage,
@@ -75,7 +75,7 @@ def test_every_transition_is_taken() -> None:
 
 def test_a_transition_that_the_table_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     moves = dict(TRANSITIONS[Stage.CONFIGURING])
-    del moves[Event.SWITCH_LOST]
+    del moves[JobEvent.SWITCH_LOST]
     monkeypatch.setitem(TRANSITIONS, Stage.CONFIGURING, moves)
     lives = JobCase(1, 1).explore(10_000)
     assert lives.violation is not None
@@ -85,19 +85,19 @@ def test_a_transition_that_the_table_lacks_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_what_is_not_in_the_table_is_an_error() -> None:
     with pytest.raises(NoTransitionError, match="ENDED, which has no transition for FAILED"):
-        after(Stage.ENDED, Event.FAILED)
+        after(Stage.ENDED, JobEvent.FAILED)
 
 
 def test_stages_and_what_is_told_of_them() -> None:
     """Nothing that is over runs again, and what has its entries deleted gets rid of them."""
-    assert TOLD.keys() == set(Stage)
+    assert PUBLIC_STATES.keys() == set(Stage)
     for stage, moves in TRANSITIONS.items():
         if stage in OVER:
             assert set(moves.values()) <= OVER
         if stage in OVER - RELEASED:
-            assert moves[Event.RELEASED] in RELEASED
-        if TOLD[stage] is JobState.ENDED:
-            assert {TOLD[to] for to in moves.values()} == {JobState.ENDED}
+            assert moves[JobEvent.RELEASED] in RELEASED
+        if PUBLIC_STATES[stage] is JobState.ENDED:
+            assert {PUBLIC_STATES[to] for to in moves.values()} == {JobState.ENDED}
 
 
 def test_the_drawing_is_the_tables() -> None:
@@ -105,5 +105,5 @@ def test_the_drawing_is_the_tables() -> None:
     drawing = tool["drawings"]()["job"]
     assert drawing in tool["drawn"]((ROOT / "docs" / "faults.md").read_text())
     assert drawing.count("-->") == 1 + sum(
-        event is not Event.DELETED for moves in TRANSITIONS.values() for event in moves
+        event is not JobEvent.DELETED for moves in TRANSITIONS.values() for event in moves
     )

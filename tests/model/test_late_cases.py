@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are late or lost: what attendants do holds in every order, and faults are found."""
+"""Ranks that are late or lost: what proxies do holds in every order, and faults are found."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from p4reduce.errors import P4ReduceError
-from p4reduce.session.recovery_states import TRANSITIONS, Event, State, after
+from p4reduce.session.recovery_states import TRANSITIONS, RecoveryEvent, RecoveryState, after
 from p4reduce_model.found import Walked
 from p4reduce_model.recoveries import (
     CLOSED,
@@ -61,18 +61,18 @@ def test_mistakes_are_found(fault: RecoveryFault, broken: str) -> None:
 
 
 def test_a_transition_that_the_table_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    moves = dict(TRANSITIONS[State.AGREEING])
-    del moves[Event.IN_VAIN]
-    monkeypatch.setitem(TRANSITIONS, State.AGREEING, moves)
+    moves = dict(TRANSITIONS[RecoveryState.AGREEING])
+    del moves[RecoveryEvent.FAILED_THERE]
+    monkeypatch.setitem(TRANSITIONS, RecoveryState.AGREEING, moves)
     lives = RecoveryCase(elsewhere=True).explore(20_000)
     assert lives.violation is not None
     assert lives.violation.invariant == IN_TABLE
-    assert "no transition for IN_VAIN" in str(lives.violation)
+    assert "no transition for FAILED_THERE" in str(lives.violation)
 
 
 def test_what_is_not_in_the_table_is_an_error() -> None:
     with pytest.raises(P4ReduceError, match="HALTING, which has no transition for AGREED"):
-        after(State.HALTING, Event.AGREED)
+        after(RecoveryState.HALTING, RecoveryEvent.AGREED)
 
 
 def test_the_drawing_is_the_tables() -> None:
@@ -80,7 +80,7 @@ def test_the_drawing_is_the_tables() -> None:
     drawing = tool["drawings"]()["recovery"]
     assert drawing in tool["drawn"]((ROOT / "docs" / "faults.md").read_text())
     assert drawing.count("-->") == 1 + sum(
-        event not in {Event.FAILED, Event.UNWANTED}
+        event not in {RecoveryEvent.FAILED, RecoveryEvent.UNWANTED}
         for moves in TRANSITIONS.values()
         for event in moves
     )

@@ -17,7 +17,7 @@ from p4reduce_switch.state.digests import DigestConfig
 from p4reduce_switch.state.meters import Rates
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.profiles import GroupRef, IndirectTable, MemberRef
-from p4reduce_switch.state.tables import Entry, MatchKey, MatchKind, MatchValue, Table
+from p4reduce_switch.state.tables import MatchKey, MatchKind, MatchValue, Table, TableEntry
 
 START_NS = 5_000_000_000
 VALUE_SET_KINDS: tuple[MatchKind, ...] = ("exact", "exact", "ternary", "lpm", "range")
@@ -169,7 +169,7 @@ class Filler:
         meters = [m.name for m in self._pair.python.meters.values() if m.table == name]
         rates = self._rates()
         for pipeline in self._pair.both:
-            entry = Entry(match, priority, action, args, target=target)
+            entry = TableEntry(match, priority, action, args, target=target)
             pipeline.tables[name].insert(entry)
             for meter in meters:
                 entry.meter = pipeline.meters[meter].make()

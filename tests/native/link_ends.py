@@ -10,23 +10,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from p4reduce_native.link import Kind, Link, offers, why_not
+from p4reduce_native.link import Link, LinkKind, offers, why_not
 
 DEADLINE_S = 120.0
 HELLO = b"P4RL" + bytes([1, 0b110, 0, 0])  # version 1; batches and shared memory are wished
 
 NO_LINKS = why_not()
-ALL = offers(Kind.SHARED)
+ALL = offers(LinkKind.SHARED)
 
 
 @contextmanager
-def link(kind: Kind, slots: int = 0) -> Iterator[tuple[Link, Link]]:
+def link(kind: LinkKind, slots: int = 0) -> Iterator[tuple[Link, Link]]:
     """The ends of switch and worker, agreed on `kind`."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (here, there):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
     switch = Link.accept(here, ALL, slots)
-    with answering(switch) if kind != Kind.SINGLE else nullcontext():
+    with answering(switch) if kind != LinkKind.SINGLE else nullcontext():
         worker = Link.connect(there, offers(kind), DEADLINE_S)
     try:
         assert switch.kind == worker.kind == kind

@@ -27,7 +27,7 @@
 
 #define SLOT_BYTES 2112
 #define RING_HEAD 256
-#define TURNS 1000
+#define ATTEMPTS 1000
 #define ROWS 128
 #define STRIDE 2048
 #define ROOM 2046
@@ -145,14 +145,14 @@ static void begin(pthread_t *thread, struct hostile *it)
         sched_yield();
 }
 
-/* What a switch does with a link, for some turns. */
+/* What a switch does with a link, again and again. */
 static void be_switch(struct p4r_link *link, uint64_t *state)
 {
     struct p4r_frame in[P4R_LINK_MOST], out[200];
     uint8_t *bytes = malloc(P4R_LINK_MAX_FRAME);
     memset(bytes, 0x5A, P4R_LINK_MAX_FRAME);
     uint64_t sum = 0;
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         int most = P4R_LINK_FRAMES + (int)draw(state, P4R_LINK_MOST - P4R_LINK_FRAMES + 1);
         int count = p4r_link_receive(link, in, most);
         if (count > most || (count < 0 && !allowed(count)))
@@ -171,7 +171,7 @@ static void be_switch(struct p4r_link *link, uint64_t *state)
         if (sent > wanted || (sent < 0 && !allowed(sent)))
             fail("send returned %d of %d", sent, wanted);
         (void)p4r_link_events(link, sent < wanted);
-        if (turn % 16 == 0)
+        if (attempt % 16 == 0)
             sched_yield();
         if (count < 0 || sent < 0)
             break;
@@ -187,7 +187,7 @@ static void be_worker(struct p4r_link *link, uint64_t *state)
     uint8_t *rows = malloc((size_t)ROWS * STRIDE);
     int64_t *lengths = calloc(ROWS, sizeof *lengths), indices[ROWS];
     memset(rows, 0x3C, (size_t)ROWS * STRIDE);
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         int count = p4r_link_receive_rows(link, rows, STRIDE, ROOM, lengths, ROWS);
         if (count > ROWS || (count < 0 && !allowed(count)))
             fail("receive_rows returned %d", count);

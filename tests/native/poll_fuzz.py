@@ -33,8 +33,13 @@ from p4reduce.transport import LinkTransport
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.datagrams import DatagramLink
 from p4reduce_native.library import CSRC, runtime_sources
-from p4reduce_native.link import Kind
-from p4reduce_native.udp_handshake import HandshakeResult, RefusedError, enter, never_cut_up
+from p4reduce_native.link import LinkKind
+from p4reduce_native.udp_handshake import (
+    HandshakeRefusedError,
+    HandshakeResult,
+    enter,
+    never_cut_up,
+)
 from p4reduce_switch.dataplane import DataPlane, open_data_plane
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.place import PortOptions
@@ -49,7 +54,11 @@ COOKIE, ACCEPT = 2, 4
 PASSING = (errno.EAGAIN, errno.EINTR, errno.ECONNREFUSED)
 FAILURES = {
     socket.AF_INET: (
-        *(errno.ENOBUFS, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EPERM),
+        errno.ENOBUFS,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.ENETDOWN,
+        errno.EPERM,
         *PASSING,
     ),
     socket.AF_UNIX: (errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN, errno.EINTR),
@@ -180,7 +189,7 @@ class Fuzzer:
         """Take a port, however often its former peer has to be refused for it."""
         if port in UNIX:
             eventually(lambda: not self.dataplane.ports[port].is_up, f"port {port} free", SECONDS)
-            kind = self.random.choice((Kind.SINGLE, Kind.BATCH, Kind.SHARED))
+            kind = self.random.choice((LinkKind.SINGLE, LinkKind.BATCH, LinkKind.SHARED))
             self.peers[port] = LinkTransport(self.directory / f"p{port}", kind, SECONDS)
             eventually(lambda: self.dataplane.ports[port].is_up, f"port {port} up", SECONDS)
             return
@@ -189,7 +198,7 @@ class Fuzzer:
             sock = datagram_socket(self.address(port))
             try:
                 self.workers[port] = Worker(sock, enter(sock, b"", time.monotonic() + 1.0))
-            except (RefusedError, OSError):
+            except (HandshakeRefusedError, OSError):
                 sock.close()
                 return False
             return True

@@ -2,7 +2,8 @@
 /* A ring's sender and its receiver, each in a thread: ring_races SEED ROUNDS.
  *
  * Meant to be compiled with -fsanitize=thread, which knows memory by its address. So both ends use one
- * mapping here, and not two as links do. Frames come whole and in order; who sleeps gets a bell. */
+ * mapping here, and not two as links do. Frames come whole and in order; who sleeps gets a
+ * doorbell. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -22,7 +23,7 @@ enum { FRAMES = 3000, MOST = 200, BATCH = 64, LOST_MS = 60000 };
 struct end {
     struct p4r_ring ring;
     uint64_t state;
-    int own_bell, other_bell; /* eventfds */
+    int own_doorbell, other_doorbell; /* eventfds */
 };
 
 static uint32_t draw(uint64_t *state, uint32_t below)
@@ -39,10 +40,10 @@ static void fail(const char *what, int value)
 
 static uint32_t length_of(uint32_t number) { return 14 + number * 7 % MOST; }
 
-static void ring_bell(int bell)
+static void ring_doorbell(int doorbell)
 {
-    if (eventfd_write(bell, 1) != 0)
-        fail("a bell", bell);
+    if (eventfd_write(doorbell, 1) != 0)
+        fail("a doorbell", doorbell);
 }
 
 /* As shared.c does. */
@@ -52,14 +53,14 @@ static void arm(_Atomic uint32_t *flag)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-static void sleep_at(int bell)
+static void sleep_at(int doorbell)
 {
     eventfd_t rung;
-    struct pollfd wait = {.fd = bell, .events = POLLIN};
+    struct pollfd wait = {.fd = doorbell, .events = POLLIN};
     if (poll(&wait, 1, LOST_MS) != 1)
-        fail("a bell was lost", bell);
-    if (eventfd_read(bell, &rung) != 0)
-        fail("a bell", bell);
+        fail("a doorbell was lost", doorbell);
+    if (eventfd_read(doorbell, &rung) != 0)
+        fail("a doorbell", doorbell);
 }
 
 static void *send_all(void *argument)
@@ -73,7 +74,7 @@ static void *send_all(void *argument)
         if (room == 0) {
             arm(&ring->words->sender_sleeps);
             if (!p4r_ring_has_room(ring))
-                sleep_at(end->own_bell);
+                sleep_at(end->own_doorbell);
             continue;
         }
         uint32_t count = 1 + draw(&end->state, BATCH);
@@ -87,7 +88,7 @@ static void *send_all(void *argument)
         p4r_ring_put(ring, frames, (int)count);
         sent += count;
         if (p4r_ring_receiver_sleeps(ring))
-            ring_bell(end->other_bell);
+            ring_doorbell(end->other_doorbell);
     }
     return NULL;
 }
@@ -114,7 +115,7 @@ static void *receive_all(void *argument)
         if (ready == 0) {
             arm(&ring->words->receiver_sleeps);
             if (p4r_ring_ready(ring) == 0)
-                sleep_at(end->own_bell);
+                sleep_at(end->own_doorbell);
             continue;
         }
         ready = ready < BATCH ? ready : BATCH;
@@ -139,7 +140,7 @@ static void *receive_all(void *argument)
         }
         taken += (uint32_t)ready;
         if (p4r_ring_sender_sleeps(ring))
-            ring_bell(end->other_bell);
+            ring_doorbell(end->other_doorbell);
     }
     return NULL;
 }
@@ -153,20 +154,20 @@ int main(int count, char **arguments)
         const uint32_t slots = 1u << draw(&state, 8);
         uint8_t *memory = aligned_alloc(64, (p4r_ring_bytes(slots) + 63) & ~(size_t)63);
         memset(memory, 0, p4r_ring_bytes(slots));
-        const int bells[2] = {eventfd(0, 0), eventfd(0, 0)};
+        const int doorbells[2] = {eventfd(0, 0), eventfd(0, 0)};
         struct end ends[2];
         pthread_t threads[2];
         for (int i = 0; i < 2; i++) {
             ends[i] = (struct end){.state = draw(&state, UINT32_MAX),
-                                   .own_bell = bells[i],
-                                   .other_bell = bells[1 - i]};
+                                   .own_doorbell = doorbells[i],
+                                   .other_doorbell = doorbells[1 - i]};
             p4r_ring_attach(&ends[i].ring, memory, slots);
         }
         pthread_create(&threads[0], NULL, send_all, &ends[0]);
         pthread_create(&threads[1], NULL, receive_all, &ends[1]);
         for (int i = 0; i < 2; i++) {
             pthread_join(threads[i], NULL);
-            close(bells[i]);
+            close(doorbells[i]);
         }
         free(memory);
     }

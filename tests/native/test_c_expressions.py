@@ -17,7 +17,7 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import Binary, Choice, Const, Expr, FieldRef, Unary
+from p4reduce_switch.program.ir import Binary, Const, Expr, FieldRef, Ternary, Unary
 from p4reduce_switch.program.load_error import LoadError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "switch"))
@@ -69,7 +69,7 @@ class Maker:
             return Unary("~", self.data(depth - 1))
         if kind < 0.92:
             return Unary("b2d", self.condition(depth - 1))
-        return Choice(self.condition(depth - 1), self.data(depth - 1), self.data(depth - 1))
+        return Ternary(self.condition(depth - 1), self.data(depth - 1), self.data(depth - 1))
 
     def condition(self, depth: int) -> Expr:
         draw = self._random
@@ -107,9 +107,9 @@ def random_program(generator: random.Random) -> ir.Program:
     pad = -sum(field.width for field in fields) % 8
     if pad:
         fields.append(FieldRef("own", "pad", pad))
-    header = ir.Header("own", tuple(fields), is_metadata=False)
+    header = ir.HeaderInstance("own", tuple(fields), is_metadata=False)
     local = [FieldRef("local", f"m{n}", generator.choice(WIDTHS)) for n in range(4)]
-    metadata = ir.Header("local", tuple(local), is_metadata=True)
+    metadata = ir.HeaderInstance("local", tuple(local), is_metadata=True)
     maker = Maker(generator, fields + local)
     action = ir.Action(1, "compute", (), tuple(maker.statements(STATEMENTS, 2)), ir.NOWHERE)
     late = ir.Action(2, "late", (), tuple(maker.statements(4, 1)), ir.NOWHERE)
@@ -117,7 +117,7 @@ def random_program(generator: random.Random) -> ir.Program:
     standard = {n: h for n, h in base.headers.items() if n == "standard_metadata"}
 
     def control(name: str, number: int) -> ir.Control:
-        return ir.Control(name, "run", {"run": ir.Call("run", number, None, ir.NOWHERE)})
+        return ir.Control(name, "run", {"run": ir.DirectCall("run", number, None, ir.NOWHERE)})
 
     return replace(
         base,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_switch.codegen_c import NotNativeError, generate
-from p4reduce_switch.codegen_c.text import Names, comment, plain
+from p4reduce_switch.codegen_c.text import CNames, comment, plain
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.program.ir import FieldRef
@@ -201,7 +201,7 @@ def test_comments_and_identifiers() -> None:
         assert made.endswith(" */")
         assert not re.search(r"[*\\?\n\r\"'#%$@`]", made[3:-3])
         assert re.fullmatch("[A-Za-z0-9_]*", plain(payload))
-    names = Names()
+    names = CNames()
     taken = {names.field(FieldRef("h", text, 8)) for text in ("a b", "a_b", "a\0b", "a.b")}
     assert len(taken) == 4
     long = [names.of("table", "x" * 70000 + str(number)) for number in range(3)]

@@ -17,9 +17,9 @@ from p4reduce_native.datagrams import DatagramLink, pack, unpack
 from p4reduce_native.link import Link, why_not
 from p4reduce_native.udp_handshake import (
     LEAST_BYTES,
+    HandshakeRefusedError,
     HandshakeResult,
     HandshakeServer,
-    RefusedError,
     enter,
     never_cut_up,
     read_key,
@@ -147,11 +147,11 @@ def test_a_greeting_is_answered_again(ends: tuple[AnyLink, socket.socket]) -> No
 def test_a_silent_peer_is_asked(ends: tuple[AnyLink, socket.socket]) -> None:
     link, other = ends
     ping, pong = TOKEN + b"\x01\0\0\0", TOKEN + b"\x02\0\0\0"
-    assert [link.poke(), link.poke(), link.poke()] == [0, 1, 2]
+    assert [link.keepalive(), link.keepalive(), link.keepalive()] == [0, 1, 2]
     assert [other.recv(100), other.recv(100)] == [ping, ping]
     other.send(pong)
     assert heard(link) == []
-    assert link.poke() == 0
+    assert link.keepalive() == 0
     other.send(ping)
     assert heard(link) == []
     assert other.recv(100) == pong
@@ -229,7 +229,7 @@ class Switch:
     """Answers one worker's handshake; what it sends may get lost."""
 
     def __init__(self, key: bytes = b"", *, is_free: bool = True, loses: int = 0) -> None:
-        self.doorkeeper = HandshakeServer(key)
+        self.admission = HandshakeServer(key)
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         never_cut_up(self.sock)
         self.sock.bind(("127.0.0.1", 0))
@@ -242,7 +242,7 @@ class Switch:
             message, address = self.sock.recvfrom(65536)
             if not message:
                 return
-            answer, entered = self.doorkeeper.answer(message, address, is_free=self._is_free)
+            answer, entered = self.admission.answer(message, address, is_free=self._is_free)
             self.entered = entered or self.entered
             if self._loses:
                 self._loses -= 1
@@ -277,12 +277,12 @@ def test_both_get_the_same_token(key: bytes, loses: int) -> None:
 
 
 def test_a_wrong_key_is_refused() -> None:
-    with pytest.raises(RefusedError, match="do not have the same key"):
+    with pytest.raises(HandshakeRefusedError, match="do not have the same key"):
         shake(Switch(b"the key of the switch"), b"some other key entirely")
 
 
 def test_a_busy_port_is_refused() -> None:
-    with pytest.raises(RefusedError, match="has another worker"):
+    with pytest.raises(HandshakeRefusedError, match="has another worker"):
         shake(Switch(is_free=False))
 
 
@@ -303,17 +303,17 @@ def hello(nonce: bytes = b"n" * 16, size: int = 1200) -> bytes:
 
 def test_no_answer_is_longer_than_its_question() -> None:
     """So a forged address gets no more than its forger sends."""
-    doorkeeper = HandshakeServer()
+    admission = HandshakeServer()
     for size in range(24, 100):
-        answer, entered = doorkeeper.answer(hello(size=size), ADDRESS, is_free=True)
+        answer, entered = admission.answer(hello(size=size), ADDRESS, is_free=True)
         assert len(answer) <= size
         assert entered is None
 
 
 def test_a_cookie_is_of_one_address() -> None:
     """Whoever does not get the answer cannot go on: the switch lets nobody in by one datagram."""
-    doorkeeper = HandshakeServer()
-    answer, _ = doorkeeper.answer(hello(), ADDRESS, is_free=True)
+    admission = HandshakeServer()
+    answer, _ = admission.answer(hello(), ADDRESS, is_free=True)
     head = b"P4RU\x01\x03\0\0" + b"n" * 16
     proofless = head + answer[24:40] + (1200).to_bytes(4, "big")
     proof = hmac.digest(
@@ -327,7 +327,7 @@ def test_a_cookie_is_of_one_address() -> None:
         (("127.0.0.1", 4243), False),
         (ADDRESS, True),
     ):
-        _, entered = doorkeeper.answer(connect, address, is_free=True)
+        _, entered = admission.answer(connect, address, is_free=True)
         assert (entered is not None) == is_in
     _, entered = HandshakeServer().answer(connect, ADDRESS, is_free=True)
     assert entered is None
@@ -337,12 +337,12 @@ def test_random_messages_let_nobody_in() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    doorkeeper = HandshakeServer()
+    admission = HandshakeServer()
     for _ in range(2000):
         message = bytearray(rng.choice([hello(), b"P4RU\x01\x03\0\0" + rng.randbytes(52)]))
         for _ in range(rng.randrange(4)):
             message[rng.randrange(len(message))] = rng.randrange(256)
-        _, entered = doorkeeper.answer(bytes(message[: rng.randrange(1300)]), ADDRESS, is_free=True)
+        _, entered = admission.answer(bytes(message[: rng.randrange(1300)]), ADDRESS, is_free=True)
         assert entered is None
 
 

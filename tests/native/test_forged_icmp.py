@@ -51,14 +51,14 @@ def forge():
 
 frames = [bytes([number]) * 1102 for number in range(56)]
 arrived, end = [], time.monotonic() + 60
-for turn in range(40):
+for attempt in range(40):
     forge()
     assert one.send(frames) == len(frames), "it takes them all"
     arrived.clear()
     while len(arrived) < len(frames) and time.monotonic() < end:
         arrived += other.receive()
         one.receive()
-    assert arrived == frames, (turn, len(arrived))
+    assert arrived == frames, (attempt, len(arrived))
     time.sleep(0.02)
 print("believed by the kernel:", probe.getsockopt(socket.IPPROTO_IP, IP_MTU))
 print("size:", one.datagram_counts.path_bytes, "narrowed:", one.datagram_counts.path_narrowed)

@@ -11,7 +11,7 @@ import socket
 import pytest
 from link_ends import DEADLINE_S, NO_LINKS, link, receive_all
 from p4reduce_native.datagrams import DatagramLink, pack
-from p4reduce_native.link import UNIX_KINDS, Kind, Link
+from p4reduce_native.link import UNIX_KINDS, Link, LinkKind
 from p4reduce_native.udp_handshake import HandshakeResult
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
@@ -31,7 +31,7 @@ def to_the_end(end: Link | DatagramLink) -> None:
     while True:
         send_in_vain(end)
         assert end.receive() == []
-        if isinstance(end, Link) and end.kind != Kind.DATAGRAM:
+        if isinstance(end, Link) and end.kind != LinkKind.DATAGRAM:
             assert not end.wait(-1, DEADLINE_S, writable=False)
 
 
@@ -39,7 +39,7 @@ def to_the_end(end: Link | DatagramLink) -> None:
 @pytest.mark.parametrize("leaver", [0, 1], ids=["switch", "worker"])
 @pytest.mark.parametrize("unread", [0, 1, 3])
 @pytest.mark.parametrize("tries", [0, 1, 4])
-def test_of_a_unix_socket(kind: Kind, leaver: int, unread: int, tries: int) -> None:
+def test_of_a_unix_socket(kind: LinkKind, leaver: int, unread: int, tries: int) -> None:
     """A peer that leaves frames unread resets its socket, which is no reason to drop its own."""
     with link(kind, 256) as ends:
         leaving, staying = ends[leaver], ends[1 - leaver]
@@ -59,7 +59,7 @@ def test_of_a_unix_socket(kind: Kind, leaver: int, unread: int, tries: int) -> N
 
 
 @pytest.mark.parametrize("kind", UNIX_KINDS)
-def test_a_peer_that_only_stops_listening_is_heard_out(kind: Kind) -> None:
+def test_a_peer_that_only_stops_listening_is_heard_out(kind: LinkKind) -> None:
     """And is then cut off, without any event from its socket."""
     with link(kind, 256) as (switch, worker):
         with socket.socket(fileno=os.dup(worker.fileno())) as its:

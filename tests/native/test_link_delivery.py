@@ -23,7 +23,7 @@ from link_ends import (
 from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 from p4reduce_native.library import runtime
-from p4reduce_native.link import BATCH_FRAMES, MAX_FRAMES, UNIX_KINDS, Kind, Link, offers
+from p4reduce_native.link import BATCH_FRAMES, MAX_FRAMES, UNIX_KINDS, Link, LinkKind, offers
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
@@ -34,9 +34,9 @@ BATCHES = [0, 1, 2, 63, 64, 65, 200]
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("kind", "slots"),
-    [(Kind.SINGLE, 0), (Kind.BATCH, 0), *((Kind.SHARED, n) for n in (1, 2, 8, 512))],
+    [(LinkKind.SINGLE, 0), (LinkKind.BATCH, 0), *((LinkKind.SHARED, n) for n in (1, 2, 8, 512))],
 )
-def test_random_frames_in_random_batches_both_ways(kind: Kind, slots: int, fuzz: Fuzz) -> None:
+def test_random_frames_in_random_batches_both_ways(kind: LinkKind, slots: int, fuzz: Fuzz) -> None:
     generator = fuzz.random
     with link(kind, slots) as ends:
         for _ in fuzz.rounds(3):
@@ -45,8 +45,8 @@ def test_random_frames_in_random_batches_both_ways(kind: Kind, slots: int, fuzz:
             came: list[list[bytes]] = [[], []]  # from each end
             while came != frames:
                 for here in (0, 1):
-                    turn = left[here][: generator.choice(BATCHES)]
-                    del left[here][: send_some(ends[here], turn)]
+                    part = left[here][: generator.choice(BATCHES)]
+                    del left[here][: send_some(ends[here], part)]
                     if generator.random() < 0.7:
                         came[here] += ends[1 - here].receive()
                     assert came[here] == frames[here][: len(came[here])]
@@ -79,7 +79,7 @@ def look(end: Link, most: int = 64) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_way_to_receive_counts_alike(kind: Kind) -> None:
+def test_every_way_to_receive_counts_alike(kind: LinkKind) -> None:
     lengths = [14, 1102, 2048]
     frames = [b"f" * length for length in lengths]
     rows, into = np.zeros((64, 2048), np.uint8), np.zeros(64, np.int64)
@@ -96,14 +96,14 @@ def test_every_way_to_receive_counts_alike(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_full_is_neither_loss_nor_error(kind: Kind) -> None:
+def test_full_is_neither_loss_nor_error(kind: LinkKind) -> None:
     frames = [i.to_bytes(4, "big") * 275 for i in range(12000)]
     with link(kind) as (switch, worker):
         taken = 0
         while sent := send_some(worker, frames[taken : taken + 100]):
             taken += sent
         assert BATCH_FRAMES < taken < len(frames)
-        if kind == Kind.SHARED:
+        if kind == LinkKind.SHARED:
             assert taken == 128
         assert receive_all(switch, taken) == frames[:taken]
         assert send_some(worker, frames[taken : taken + 3]) == 3
@@ -111,8 +111,8 @@ def test_full_is_neither_loss_nor_error(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_readable_as_long_as_there_are_frames(kind: Kind) -> None:
-    """As level-triggered epoll wants it, though rings ring their bell once."""
+def test_it_is_readable_as_long_as_there_are_frames(kind: LinkKind) -> None:
+    """As level-triggered epoll wants it, though rings ring their doorbell once."""
     with link(kind) as (switch, worker):
         poll = select.poll()
         poll.register(switch.fileno(), select.POLLIN)
@@ -126,7 +126,7 @@ def test_it_is_readable_as_long_as_there_are_frames(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_frames_of_bad_length_are_counted_and_left_out(kind: Kind) -> None:
+def test_frames_of_bad_length_are_counted_and_left_out(kind: LinkKind) -> None:
     with link(kind) as (switch, worker):
         frames = [b"s" * 13, b"a" * 14, b"", b"l" * 2049, b"b" * 2048, b"s"]
         assert worker.send(frames) == len(frames)
@@ -168,7 +168,7 @@ def test_the_bytes_of_a_batch() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.fuzz
-def test_rows(kind: Kind, fuzz: Fuzz) -> None:
+def test_rows(kind: LinkKind, fuzz: Fuzz) -> None:
     generator = fuzz.random
     with link(kind) as (switch, worker):
         out, into = FrameBuffer(256), FrameBuffer(MAX_FRAMES)
@@ -203,7 +203,7 @@ def test_rows(kind: Kind, fuzz: Fuzz) -> None:
 
 
 def test_a_receive_with_too_little_room_is_refused() -> None:
-    with link(Kind.BATCH) as (_, worker):
+    with link(LinkKind.BATCH) as (_, worker):
         assert worker.receive_rows(0, FRAME_STRIDE, MAX_FRAME_BYTES, 0, BATCH_FRAMES - 1) == -22
 
 
@@ -212,7 +212,7 @@ def test_small_socket_buffers_make_smaller_messages() -> None:
     here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     switch = Link.accept(here, ALL)
     with answering(switch):
-        worker = Link.connect(there, offers(Kind.BATCH), DEADLINE_S)
+        worker = Link.connect(there, offers(LinkKind.BATCH), DEADLINE_S)
     frames = [bytes([i]) * 1102 for i in range(64)]
     came: list[bytes] = []
     while len(came) < 64:

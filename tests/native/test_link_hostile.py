@@ -16,7 +16,7 @@ import pytest
 from fuzzing import Fuzz
 from link_ends import ALL, HELLO, NO_LINKS, link, receive_all, send_some
 from p4reduce_native.library import CSRC
-from p4reduce_native.link import Kind, Link
+from p4reduce_native.link import Link, LinkKind
 from sanitized import SanitizedProgram
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
@@ -171,7 +171,7 @@ def test_bells_of_any_size_and_number_are_no_frames(peer: Peer) -> None:
     assert peer.switch.counts.rx_frames == 0
 
 
-def test_a_bell_for_room_that_a_receive_takes_is_not_forgotten(peer: Peer) -> None:
+def test_a_doorbell_for_room_that_a_receive_takes_is_not_forgotten(peer: Peer) -> None:
     assert peer.switch.send([FRAME] * (SLOTS + 1)) == SLOTS
     assert peer.down[SENDER_SLEEPS] == 1
     assert not peer.switch.events(frames_wait=True) & select.EPOLLOUT
@@ -187,7 +187,7 @@ def test_a_bell_for_room_that_a_receive_takes_is_not_forgotten(peer: Peer) -> No
 
 def test_who_never_takes_bells_does_not_block_the_other_end(peer: Peer) -> None:
     sent = 0
-    for _ in range(3000):  # more bells than a socket holds
+    for _ in range(3000):  # more doorbells than a socket holds
         peer.down[RECEIVER_SLEEPS] = 1
         peer.down[TAKEN] = sent
         sent += peer.switch.send([FRAME])
@@ -198,14 +198,14 @@ def test_who_never_takes_bells_does_not_block_the_other_end(peer: Peer) -> None:
 def test_garbage_between_honest_links(fuzz: Fuzz) -> None:
     """Other links of the same thread notice nothing."""
     generator = fuzz.random
-    with link(Kind.SHARED) as (switch, worker):
+    with link(LinkKind.SHARED) as (switch, worker):
         for _ in fuzz.rounds(20):
             hostile = Peer(1 << generator.randrange(4))
-            for turn in range(50):
+            for part in range(50):
                 hostile.bytes[:256] = fuzz.numpy.integers(0, 2, 256, np.uint8)
                 at = generator.randrange(len(hostile.bytes) - 500)
                 hostile.bytes[at : at + 500] = fuzz.numpy.integers(0, 256, 500, np.uint8)
-                frames = [generator.randbytes(100 + turn)] * 3
+                frames = [generator.randbytes(100 + part)] * 3
                 assert send_some(worker, frames) == 3
                 if hostile.error() is not None:
                     hostile.close()

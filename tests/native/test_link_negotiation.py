@@ -22,7 +22,7 @@ from link_ends import link as both_ends
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.transport import LinkTransport, Transport, open_port
 from p4reduce.wire.frames import FrameBuffer
-from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
+from p4reduce_native.link import UNIX_KINDS, Link, LinkKind, offers
 from p4reduce_switch.dataplane import DataPlane, open_data_plane
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.unix import UnixPlace
@@ -46,7 +46,7 @@ def switch(tmp_path: Path) -> Iterator[DataPlane]:
 class OlderSwitch:
     """The same, of which a link can do no more than `best`; None: it knows nothing of links."""
 
-    def __init__(self, directory: Path, best: Kind | None) -> None:
+    def __init__(self, directory: Path, best: LinkKind | None) -> None:
         self._offers = 0 if best is None else offers(best)
         self._listeners = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
         for number, listener in enumerate(self._listeners, start=1):
@@ -79,9 +79,9 @@ class OlderSwitch:
             if not ready or self._stop in ready:
                 return
             for number in (0, 1):
-                self._turn(number, ready)
+                self._iteration(number, ready)
 
-    def _turn(self, number: int, ready: dict[int, int]) -> None:
+    def _iteration(self, number: int, ready: dict[int, int]) -> None:
         link, listener = self._links[number], self._listeners[number]
         if link is not None and link.fileno() in ready:
             try:
@@ -137,24 +137,24 @@ def exchange(one: Transport, other: Transport) -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "agreed"),
     [
-        (Kind.SHARED, Kind.SHARED, Kind.SHARED),
-        (Kind.BATCH, Kind.SHARED, Kind.BATCH),
-        (Kind.SHARED, Kind.BATCH, Kind.BATCH),
-        (Kind.SINGLE, Kind.SHARED, Kind.SINGLE),
-        (Kind.SHARED, Kind.SINGLE, Kind.SINGLE),
-        (Kind.SHARED, None, Kind.SINGLE),
+        (LinkKind.SHARED, LinkKind.SHARED, LinkKind.SHARED),
+        (LinkKind.BATCH, LinkKind.SHARED, LinkKind.BATCH),
+        (LinkKind.SHARED, LinkKind.BATCH, LinkKind.BATCH),
+        (LinkKind.SINGLE, LinkKind.SHARED, LinkKind.SINGLE),
+        (LinkKind.SHARED, LinkKind.SINGLE, LinkKind.SINGLE),
+        (LinkKind.SHARED, None, LinkKind.SINGLE),
     ],
 )
 def test_the_best_that_both_can(
-    ours: Kind,
-    theirs: Kind | None,
-    agreed: Kind,
+    ours: LinkKind,
+    theirs: LinkKind | None,
+    agreed: LinkKind,
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
     switch: DataPlane | None = None
     older: OlderSwitch | None = None
-    if theirs is Kind.SHARED:
+    if theirs is LinkKind.SHARED:
         switch = request.getfixturevalue("switch")
     else:
         older = OlderSwitch(tmp_path, theirs)
@@ -162,19 +162,19 @@ def test_the_best_that_both_can(
     workers = [LinkTransport(tmp_path / f"p{n}", ours, 0.3) for n in (1, 2)]
     if switch is not None:
         until_up(switch)
-    if theirs is not Kind.SINGLE:
+    if theirs is not LinkKind.SINGLE:
         assert [worker.kind for worker in workers] == [agreed, agreed]
     exchange(*workers)
     if older is not None:  # one that knows no links takes the hello for a frame too short
-        asked = theirs in (None, Kind.SINGLE) and ours != Kind.SINGLE
+        asked = theirs in (None, LinkKind.SINGLE) and ours != LinkKind.SINGLE
         assert [count > 0 for count in older.too_short] == [asked, asked]
     for worker in workers:
         worker.close()
 
 
 def test_old_and_new_workers_at_a_new_switch(switch: DataPlane, tmp_path: Path) -> None:
-    old, new = LinkTransport(tmp_path / "p1", Kind.SINGLE), LinkTransport(tmp_path / "p2")
-    assert new.kind == Kind.SHARED
+    old, new = LinkTransport(tmp_path / "p1", LinkKind.SINGLE), LinkTransport(tmp_path / "p2")
+    assert new.kind == LinkKind.SHARED
     until_up(switch)
     exchange(old, new)
     old.close()
@@ -226,7 +226,7 @@ def test_what_is_no_hello(messages: list[bytes]) -> None:
             there.send(message)
         frames = [message for message in messages if message]
         assert switch.receive() == frames
-        assert switch.kind == Kind.SINGLE
+        assert switch.kind == LinkKind.SINGLE
         assert switch.counts.rx_too_short == len(messages) - len(frames)
         there.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -278,7 +278,7 @@ def test_answers_that_cannot_be_used(answer: tuple[int, int, int]) -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     here.send(b"P4RL" + bytes([*answer, 0]) + (65536).to_bytes(4, "little"))
     with here, there, pytest.raises(OSError, match=os.strerror(errno.EPROTO)):
-        Link.connect(there, 1 << Kind.SHARED, DEADLINE_S)
+        Link.connect(there, 1 << LinkKind.SHARED, DEADLINE_S)
 
 
 @pytest.mark.parametrize("seals", [0, 2, 4])  # none, F_SEAL_SHRINK, F_SEAL_GROW
@@ -349,7 +349,7 @@ def test_where_memory_is_kept_back_frames_go_one_by_one(tmp_path: Path) -> None:
 
     threading.Thread(target=relay, daemon=True).start()
     worker, other = LinkTransport(tmp_path / "relay"), LinkTransport(tmp_path / "p2")
-    assert (worker.kind, other.kind) == (Kind.SINGLE, Kind.SHARED)
+    assert (worker.kind, other.kind) == (LinkKind.SINGLE, LinkKind.SHARED)
     exchange(worker, other)
     worker.close()
     other.close()
@@ -366,7 +366,7 @@ def test_the_switch_turns_a_second_worker_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", list(UNIX_KINDS))
-def test_the_switch_stops(kind: Kind, tmp_path: Path, switch: DataPlane) -> None:
+def test_the_switch_stops(kind: LinkKind, tmp_path: Path, switch: DataPlane) -> None:
     worker = LinkTransport(tmp_path / "p1", kind)
     switch.stop()
     worker.wait(DEADLINE_S)
@@ -395,7 +395,7 @@ def test_which_kind_the_environment_asks_for(
 
 
 def test_wake_ends_a_wait() -> None:
-    with both_ends(Kind.SHARED) as (_, worker):
+    with both_ends(LinkKind.SHARED) as (_, worker):
         wake = os.eventfd(0, os.EFD_NONBLOCK)
         assert not worker.wait(wake, 0.0, writable=False)
         os.eventfd_write(wake, 1)
@@ -408,4 +408,4 @@ def test_a_number_of_slots_that_cannot_be() -> None:
     with here, there:
         for slots in (-1, 3, 8192):
             with pytest.raises(ValueError, match=f"{slots} slots"):
-                Link.accept(here, offers(Kind.SHARED), slots)
+                Link.accept(here, offers(LinkKind.SHARED), slots)

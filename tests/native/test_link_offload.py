@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from fuzzing import Fuzz
 from link_ends import DEADLINE_S, NO_LINKS, random_frames, receive_all, send_some
-from p4reduce_native.link import Kind, Link
+from p4reduce_native.link import Link, LinkKind
 from readable import readable
 from veth_pairs import veth_pair
 
@@ -50,7 +50,7 @@ def ends(veth: tuple[str, str]) -> Iterator[tuple[Link, Link]]:
     for name, peer_understands in zip(veth, (False, True), strict=True):
         with packet_socket(name) as sock:
             made.append(Link.over_interface(sock, peer_understands=peer_understands))
-    assert made[0].kind == Kind.OFFLOAD
+    assert made[0].kind == LinkKind.OFFLOAD
     yield made[0], made[1]
     for end in made:
         end.close()

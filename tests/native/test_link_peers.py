@@ -19,7 +19,7 @@ from link_ends import DEADLINE_S, NO_LINKS
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.transport import LinkTransport
 from p4reduce.wire.frames import FrameBuffer
-from p4reduce_native.link import Kind, Link, offers
+from p4reduce_native.link import Link, LinkKind, offers
 from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.unix import UnixPlace
@@ -28,7 +28,7 @@ from switch_peer import QUEUE_FRAMES
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
-KINDS = [Kind.BATCH, Kind.SHARED]
+KINDS = [LinkKind.BATCH, LinkKind.SHARED]
 
 
 class Collect(Program):
@@ -64,7 +64,7 @@ def switch(tmp_path: Path) -> Iterator[Switch]:
     made.dataplane.stop()
 
 
-def connect_again(path: Path, kind: Kind) -> LinkTransport:
+def connect_again(path: Path, kind: LinkKind) -> LinkTransport:
     """As soon as the port is free."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -103,7 +103,7 @@ def in_a_child(work: Callable[[], None]) -> int:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_killed_at_any_moment_frees_its_port(
-    kind: Kind, switch: Switch, fuzz: Fuzz
+    kind: LinkKind, switch: Switch, fuzz: Fuzz
 ) -> None:
     buffer = numbered(64)
     for _ in fuzz.rounds(8):
@@ -131,7 +131,7 @@ def test_a_worker_killed_at_any_moment_frees_its_port(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_switch_that_is_killed_is_told_to_its_worker(kind: Kind, tmp_path: Path) -> None:
+def test_a_switch_that_is_killed_is_told_to_its_worker(kind: LinkKind, tmp_path: Path) -> None:
     ready, done = os.pipe()
 
     def serve() -> None:
@@ -153,7 +153,7 @@ def test_a_switch_that_is_killed_is_told_to_its_worker(kind: Kind, tmp_path: Pat
     os.waitpid(child, 0)
 
     def listen() -> None:
-        for _ in range(3):  # bells may still be there
+        for _ in range(3):  # doorbells may still be there
             transport.wait(DEADLINE_S)
             assert transport.receive() == 0
 
@@ -165,7 +165,7 @@ def test_a_switch_that_is_killed_is_told_to_its_worker(kind: Kind, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_does_not_read_loses_its_own_frames_only(kind: Kind, switch: Switch) -> None:
+def test_who_does_not_read_loses_its_own_frames_only(kind: LinkKind, switch: Switch) -> None:
     reader, sleeper = (LinkTransport(switch.paths[n], kind) for n in (1, 2))
     switch.install(Collect(1, 2))
     buffer = numbered(100)
@@ -205,7 +205,7 @@ def test_a_thousand_connections_leave_nothing(switch: Switch) -> None:
     buffer = numbered(4)
     before = left_behind()
     for i in range(1000):
-        transport = connect_again(switch.paths[1], Kind.SHARED if i % 3 else Kind.BATCH)
+        transport = connect_again(switch.paths[1], LinkKind.SHARED if i % 3 else LinkKind.BATCH)
         transport.send(buffer, np.arange(4))
         if i % 2:
             transport.wait(DEADLINE_S)
@@ -217,10 +217,10 @@ def test_a_thousand_connections_leave_nothing(switch: Switch) -> None:
 
 def test_a_forked_child_does_not_map_the_memory() -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    switch = Link.accept(here, offers(Kind.SHARED))
+    switch = Link.accept(here, offers(LinkKind.SHARED))
     there.send(b"P4RL\x01\x04\0\0")
     assert switch.receive() == []
-    assert switch.kind == Kind.SHARED
+    assert switch.kind == LinkKind.SHARED
     assert left_behind()[1] > 0
     child = os.fork()
     if child == 0:
@@ -256,4 +256,4 @@ def test_a_hostile_peer_is_cut_off_and_its_neighbour_served(
         good.wait(DEADLINE_S)
         came += good.receive()
     good.close()
-    connect_again(switch.paths[1], Kind.SHARED).close()
+    connect_again(switch.paths[1], LinkKind.SHARED).close()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 from fuzzing import Fuzz
 from link_ends import ALL, NO_LINKS, send_some
-from p4reduce_native.link import Kind, Link, offers
+from p4reduce_native.link import Link, LinkKind, offers
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
@@ -60,10 +60,10 @@ def run(end: Link, wait: Wait, seed: int) -> None:
     sent = came = 0
     while sent < FRAMES or came < FRAMES:
         if sent < FRAMES:
-            turn = range(sent, min(FRAMES, sent + generator.choice((1, 2, 5, 70))))
-            done = send_some(end, [frame(i) for i in turn])
+            part = range(sent, min(FRAMES, sent + generator.choice((1, 2, 5, 70))))
+            done = send_some(end, [frame(i) for i in part])
             sent += done
-            is_stuck = done < len(turn)
+            is_stuck = done < len(part)
         else:
             is_stuck = False
         for got in end.receive() if came < FRAMES else ():  # else the other end may have gone
@@ -76,9 +76,15 @@ def run(end: Link, wait: Wait, seed: int) -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("kind", "slots"),
-    [(Kind.SHARED, 1), (Kind.SHARED, 2), (Kind.SHARED, 16), (Kind.BATCH, 0), (Kind.SINGLE, 0)],
+    [
+        (LinkKind.SHARED, 1),
+        (LinkKind.SHARED, 2),
+        (LinkKind.SHARED, 16),
+        (LinkKind.BATCH, 0),
+        (LinkKind.SINGLE, 0),
+    ],
 )
-def test_two_processes_and_no_lost_wake_up(kind: Kind, slots: int, fuzz: Fuzz) -> None:
+def test_two_processes_and_no_lost_wake_up(kind: LinkKind, slots: int, fuzz: Fuzz) -> None:
     for _ in fuzz.rounds(2):
         seed = fuzz.random.randrange(1 << 32)
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -98,7 +104,7 @@ def test_two_processes_and_no_lost_wake_up(kind: Kind, slots: int, fuzz: Fuzz) -
         try:
             poll = select.poll()
             poll.register(switch.fileno(), select.POLLIN)
-            if kind != Kind.SINGLE:  # first comes the hello; what is sent before it may be lost
+            if kind != LinkKind.SINGLE:  # first comes the hello; what is sent before it may be lost
                 assert poll.poll(LOST_S * 1000)
                 assert switch.receive() == []
             assert switch.kind == kind

@@ -18,7 +18,7 @@ import pytest
 from link_ends import NO_LINKS
 from loop_program import NativeProgram
 from p4reduce.transport import LinkTransport
-from p4reduce_native.link import Kind
+from p4reduce_native.link import LinkKind
 from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.place import PortOptions, PortSpec
@@ -171,8 +171,8 @@ def test_a_program_that_has_something_for_python(switch: Switch) -> None:
     assert switch.program.events_served == 1
 
 
-def test_a_handler_that_raises_loses_nothing_of_its_turn(switch: Switch) -> None:
-    """Of one turn: an event and packet-ins whose handlers raise, a peer that leaves, a request."""
+def test_a_handler_that_raises_loses_nothing_of_its_iteration(switch: Switch) -> None:
+    """Of one iteration: an event, packet-ins whose handlers raise, a leaving peer, a request."""
     left, right = switch.plug(1), switch.plug(2)
     taken: list[bytes] = []
     answers: list[int] = []
@@ -190,7 +190,7 @@ def test_a_handler_that_raises_loses_nothing_of_its_turn(switch: Switch) -> None
     switch.install(program)
     switch.dataplane.on_packet_in(take)
     frames = [ethernet(b"c" + bytes([number])) for number in range(3)]
-    for turn in range(3):
+    for attempt in range(3):
         request = threading.Thread(target=lambda: answers.append(switch.dataplane.run(lambda: 42)))
 
         def at_once(request: threading.Thread = request, right: Peer = right) -> None:
@@ -198,14 +198,14 @@ def test_a_handler_that_raises_loses_nothing_of_its_turn(switch: Switch) -> None
                 left.send(frame)
             right.close()
             request.start()
-            time.sleep(0.01)  # in which it asks; later it would be another turn's
+            time.sleep(0.01)  # in which it asks; later it would be another iteration's
 
         switch.dataplane.run(at_once)
         request.join(DEADLINE_S)
         eventually(lambda: not switch.dataplane.ports[2].is_up, "port 2 down")
-        assert answers == [42] * (turn + 1)
-        assert taken == frames * (turn + 1)
-        assert program.events_served == turn + 1
+        assert answers == [42] * (attempt + 1)
+        assert taken == frames * (attempt + 1)
+        assert program.events_served == attempt + 1
         right = switch.plug(2)
     assert switch.counts("switch")["packet_ins_dropped"] == 9
     assert switch.counts("switch")["packet_ins"] == 0
@@ -363,10 +363,10 @@ def test_peers_come_and_go(switch: Switch, caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.INFO)
     left = switch.plug(1)
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    for turn in range(20):
+    for attempt in range(20):
         right = switch.plug(2)
-        left.send(ethernet(b"w" + bytes([turn])))
-        assert right.receive() == ethernet(b"w" + bytes([turn]))
+        left.send(ethernet(b"w" + bytes([attempt])))
+        assert right.receive() == ethernet(b"w" + bytes([attempt]))
         last = [ethernet(b"w" + i.to_bytes(2, "big")) for i in range(150)]
         for frame in last:
             right.send(frame)
@@ -387,7 +387,7 @@ def test_a_peer_that_replaces_one_that_just_left_is_taken(switch: Switch) -> Non
         lambda: switch.dataplane.run(lambda: held.set() or go_on.wait(DEADLINE_S)) and None  # type: ignore[func-returns-value]
     )
     assert held.wait(DEADLINE_S)
-    # While the data plane is busy one peer leaves and another comes: one turn sees both.
+    # While the data plane is busy one peer leaves and another comes: one iteration sees both.
     first.send(ethernet(b"w last word"))
     first.close()
     second = Peer(switch.directory / "p2.sock")
@@ -508,10 +508,10 @@ def test_random_garbage(switch: Switch) -> None:
     assert counts["rx_frames"] + counts["rx_too_short"] + counts["rx_too_long"] == 3002
 
 
-def test_a_peer_that_leaves_in_the_turn_in_which_it_is_sent_to(switch: Switch) -> None:
+def test_a_peer_that_leaves_in_the_iteration_in_which_it_is_sent_to(switch: Switch) -> None:
     """Frames are in its ring by then, and it has not been told of them: they go with it."""
     left = switch.plug(1)
-    right = LinkTransport(switch.directory / "p2.sock", Kind.SHARED)
+    right = LinkTransport(switch.directory / "p2.sock", LinkKind.SHARED)
     eventually(lambda: switch.dataplane.ports[2].is_up, "port 2 up")
 
     def at_once() -> None:  # in the loop's thread, which learns of both when it continues
@@ -528,7 +528,7 @@ def test_a_peer_that_leaves_in_the_turn_in_which_it_is_sent_to(switch: Switch) -
 def test_a_peer_that_leaves_while_its_own_frames_are_worked_on(switch: Switch) -> None:
     """The loop finds out as it sends to it, and the rest of its batch is in its link's memory."""
     other = switch.plug(2)
-    leaving = LinkTransport(switch.directory / "p1.sock", Kind.SHARED)
+    leaving = LinkTransport(switch.directory / "p1.sock", LinkKind.SHARED)
     eventually(lambda: switch.dataplane.ports[1].is_up, "port 1 up")
     before = switch.counts("port 1")["rx_frames"]
 
@@ -547,8 +547,8 @@ def test_a_peer_that_leaves_while_its_own_frames_are_worked_on(switch: Switch) -
 
 
 def test_stop_while_frames_flow(tmp_path: Path) -> None:
-    for turn in range(5):
-        directory = tmp_path / str(turn)
+    for attempt in range(5):
+        directory = tmp_path / str(attempt)
         directory.mkdir()
         switch = Switch(directory)
         left = switch.plug(1)

@@ -15,11 +15,15 @@ pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
 
 @pytest.mark.fuzz
-def test_two_ends_without_a_race_or_a_lost_bell(fuzz: Fuzz, tmp_path: Path) -> None:
+def test_two_ends_without_a_race_or_a_lost_doorbell(fuzz: Fuzz, tmp_path: Path) -> None:
     """See ring_races.c."""
-    # gcc says that it does not model fences; what they are for, lost bells, shows by a wait.
+    # gcc says that it does not model fences; what they are for, lost doorbells, shows by a wait.
     flags = [f"-I{CSRC / 'link'}", "-Wno-tsan"]
     program = SanitizedProgram(
-        *(tmp_path, "ring_races.c", [CSRC / "link" / "ring.c"], flags), sanitizers="thread"
+        tmp_path,
+        "ring_races.c",
+        sources=[CSRC / "link" / "ring.c"],
+        flags=flags,
+        sanitizers="thread",
     )
     program.run(fuzz, 10)

@@ -31,7 +31,7 @@ FRAME = bytes(range(256)) * 4 + b"\0" * 78  # 1,102 bytes, as a contribution
 class Ends:
     """A link, and the bare socket at its other end."""
 
-    def __init__(self, size: int = 1472, patience: float = 0.3) -> None:
+    def __init__(self, size: int = 1472, probe_timeout: float = 0.3) -> None:
         one, self.bare = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
         for end in (one, self.bare):
             end.bind(("127.0.0.1", 0))
@@ -41,7 +41,7 @@ class Ends:
         self.bare.settimeout(SECONDS)
         self.bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         self.fd = one.fileno()
-        self.link = Link.over_datagrams(one, HandshakeResult(TOKEN, size, b"", b""), patience)
+        self.link = Link.over_datagrams(one, HandshakeResult(TOKEN, size, b"", b""), probe_timeout)
 
     def close(self) -> None:
         self.link.close()
@@ -277,7 +277,7 @@ class Path:
 @pytest.mark.parametrize("takes", [1200, 1452, 8972])
 def test_a_path_that_gets_narrow_and_wide_again(make: Make, takes: int) -> None:
     """Found by asking alone, without a word of any router."""
-    ends = make(65507, patience=0.02)
+    ends = make(65507, probe_timeout=0.02)
     path = Path(ends, 65507)
     eventually(lambda: ends.link.datagram_counts.rx_datagrams > 2 or path.go_on() < 0, "", SECONDS)
     assert ends.link.datagram_counts.path_bytes == 65507
@@ -296,7 +296,7 @@ def test_a_path_that_gets_narrow_and_wide_again(make: Make, takes: int) -> None:
 
 
 def test_a_path_that_takes_no_frame_is_counted(make: Make) -> None:
-    ends = make(1472, patience=0.02)
+    ends = make(1472, probe_timeout=0.02)
     path = Path(ends, 1472)
     eventually(lambda: ends.link.datagram_counts.rx_datagrams > 2 or path.go_on() < 0, "", SECONDS)
     path.takes = 1000
@@ -308,7 +308,7 @@ def test_a_path_that_takes_no_frame_is_counted(make: Make) -> None:
 
 
 def test_a_peer_of_the_version_before_answers_without_a_nonce(make: Make) -> None:
-    ends = make(8972, patience=0.02)
+    ends = make(8972, probe_timeout=0.02)
     path = Path(ends, 8972, echoes=False)
     for _ in range(300):
         assert path.go_on() == 8972
@@ -316,7 +316,7 @@ def test_a_peer_of_the_version_before_answers_without_a_nonce(make: Make) -> Non
 
 def test_silence_of_the_peer_does_not_narrow_the_path(make: Make) -> None:
     """It may have been stopped; only where other things come is it the size."""
-    ends = make(8972, patience=0.01)
+    ends = make(8972, probe_timeout=0.01)
     path = Path(ends, 0)
     for _ in range(300):
         assert path.go_on() == 8972
@@ -333,7 +333,7 @@ def test_a_question_is_answered_with_its_nonce(make: Make) -> None:
 
 
 def test_foreign_nonces_change_nothing(make: Make) -> None:
-    ends = make(8972, patience=0.01)
+    ends = make(8972, probe_timeout=0.01)
     path = Path(ends, 8972)
     path.takes = 1200
 

@@ -14,8 +14,8 @@ from p4reduce.machine_code import native_library
 from p4reduce.reference.codec import ReferenceCodec
 from p4reduce.ring.lane_codec import Codec
 from p4reduce.tensors import plans
-from p4reduce.tensors.ledger import Snapshot
 from p4reduce.tensors.measure import block_exponents, exponent_of
+from p4reduce.tensors.replay_log import InputSnapshot
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import FIRST, SECOND, WHOLE
 from p4reduce.wire.calls import Operation
@@ -104,7 +104,12 @@ class Pair:
     ) -> Collective:
         floats = self.array.dtype.kind == "f" and self.lanes is not Format.INT32
         plan = plans.allreduce(
-            *(self.array, op, None, self.outs[number], precision, 5),
+            self.array,
+            op,
+            None,
+            self.outs[number],
+            precision,
+            5,
             self.residuals[number] if floats else None,
             world_size=world,
         )
@@ -198,7 +203,7 @@ def test_snapshots_of_inputs_are_sent_alike(count: int, rng: np.random.Generator
     exponents = collective.exponents[some]
     Codec(LIBRARY, collective, 2, frames).encode(some, exponents, np.arange(len(some)))
     before = frames.payload[: len(some)].copy()
-    collective.restart(Snapshot(collective))
+    collective.restart(InputSnapshot(collective))
     array[:] = 0
     Codec(LIBRARY, collective, 2, frames).encode(some, exponents, np.arange(len(some)))
     assert np.array_equal(frames.payload[: len(some)], before)

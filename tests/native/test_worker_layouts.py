@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
     machine_code.native_library() is None, reason="there is no machine code here"
 )
 
-HEADERS = ("worker.h", "turn.h", "link_lock.h", "nap.h")
+HEADERS = ("worker.h", "iteration.h", "link_lock.h", "receive_backoff.h")
 
 
 def structures() -> Iterator[str]:

@@ -171,7 +171,7 @@ static void make_slots(struct setting *setting, uint32_t count)
     *slots = (struct p4r_slots){.slots = count,
                                 .job = 5,
                                 .levels = 1 + draw(3),
-                                .turn = draw(2),
+                                .deferral = draw(2),
                                 .tries_a_doubling = 1 + draw(2),
                                 .classes = 1 + draw(count < P4R_CLASSES ? count : P4R_CLASSES),
                                 .asks_for_all = draw(2),
@@ -376,9 +376,9 @@ int main(int argc, char **argv)
                 p4r_receive(slots, rows, lengths, frames, now);
             else
                 receive_from_ring(slots, rows, lengths, frames, now);
-            p4r_sent(slots, out, p4r_let_out(slots, out), now);
+            p4r_sent(slots, out, p4r_release(slots, out), now);
             if (draw(4) == 0)
-                p4r_hurry(slots, (int)draw(2), now);
+                p4r_expire_timers(slots, (int)draw(2), now);
             p4r_expire(slots, now);
             check(&setting);
             over += slots->over_count;

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from p4reduce_controller.fabric.schema import Row
+from p4reduce_controller.fabric.schema import TableRow
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
@@ -45,7 +45,7 @@ def bed(shared_bed: Testbed) -> Testbed:
 
 
 @pytest.fixture
-def known(bed: Testbed) -> Iterator[Row]:
+def known(bed: Testbed) -> Iterator[TableRow]:
     """The station KNOWN is at port 3."""
     row = station(KNOWN, KNOWN_PORT)
     bed.insert([row])

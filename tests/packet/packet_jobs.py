@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Flag, Format, Kind
+from p4reduce.wire.format import Flag, Format, FrameKind
 from p4reduce.wire.lanes import pack
-from p4reduce_controller.fabric.schema import Group, Row
+from p4reduce_controller.fabric.schema import MulticastGroup, TableRow
 from packet_testbed import PORTS, SWITCH, Testbed, number
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -94,9 +94,9 @@ class Job:
         ]
         self._bed = bed
 
-    def rows(self) -> list[Row | Group]:
+    def rows(self) -> list[TableRow | MulticastGroup]:
         """What the controller writes for this job."""
-        rows: list[Row | Group] = []
+        rows: list[TableRow | MulticastGroup] = []
         for rank, replicas in zip(self.ranks, self.replicas, strict=True):
             address = {
                 "mac": int(rank.at.mac.replace(":", ""), 16),
@@ -105,7 +105,7 @@ class Job:
                 "rank": rank.number,
             }
             rows += [
-                Row("delivery", {"replica": replica}, action, address)
+                TableRow("delivery", {"replica": replica}, action, address)
                 for action, replica in replicas.items()
             ]
         rows.append(self.group(self.group_full, "whole"))
@@ -113,8 +113,8 @@ class Job:
         rows += [self.admission(rank) for rank in self.ranks]
         return rows
 
-    def group(self, group: int, *actions: str) -> Group:
-        return Group(
+    def group(self, group: int, *actions: str) -> MulticastGroup:
+        return MulticastGroup(
             group,
             tuple(
                 (rank.port, replicas[action])
@@ -123,8 +123,8 @@ class Job:
             ),
         )
 
-    def admission(self, rank: Rank) -> Row:
-        return Row(
+    def admission(self, rank: Rank) -> TableRow:
+        return TableRow(
             "admission",
             {
                 "ingress_port": rank.port,
@@ -215,7 +215,7 @@ class Job:
         self, sent: tuple[int, bytes], rank: int, contributors: int, **header: Any
     ) -> dict[int, list[bytes]]:
         """The STATUS that `rank` alone gets for a retransmission."""
-        fields = {"kind": Kind.STATUS, "contributors": contributors, "next_exponent": 0}
+        fields = {"kind": FrameKind.STATUS, "contributors": contributors, "next_exponent": 0}
         header = {**fields, **header}
         return {sent[0]: [answer(sent[1], self.ranks[rank], **header)]}
 
@@ -254,7 +254,7 @@ class PartialJob(Job):
         self.group_up = next(GROUPS)
         self.replica_up = next(REPLICAS)
 
-    def rows(self) -> list[Row | Group]:
+    def rows(self) -> list[TableRow | MulticastGroup]:
         address = {
             "mac": int(PARENT.at.mac.replace(":", ""), 16),
             "ip": number(PARENT.at.ip),
@@ -274,15 +274,17 @@ class PartialJob(Job):
             "group_full": self.group_full,
         }
         return [
-            Row("delivery", {"replica": self.replica_up}, "whole", address),
-            Group(self.group_up, ((PARENT.port, self.replica_up),)),
+            TableRow("delivery", {"replica": self.replica_up}, "whole", address),
+            MulticastGroup(self.group_up, ((PARENT.port, self.replica_up),)),
             *super().rows(),
-            Row("uplink", match, "pass_down", down),
+            TableRow("uplink", match, "pass_down", down),
         ]
 
-    def admission(self, rank: Rank) -> Row:
+    def admission(self, rank: Rank) -> TableRow:
         row = super().admission(rank)
-        return Row(row.table, row.match, "grant_partial", {**row.params, "group_up": self.group_up})
+        return TableRow(
+            row.table, row.match, "grant_partial", {**row.params, "group_up": self.group_up}
+        )
 
     # -- Up ----------------------------------------------------------------------------------------
 
@@ -291,7 +293,7 @@ class PartialJob(Job):
     ) -> dict[int, list[bytes]]:
         """The contribution to the parent, made of the frame `sent`; padded with the byte `pad` or
         the bytes `padding`."""
-        header = {"kind": Kind.CONTRIBUTE, "contributors": self.everyone, **header}
+        header = {"kind": FrameKind.CONTRIBUTE, "contributors": self.everyone, **header}
         padding = header.pop("padding", None)
         if "pad" in header:
             padding = bytes([header.pop("pad")]) * wire.PAYLOAD_BYTES
@@ -330,7 +332,7 @@ def from_parent(
 ) -> tuple[int, bytes]:
     """What `PartialJob.from_parent` is, of any job."""
     fields: dict[str, Any] = {
-        "kind": Kind.RESULT,
+        "kind": FrameKind.RESULT,
         "job": job.id,
         "rank": CHILD,
         "block": 0,
@@ -368,7 +370,7 @@ def answer(sent: bytes, rank: Rank, lanes: Lanes | bytes | None = None, **header
     for computed in ((ip, "len"), (ip, "chksum"), (udp, "len")):
         computed[0].delfieldval(computed[1])
     agg.remove_payload()
-    agg.kind, agg.rank = Kind.RESULT, rank.number
+    agg.kind, agg.rank = FrameKind.RESULT, rank.number
     payload = b"" if lanes is None else lanes if isinstance(lanes, bytes) else encode(lanes)
     flags = header.pop("flags", 0)
     agg.flags = (agg.flags & Flag.RETRANSMISSION) | flags | (Flag.PAYLOAD if payload else 0)
@@ -426,7 +428,7 @@ class Jobs:
 
     def __init__(self, bed: Testbed) -> None:
         self._bed = bed
-        self._made: list[Row | Group] = []
+        self._made: list[TableRow | MulticastGroup] = []
 
     def __call__(self, world_size: int = 2, **options: Any) -> Job:
         return self.install(Job(self._bed, world_size, **options))
@@ -441,7 +443,7 @@ class Jobs:
         self._made += rows
         return job
 
-    def forget(self, rows: Sequence[Row | Group]) -> None:
+    def forget(self, rows: Sequence[TableRow | MulticastGroup]) -> None:
         """The test has removed these itself."""
         for row in rows:
             self._made.remove(row)

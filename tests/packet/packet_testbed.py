@@ -22,10 +22,10 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.layout import own_addresses
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.fabric.p4client import PacketIn, StreamEnded, SwitchClient
-from p4reduce_controller.fabric.schema import Group, Op, Row, Update
-from p4reduce_controller.values.counts import Counts
+from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
+from p4reduce_controller.values.counts import CounterValue
 from p4reduce_lab.networks.veth import open_interface
 from p4reduce_lab.switches.launch import SwitchLauncher
 from scapy.layers.inet import IP, UDP
@@ -102,7 +102,7 @@ class Seen:
 
     received: dict[int, list[bytes]] = field(default_factory=lambda: {port: [] for port in PORTS})
     packet_ins: list[PacketIn] = field(default_factory=list)
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    outcomes: Counter[FrameOutcome] = field(default_factory=Counter)
 
     @property
     def frames(self) -> list[bytes]:
@@ -127,7 +127,7 @@ class Testbed:
         self.client.set_pipeline(load_program())
         mac = int(SWITCH.mac.replace(":", ""), 16)
         self.insert(own_addresses(number(SWITCH.ip), mac))
-        flood = Group(FLOOD_GROUP, tuple((port, 0) for port in PORTS))
+        flood = MulticastGroup(FLOOD_GROUP, tuple((port, 0) for port in PORTS))
         self.client.write([Update(Op.INSERT, flood)])
         self.links = {port: link(interface.format(port=port)) for port in PORTS}
         self.numbers = itertools.count(1)
@@ -192,9 +192,9 @@ class Testbed:
             self.links[port].send(_hello(serial))
         seen.outcomes.subtract(
             {
-                Outcome.L2_FLOODED: len(ports),
-                Outcome.ARP_REPLIED: len(ports),
-                Outcome.HELLO_PUNTED: len(ports),
+                FrameOutcome.L2_FLOODED: len(ports),
+                FrameOutcome.ARP_REPLIED: len(ports),
+                FrameOutcome.HELLO_PUNTED: len(ports),
             }
         )
         self._gather(awaited, hellos, seen)
@@ -210,7 +210,7 @@ class Testbed:
         those of another one come after them."""
         serial = next(self.numbers)
         self.links[port].send(_arp(serial))
-        seen.outcomes.subtract({Outcome.ARP_REPLIED: 1})
+        seen.outcomes.subtract({FrameOutcome.ARP_REPLIED: 1})
         self._gather({port: {_answer(serial)}}, set(), seen)
 
     def pour(self, port: int, frames: Sequence[bytes]) -> Seen:
@@ -232,7 +232,7 @@ class Testbed:
         sentinel = _broadcast(serial)
         for port in (*PORTS, CPU_PORT):
             self.client.packet_out(port, sentinel)
-        seen.outcomes.subtract({Outcome.PACKET_OUT_SENT: len(PORTS) + 1})
+        seen.outcomes.subtract({FrameOutcome.PACKET_OUT_SENT: len(PORTS) + 1})
         self._gather({port: {sentinel} for port in PORTS}, {(CPU_PORT, sentinel)}, seen)
         self._count(seen)
         return seen
@@ -274,9 +274,9 @@ class Testbed:
         self._counted = now
         seen.outcomes = Counter({name: n for name, n in seen.outcomes.items() if n})
 
-    def _read_outcomes(self) -> Counter[Outcome]:
+    def _read_outcomes(self) -> Counter[FrameOutcome]:
         cells = self.client.read_counter("outcomes")
-        return Counter({outcome: cells[outcome].frames for outcome in Outcome})
+        return Counter({outcome: cells[outcome].frames for outcome in FrameOutcome})
 
     # -- Assertions --------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class Testbed:
         self,
         sent: Sequence[tuple[int, bytes]],
         received: Frames | None = None,
-        outcomes: Mapping[Outcome, int] | Outcome | None = None,
+        outcomes: Mapping[FrameOutcome, int] | FrameOutcome | None = None,
         *,
         packet_ins: Sequence[tuple[int, bytes]] = (),
     ) -> None:
@@ -293,24 +293,24 @@ class Testbed:
         outcome: as often as frames were sent)."""
         expect(self.exchange(sent), received, _times(outcomes, len(sent)), packet_ins)
 
-    def counts(self, table: str, **match: int) -> Counts:
+    def counts(self, table: str, **match: int) -> CounterValue:
         """The direct counter of the one entry of `table` that has these keys."""
         found = [row for row in self.client.read_table(table) if match.items() <= row.match.items()]
         assert len(found) == 1, f"{len(found)} entries of {table} match {match}"
         assert found[0].counts is not None
         return found[0].counts
 
-    def insert(self, rows: Iterable[Row | Group]) -> None:
+    def insert(self, rows: Iterable[TableRow | MulticastGroup]) -> None:
         self.client.write([Update(Op.INSERT, row) for row in rows])
 
-    def remove(self, rows: Iterable[Row | Group]) -> None:
+    def remove(self, rows: Iterable[TableRow | MulticastGroup]) -> None:
         self.client.write([Update(Op.DELETE, row) for row in rows])
 
 
 def expect(
     seen: Seen,
     received: Frames | None,
-    outcomes: Mapping[Outcome, int],
+    outcomes: Mapping[FrameOutcome, int],
     packet_ins: Sequence[tuple[int, bytes]] = (),
 ) -> None:
     """Assert what was seen. Where ranks share a port their frames may come in any order."""
@@ -325,8 +325,10 @@ def expect(
     assert dict(seen.outcomes) == {name: n for name, n in outcomes.items() if n}
 
 
-def _times(outcomes: Mapping[Outcome, int] | Outcome | None, n: int) -> Mapping[Outcome, int]:
-    if isinstance(outcomes, Outcome):
+def _times(
+    outcomes: Mapping[FrameOutcome, int] | FrameOutcome | None, n: int
+) -> Mapping[FrameOutcome, int]:
+    if isinstance(outcomes, FrameOutcome):
         return {outcomes: n}
     return outcomes or {}
 
@@ -366,7 +368,7 @@ _ANSWER = bytes(
     / ARP(op=2, hwsrc=SWITCH.mac, psrc=SWITCH.ip, hwdst=_STATION, pdst="192.0.2.1")
 )
 _HELLO = wire.template(
-    wire.Endpoint(_STATION, "192.0.2.1", 1), SWITCH, Aggregation(kind=wire.Kind.HELLO)
+    wire.Endpoint(_STATION, "192.0.2.1", 1), SWITCH, Aggregation(kind=wire.FrameKind.HELLO)
 )
 
 
@@ -398,10 +400,10 @@ def number(address: str) -> int:
     return int.from_bytes(socket.inet_aton(address), "big")
 
 
-def station(mac: str, port: int) -> Row:
+def station(mac: str, port: int) -> TableRow:
     """The entry by which frames to a station go out of its port."""
     match = {"dst_mac": int(mac.replace(":", ""), 16)}
-    return Row("bridge", match, "forward", {"port": port})
+    return TableRow("bridge", match, "forward", {"port": port})
 
 
 def flooded(frame: bytes, port: int) -> dict[int, list[bytes]]:

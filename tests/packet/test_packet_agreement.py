@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import NO_BLOCK, Flag, Format
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import TAG, Job, Jobs, constant
 from packet_testbed import Testbed
 from scapy.layers.l2 import Ether
@@ -48,10 +48,10 @@ def test_next_block(
     rank, (block, exponent) = len(announced) - 1, announced[-1]
     last = job.send(rank, next_block=block, next_exponent=exponent)
     result = job.results(last, next_block=agreed[0], next_exponent=agreed[1])
-    bed.expect([last], result, Outcome.ROUND_COMPLETED)
+    bed.expect([last], result, FrameOutcome.ROUND_COMPLETED)
     again = job.send(0, next_block=0, next_exponent=255)
     repeated = job.repeated(again, 0, next_block=agreed[0], next_exponent=agreed[1])
-    bed.expect([again], repeated, Outcome.RESULT_REPEATED)
+    bed.expect([again], repeated, FrameOutcome.RESULT_REPEATED)
 
 
 def test_next_block_is_of_this_round_only(bed: Testbed, jobs: Jobs) -> None:
@@ -60,7 +60,7 @@ def test_next_block_is_of_this_round_only(bed: Testbed, jobs: Jobs) -> None:
         bed.exchange([job.send(0, round=turn, next_block=agreed[0], next_exponent=agreed[1])])
         last = job.send(1, round=turn, next_block=NO_BLOCK, next_exponent=0)
         result = job.results(last, next_block=agreed[0], next_exponent=agreed[1])
-        bed.expect([last], result, Outcome.ROUND_COMPLETED)
+        bed.expect([last], result, FrameOutcome.ROUND_COMPLETED)
 
 
 def test_status_tells_what_is_agreed_so_far(bed: Testbed, jobs: Jobs) -> None:
@@ -69,7 +69,7 @@ def test_status_tells_what_is_agreed_so_far(bed: Testbed, jobs: Jobs) -> None:
     bed.exchange([job.send(1, next_block=8, next_exponent=2)])
     again = job.send(0, next_block=9, next_exponent=1)
     status = job.status(again, 0, 0b011, next_block=8)
-    bed.expect([again], status, Outcome.STATUS_SENT)
+    bed.expect([again], status, FrameOutcome.STATUS_SENT)
 
 
 # -- Flags ---------------------------------------------------------------------------------------
@@ -86,10 +86,10 @@ def test_flags_of_one_are_told_to_all(bed: Testbed, jobs: Jobs, flags: Flag, ran
     bed.exchange([job.send(0, constant(1), flags=raised[0])])
     bed.exchange([job.send(1, constant(1), flags=raised[1])])
     last = job.send(2, constant(1), flags=raised[2])
-    bed.expect([last], job.results(last, constant(3), flags=flags), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3), flags=flags), FrameOutcome.ROUND_COMPLETED)
     again = job.send(0, constant(1))
     repeated = job.repeated(again, 0, constant(3), flags=flags)
-    bed.expect([again], repeated, Outcome.RESULT_REPEATED)
+    bed.expect([again], repeated, FrameOutcome.RESULT_REPEATED)
 
 
 def test_flags_are_gone_in_the_next_round(bed: Testbed, jobs: Jobs) -> None:
@@ -98,7 +98,7 @@ def test_flags_are_gone_in_the_next_round(bed: Testbed, jobs: Jobs) -> None:
     bed.exchange([job.send(1, flags=Flag.OVERFLOW)])
     bed.exchange([job.send(0, round=2)])
     last = job.send(1, round=2)
-    bed.expect([last], job.results(last), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last), FrameOutcome.ROUND_COMPLETED)
 
 
 @pytest.mark.parametrize("flags", [Flag.FIRST_HALF, Flag.SECOND_HALF, Flag(0xC0)])
@@ -107,9 +107,9 @@ def test_other_flags_are_not_repeated(bed: Testbed, jobs: Jobs, flags: Flag) -> 
     job = jobs(2)
     bed.exchange([job.send(0, constant(1), flags=flags)])
     last = job.send(1, constant(2), flags=flags)
-    bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
     again = job.send(0, constant(1), flags=flags)
-    bed.expect([again], job.repeated(again, 0, constant(3)), Outcome.RESULT_REPEATED)
+    bed.expect([again], job.repeated(again, 0, constant(3)), FrameOutcome.RESULT_REPEATED)
 
 
 @pytest.mark.parametrize("summed", [True, False], ids=["summed", "nothing-summed"])
@@ -142,9 +142,9 @@ def test_first_retransmission_counts(bed: Testbed, jobs: Jobs) -> None:
     """The original was lost: the flag does not make it a duplicate."""
     job = jobs(2)
     flags = Flag.RETRANSMISSION
-    bed.expect([job.send(0, constant(1), flags=flags)], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, constant(1), flags=flags)], {}, FrameOutcome.ROUND_OPENED)
     last = job.send(1, flags=flags | Flag.PADDED, pad=0x55)
-    bed.expect([last], job.results(last, constant(1)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(1)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_payload_and_padded_at_once(bed: Testbed, jobs: Jobs) -> None:
@@ -152,7 +152,7 @@ def test_payload_and_padded_at_once(bed: Testbed, jobs: Jobs) -> None:
     job = jobs(2)
     bed.exchange([job.send(0, constant(1), flags=Flag.PADDED)])
     last = job.send(1, constant(2), flags=Flag.PADDED)
-    bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 # -- Mismatch ------------------------------------------------------------------------------------
@@ -176,15 +176,15 @@ def test_mismatch(bed: Testbed, jobs: Jobs, other: dict[str, Any], rank: int, la
     job = jobs(3)
     block = constant(1) if lanes else None
     first = {"tag": TAG, "block": 0, "format": Format.INT32}
-    bed.expect([job.send(0, block)], {}, Outcome.ROUND_OPENED)
-    bed.expect([job.send(1, block, **(other if rank == 1 else {}))], {}, Outcome.ROUND_JOINED)
+    bed.expect([job.send(0, block)], {}, FrameOutcome.ROUND_OPENED)
+    bed.expect([job.send(1, block, **(other if rank == 1 else {}))], {}, FrameOutcome.ROUND_JOINED)
     last = job.send(2, block, **(other if rank == 2 else {}))
     result = job.results(last, flags=Flag.MISMATCH, **first)
-    bed.expect([last], result, Outcome.ROUND_COMPLETED)
+    bed.expect([last], result, FrameOutcome.ROUND_COMPLETED)
     for again in (job.send(rank, block, **other), job.send(0, flags=Flag.PADDED)):
         who = 0 if again[0] == job.ranks[0].port else rank
         repeated = job.repeated(again, who, flags=Flag.MISMATCH, **first)
-        bed.expect([again], repeated, Outcome.RESULT_REPEATED)
+        bed.expect([again], repeated, FrameOutcome.RESULT_REPEATED)
 
 
 def test_a_rank_may_call_it_a_mismatch_itself(bed: Testbed, jobs: Jobs) -> None:
@@ -192,7 +192,7 @@ def test_a_rank_may_call_it_a_mismatch_itself(bed: Testbed, jobs: Jobs) -> None:
     job = jobs(2)
     bed.exchange([job.send(0, constant(1))])
     last = job.send(1, constant(1), flags=Flag.MISMATCH)
-    bed.expect([last], job.results(last, flags=Flag.MISMATCH), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, flags=Flag.MISMATCH), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_status_of_a_mismatch(bed: Testbed, jobs: Jobs) -> None:
@@ -201,7 +201,7 @@ def test_status_of_a_mismatch(bed: Testbed, jobs: Jobs) -> None:
     bed.exchange([job.send(1, constant(1), tag=1)])
     again = job.send(1, constant(1), tag=1)
     status = job.status(again, 1, 0b011, flags=Flag.MISMATCH, tag=TAG)
-    bed.expect([again], status, Outcome.STATUS_SENT)
+    bed.expect([again], status, FrameOutcome.STATUS_SENT)
 
 
 def test_round_after_a_mismatch(bed: Testbed, jobs: Jobs) -> None:
@@ -210,9 +210,9 @@ def test_round_after_a_mismatch(bed: Testbed, jobs: Jobs) -> None:
     bed.exchange([job.send(0, constant(1))])
     bed.exchange([job.send(1, constant(1), tag=1)])
     for turn in (1, 2):
-        bed.expect([job.send(0, constant(1), round=turn, tag=9)], {}, Outcome.ROUND_OPENED)
+        bed.expect([job.send(0, constant(1), round=turn, tag=9)], {}, FrameOutcome.ROUND_OPENED)
         last = job.send(1, constant(2), round=turn, tag=9)
-        bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+        bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_retransmission_with_another_tag_is_no_mismatch(bed: Testbed, jobs: Jobs) -> None:
@@ -222,9 +222,9 @@ def test_retransmission_with_another_tag_is_no_mismatch(bed: Testbed, jobs: Jobs
     bed.exchange([job.send(0, constant(1))])
     again = job.send(0, constant(1), tag=1, block=5, format=Format.INT8)
     status = job.status(again, 0, 0b01, tag=TAG, block=0, format=Format.INT32)
-    bed.expect([again], status, Outcome.STATUS_SENT)
+    bed.expect([again], status, FrameOutcome.STATUS_SENT)
     last = job.send(1, constant(2))
-    bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 # -- World sizes ---------------------------------------------------------------------------------
@@ -239,14 +239,14 @@ def test_world_sizes(bed: Testbed, jobs: Jobs, world_size: int) -> None:
     opened = False
     for _, ranks in itertools.groupby(by_port, key=lambda rank: job.ranks[rank].port):
         sent = [job.send(rank, constant(rank)) for rank in ranks]
-        outcomes = {Outcome.ROUND_JOINED: len(sent)}
+        outcomes = {FrameOutcome.ROUND_JOINED: len(sent)}
         if not opened:
-            outcomes = {Outcome.ROUND_OPENED: 1, Outcome.ROUND_JOINED: len(sent) - 1}
+            outcomes = {FrameOutcome.ROUND_OPENED: 1, FrameOutcome.ROUND_JOINED: len(sent) - 1}
             opened = True
         bed.expect(sent, {}, outcomes)
     last = job.send(last_rank, constant(last_rank))
     total = constant(sum(range(world_size)))
-    bed.expect([last], job.results(last, total), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, total), FrameOutcome.ROUND_COMPLETED)
     check_top_rank(bed, job, total)
 
 
@@ -254,7 +254,7 @@ def check_top_rank(bed: Testbed, job: Job, total: Any) -> None:
     """The highest rank has been heard, and gets its result again."""
     top = job.world_size - 1
     again = job.send(top, constant(1))
-    bed.expect([again], job.repeated(again, top, total), Outcome.RESULT_REPEATED)
+    bed.expect([again], job.repeated(again, top, total), FrameOutcome.RESULT_REPEATED)
 
 
 def test_halves_for_64_ranks(bed: Testbed, jobs: Jobs) -> None:
@@ -264,4 +264,4 @@ def test_halves_for_64_ranks(bed: Testbed, jobs: Jobs) -> None:
         ranks = [one.number for one in job.ranks if one.port == port and one.number != 63]
         bed.exchange([job.send(rank, constant(1) if rank == 0 else None) for rank in ranks])
     last = job.send(63)
-    bed.expect([last], job.halves(last, constant(1)), Outcome.ROUND_COMPLETED_HALVES)
+    bed.expect([last], job.halves(last, constant(1)), FrameOutcome.ROUND_COMPLETED_HALVES)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.fabric.schema import Op, Update
 from packet_testbed import (
     BROADCAST,
@@ -34,37 +34,37 @@ def frame_to(mac: str, data: bytes = b"hello") -> bytes:
 def test_flood(bed: Testbed, port: int, mac: str) -> None:
     """To every port but the one that it came from."""
     frame = frame_to(mac)
-    bed.expect([(port, frame)], flooded(frame, port), Outcome.L2_FLOODED)
+    bed.expect([(port, frame)], flooded(frame, port), FrameOutcome.L2_FLOODED)
 
 
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("port", [port for port in PORTS if port != KNOWN_PORT])
 def test_forward(bed: Testbed, port: int) -> None:
     frame = frame_to(KNOWN)
-    bed.expect([(port, frame)], {KNOWN_PORT: [frame]}, Outcome.L2_FORWARDED)
+    bed.expect([(port, frame)], {KNOWN_PORT: [frame]}, FrameOutcome.L2_FORWARDED)
 
 
 @pytest.mark.usefixtures("known")
 def test_hairpin(bed: Testbed) -> None:
     """The station is where the frame came from, and so has it already."""
-    bed.expect([(KNOWN_PORT, frame_to(KNOWN))], {}, Outcome.L2_HAIRPIN)
+    bed.expect([(KNOWN_PORT, frame_to(KNOWN))], {}, FrameOutcome.L2_HAIRPIN)
 
 
 @pytest.mark.usefixtures("known")
 def test_moved_station(bed: Testbed) -> None:
     bed.client.write([Update(Op.MODIFY, station(KNOWN, 4))])
     frame = frame_to(KNOWN)
-    bed.expect([(1, frame)], {4: [frame]}, Outcome.L2_FORWARDED)
-    bed.expect([(KNOWN_PORT, frame)], {4: [frame]}, Outcome.L2_FORWARDED)
+    bed.expect([(1, frame)], {4: [frame]}, FrameOutcome.L2_FORWARDED)
+    bed.expect([(KNOWN_PORT, frame)], {4: [frame]}, FrameOutcome.L2_FORWARDED)
 
 
 def test_forgotten_station(bed: Testbed) -> None:
     row = station(KNOWN, 2)
     frame = frame_to(KNOWN)
     bed.insert([row])
-    bed.expect([(1, frame)], {2: [frame]}, Outcome.L2_FORWARDED)
+    bed.expect([(1, frame)], {2: [frame]}, FrameOutcome.L2_FORWARDED)
     bed.remove([row])
-    bed.expect([(1, frame)], flooded(frame, 1), Outcome.L2_FLOODED)
+    bed.expect([(1, frame)], flooded(frame, 1), FrameOutcome.L2_FLOODED)
 
 
 OTHERS: dict[str, Packet] = {
@@ -83,16 +83,16 @@ OTHERS: dict[str, Packet] = {
 def test_all_goes_on_as_it_came(bed: Testbed, name: str) -> None:
     """Nothing is repaired, dropped or looked into, TTL and checksums included."""
     frame = bytes(Ether(src=SOURCE, dst=KNOWN) / OTHERS[name])
-    bed.expect([(1, frame)], {KNOWN_PORT: [frame]}, Outcome.L2_FORWARDED)
+    bed.expect([(1, frame)], {KNOWN_PORT: [frame]}, FrameOutcome.L2_FORWARDED)
     frame = bytes(Ether(src=SOURCE, dst=STRANGER) / OTHERS[name])
-    bed.expect([(1, frame)], flooded(frame, 1), Outcome.L2_FLOODED)
+    bed.expect([(1, frame)], flooded(frame, 1), FrameOutcome.L2_FLOODED)
 
 
 @pytest.mark.parametrize("size", [14, 15, 59, 60, 61, 590, 1102, 1514])
 def test_sizes(bed: Testbed, size: int) -> None:
     frame = frame_to(STRANGER, bytes(size - 14))
     assert len(frame) == size
-    bed.expect([(1, frame)], flooded(frame, 1), Outcome.L2_FLOODED)
+    bed.expect([(1, frame)], flooded(frame, 1), FrameOutcome.L2_FLOODED)
 
 
 @pytest.mark.usefixtures("known")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Flag, Kind
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce.wire.format import Flag, FrameKind
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import Jobs, constant
 from packet_testbed import PORTS, SWITCH, Testbed, expect
 from scapy.layers.l2 import Ether
@@ -21,7 +21,7 @@ every_port = pytest.mark.parametrize("port", PORTS)
 
 
 def hello(**fields: Any) -> bytes:
-    header = Aggregation(kind=Kind.HELLO, job=77, rank=3, contributors=0x1122334455667788)
+    header = Aggregation(kind=FrameKind.HELLO, job=77, rank=3, contributors=0x1122334455667788)
     payload = fields.pop("payload", b"")
     for name, value in fields.items():
         header.setfieldval(name, value)
@@ -31,7 +31,7 @@ def hello(**fields: Any) -> bytes:
 @every_port
 def test_hello(bed: Testbed, port: int) -> None:
     """As it came, with the port that it came by, from anybody: who it is is what it is about."""
-    bed.expect([(port, hello())], {}, Outcome.HELLO_PUNTED, packet_ins=[(port, hello())])
+    bed.expect([(port, hello())], {}, FrameOutcome.HELLO_PUNTED, packet_ins=[(port, hello())])
     said = wire.parse_hello(hello())
     assert (said.job, said.rank, said.nonce) == (77, 3, 0x1122334455667788)
 
@@ -39,28 +39,28 @@ def test_hello(bed: Testbed, port: int) -> None:
 def test_hellos_of_all_ports(bed: Testbed) -> None:
     seen = bed.exchange([(port, hello(rank=port)) for port in PORTS])
     assert seen.frames == []
-    assert seen.outcomes == {Outcome.HELLO_PUNTED: len(PORTS)}
+    assert seen.outcomes == {FrameOutcome.HELLO_PUNTED: len(PORTS)}
     told = sorted((one.port, wire.parse_hello(one.frame).rank) for one in seen.packet_ins)
     assert told == [(port, port) for port in PORTS]
 
 
 @pytest.mark.parametrize(
     ("fields", "outcome"),
-    [({"version": 15}, Outcome.BAD_VERSION), ({"flags": 1}, Outcome.MALFORMED)],
+    [({"version": 15}, FrameOutcome.BAD_VERSION), ({"flags": 1}, FrameOutcome.MALFORMED)],
     ids=str,
 )
-def test_wrong_hello(bed: Testbed, fields: dict[str, Any], outcome: Outcome) -> None:
+def test_wrong_hello(bed: Testbed, fields: dict[str, Any], outcome: FrameOutcome) -> None:
     bed.expect([(1, hello(**fields))], {}, outcome)
 
 
 def test_hello_with_trailing_bytes(bed: Testbed) -> None:
-    bed.expect([(1, hello() + b"\0")], {}, Outcome.MALFORMED)
+    bed.expect([(1, hello() + b"\0")], {}, FrameOutcome.MALFORMED)
 
 
 def test_hello_with_payload(bed: Testbed) -> None:
     """Passed on: what a HELLO may hold is the controller's business, which refuses it."""
     frame = hello(flags=Flag.PAYLOAD, payload=bytes(1024))
-    bed.expect([(1, frame)], {}, Outcome.HELLO_PUNTED, packet_ins=[(1, frame)])
+    bed.expect([(1, frame)], {}, FrameOutcome.HELLO_PUNTED, packet_ins=[(1, frame)])
     with pytest.raises(ValueError, match=f"{wire.EMPTY_FRAME_BYTES} bytes"):
         wire.parse_hello(frame)
 
@@ -68,11 +68,11 @@ def test_hello_with_payload(bed: Testbed) -> None:
 def test_hello_disturbs_nobody(bed: Testbed, jobs: Jobs) -> None:
     """In the middle of another job's round, and naming it."""
     job = jobs(2)
-    bed.expect([job.send(0, constant(1))], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
     frame = hello(job=job.id, rank=1)
-    bed.expect([(2, frame)], {}, Outcome.HELLO_PUNTED, packet_ins=[(2, frame)])
+    bed.expect([(2, frame)], {}, FrameOutcome.HELLO_PUNTED, packet_ins=[(2, frame)])
     last = job.send(1, constant(2))
-    bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 # -- Down ----------------------------------------------------------------------------------------
@@ -83,21 +83,21 @@ def test_hello_disturbs_nobody(bed: Testbed, jobs: Jobs) -> None:
 def test_packet_out(bed: Testbed, port: int, size: int) -> None:
     frame = bytes(Ether(dst=NEWCOMER.mac, src=SWITCH.mac, type=0x88B5) / Raw(bytes(size - 14)))
     seen = bed.inject([(port, frame)])
-    expect(seen, {port: [frame]}, {Outcome.PACKET_OUT_SENT: 1})
+    expect(seen, {port: [frame]}, {FrameOutcome.PACKET_OUT_SENT: 1})
 
 
 def test_packet_outs_of_aggregation_frames(bed: Testbed, jobs: Jobs) -> None:
     """They go where the controller says, as they are, and count for no round."""
     job = jobs(2)
-    bed.expect([job.send(0, constant(1))], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
     frame = job.frame(1, constant(9))
     seen = bed.inject([(2, frame), (3, hello())])
-    expect(seen, {2: [frame], 3: [hello()]}, {Outcome.PACKET_OUT_SENT: 2})
+    expect(seen, {2: [frame], 3: [hello()]}, {FrameOutcome.PACKET_OUT_SENT: 2})
     last = job.send(1, constant(2))
-    bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_packet_out_to_nowhere(bed: Testbed) -> None:
     """A port that the switch does not have, and v1model's for drops."""
     seen = bed.inject([(9, hello()), (511, hello())])
-    expect(seen, {}, {Outcome.PACKET_OUT_SENT: 2})
+    expect(seen, {}, {FrameOutcome.PACKET_OUT_SENT: 2})

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Flag, Kind
-from p4reduce_controller.fabric.outcome import Outcome
-from p4reduce_controller.fabric.schema import Op, Row, Update
+from p4reduce.wire.format import Flag, FrameKind
+from p4reduce_controller.fabric.outcome import FrameOutcome
+from p4reduce_controller.fabric.schema import Op, TableRow, Update
 from packet_jobs import Job, Jobs, constant
 from packet_testbed import PORTS, SWITCH, Seen, Testbed
 from scapy.layers.inet import IP, UDP
@@ -33,7 +33,7 @@ def test_each_copy_is_addressed(bed: Testbed, jobs: Jobs) -> None:
         assert (ip.src, ip.dst, ip.ttl, ip.len) == (SWITCH.ip, rank.at.ip, 64, 1088)
         assert (udp.sport, udp.dport) == (wire.AGGREGATION_PORT, rank.at.udp_port)
         assert (udp.len, udp.chksum) == (1068, 0)
-        assert (agg.kind, agg.rank, agg.job) == (Kind.RESULT, rank.number, job.id)
+        assert (agg.kind, agg.rank, agg.job) == (FrameKind.RESULT, rank.number, job.id)
         ones = sum(int.from_bytes(frame[i : i + 2], "big") for i in range(14, 34, 2))
         assert (ones & 0xFFFF) + (ones >> 16) == 0xFFFF, "the IPv4 checksum is wrong"
 
@@ -46,7 +46,7 @@ def test_copies_to_ranks_that_share_a_port(bed: Testbed, jobs: Jobs) -> None:
     last = job.send(7)
     results = job.results(last)
     assert [len(results[port]) for port in PORTS] == [2, 2, 2, 2]
-    bed.expect([last], results, Outcome.ROUND_COMPLETED)
+    bed.expect([last], results, FrameOutcome.ROUND_COMPLETED)
 
 
 def test_what_each_rank_got_is_counted(bed: Testbed, jobs: Jobs) -> None:
@@ -71,13 +71,15 @@ def test_a_rank_that_left_between(bed: Testbed, jobs: Jobs) -> None:
     job = jobs(3)
     bed.exchange([job.send(0, constant(1))])
     bed.exchange([job.send(1, constant(1))])
-    gone = Row("delivery", {"replica": job.replicas[1]["whole"]})
+    gone = TableRow("delivery", {"replica": job.replicas[1]["whole"]})
     bed.remove([gone])
-    jobs.forget([row for row in job.rows() if isinstance(row, Row) and row.match == gone.match])
+    jobs.forget(
+        [row for row in job.rows() if isinstance(row, TableRow) and row.match == gone.match]
+    )
     last = job.send(2, constant(1))
     wanted = job.results(last, constant(3))
     wanted[job.ranks[1].port] = []
-    bed.expect([last], wanted, Outcome.ROUND_COMPLETED)
+    bed.expect([last], wanted, FrameOutcome.ROUND_COMPLETED)
 
 
 def test_the_group_is_what_counts(bed: Testbed, jobs: Jobs) -> None:
@@ -90,7 +92,7 @@ def test_the_group_is_what_counts(bed: Testbed, jobs: Jobs) -> None:
     last = job.send(1, constant(1))
     wanted = job.results(last, constant(2))
     wanted[job.ranks[1].port] = []
-    bed.expect([last], wanted, Outcome.ROUND_COMPLETED)
+    bed.expect([last], wanted, FrameOutcome.ROUND_COMPLETED)
 
 
 def test_moved_rank(bed: Testbed, jobs: Jobs) -> None:
@@ -99,10 +101,10 @@ def test_moved_rank(bed: Testbed, jobs: Jobs) -> None:
     row = next(
         row
         for row in job.rows()
-        if isinstance(row, Row) and row.match == {"replica": job.replicas[0]["whole"]}
+        if isinstance(row, TableRow) and row.match == {"replica": job.replicas[0]["whole"]}
     )
     params = {**row.params, "udp_port": 7, "mac": 0x020000000777}
-    bed.client.write([Update(Op.MODIFY, Row("delivery", row.match, "whole", params))])
+    bed.client.write([Update(Op.MODIFY, TableRow("delivery", row.match, "whole", params))])
     bed.exchange([job.send(0)])
     seen = bed.exchange([job.send(1)])
     (frame,) = seen.received[job.ranks[0].port]
@@ -159,7 +161,7 @@ def test_a_halves_result_to_the_hilt(bed: Testbed, jobs: Jobs) -> None:
         bed.exchange([job.send(1, round=turn)])
         bed.exchange([job.send(2, round=turn)])
         last = job.send(3, round=turn)
-        bed.expect([last], job.halves(last, constant(turn)), Outcome.ROUND_COMPLETED_HALVES)
+        bed.expect([last], job.halves(last, constant(turn)), FrameOutcome.ROUND_COMPLETED_HALVES)
 
 
 def test_unpadded_duplicates_of_a_round_with_lanes(bed: Testbed, jobs: Jobs) -> None:
@@ -167,13 +169,13 @@ def test_unpadded_duplicates_of_a_round_with_lanes(bed: Testbed, jobs: Jobs) -> 
     job = jobs(2)
     bed.exchange([job.send(0, constant(1))])
     last = job.send(1)
-    bed.expect([last], job.halves(last, constant(1)), Outcome.ROUND_COMPLETED_HALVES)
+    bed.expect([last], job.halves(last, constant(1)), FrameOutcome.ROUND_COMPLETED_HALVES)
     status = job.status(last, 1, 0b11)
-    bed.expect([last] * 10, {last[0]: status[last[0]] * 10}, Outcome.STATUS_SENT)
+    bed.expect([last] * 10, {last[0]: status[last[0]] * 10}, FrameOutcome.STATUS_SENT)
 
 
 def check_alive(bed: Testbed, job: Job, turn: int) -> None:
     """A round goes through."""
-    bed.expect([job.send(0, constant(1), round=turn)], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, constant(1), round=turn)], {}, FrameOutcome.ROUND_OPENED)
     last = job.send(1, constant(2), round=turn)
-    bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Flag, Kind
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce.wire.format import Flag, FrameKind
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import Job, Jobs, constant
 from packet_testbed import BROADCAST, PORTS, SWITCH, VLAN_TYPES, Seen, Testbed
 from scapy.layers.inet import ICMP, IP
@@ -38,17 +38,17 @@ def bystanders(bed: Testbed, jobs: Jobs) -> Iterator[None]:
     bed.exchange([kept.send(1, constant(6))])
     yield
     last = waiting.send(3, constant(4))
-    bed.expect([last], waiting.results(last, constant(10)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], waiting.results(last, constant(10)), FrameOutcome.ROUND_COMPLETED)
     again = kept.send(0, flags=Flag.PADDED)
-    bed.expect([again], kept.repeated(again, 0, constant(11)), Outcome.RESULT_REPEATED)
+    bed.expect([again], kept.repeated(again, 0, constant(11)), FrameOutcome.RESULT_REPEATED)
     finish(bed, kept, 7)
 
 
 def finish(bed: Testbed, job: Job, turn: int) -> None:
     """A whole round."""
-    bed.expect([job.send(0, constant(1), round=turn)], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, constant(1), round=turn)], {}, FrameOutcome.ROUND_OPENED)
     last = job.send(1, constant(2), round=turn)
-    bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 def hail(bed: Testbed, sent: list[Sent]) -> Seen:
@@ -59,8 +59,8 @@ def hail(bed: Testbed, sent: list[Sent]) -> Seen:
         part = sent[start : start + BATCH]
         seen = bed.exchange(part)
         assert sum(seen.outcomes.values()) == sum(bed.enters(*each) for each in part)
-        assert seen.outcomes[Outcome.UNSET] == 0
-        assert len(seen.packet_ins) == seen.outcomes[Outcome.HELLO_PUNTED]
+        assert seen.outcomes[FrameOutcome.UNSET] == 0
+        assert len(seen.packet_ins) == seen.outcomes[FrameOutcome.HELLO_PUNTED]
         longest = max(wire.PAYLOAD_FRAME_BYTES, *(len(frame) for _, frame in part))
         assert all(len(frame) <= longest for frame in seen.frames)
         total.outcomes.update(seen.outcomes)
@@ -107,7 +107,7 @@ def good_frames(job: Job, turn: int) -> list[Sent]:
     who_has = ARP(op=1, hwsrc="02:00:00:00:00:07", psrc="10.77.0.7", pdst=SWITCH.ip)
     arp = Ether(src="02:00:00:00:00:07", dst=BROADCAST) / who_has
     hello = wire.template(
-        job.ranks[0].at, SWITCH, Aggregation(kind=Kind.HELLO, job=job.id, contributors=1)
+        job.ranks[0].at, SWITCH, Aggregation(kind=FrameKind.HELLO, job=job.id, contributors=1)
     )
     return [
         job.send(0, constant(1), round=turn),
@@ -166,7 +166,7 @@ def test_mutations(bed: Testbed, jobs: Jobs, fuzz: Any, checksum: str) -> None:
                 frame = with_right_checksum(frame)
             sent.append((port if rng.random() < 0.8 else int(rng.choice(PORTS)), frame))
         outcomes = hail(bed, sent).outcomes
-        assert outcomes[Outcome.MALFORMED] > 0
+        assert outcomes[FrameOutcome.MALFORMED] > 0
     fresh = jobs(2)  # a mutation may have been a good contribution to any round of the other
     finish(bed, fresh, 0)
 
@@ -180,9 +180,9 @@ def test_every_frame_counts_once(bed: Testbed, jobs: Jobs, rng: Rng) -> None:
     port, bad = job.send(0, constant(1), version=3)
     sent += [(port, bad), (port, bad[:50]), (port, bad + b"\0"), (4, job.frame(0))]
     outcomes = hail(bed, sent).outcomes
-    assert outcomes[Outcome.BAD_VERSION] == 1
-    assert outcomes[Outcome.MALFORMED] == 2
-    assert outcomes[Outcome.NOT_ADMITTED] == 1
+    assert outcomes[FrameOutcome.BAD_VERSION] == 1
+    assert outcomes[FrameOutcome.MALFORMED] == 2
+    assert outcomes[FrameOutcome.NOT_ADMITTED] == 1
     finish(bed, job, 100)
 
 

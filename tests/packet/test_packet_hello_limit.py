@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Kind
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce.wire.format import FrameKind
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.fabric.schema import MeterRate, Op, Update
 from packet_jobs import Jobs, constant
 from packet_testbed import DEADLINE, PORTS, SWITCH, Testbed
@@ -24,7 +24,9 @@ NOTHING_TO_SPEAK_OF = 1_000_000  # a second: a rate that no test comes near
 
 
 def hello(number: int) -> bytes:
-    return wire.template(ATTACKER, SWITCH, Aggregation(kind=Kind.HELLO, job=1, rank=number % 64))
+    return wire.template(
+        ATTACKER, SWITCH, Aggregation(kind=FrameKind.HELLO, job=1, rank=number % 64)
+    )
 
 
 def limit(bed: Testbed, ports: tuple[int, ...], rate: int, burst: int) -> None:
@@ -47,7 +49,7 @@ def flood(bed: Testbed) -> int:
     began = time.monotonic()
     outcomes = bed.pour(FLOODED, [hello(number) for number in range(FRAMES)]).outcomes
     took = time.monotonic() - began
-    passed, dropped = outcomes[Outcome.HELLO_PUNTED], outcomes[Outcome.HELLO_LIMITED]
+    passed, dropped = outcomes[FrameOutcome.HELLO_PUNTED], outcomes[FrameOutcome.HELLO_LIMITED]
     assert passed + dropped == sum(outcomes.values()) == FRAMES
     assert passed <= BURST + 1 + took
     return dropped
@@ -69,7 +71,7 @@ def test_another_port_does_not_suffer(limited: Testbed) -> None:
         if port == FLOODED:
             continue
         seen = limited.exchange([(port, hello(9))])
-        assert seen.outcomes == {Outcome.HELLO_PUNTED: 1}
+        assert seen.outcomes == {FrameOutcome.HELLO_PUNTED: 1}
         assert (port, hello(9)) in [(one.port, one.frame) for one in seen.packet_ins]
 
 
@@ -83,13 +85,13 @@ def test_what_is_not_hello_does_not_suffer(limited: Testbed, jobs: Jobs) -> None
             limited.pour(rank.port, [job.frame(rank.number, constant(1), round=turn)]).outcomes
             for rank in job.ranks
         ]
-        assert outcomes == [{Outcome.ROUND_OPENED: 1}, {Outcome.ROUND_COMPLETED: 1}]
+        assert outcomes == [{FrameOutcome.ROUND_OPENED: 1}, {FrameOutcome.ROUND_COMPLETED: 1}]
 
 
 def test_the_port_is_heard_again(limited: Testbed) -> None:
     """Tokens come back: who flooded by mistake is not shut out for good."""
     flood(limited)
     deadline = time.monotonic() + DEADLINE
-    while not limited.pour(FLOODED, [hello(1)]).outcomes[Outcome.HELLO_PUNTED]:
+    while not limited.pour(FLOODED, [hello(1)]).outcomes[FrameOutcome.HELLO_PUNTED]:
         assert time.monotonic() < deadline, "no HELLO passes any more"
         time.sleep(0.05)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_testbed import BROADCAST, PORTS, SWITCH, Testbed
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
@@ -58,7 +58,7 @@ def test_arp_for_the_switch(bed: Testbed, port: int, destination: str) -> None:
     request = bytes.fromhex(destination.replace(":", "")) + request[6:]
     reply = ARP(op=2, hwsrc=SWITCH.mac, psrc=SWITCH.ip, hwdst=HOST_MAC, pdst=HOST_IP)
     frame = bytes(Ether(src=SWITCH.mac, dst=HOST_MAC) / reply)
-    bed.expect([(port, request)], {port: [frame]}, Outcome.ARP_REPLIED)
+    bed.expect([(port, request)], {port: [frame]}, FrameOutcome.ARP_REPLIED)
 
 
 def test_arp_with_ethernet_padding(bed: Testbed) -> None:
@@ -66,24 +66,24 @@ def test_arp_with_ethernet_padding(bed: Testbed) -> None:
     request = arp_request(SWITCH.ip).ljust(60, b"\0")
     reply = ARP(op=2, hwsrc=SWITCH.mac, psrc=SWITCH.ip, hwdst=HOST_MAC, pdst=HOST_IP)
     frame = bytes(Ether(src=SWITCH.mac, dst=HOST_MAC) / reply).ljust(60, b"\0")
-    bed.expect([(1, request)], {1: [frame]}, Outcome.ARP_REPLIED)
+    bed.expect([(1, request)], {1: [frame]}, FrameOutcome.ARP_REPLIED)
 
 
 def test_arp_for_others_is_bridged(bed: Testbed) -> None:
     frame = arp_request(STRANGER)
-    bed.expect([(2, frame)], flooded(frame, 2), Outcome.L2_FLOODED)
+    bed.expect([(2, frame)], flooded(frame, 2), FrameOutcome.L2_FLOODED)
 
 
 @pytest.mark.parametrize("operation", [0, 2, 3, 256])
 def test_arp_that_is_no_request(bed: Testbed, operation: int) -> None:
     frame = arp_request(SWITCH.ip, op=operation)
-    bed.expect([(1, frame)], {}, Outcome.HOST_UNHANDLED)
+    bed.expect([(1, frame)], {}, FrameOutcome.HOST_UNHANDLED)
 
 
 def test_arp_cut_short_is_bridged(bed: Testbed) -> None:
     for length in (14, 15, 41):
         frame = arp_request(SWITCH.ip)[:length]
-        bed.expect([(1, frame)], flooded(frame, 1), Outcome.L2_FLOODED)
+        bed.expect([(1, frame)], flooded(frame, 1), FrameOutcome.L2_FLOODED)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_arp_of_other_networks(bed: Testbed, field: str, value: int) -> None:
     offset, size = {"hwtype": (0, 2), "ptype": (2, 2), "hwlen": (4, 1), "plen": (5, 1)}[field]
     body[offset : offset + size] = value.to_bytes(size, "big")
     frame = bytes(Ether(src=HOST_MAC, dst=BROADCAST, type=0x0806)) + bytes(body)
-    bed.expect([(1, frame)], flooded(frame, 1), Outcome.L2_FLOODED)
+    bed.expect([(1, frame)], flooded(frame, 1), FrameOutcome.L2_FLOODED)
 
 
 # -- Ping ----------------------------------------------------------------------------------------
@@ -106,20 +106,20 @@ def test_arp_of_other_networks(bed: Testbed, field: str, value: int) -> None:
 @every_port
 def test_ping(bed: Testbed, port: int) -> None:
     request = bytes(ping())
-    bed.expect([(port, request)], {port: [pong(request)]}, Outcome.ECHO_REPLIED)
+    bed.expect([(port, request)], {port: [pong(request)]}, FrameOutcome.ECHO_REPLIED)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 17, 18, 56, 511, 1023, 1472])
 def test_ping_of_any_size(bed: Testbed, size: int) -> None:
     """Odd ones too."""
     request = bytes(ping(bytes(7 * n & 0xFF for n in range(size))))
-    bed.expect([(1, request)], {1: [pong(request)]}, Outcome.ECHO_REPLIED)
+    bed.expect([(1, request)], {1: [pong(request)]}, FrameOutcome.ECHO_REPLIED)
 
 
 @pytest.mark.parametrize("ttl", [0, 1, 63, 64, 255])
 def test_ping_at_any_ttl(bed: Testbed, ttl: int) -> None:
     request = bytes(ping(ttl=ttl))
-    bed.expect([(1, request)], {1: [pong(request)]}, Outcome.ECHO_REPLIED)
+    bed.expect([(1, request)], {1: [pong(request)]}, FrameOutcome.ECHO_REPLIED)
 
 
 def test_ping_with_ethernet_padding(bed: Testbed) -> None:
@@ -127,7 +127,7 @@ def test_ping_with_ethernet_padding(bed: Testbed) -> None:
     reply = pong(request)
     assert len(request) < 60
     sent = [(1, request.ljust(60, b"\0"))]
-    bed.expect(sent, {1: [reply.ljust(60, b"\0")]}, Outcome.ECHO_REPLIED)
+    bed.expect(sent, {1: [reply.ljust(60, b"\0")]}, FrameOutcome.ECHO_REPLIED)
 
 
 @pytest.mark.parametrize("wanted", [0x0000, 0x0001, 0xF7FE, 0xF7FF, 0xF800, 0xFFFE, 0xFFFF])
@@ -145,7 +145,7 @@ def test_checksum_carries(bed: Testbed, wanted: int) -> None:
     (reply,) = seen.received[1]
     assert checksum(reply[34:]) in (0, 0xFFFF), "the reply's checksum is wrong"
     assert reply[:36] + reply[38:] == pong(sent)[:36] + pong(sent)[38:]
-    assert seen.outcomes == {Outcome.ECHO_REPLIED: 1}
+    assert seen.outcomes == {FrameOutcome.ECHO_REPLIED: 1}
 
 
 def test_wrong_icmp_checksum_stays_wrong(bed: Testbed) -> None:
@@ -162,29 +162,29 @@ def test_wrong_icmp_checksum_stays_wrong(bed: Testbed) -> None:
 def test_other_icmp(bed: Testbed, kind: int, code: int) -> None:
     frame = ping()
     frame[ICMP].type, frame[ICMP].code = kind, code
-    bed.expect([(1, bytes(frame))], {}, Outcome.HOST_UNHANDLED)
+    bed.expect([(1, bytes(frame))], {}, FrameOutcome.HOST_UNHANDLED)
 
 
 @pytest.mark.parametrize("length", [34, 35, 37])
 def test_icmp_cut_short(bed: Testbed, length: int) -> None:
-    bed.expect([(1, bytes(ping())[:length])], {}, Outcome.HOST_UNHANDLED)
+    bed.expect([(1, bytes(ping())[:length])], {}, FrameOutcome.HOST_UNHANDLED)
 
 
 def test_fragments_of_a_ping(bed: Testbed) -> None:
     for flags, offset in (("MF", 0), (0, 2)):
         frame = bytes(ping(flags=flags, frag=offset))
-        bed.expect([(1, frame)], {}, Outcome.HOST_UNHANDLED)
+        bed.expect([(1, frame)], {}, FrameOutcome.HOST_UNHANDLED)
 
 
 def test_ping_with_a_wrong_ipv4_checksum(bed: Testbed) -> None:
     frame = bytearray(bytes(ping()))
     frame[24] ^= 1
-    bed.expect([(1, bytes(frame))], {}, Outcome.BAD_IPV4_CHECKSUM)
+    bed.expect([(1, bytes(frame))], {}, FrameOutcome.BAD_IPV4_CHECKSUM)
 
 
 def test_ping_to_others_is_bridged(bed: Testbed) -> None:
     frame = bytes(ping(dst=STRANGER))
-    bed.expect([(1, frame)], flooded(frame, 1), Outcome.L2_FLOODED)
+    bed.expect([(1, frame)], flooded(frame, 1), FrameOutcome.L2_FLOODED)
 
 
 # -- Anything else -------------------------------------------------------------------------------
@@ -194,4 +194,4 @@ def test_ping_to_others_is_bridged(bed: Testbed) -> None:
 def test_other_traffic_to_the_switch(bed: Testbed, transport: Packet) -> None:
     ip = IP(src=HOST_IP, dst=SWITCH.ip)
     frame = bytes(Ether(src=HOST_MAC, dst=SWITCH.mac) / ip / transport / Raw(b"data"))
-    bed.expect([(1, frame)], {}, Outcome.HOST_UNHANDLED)
+    bed.expect([(1, frame)], {}, FrameOutcome.HOST_UNHANDLED)

@@ -7,7 +7,7 @@ The others are the worker's and the controller's, and are tested there.
 from __future__ import annotations
 
 from p4reduce.wire.format import Flag
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import Jobs, constant
 from packet_testbed import Testbed
 from scapy.layers.inet import UDP
@@ -21,17 +21,17 @@ def test_duplicate_overtaken_by_the_same_ranks_next_round_is_taken_as_new(
     rank 0 would then seem to have been heard."""
     job = jobs(2)
     late = job.send(0, constant(1), round=0)
-    bed.expect([late], {}, Outcome.ROUND_OPENED)
+    bed.expect([late], {}, FrameOutcome.ROUND_OPENED)
     for turn in (0, 1):
         if turn:
-            bed.expect([job.send(0, constant(1), round=turn)], {}, Outcome.ROUND_OPENED)
+            bed.expect([job.send(0, constant(1), round=turn)], {}, FrameOutcome.ROUND_OPENED)
         last = job.send(1, constant(1), round=turn)
-        bed.expect([last], job.results(last, constant(2)), Outcome.ROUND_COMPLETED)
-    bed.expect([job.send(0, constant(10), round=2)], {}, Outcome.ROUND_OPENED)
-    bed.expect([late], {}, Outcome.STALE)
+        bed.expect([last], job.results(last, constant(2)), FrameOutcome.ROUND_COMPLETED)
+    bed.expect([job.send(0, constant(10), round=2)], {}, FrameOutcome.ROUND_OPENED)
+    bed.expect([late], {}, FrameOutcome.STALE)
     last = job.send(1, constant(20), round=2)
-    bed.expect([last], job.results(last, constant(30)), Outcome.ROUND_COMPLETED)
-    bed.expect([late], {}, Outcome.STALE)
+    bed.expect([last], job.results(last, constant(30)), FrameOutcome.ROUND_COMPLETED)
+    bed.expect([late], {}, FrameOutcome.STALE)
 
 
 def test_slot_is_reused_before_everybody_has_its_result(bed: Testbed, jobs: Jobs) -> None:
@@ -40,11 +40,11 @@ def test_slot_is_reused_before_everybody_has_its_result(bed: Testbed, jobs: Jobs
     job = jobs(2)
     bed.exchange([job.send(0, constant(1))])
     bed.exchange([job.send(1, constant(2))])
-    bed.expect([job.send(0, constant(50), round=1)], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, constant(50), round=1)], {}, FrameOutcome.ROUND_OPENED)
     again = job.send(1, constant(2), flags=Flag.RETRANSMISSION)
-    bed.expect([again], job.repeated(again, 1, constant(3)), Outcome.RESULT_REPEATED)
+    bed.expect([again], job.repeated(again, 1, constant(3)), FrameOutcome.RESULT_REPEATED)
     last = job.send(1, constant(60), round=1)
-    bed.expect([last], job.results(last, constant(110)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(110)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_failed_worker_leaves_the_others_resending_without_a_diagnosis(
@@ -55,22 +55,22 @@ def test_failed_worker_leaves_the_others_resending_without_a_diagnosis(
     for rank, heard in ((0, 0b0001), (1, 0b0011), (3, 0b1011)):
         bed.exchange([job.send(rank, constant(1))])
         again = job.send(0, constant(1), flags=Flag.RETRANSMISSION)
-        bed.expect([again], job.status(again, 0, heard), Outcome.STATUS_SENT)
+        bed.expect([again], job.status(again, 0, heard), FrameOutcome.STATUS_SENT)
 
 
 def test_new_session_of_one_job_wipes_all_jobs(bed: Testbed, jobs: Jobs) -> None:
     """A job comes, sums and goes, while another's round is under way."""
     staying = jobs(2)
-    bed.expect([staying.send(0, constant(1))], {}, Outcome.ROUND_OPENED)
+    bed.expect([staying.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
     passing = Jobs(bed)
     job = passing(2)
     bed.exchange([job.send(0, constant(7))])
     last = job.send(1, constant(8))
-    bed.expect([last], job.results(last, constant(15)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(15)), FrameOutcome.ROUND_COMPLETED)
     passing.close()
-    bed.expect([job.send(0, constant(7))], {}, Outcome.NOT_ADMITTED)
+    bed.expect([job.send(0, constant(7))], {}, FrameOutcome.NOT_ADMITTED)
     last = staying.send(1, constant(2))
-    bed.expect([last], staying.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], staying.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_earlier_life_of_a_job_contributes_to_the_next(bed: Testbed, jobs: Jobs) -> None:
@@ -80,11 +80,11 @@ def test_earlier_life_of_a_job_contributes_to_the_next(bed: Testbed, jobs: Jobs)
     bed.exchange([before.send(0, constant(99))])
     earlier.close()
     now = jobs(2, base=before.base)
-    bed.expect([before.send(0, constant(99))], {}, Outcome.NOT_ADMITTED)
-    bed.expect([now.send(0, constant(1))], {}, Outcome.ROUND_OPENED)
-    bed.expect([before.send(1, constant(99))], {}, Outcome.NOT_ADMITTED)
+    bed.expect([before.send(0, constant(99))], {}, FrameOutcome.NOT_ADMITTED)
+    bed.expect([now.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
+    bed.expect([before.send(1, constant(99))], {}, FrameOutcome.NOT_ADMITTED)
     last = now.send(1, constant(2))
-    bed.expect([last], now.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], now.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_nan_and_inf_are_summed_without_a_word(bed: Testbed, jobs: Jobs) -> None:
@@ -93,7 +93,7 @@ def test_nan_and_inf_are_summed_without_a_word(bed: Testbed, jobs: Jobs) -> None
     bed.exchange([job.send(0, flags=Flag.NONFINITE, next_exponent=255)])
     last = job.send(1, constant(1), next_exponent=1)
     result = job.results(last, constant(1), flags=Flag.NONFINITE, next_exponent=255)
-    bed.expect([last], result, Outcome.ROUND_COMPLETED)
+    bed.expect([last], result, FrameOutcome.ROUND_COMPLETED)
 
 
 def test_results_go_to_the_last_senders_udp_port(bed: Testbed, jobs: Jobs) -> None:
@@ -113,7 +113,7 @@ def test_ranks_in_different_collectives_get_silent_garbage(bed: Testbed, jobs: J
     bed.exchange([job.send(0, constant(1), tag=1)])
     last = job.send(1, constant(2), tag=2)
     result = job.results(last, flags=Flag.MISMATCH, tag=1)
-    bed.expect([last], result, Outcome.ROUND_COMPLETED)
+    bed.expect([last], result, FrameOutcome.ROUND_COMPLETED)
 
 
 def test_overflow_wraps_in_silence(bed: Testbed, jobs: Jobs) -> None:
@@ -121,4 +121,4 @@ def test_overflow_wraps_in_silence(bed: Testbed, jobs: Jobs) -> None:
     bed.exchange([job.send(0, constant(2**31 - 1))])
     last = job.send(1, constant(1))
     result = job.results(last, constant(-(2**31)), flags=Flag.OVERFLOW)
-    bed.expect([last], result, Outcome.ROUND_COMPLETED)
+    bed.expect([last], result, FrameOutcome.ROUND_COMPLETED)

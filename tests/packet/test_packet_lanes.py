@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from p4reduce.wire.format import Flag, Format
 from p4reduce.wire.lanes import unpack
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import Job, Jobs, Lanes, constant, lane_limits, lane_type, random_lanes
 from packet_testbed import Testbed
 
@@ -20,10 +20,10 @@ every_format = pytest.mark.parametrize("lane_format", list(Format), ids=lambda f
 def sum_of(bed: Testbed, job: Job, blocks: list[Lanes], lane_format: int, total: Lanes, flags: int):
     """Contribute `blocks`, one a rank, and assert the result."""
     for rank, lanes in enumerate(blocks[:-1]):
-        outcome = Outcome.ROUND_JOINED if rank else Outcome.ROUND_OPENED
+        outcome = FrameOutcome.ROUND_JOINED if rank else FrameOutcome.ROUND_OPENED
         bed.expect([job.send(rank, lanes, format=lane_format)], {}, outcome)
     last = job.send(len(blocks) - 1, blocks[-1], format=lane_format)
-    bed.expect([last], job.results(last, total, flags=flags), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, total, flags=flags), FrameOutcome.ROUND_COMPLETED)
 
 
 def overflow(lane_format: Format) -> int:
@@ -132,7 +132,7 @@ def test_lanes_that_wrap_do_not_mix_with_lanes_that_do_not(bed: Testbed, jobs: J
     bed.exchange([job.send(0, constant(1), format=Format.WRAP32)])
     last = job.send(1, constant(1), format=Format.INT32)
     result = job.results(last, format=Format.WRAP32, flags=Flag.MISMATCH)
-    bed.expect([last], result, Outcome.ROUND_COMPLETED)
+    bed.expect([last], result, FrameOutcome.ROUND_COMPLETED)
 
 
 def test_overflow_is_of_the_lane_width_that_the_packet_says(bed: Testbed, jobs: Jobs) -> None:
@@ -167,9 +167,9 @@ def test_overflow_is_gone_in_the_next_round(bed: Testbed, jobs: Jobs) -> None:
         constant(-(2**31)),
         Flag.OVERFLOW,
     )
-    bed.expect([job.send(0, constant(1), round=2)], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, constant(1), round=2)], {}, FrameOutcome.ROUND_OPENED)
     last = job.send(1, constant(2), round=2)
-    bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_overflow_is_repeated_with_the_result(bed: Testbed, jobs: Jobs) -> None:
@@ -178,23 +178,23 @@ def test_overflow_is_repeated_with_the_result(bed: Testbed, jobs: Jobs) -> None:
     bed.exchange([job.send(1, constant(-1))])
     again = job.send(0, constant(0))
     status = job.status(again, 0, 0b011, flags=Flag.OVERFLOW)
-    bed.expect([again], status, Outcome.STATUS_SENT)
+    bed.expect([again], status, FrameOutcome.STATUS_SENT)
     last = job.send(2)
     total = constant(2**31 - 1)
     halves = job.halves(last, total, flags=Flag.OVERFLOW | Flag.PAYLOAD)
-    bed.expect([last], halves, Outcome.ROUND_COMPLETED_HALVES)
+    bed.expect([last], halves, FrameOutcome.ROUND_COMPLETED_HALVES)
     again = job.send(2, flags=Flag.PADDED)
     wanted = job.repeated(again, 2, total, flags=Flag.OVERFLOW)
-    bed.expect([again], wanted, Outcome.RESULT_REPEATED)
+    bed.expect([again], wanted, FrameOutcome.RESULT_REPEATED)
 
 
 def test_first_payload_replaces_old_sums(bed: Testbed, jobs: Jobs) -> None:
     """Those of an earlier round, though the round was opened without any."""
     job = jobs(2)
     sum_of(bed, job, [constant(1), constant(2)], Format.INT32, constant(3), 0)
-    bed.expect([job.send(0, round=2)], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, round=2)], {}, FrameOutcome.ROUND_OPENED)
     last = job.send(1, constant(10), round=2)
-    bed.expect([last], job.results(last, constant(10)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(10)), FrameOutcome.ROUND_COMPLETED)
 
 
 @pytest.mark.parametrize("rank", range(3))
@@ -208,4 +208,4 @@ def test_halves_hold_the_right_bytes(
     bed.exchange([job.send(rank, lanes)])
     bed.exchange([job.send(quiet[0])])
     last = job.send(quiet[1])
-    bed.expect([last], job.halves(last, lanes), Outcome.ROUND_COMPLETED_HALVES)
+    bed.expect([last], job.halves(last, lanes), FrameOutcome.ROUND_COMPLETED_HALVES)

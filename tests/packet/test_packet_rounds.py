@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, HALF_FRAME_BYTES, PAYLOAD_FRAME_BYTES, Flag
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import Job, Jobs, constant, ramp
 from packet_testbed import Testbed
 
@@ -31,32 +31,32 @@ def shape(form: str, value: int = 1) -> dict[str, Any]:
 def open_round(bed: Testbed, job: Job, value: int | None, **header: Any) -> None:
     """Rank 0 contributes `value`, or nothing."""
     lanes = None if value is None else constant(value)
-    bed.expect([job.send(0, lanes, **header)], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, lanes, **header)], {}, FrameOutcome.ROUND_OPENED)
 
 
 def complete_round(bed: Testbed, job: Job, total: int, value: int, **header: Any) -> None:
     """Rank 1, the last, contributes `value`, which makes `total`."""
     last = job.send(1, constant(value), **header)
-    bed.expect([last], job.results(last, constant(total)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(total)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_four_ranks(bed: Testbed, jobs: Jobs) -> None:
     """Three are awaited in silence, the last one lets the sum out to all."""
     job = jobs(4)
-    bed.expect([job.send(0, ramp(0))], {}, Outcome.ROUND_OPENED)
-    bed.expect([job.send(1, ramp(1))], {}, Outcome.ROUND_JOINED)
-    bed.expect([job.send(2, ramp(2))], {}, Outcome.ROUND_JOINED)
+    bed.expect([job.send(0, ramp(0))], {}, FrameOutcome.ROUND_OPENED)
+    bed.expect([job.send(1, ramp(1))], {}, FrameOutcome.ROUND_JOINED)
+    bed.expect([job.send(2, ramp(2))], {}, FrameOutcome.ROUND_JOINED)
     last = job.send(3, ramp(3))
-    bed.expect([last], job.results(last, 4 * ramp() + 6), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, 4 * ramp() + 6), FrameOutcome.ROUND_COMPLETED)
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (2, 0, 1)])
 def test_any_order(bed: Testbed, jobs: Jobs, order: tuple[int, int, int]) -> None:
     job = jobs(3)
-    bed.expect([job.send(order[0], constant(1))], {}, Outcome.ROUND_OPENED)
-    bed.expect([job.send(order[1], constant(2))], {}, Outcome.ROUND_JOINED)
+    bed.expect([job.send(order[0], constant(1))], {}, FrameOutcome.ROUND_OPENED)
+    bed.expect([job.send(order[1], constant(2))], {}, FrameOutcome.ROUND_JOINED)
     last = job.send(order[2], constant(4))
-    bed.expect([last], job.results(last, constant(7)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(7)), FrameOutcome.ROUND_COMPLETED)
 
 
 # -- same job, older round: stale ----------------------------------------------------------------
@@ -68,9 +68,9 @@ def test_older_round_is_dropped(bed: Testbed, jobs: Jobs, form: str, rank: int) 
     """Whether the rank has been heard in the current round or not; the sum does not notice."""
     job = jobs(2)
     open_round(bed, job, 10, round=6)
-    bed.expect([job.send(rank, round=4, **shape(form))], {}, Outcome.STALE)
+    bed.expect([job.send(rank, round=4, **shape(form))], {}, FrameOutcome.STALE)
     complete_round(bed, job, 15, 5, round=6)
-    bed.expect([job.send(rank, round=4, **shape(form))], {}, Outcome.STALE)
+    bed.expect([job.send(rank, round=4, **shape(form))], {}, FrameOutcome.STALE)
 
 
 # -- other job: the slot has a new owner ---------------------------------------------------------
@@ -84,7 +84,7 @@ def test_other_job_takes_the_slot_over(bed: Testbed, jobs: Jobs, form: str, lowe
     open_round(bed, old, 10, round=6)
     new = jobs(2, base=old.base)
     now = 4 if lower else 8
-    bed.expect([new.send(0, round=now, **shape(form, 1))], {}, Outcome.ROUND_OPENED)
+    bed.expect([new.send(0, round=now, **shape(form, 1))], {}, FrameOutcome.ROUND_OPENED)
     complete_round(bed, new, 6 if form == PAYLOAD else 5, 5, round=now)
 
 
@@ -96,10 +96,10 @@ def test_old_job_takes_it_back(bed: Testbed, jobs: Jobs, form: str) -> None:
     new = jobs(2, base=old.base)
     open_round(bed, old, 10)
     open_round(bed, new, 20)
-    bed.expect([old.send(1, **shape(form, 3))], {}, Outcome.ROUND_OPENED)
+    bed.expect([old.send(1, **shape(form, 3))], {}, FrameOutcome.ROUND_OPENED)
     last = old.send(0, constant(10))
     total = constant(13 if form == PAYLOAD else 10)
-    bed.expect([last], old.results(last, total), Outcome.ROUND_COMPLETED)
+    bed.expect([last], old.results(last, total), FrameOutcome.ROUND_COMPLETED)
 
 
 # -- same job, newer round -----------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_newer_round_begins_anew(bed: Testbed, jobs: Jobs, form: str, finished: 
     open_round(bed, job, 10, round=2)
     if finished:
         complete_round(bed, job, 30, 20, round=2)
-    bed.expect([job.send(0, round=4, **shape(form, 1))], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, round=4, **shape(form, 1))], {}, FrameOutcome.ROUND_OPENED)
     complete_round(bed, job, 6 if form == PAYLOAD else 5, 5, round=4)
 
 
@@ -132,10 +132,10 @@ def test_joining(bed: Testbed, jobs: Jobs, form: str, summed: bool) -> None:
     """The second of three; the third brings lanes and shows what the sum was."""
     job = jobs(3)
     open_round(bed, job, 10 if summed else None)
-    bed.expect([job.send(1, **shape(form, 5))], {}, Outcome.ROUND_JOINED)
+    bed.expect([job.send(1, **shape(form, 5))], {}, FrameOutcome.ROUND_JOINED)
     last = job.send(2, constant(1))
     total = 1 + (10 if summed else 0) + (5 if form == PAYLOAD else 0)
-    bed.expect([last], job.results(last, constant(total)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(total)), FrameOutcome.ROUND_COMPLETED)
 
 
 @every_form
@@ -147,12 +147,12 @@ def test_completing(bed: Testbed, jobs: Jobs, form: str, summed: bool) -> None:
     open_round(bed, job, 10 if summed else None)
     last = job.send(1, **shape(form, 5))
     if not summed and form != PAYLOAD:
-        bed.expect([last], job.results(last), Outcome.ROUND_COMPLETED)
+        bed.expect([last], job.results(last), FrameOutcome.ROUND_COMPLETED)
     elif form == EMPTY:
-        bed.expect([last], job.halves(last, constant(10)), Outcome.ROUND_COMPLETED_HALVES)
+        bed.expect([last], job.halves(last, constant(10)), FrameOutcome.ROUND_COMPLETED_HALVES)
     else:
         total = (10 if summed else 0) + (5 if form == PAYLOAD else 0)
-        bed.expect([last], job.results(last, constant(total)), Outcome.ROUND_COMPLETED)
+        bed.expect([last], job.results(last, constant(total)), FrameOutcome.ROUND_COMPLETED)
 
 
 @every_form
@@ -162,7 +162,7 @@ def test_a_world_of_one(bed: Testbed, jobs: Jobs, form: str) -> None:
     for turn in range(4):
         only = job.send(0, round=turn, **shape(form, turn))
         lanes = constant(turn) if form == PAYLOAD else None
-        bed.expect([only], job.results(only, lanes), Outcome.ROUND_COMPLETED)
+        bed.expect([only], job.results(only, lanes), FrameOutcome.ROUND_COMPLETED)
 
 
 # -- same round, heard, complete: a retransmission after a lost result ---------------------------
@@ -178,22 +178,22 @@ def test_result_is_repeated(bed: Testbed, jobs: Jobs, form: str, summed: bool, r
     open_round(bed, job, 10 if summed else None)
     last = job.send(1, **shape(PAYLOAD if summed else EMPTY, 5))
     lanes = constant(15) if summed else None
-    bed.expect([last], job.results(last, lanes), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, lanes), FrameOutcome.ROUND_COMPLETED)
     again = job.send(rank, **shape(form, 99))
     for _ in range(2):
         if summed and form == EMPTY:
-            bed.expect([again], job.status(again, rank, 0b11), Outcome.STATUS_SENT)
+            bed.expect([again], job.status(again, rank, 0b11), FrameOutcome.STATUS_SENT)
         else:
-            bed.expect([again], job.repeated(again, rank, lanes), Outcome.RESULT_REPEATED)
+            bed.expect([again], job.repeated(again, rank, lanes), FrameOutcome.RESULT_REPEATED)
 
 
 def test_result_in_halves_is_repeated_whole(bed: Testbed, jobs: Jobs) -> None:
     job = jobs(2)
     open_round(bed, job, 10)
     last = job.send(1)
-    bed.expect([last], job.halves(last, constant(10)), Outcome.ROUND_COMPLETED_HALVES)
+    bed.expect([last], job.halves(last, constant(10)), FrameOutcome.ROUND_COMPLETED_HALVES)
     again = job.send(1, **shape(PADDED))
-    bed.expect([again], job.repeated(again, 1, constant(10)), Outcome.RESULT_REPEATED)
+    bed.expect([again], job.repeated(again, 1, constant(10)), FrameOutcome.RESULT_REPEATED)
 
 
 # -- same round, heard, incomplete: a retransmission while others are awaited --------------------
@@ -206,14 +206,14 @@ def test_status(bed: Testbed, jobs: Jobs, form: str, summed: bool) -> None:
     job = jobs(4)
     open_round(bed, job, 10 if summed else None)
     again = job.send(0, **shape(form, 99))
-    bed.expect([again], job.status(again, 0, 0b0001), Outcome.STATUS_SENT)
-    bed.expect([job.send(2, constant(1))], {}, Outcome.ROUND_JOINED)
-    bed.expect([again], job.status(again, 0, 0b0101), Outcome.STATUS_SENT)
-    bed.expect([job.send(1)], {}, Outcome.ROUND_JOINED)
-    bed.expect([again], job.status(again, 0, 0b0111), Outcome.STATUS_SENT)
+    bed.expect([again], job.status(again, 0, 0b0001), FrameOutcome.STATUS_SENT)
+    bed.expect([job.send(2, constant(1))], {}, FrameOutcome.ROUND_JOINED)
+    bed.expect([again], job.status(again, 0, 0b0101), FrameOutcome.STATUS_SENT)
+    bed.expect([job.send(1)], {}, FrameOutcome.ROUND_JOINED)
+    bed.expect([again], job.status(again, 0, 0b0111), FrameOutcome.STATUS_SENT)
     last = job.send(3, constant(2))
     total = constant(13 if summed else 3)
-    bed.expect([last], job.results(last, total), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, total), FrameOutcome.ROUND_COMPLETED)
 
 
 @every_form
@@ -226,14 +226,14 @@ def test_status_for_all(bed: Testbed, jobs: Jobs, form: str, summed: bool) -> No
     header["flags"] = header.get("flags", Flag(0)) | Flag.TELL_ALL | Flag.RETRANSMISSION
     again = job.send(0, **header)
     told = job.status_for_all(again, 0b0001, flags=Flag.RETRANSMISSION)
-    bed.expect([again], told, Outcome.STATUS_SENT)
-    bed.expect([job.send(2, constant(1))], {}, Outcome.ROUND_JOINED)
+    bed.expect([again], told, FrameOutcome.STATUS_SENT)
+    bed.expect([job.send(2, constant(1))], {}, FrameOutcome.ROUND_JOINED)
     told = job.status_for_all(again, 0b0101, flags=Flag.RETRANSMISSION)
-    bed.expect([again], told, Outcome.STATUS_SENT)
-    bed.expect([job.send(1)], {}, Outcome.ROUND_JOINED)
+    bed.expect([again], told, FrameOutcome.STATUS_SENT)
+    bed.expect([job.send(1)], {}, FrameOutcome.ROUND_JOINED)
     last = job.send(3, constant(2), flags=Flag.TELL_ALL)
     total = constant(13 if summed else 3)
-    bed.expect([last], job.results(last, total), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, total), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_a_result_is_for_who_asks_alone(bed: Testbed, jobs: Jobs) -> None:
@@ -241,7 +241,7 @@ def test_a_result_is_for_who_asks_alone(bed: Testbed, jobs: Jobs) -> None:
     job = jobs(2)
     bed.exchange([job.send(0, constant(1)), job.send(1, constant(2))])
     again = job.send(0, constant(1), flags=Flag.TELL_ALL)
-    bed.expect([again], job.repeated(again, 0, constant(3)), Outcome.RESULT_REPEATED)
+    bed.expect([again], job.repeated(again, 0, constant(3)), FrameOutcome.RESULT_REPEATED)
 
 
 # -- The two versions of a slot, and its neighbours ----------------------------------------------
@@ -254,11 +254,13 @@ def test_two_versions_hold_two_results(bed: Testbed, jobs: Jobs) -> None:
         open_round(bed, job, turn, round=turn)
         complete_round(bed, job, turn + 100, 100, round=turn)
         again = job.send(0, constant(99), round=turn)
-        bed.expect([again], job.repeated(again, 0, constant(turn + 100)), Outcome.RESULT_REPEATED)
+        bed.expect(
+            [again], job.repeated(again, 0, constant(turn + 100)), FrameOutcome.RESULT_REPEATED
+        )
         if turn:
             before = job.send(0, constant(99), round=turn - 1)
             wanted = job.repeated(before, 0, constant(turn + 99))
-            bed.expect([before], wanted, Outcome.RESULT_REPEATED)
+            bed.expect([before], wanted, FrameOutcome.RESULT_REPEATED)
 
 
 def test_slots_are_apart(bed: Testbed, jobs: Jobs) -> None:
@@ -296,9 +298,9 @@ def test_newer_and_older_round_the_clock(bed: Testbed, jobs: Jobs, now: int, aft
     job = jobs(2)
     open_round(bed, job, 1, round=now)
     open_round(bed, job, 2, round=after)
-    bed.expect([job.send(1, constant(9), round=now)], {}, Outcome.STALE)
+    bed.expect([job.send(1, constant(9), round=now)], {}, FrameOutcome.STALE)
     complete_round(bed, job, 5, 3, round=after)
-    bed.expect([job.send(0, constant(9), round=now)], {}, Outcome.STALE)
+    bed.expect([job.send(0, constant(9), round=now)], {}, FrameOutcome.STALE)
 
 
 def test_slot_goes_through_the_last_round(bed: Testbed, jobs: Jobs) -> None:
@@ -307,7 +309,7 @@ def test_slot_goes_through_the_last_round(bed: Testbed, jobs: Jobs) -> None:
         open_round(bed, job, 1, round=turn)
         complete_round(bed, job, 3, 2, round=turn)
         late = job.send(0, constant(1), round=(turn - 2) & 0xFFFFFFFF)
-        bed.expect([late], {}, Outcome.STALE)
+        bed.expect([late], {}, FrameOutcome.STALE)
 
 
 # -- Sizes ---------------------------------------------------------------------------------------

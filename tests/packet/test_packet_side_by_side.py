@@ -14,7 +14,7 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import Flag
 from p4reduce.wire.frames import FrameBuffer
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from packet_jobs import Job, Jobs, answer, constant
@@ -46,12 +46,12 @@ def test_a_slot_of_the_same_number_is_another_one(
     """The same slot, round and block at both: rank 0 at one and rank 1 at the other complete
     nothing, and each sum has what came by its own switch."""
     here, beside = jobs(2), there(2)
-    bed.expect([here.send(0, constant(1))], {}, Outcome.ROUND_OPENED)
-    other.expect([beside.send(1, constant(20))], {}, Outcome.ROUND_OPENED)
+    bed.expect([here.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
+    other.expect([beside.send(1, constant(20))], {}, FrameOutcome.ROUND_OPENED)
     last = here.send(1, constant(2))
-    bed.expect([last], here.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], here.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
     last = beside.send(0, constant(10))
-    other.expect([last], beside.results(last, constant(30)), Outcome.ROUND_COMPLETED)
+    other.expect([last], beside.results(last, constant(30)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_a_frame_at_the_wrong_switch_is_not_let_in(
@@ -59,11 +59,11 @@ def test_a_frame_at_the_wrong_switch_is_not_let_in(
 ) -> None:
     """As it would be if two cables were swapped: nothing comes out, nothing is added."""
     here, beside = jobs(2), there(2)
-    bed.expect([here.send(0, constant(1))], {}, Outcome.ROUND_OPENED)
-    bed.expect([beside.send(1, constant(9))], {}, Outcome.NOT_ADMITTED)
-    other.expect([here.send(1, constant(9))], {}, Outcome.NOT_ADMITTED)
+    bed.expect([here.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
+    bed.expect([beside.send(1, constant(9))], {}, FrameOutcome.NOT_ADMITTED)
+    other.expect([here.send(1, constant(9))], {}, FrameOutcome.NOT_ADMITTED)
     last = here.send(1, constant(2))
-    bed.expect([last], here.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], here.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_the_job_of_a_lost_switch_goes_on_beside_the_one_that_is_there(
@@ -73,13 +73,13 @@ def test_the_job_of_a_lost_switch_goes_on_beside_the_one_that_is_there(
     still under way from the life on the other switch is not let in."""
     own, moved = jobs(2), jobs(2)
     lost = Job(bed, 2)  # whose entries are on the switch that was lost
-    bed.expect([own.send(0, constant(1))], {}, Outcome.ROUND_OPENED)
-    bed.expect([moved.send(0, constant(10))], {}, Outcome.ROUND_OPENED)
-    bed.expect([lost.send(1, constant(100))], {}, Outcome.NOT_ADMITTED)
+    bed.expect([own.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
+    bed.expect([moved.send(0, constant(10))], {}, FrameOutcome.ROUND_OPENED)
+    bed.expect([lost.send(1, constant(100))], {}, FrameOutcome.NOT_ADMITTED)
     last = moved.send(1, constant(20))
-    bed.expect([last], moved.results(last, constant(30)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], moved.results(last, constant(30)), FrameOutcome.ROUND_COMPLETED)
     last = own.send(1, constant(2))
-    bed.expect([last], own.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], own.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 def test_parts_that_do_not_fit_are_a_mismatch_to_both_ranks(bed: Testbed, jobs: Jobs) -> None:
@@ -88,10 +88,10 @@ def test_parts_that_do_not_fit_are_a_mismatch_to_both_ranks(bed: Testbed, jobs: 
     parts = [whole.part(1, 2, first, 10) for first in (5, 6)]
     tags = [part.call.fingerprint(3, part.lane_format) for part in parts]
     job = jobs(2)
-    bed.expect([job.send(0, constant(1), tag=tags[0])], {}, Outcome.ROUND_OPENED)
+    bed.expect([job.send(0, constant(1), tag=tags[0])], {}, FrameOutcome.ROUND_OPENED)
     last = job.send(1, constant(2), tag=tags[1])
     wanted = job.results(last, flags=Flag.MISMATCH, tag=tags[0])
-    bed.expect([last], wanted, Outcome.ROUND_COMPLETED)
+    bed.expect([last], wanted, FrameOutcome.ROUND_COMPLETED)
 
 
 def test_a_call_that_is_cut_is_summed_block_by_block_where_it_is_sent(
@@ -108,11 +108,11 @@ def test_a_call_that_is_cut_is_summed_block_by_block_where_it_is_sent(
     assert (out == array).all()
 
 
-def summed(array: Array, out: Array | None = None) -> plans.Plan[Array]:
+def summed(array: Array, out: Array | None = None) -> plans.CollectivePlan[Array]:
     return plans.allreduce(array, Operation.SUM, None, out, world_size=1)
 
 
-def run(bed: Testbed, job: Job, plan: plans.Plan[Array]) -> None:
+def run(bed: Testbed, job: Job, plan: plans.CollectivePlan[Array]) -> None:
     """By one rank and one slot: a frame that opens the stripe, then one a block, each of which
     comes back with exactly the lanes that were sent."""
     (rank,) = job.ranks
@@ -129,7 +129,7 @@ def run(bed: Testbed, job: Job, plan: plans.Plan[Array]) -> None:
             plan.source.gather(np.array([block]), lanes)
             lanes = lanes[0]
         result = answer(frame, rank, lanes, contributors=1)
-        bed.expect([(rank.port, frame)], {rank.port: [result]}, Outcome.ROUND_COMPLETED)
+        bed.expect([(rank.port, frame)], {rank.port: [result]}, FrameOutcome.ROUND_COMPLETED)
         buffer = FrameBuffer(1)
         buffer.put(0, result)
         machine.receive(buffer, 1, 0.0)

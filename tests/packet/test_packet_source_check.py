@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Flag, Kind
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce.wire.format import Flag, FrameKind
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import Jobs, constant, encode
 from packet_testbed import (
     BROADCAST,
@@ -42,11 +42,11 @@ def bridged(frame: bytes, port: int = INTRUDERS_PORT) -> dict[int, list[bytes]]:
 
 
 def dropped(bed: Testbed, frame: bytes, port: int = INTRUDERS_PORT) -> None:
-    bed.expect([(port, frame)], {}, Outcome.FORGED_SOURCE)
+    bed.expect([(port, frame)], {}, FrameOutcome.FORGED_SOURCE)
 
 
 def passed(bed: Testbed, frame: bytes, port: int = INTRUDERS_PORT) -> None:
-    outcome = Outcome.L2_FORWARDED if Ether(frame).dst == KNOWN else Outcome.L2_FLOODED
+    outcome = FrameOutcome.L2_FORWARDED if Ether(frame).dst == KNOWN else FrameOutcome.L2_FLOODED
     bed.expect([(port, frame)], bridged(frame, port), outcome)
 
 
@@ -128,7 +128,7 @@ def test_arp_that_announces_itself(bed: Testbed) -> None:
     """For the switch's address as well: it is not bridged either."""
     body = ARP(op=2, hwsrc=INTRUDER.mac, psrc=SWITCH.ip, pdst=SWITCH.ip)
     frame = bytes(Ether(src=INTRUDER.mac, dst=BROADCAST) / body)
-    bed.expect([(INTRUDERS_PORT, frame)], {}, Outcome.HOST_UNHANDLED)
+    bed.expect([(INTRUDERS_PORT, frame)], {}, FrameOutcome.HOST_UNHANDLED)
 
 
 def test_arp_of_other_networks(bed: Testbed) -> None:
@@ -146,11 +146,11 @@ def test_answers_to_a_rank(bed: Testbed, jobs: Jobs) -> None:
     job = jobs(2)
     victim = job.ranks[1].at
     header = Aggregation(
-        kind=Kind.RESULT, flags=Flag.PAYLOAD, rank=1, job=job.id, contributors=job.everyone
+        kind=FrameKind.RESULT, flags=Flag.PAYLOAD, rank=1, job=job.id, contributors=job.everyone
     )
     payload = encode(constant(1337))
-    bed.expect([job.send(0, constant(1))], {}, Outcome.ROUND_OPENED)
-    for kind in (Kind.RESULT, Kind.STATUS):
+    bed.expect([job.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
+    for kind in (FrameKind.RESULT, FrameKind.STATUS):
         header.kind = kind
         for mac, ip in (
             (SWITCH.mac, SWITCH.ip),
@@ -161,7 +161,7 @@ def test_answers_to_a_rank(bed: Testbed, jobs: Jobs) -> None:
             for port in PORTS:
                 dropped(bed, wire.template(forger, victim, header, payload), port)
     last = job.send(1, constant(2))
-    bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
+    bed.expect([last], job.results(last, constant(3)), FrameOutcome.ROUND_COMPLETED)
 
 
 # -- What passes -----------------------------------------------------------------------------------
@@ -186,4 +186,4 @@ def test_to_the_switchs_addresses(bed: Testbed) -> None:
 
 def test_packet_outs_are_not_checked(bed: Testbed) -> None:
     frame = bytes(Ether(src=SWITCH.mac, dst=KNOWN) / ANSWER)
-    expect(bed.inject([(2, frame)]), {2: [frame]}, {Outcome.PACKET_OUT_SENT: 1})
+    expect(bed.inject([(2, frame)]), {2: [frame]}, {FrameOutcome.PACKET_OUT_SENT: 1})

@@ -16,8 +16,14 @@ torch = pytest.importorskip(
 )
 
 WAYS = (
-    *("poll", "result", "future", "callback"),
-    *("destroy", "destroy dropped", "inference tensors", "inference calls"),
+    "poll",
+    "result",
+    "future",
+    "callback",
+    "destroy",
+    "destroy dropped",
+    "inference tensors",
+    "inference calls",
 )
 
 

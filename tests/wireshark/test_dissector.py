@@ -60,12 +60,12 @@ def dissect(tmp_path: Path, *frames: bytes) -> list[dict[str, Any]]:
     ("header", "payload"),
     [
         (
-            Aggregation(kind=wire.Kind.HELLO, job=7, rank=1, contributors=0x1122334455667788),
+            Aggregation(kind=wire.FrameKind.HELLO, job=7, rank=1, contributors=0x1122334455667788),
             b"",
         ),
         (
             Aggregation(
-                kind=wire.Kind.CONTRIBUTE,
+                kind=wire.FrameKind.CONTRIBUTE,
                 flags=int(wire.Flag.PAYLOAD),
                 rank=63,
                 job=0xFFFFFFFE,
@@ -80,14 +80,14 @@ def dissect(tmp_path: Path, *frames: bytes) -> list[dict[str, Any]]:
         ),
         (
             Aggregation(
-                kind=wire.Kind.RESULT,
+                kind=wire.FrameKind.RESULT,
                 flags=int(wire.Flag.PAYLOAD | wire.Flag.SECOND_HALF | wire.Flag.OVERFLOW),
                 format=wire.Format.INT16,
                 contributors=3,
             ),
             LANES[:512],
         ),
-        (Aggregation(kind=wire.Kind.STATUS, flags=int(wire.Flag.MISMATCH), block=5), b""),
+        (Aggregation(kind=wire.FrameKind.STATUS, flags=int(wire.Flag.MISMATCH), block=5), b""),
         (
             Aggregation(flags=int(wire.Flag.RETRANSMISSION | wire.Flag.PADDED), block=5),
             bytes(1024),
@@ -98,7 +98,7 @@ def dissect(tmp_path: Path, *frames: bytes) -> list[dict[str, Any]]:
 def test_tshark_shows_each_field_as_scapy_does(
     header: Aggregation, payload: bytes, tmp_path: Path
 ) -> None:
-    up = header.kind in (wire.Kind.HELLO, wire.Kind.CONTRIBUTE)
+    up = header.kind in (wire.FrameKind.HELLO, wire.FrameKind.CONTRIBUTE)
     source, destination = (WORKER, SWITCH) if up else (SWITCH, WORKER)
     frame = wire.template(source, destination, header, payload)
     (layers,) = dissect(tmp_path, frame)
@@ -150,7 +150,7 @@ def info(capture: Path) -> list[str]:
 @needs_tshark
 def test_a_bit_of_two_meanings_is_named_by_the_kind_of_the_frame(tmp_path: Path) -> None:
     flags = int(wire.Flag.FIRST_HALF | wire.Flag.SECOND_HALF)
-    kinds = (wire.Kind.CONTRIBUTE, wire.Kind.STATUS, wire.Kind.RESULT)
+    kinds = (wire.FrameKind.CONTRIBUTE, wire.FrameKind.STATUS, wire.FrameKind.RESULT)
     frames = [wire.template(SWITCH, WORKER, Aggregation(kind=kind, flags=flags)) for kind in kinds]
     wrpcap(str(tmp_path / "capture.pcap"), [Ether(frame) for frame in frames])
     said = [line.split()[-2:] for line in info(tmp_path / "capture.pcap")]

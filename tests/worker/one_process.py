@@ -12,7 +12,7 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 
 CONFIG = Path(__file__).parents[2] / "p4src" / "compiled" / "p4reduce.json"
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
@@ -59,17 +59,17 @@ class OneProcess:
         self._pipeline = Pipeline(CONFIG.read_bytes())
         tables = self._pipeline.tables
         switch_mac = int(SWITCH.mac.replace(":", ""), 16)
-        tables["own_address"].insert(Entry((_number(SWITCH.ip),), 0, "is_own", (switch_mac,)))
+        tables["own_address"].insert(TableEntry((_number(SWITCH.ip),), 0, "is_own", (switch_mac,)))
         for rank in range(self.world_size):
             here = endpoint(rank)
             mac, ip = int(here.mac.replace(":", ""), 16), _number(here.ip)
             key = (rank + 1, ip, self._job, rank)
             grant = (1 << rank, (1 << self.world_size) - 1, 0, self.slots)
             groups = (FULL_GROUP, HALVES_GROUP)
-            tables["admission"].insert(Entry(key, 0, "grant", (*grant, *groups)))
+            tables["admission"].insert(TableEntry(key, 0, "grant", (*grant, *groups)))
             address = (mac, ip, here.udp_port, rank)
             for part, action in enumerate(("whole", "first_half", "second_half")):
-                entry = Entry((3 * rank + part + 1,), 0, action, address)
+                entry = TableEntry((3 * rank + part + 1,), 0, action, address)
                 tables["delivery"].insert(entry)
         ranks = range(self.world_size)
         wholes = [Replica(rank + 1, 3 * rank + 1) for rank in ranks]

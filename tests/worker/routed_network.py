@@ -23,7 +23,7 @@ from pathlib import Path
 
 from p4reduce_lab.networks import namespaces
 from p4reduce_lab.networks.namespaces import Namespace, run
-from p4reduce_lab.processes.children import Child, Processes
+from p4reduce_lab.processes.children import ChildProcess, Processes
 
 MACHINES = {"a": "10.1.0.2", "b": "10.2.0.2", "s": "10.9.0.2"}
 JUMBO, TUNNEL = 9000, 1480
@@ -93,7 +93,9 @@ class RoutedNetwork:
         self._wire()
         self._start_services()
 
-    def start(self, machine: str, name: str, command: Sequence[str], **variables: str) -> Child:
+    def start(
+        self, machine: str, name: str, command: Sequence[str], **variables: str
+    ) -> ChildProcess:
         """Start a command on a machine, as an ordinary user; its output is in NAME.log."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("P4REDUCE_")}
         clean = ["env", "-i", *(f"{key}={value}" for key, value in {**kept, **variables}.items())]
@@ -105,14 +107,14 @@ class RoutedNetwork:
         """Where a command's output is."""
         return self._directory / f"{name}.log"
 
-    def wait(self, children: Sequence[Child]) -> None:
+    def wait(self, children: Sequence[ChildProcess]) -> None:
         """Wait until all of them have ended well, and drop them."""
         self._wait(lambda: all(child.returncode is not None for child in children), children)
         self._processes.check(may_finish=children)
         for child in children:
             self._processes.kill(child)  # with what it has started
 
-    def _wait(self, condition: Callable[[], bool], may_finish: Sequence[Child] = ()) -> None:
+    def _wait(self, condition: Callable[[], bool], may_finish: Sequence[ChildProcess] = ()) -> None:
         end = time.monotonic() + DEADLINE
         while not condition():
             self._processes.check(may_finish=may_finish)

@@ -15,12 +15,12 @@ from connected import Connected, pair_of_ends
 from one_process import CONFIG, FULL_GROUP, HALVES_GROUP, SWITCH, _number, endpoint
 from p4reduce.communicator import Communicator
 from p4reduce.control import control_pb2 as pb
-from p4reduce.session.membership import Attached, Membership, Seat
-from p4reduce.session.port import Port, PortShare
-from p4reduce.session.session import Session, Settings
+from p4reduce.session.job_client import JobClient, JoinedJob, Member
+from p4reduce.session.port import PortShare, WorkerPort
+from p4reduce.session.session import Session, SessionSettings
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 from readable import readable
 
 LEASE = 0.4  # seconds
@@ -59,7 +59,7 @@ class Switch:
         self._thread.start()
 
     def _insert(self, table: str, key: Any, action: str, params: Any) -> None:
-        self._pipeline.tables[table].insert(Entry(key, 0, action, params))
+        self._pipeline.tables[table].insert(TableEntry(key, 0, action, params))
 
     def connect(self, job: int) -> list[PortShare]:
         """Take off the job before, if any; return the ports of the ranks of this one."""
@@ -77,7 +77,7 @@ class Switch:
                 self._insert("admission", key, "grant", grant)
         self._wake.send(b"x")
         ends = enumerate(theirs for theirs, _ in pairs)
-        return [Port.alone(Connected(end), rank) for rank, end in ends]
+        return [WorkerPort.alone(Connected(end), rank) for rank, end in ends]
 
     def close(self) -> None:
         self._closed = True
@@ -110,18 +110,18 @@ class Switch:
 
 
 class Office:
-    """Who of a job's ranks is there, as `Membership` tells and asks."""
+    """Who of a job's ranks is there, as `JobClient` tells and asks."""
 
     def __init__(self, world_size: int) -> None:
         self.left: set[int] = set()
         self.world_size = world_size
 
-    def member(self, rank: int) -> Membership:
-        return cast(Membership, _Member(self, rank))
+    def member(self, rank: int) -> JobClient:
+        return cast(JobClient, _Member(self, rank))
 
 
-class _Attendance:
-    def stands(self, seat: Seat) -> bool:
+class _PresenceCall:
+    def is_open_for(self, member: Member) -> bool:
         return True
 
     def end(self) -> None:
@@ -136,16 +136,16 @@ class _Member:
         self.who = f"rank {rank}"
 
     def heartbeat(
-        self, seat: Seat, timeout: float, *, completed: int = 0, **_: Any
+        self, member: Member, timeout: float, *, completed: int = 0, **_: Any
     ) -> pb.HeartbeatReply:
         return pb.HeartbeatReply(
             state=pb.RUNNING, left=sorted(self._office.left), completed_by_all=completed
         )
 
-    def attend(self, seat: Seat) -> _Attendance:
-        return _Attendance()
+    def open_presence(self, member: Member) -> _PresenceCall:
+        return _PresenceCall()
 
-    def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
+    def leave(self, member: Member, statistics: pb.WorkerStatistics | None = None) -> None:
         self._office.left.add(self._rank)
 
     def close(self) -> None:
@@ -167,10 +167,12 @@ class SmallWorld:
         transports = self._switch.connect(self._job)
         comms = []
         for rank, transport in enumerate(transports):
-            seat = Seat(self._job, rank, world, 0, endpoint(rank), SWITCH)
+            member = Member(self._job, rank, world, 0, endpoint(rank), SWITCH)
             ready = pb.Ready(world_size=world, slot_count=SLOTS, lease=LEASE)
-            settings = Settings(lambda port: transport, TIMEOUT, True)  # noqa: B023
-            session = Session(office.member(rank), Attached(seat, transport, ready), settings, None)
+            settings = SessionSettings(lambda port: transport, TIMEOUT, True)  # noqa: B023
+            session = Session(
+                office.member(rank), JoinedJob(member, transport, ready), settings, None
+            )
             comms.append(Communicator(session, TIMEOUT))
         return office, comms
 

@@ -19,7 +19,7 @@ from p4reduce.late.sums import PartialSums
 from p4reduce.tensors import fusion, plans, union
 from p4reduce.tensors.arguments import SupportsArray, any_array, class_of, operation_of
 from p4reduce.tensors.fusion import FUSION_THRESHOLD
-from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.plans import CollectivePlan
 from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseElements, SparseRows
 from p4reduce.tracebacks import can_be_short
 from p4reduce.wire.calls import Operation, Priority
@@ -103,7 +103,7 @@ class Collectives(ABC):
     @abstractmethod
     def _start_all(
         self,
-        plans: Sequence[Plan[Any]],
+        plans: Sequence[CollectivePlan[Any]],
         result: Callable[[], T],
         timeout: float | None,
         *,
@@ -122,10 +122,10 @@ class Collectives(ABC):
     def partial_sums(self) -> PartialSums:
         """The sums with a deadline."""
 
-    def _start(self, plan: Plan[T], timeout: float | None) -> Handle[T]:
+    def _start(self, plan: CollectivePlan[T], timeout: float | None) -> Handle[T]:
         return self._start_all([plan], plan.result, timeout)
 
-    def _run(self, plan: Plan[T], timeout: float | None) -> T:
+    def _run(self, plan: CollectivePlan[T], timeout: float | None) -> T:
         return self._start_all([plan], plan.result, timeout, here=True).wait()
 
     @overload
@@ -441,7 +441,7 @@ class Collectives(ABC):
 
         The outputs are complete when the handle's `wait` has returned.
         """
-        group = fusion.Group(operation_of(op), fusion_threshold, precision, seed, self.size)
+        group = fusion.ArrayGroup(operation_of(op), fusion_threshold, precision, seed, self.size)
         streams, results = group.plan(arrays, names, outs)
         return self._start_all(streams, results, timeout)
 

@@ -44,18 +44,18 @@ from p4reduce.late.sums import HISTORY, PartialSums
 from p4reduce.launched import is_launched, network_of_launcher
 from p4reduce.ring.fallback import RingSettings
 from p4reduce.session.machine import ENGINES, NATIVE, load
-from p4reduce.session.session import Session, Settings
+from p4reduce.session.session import Session, SessionSettings
 from p4reduce.session.solo import Solo
-from p4reduce.session.splitting import Group, SplitRequest, agree, first_trouble, trouble_row
+from p4reduce.session.splitting import SplitGroup, SplitRequest, agree, first_trouble, trouble_row
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.session.waiting import Waiting
 from p4reduce.spans import Spans, check_opentelemetry
 from p4reduce.statistics import Statistics, SwitchShare
 from p4reduce.switches.addresses import switch_addresses
-from p4reduce.switches.dealing import Dealer, Part
+from p4reduce.switches.dealing import CallShare, Dealer
 from p4reduce.switches.joining import Newcomers, form_all_anew, join_all
-from p4reduce.switches.side_by_side import SideBySide
-from p4reduce.tensors.plans import Plan
+from p4reduce.switches.side_by_side import SideBySideSession
+from p4reduce.tensors.plans import CollectivePlan
 from p4reduce.tensors.stream import Collective
 from p4reduce.trace import Trace
 from p4reduce.tracebacks import short
@@ -189,15 +189,15 @@ def init(
     if spans:
         check_opentelemetry(f"{SPANS_ENVIRONMENT}=1")
     urgent, agreed = kept_for_urgent(urgent_slots), shapes_agreed(check_shapes)
-    options = Options(timeout, slots or 0, ring, urgent, agreed, spans)
-    elsewhere_after = fallback_after if recover and ring is None else None
+    options = CommunicatorOptions(timeout, slots or 0, ring, urgent, agreed, spans)
+    move_after = fallback_after if recover and ring is None else None
     connect = there[0].connect(place.rank, engine)
     beside = environ.get(BESIDE_CONTROLLER)
-    settings = Settings(
+    settings = SessionSettings(
         connect,
         timeout,
         recover,
-        elsewhere_after,
+        move_after,
         engine,
         tuple(map(int, beside.split(","))) if beside else (),
     )
@@ -221,7 +221,7 @@ def init(
 
 
 @dataclass(frozen=True)
-class Options:
+class CommunicatorOptions:
     """The options of a communicator, which its children inherit.
 
     Attributes:
@@ -260,23 +260,23 @@ class Communicator(Collectives):
 
     def __init__(
         self,
-        session: Session | Solo | SideBySide,
+        session: Session | Solo | SideBySideSession,
         timeout: float,
-        options: Options | None = None,
+        options: CommunicatorOptions | None = None,
     ) -> None:
         self._session = session
-        if isinstance(session, SideBySide):
+        if isinstance(session, SideBySideSession):
             self._sessions: Sequence[Session | Solo] = session.sessions
-            self._dealer = Dealer(self._sessions, session.stir)
+            self._dealer = Dealer(self._sessions, session.wake)
         else:
             self._sessions = (session,)
             self._dealer = Dealer(self._sessions)
         self._timeout = timeout
-        self._options = options or Options(timeout)
+        self._options = options or CommunicatorOptions(timeout)
         self._lock = threading.RLock()
         self._starting = False  # between counting collectives and having started all of them
-        self._call = _Call()
-        self._under_way: deque[Collective] = deque()
+        self._call = _CallInFlight()
+        self._in_flight: deque[Collective] = deque()
         self._closed = False
         self._observers: tuple[Trace | Spans, ...] = ()
         self._partial: PartialSums | None = None
@@ -444,7 +444,7 @@ class Communicator(Collectives):
 
     def _start_all(
         self,
-        plans: Sequence[Plan[Any]],
+        plans: Sequence[CollectivePlan[Any]],
         result: Callable[[], T],
         timeout: float | None,
         *,
@@ -459,7 +459,7 @@ class Communicator(Collectives):
             if self._closed:
                 raise ClosedError("the communicator is closed")
             if self._starting and self._session.broken is None:
-                self._session.interrupted(_interrupted("another call, which had not begun all"))
+                self._session.on_interrupted(_interrupted("another call, which had not begun all"))
             if len(self._sessions) > 1 and (broken := self._session.broken) is not None:
                 raise copy.copy(broken)  # a switch that was spared by it would take the call
             deal = self._dealer.deal(plans)
@@ -472,7 +472,7 @@ class Communicator(Collectives):
             # Counted before they start: two collectives of one number would be added up as one.
             self._call.started = self._starting = True
             deal.keep()
-            self._under_way.extend(streams)
+            self._in_flight.extend(streams)
             try:
                 for part, stream in zip(deal.parts, streams, strict=True):
                     part.session.submit(stream, here=here and len(streams) == 1)
@@ -481,12 +481,12 @@ class Communicator(Collectives):
                     stream.finish(error)
                 raise
             self._starting = False
-            while self._under_way[0].done() and len(self._under_way) > 1:
-                self._under_way.popleft()
+            while self._in_flight[0].done() and len(self._in_flight) > 1:
+                self._in_flight.popleft()
         wanted = [stream for part, stream in zip(deal.parts, streams, strict=True) if part.wanted]
         return Handle(wanted, result)
 
-    def _stream(self, part: Part, timeout: float) -> Collective:
+    def _stream(self, part: CallShare, timeout: float) -> Collective:
         plan = part.plan
         return Collective(
             plan.call if self._options.check_shapes else plan.call.of_any_shape(),
@@ -497,7 +497,7 @@ class Communicator(Collectives):
             timeout=timeout,
             lane_format=plan.lane_format,
             noise=plan.noise(self.rank, part.number),
-            keep=self._session.spare,
+            keep=self._session.copy_pool,
             number=part.number,
             counted=plan.counted,
             on_end=part.on_end,
@@ -515,8 +515,8 @@ class Communicator(Collectives):
             return
         unlock(self._lock)
         broken_by = _interrupted(f"{type(error).__name__} {error}".rstrip())
-        self._session.interrupted(broken_by)
-        for collective in list(self._under_way):
+        self._session.on_interrupted(broken_by)
+        for collective in list(self._in_flight):
             collective.finish(broken_by)  # what had not been started when the exception came
 
     # -- Ranks that are late -----------------------------------------------------------------------
@@ -640,7 +640,7 @@ class Communicator(Collectives):
         self,
         routine: str,
         wish: SplitRequest,
-        options: Options,
+        options: CommunicatorOptions,
         deadline: float,
         undo: contextlib.ExitStack,
     ) -> Communicator | None:
@@ -663,7 +663,7 @@ class Communicator(Collectives):
             if rank == mine.ranks[0]:
                 try:
                     ThreadedCall(
-                        lambda: newcomer.take_seat(options.slots, options.urgent_slots),
+                        lambda: newcomer.join_job(options.slots, options.urgent_slots),
                         cancel=cancelled.set,
                     )()
                 except P4ReduceError as error:
@@ -677,7 +677,7 @@ class Communicator(Collectives):
 
         def make() -> Communicator:
             if rank != mine.ranks[0]:
-                newcomer.take_seat(options.slots, options.urgent_slots)
+                newcomer.join_job(options.slots, options.urgent_slots)
             return Communicator(newcomer.begin(), options.timeout, options)
 
         return _made(make, cancelled)
@@ -760,9 +760,9 @@ class Communicator(Collectives):
         with self._lock:
             self._closed = True
         if wait and not self._starting:  # else by a signal handler, in the middle of a call
-            for collective in list(self._under_way):
+            for collective in list(self._in_flight):
                 collective.join()
-        self._session.close(farewell=wait)
+        self._session.close(linger=wait)
         self._finalizer.detach()
         self._end_observing()
 
@@ -779,7 +779,7 @@ class Communicator(Collectives):
                 closing.callback(observer.close)
 
 
-class _Call(threading.local):
+class _CallInFlight(threading.local):
     """A thread's call under way.
 
     Attributes:
@@ -822,7 +822,9 @@ def _made(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
         raise
 
 
-def _overridden(options: Options, timeout: Any, slots: Any, urgent_slots: Any) -> Options:
+def _overridden(
+    options: CommunicatorOptions, timeout: Any, slots: Any, urgent_slots: Any
+) -> CommunicatorOptions:
     if timeout is not None:
         check_timeout(timeout)
         options = replace(options, timeout=timeout)
@@ -834,15 +836,15 @@ def _overridden(options: Options, timeout: Any, slots: Any, urgent_slots: Any) -
     return options
 
 
-def _alone(group: Group, options: Options) -> Communicator:
+def _alone(group: SplitGroup, options: CommunicatorOptions) -> Communicator:
     return Communicator(Solo(group.name), options.timeout, options)
 
 
 def _newcomer(
-    parent: Session | SideBySide,
-    group: Group,
+    parent: Session | SideBySideSession,
+    group: SplitGroup,
     rank: int,
-    options: Options,
+    options: CommunicatorOptions,
     deadline: float,
     cancelled: Latch,
 ) -> Newcomers:
@@ -888,6 +890,6 @@ def _ring_settings(
     return RingSettings(after, address)
 
 
-def _abandon(session: Session | Solo | SideBySide, process: int) -> None:
+def _abandon(session: Session | Solo | SideBySideSession, process: int) -> None:
     if os.getpid() == process:
         session.abandon()

@@ -29,7 +29,7 @@ def keep_from_children(holder: Holder) -> None:
     _HOLDERS.add(holder)
 
 
-def let_go(descriptors: Iterable[int]) -> None:
+def close_inherited(descriptors: Iterable[int]) -> None:
     """Put /dev/null in the place of connections; the parent's remain as they are.
 
     Their numbers stay in use, because objects that the child has inherited still name them.
@@ -44,9 +44,9 @@ def let_go(descriptors: Iterable[int]) -> None:
     os.close(nothing)
 
 
-def _let_go_of_all() -> None:
-    let_go([one for holder in list(_HOLDERS) for one in holder.descriptors()])
+def _close_all_inherited() -> None:
+    close_inherited([one for holder in list(_HOLDERS) for one in holder.descriptors()])
     _HOLDERS.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_of_all)
+os.register_at_fork(after_in_child=_close_all_inherited)

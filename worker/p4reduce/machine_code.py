@@ -179,7 +179,7 @@ class SlotsStructure(ctypes.Structure):
     """`struct p4r_slots`."""
 
     _fields_ = (
-        *((name, c_uint32) for name in ("slots", "job", "levels", "turn")),
+        *((name, c_uint32) for name in ("slots", "job", "levels", "deferral")),
         *((name, c_uint32) for name in ("rank", "asks_for_all", "tries_a_doubling", "classes")),
         ("starts", c_uint32 * _CLASSES),
         ("stretch", c_double),
@@ -242,8 +242,8 @@ class SlotsStructure(ctypes.Structure):
     )
 
 
-class NapStructure(ctypes.Structure):
-    """`struct p4r_nap`."""
+class BackoffStructure(ctypes.Structure):
+    """`struct p4r_receive_backoff`."""
 
     _fields_ = (
         ("allowed", c_uint32),
@@ -255,37 +255,37 @@ class NapStructure(ctypes.Structure):
 LINK_READY, LINK_WOKEN = 1, 2
 """P4R_LINK_READY, P4R_LINK_WOKEN"""
 
-TURN_WOKEN, TURN_NEWS, TURN_OVERSLEPT, TURN_BROKEN = 1, 2, 8, 16
-TURN_PAUSED, TURN_DONE, TURN_REFUSED = 32, 64, 128
+ITERATION_WOKEN, ITERATION_EVENTS, ITERATION_OVERSLEPT, ITERATION_BROKEN = 1, 2, 8, 16
+ITERATION_PAUSED, ITERATION_DONE, ITERATION_REFUSED = 32, 64, 128
 """P4R_TURN_…, as bits. Plain numbers: flags of an enumeration cost microseconds before Python
 3.12."""
 
-WAY_SEND = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_int)
-WAY_LOOK = ctypes.CFUNCTYPE(
+TRANSPORT_SEND = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_int)
+TRANSPORT_LOOK = ctypes.CFUNCTYPE(
     c_int, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, c_void_p, c_void_p, c_int
 )
-WAY_DROP = ctypes.CFUNCTYPE(None, c_void_p, c_int)
-WAY_WAIT = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int)
+TRANSPORT_DROP = ctypes.CFUNCTYPE(None, c_void_p, c_int)
+TRANSPORT_WAIT = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int)
 
 
-class WayStructure(ctypes.Structure):
-    """`struct p4r_way`."""
+class TransportOpsStructure(ctypes.Structure):
+    """`struct p4r_transport_ops`."""
 
     _fields_ = (
         ("link", c_void_p),
-        ("send_rows", WAY_SEND),
-        ("look", WAY_LOOK),
-        ("drop", WAY_DROP),
-        ("wait", WAY_WAIT),
+        ("send_rows", TRANSPORT_SEND),
+        ("look", TRANSPORT_LOOK),
+        ("drop", TRANSPORT_DROP),
+        ("wait", TRANSPORT_WAIT),
     )
 
 
-class TurnStructure(ctypes.Structure):
-    """`struct p4r_turn`."""
+class IterationStructure(ctypes.Structure):
+    """`struct p4r_iteration`."""
 
     _fields_ = (
         ("slots", c_void_p),
-        ("way", WayStructure),
+        ("ops", TransportOpsStructure),
         *((name, c_void_p) for name in ("received", "received_lengths", "backlog")),
         ("asked_at", c_double),
         ("left_at", c_double),
@@ -297,7 +297,7 @@ class TurnStructure(ctypes.Structure):
         ("lock", c_void_p),
         ("events", c_uint32),
         ("most", c_uint32),
-        ("nap", NapStructure),
+        ("backoff", BackoffStructure),
     )
 
 
@@ -305,7 +305,7 @@ class LinkLockStructure(ctypes.Structure):
     """`struct p4r_link_lock`."""
 
     _fields_ = (
-        *((name, c_uint32) for name in ("state", "turns", "calls")),
+        *((name, c_uint32) for name in ("state", "iterations", "calls")),
         ("fd", c_int32),
         ("unfinished", c_void_p),
     )
@@ -343,18 +343,18 @@ class Library:
         self.next_due = locked.p4r_next_due
         self.next_due.argtypes = (array, ctypes.POINTER(c_uint32))
         self.next_due.restype = c_double
-        self.let_out = locked.p4r_let_out
-        self.let_out.argtypes = (array, array)
-        self.let_out.restype = c_uint32
+        self.release_frames = locked.p4r_release
+        self.release_frames.argtypes = (array, array)
+        self.release_frames.restype = c_uint32
         self.sent = locked.p4r_sent
         self.sent.argtypes = (array, array, c_uint64, c_double)
         self.sent.restype = None
         self.stop = locked.p4r_stop
         self.stop.argtypes = (array,)
         self.stop.restype = None
-        self.hurry = locked.p4r_hurry
-        self.hurry.argtypes = (array, c_int32, c_double)
-        self.hurry.restype = None
+        self.expire_timers = locked.p4r_expire_timers
+        self.expire_timers.argtypes = (array, c_int32, c_double)
+        self.expire_timers.restype = None
         self.measure = locked.p4r_measure
         self.measure_freely = library.p4r_measure
         self.look_ahead = locked.p4r_look_ahead
@@ -363,24 +363,24 @@ class Library:
         for measure in (self.measure, self.measure_freely):
             measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, *(array,) * 4)
             measure.restype = c_int64
-        self.run, self.run_locked = library.p4r_turn_run, locked.p4r_turn_run
+        self.run, self.run_locked = library.p4r_iteration_run, locked.p4r_iteration_run
         for run in (self.run, self.run_locked):
             run.argtypes = (array, c_uint32, c_int32)
             run.restype = c_uint32
-        self.call = library.p4r_turn_call
+        self.call = library.p4r_iteration_call
         self.call.argtypes = (array, array, c_uint32, c_uint32)
         self.call.restype = c_uint32
         self._library = library
 
-    def way_of_link(self, link: int) -> WayStructure:
+    def link_transport_ops(self, link: int) -> TransportOpsStructure:
         """Return the functions of a `struct p4r_link`, which exist on Linux only."""
         library = self._library
-        return WayStructure(
+        return TransportOpsStructure(
             link,
-            ctypes.cast(library.p4r_link_send_rows, WAY_SEND),
-            ctypes.cast(library.p4r_link_look, WAY_LOOK),
-            ctypes.cast(library.p4r_link_drop, WAY_DROP),
-            ctypes.cast(library.p4r_link_wait, WAY_WAIT),
+            ctypes.cast(library.p4r_link_send_rows, TRANSPORT_SEND),
+            ctypes.cast(library.p4r_link_look, TRANSPORT_LOOK),
+            ctypes.cast(library.p4r_link_drop, TRANSPORT_DROP),
+            ctypes.cast(library.p4r_link_wait, TRANSPORT_WAIT),
         )
 
 
@@ -395,9 +395,9 @@ SHARED: Mapping[str, type[ctypes.Structure]] = {
     "p4r_timeout": TimeoutStructure,
     "p4r_counts": CountsStructure,
     "p4r_slots": SlotsStructure,
-    "p4r_nap": NapStructure,
-    "p4r_way": WayStructure,
-    "p4r_turn": TurnStructure,
+    "p4r_receive_backoff": BackoffStructure,
+    "p4r_transport_ops": TransportOpsStructure,
+    "p4r_iteration": IterationStructure,
     "p4r_link_lock": LinkLockStructure,
 }
 """All structures that both sides see, by their names in C."""

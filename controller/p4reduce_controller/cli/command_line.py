@@ -15,8 +15,8 @@ from p4reduce_common.output import command, ends_with_reader
 from rich.console import Group as RenderGroup
 
 from p4reduce_controller.cli.common import (
-    Group,
-    Options,
+    CliOptions,
+    ControllerGroup,
     console,
     exit_codes,
     put,
@@ -32,7 +32,7 @@ from p4reduce_controller.terminal.json_output import plain
 
 
 @click.group(
-    cls=Group,
+    cls=ControllerGroup,
     epilog=exit_codes(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -63,7 +63,7 @@ def cli(
       p4reduce-controller watch
     """
     files = TlsFiles.given(tls_cert, tls_key, tls_ca)
-    ctx.obj = Options(controller, as_json, files)
+    ctx.obj = CliOptions(controller, as_json, files)
 
 
 cli.add_command(serve)
@@ -95,7 +95,7 @@ _which = click.option(
 @_which
 @with_json
 @click.pass_obj
-def switch_status(options: Options, which: str) -> None:
+def switch_status(options: CliOptions, which: str) -> None:
     """Show the switches, their program and what is free on them.
 
     \b
@@ -128,7 +128,7 @@ def _switches(client: ControlClient, which: str) -> list[pb.Switch]:
 @_which
 @with_json
 @click.pass_obj
-def switch_counters(options: Options, everything: bool, name: str, which: str) -> None:
+def switch_counters(options: CliOptions, everything: bool, name: str, which: str) -> None:
     """Show how many frames had each outcome, or any counter of the P4 program.
 
     A table's counter has a line per entry, other counters have a line per cell. A wrong name lists
@@ -164,7 +164,7 @@ def switch_counters(options: Options, everything: bool, name: str, which: str) -
 @_which
 @with_json
 @click.pass_obj
-def switch_tables(options: Options, name: str | None, which: str) -> None:
+def switch_tables(options: CliOptions, name: str | None, which: str) -> None:
     """List the tables, or the entries of one table.
 
     \b
@@ -186,7 +186,7 @@ def switch_tables(options: Options, name: str | None, which: str) -> None:
 @_which
 @with_json
 @click.pass_obj
-def switch_slots(options: Options, job: str | None, which: str) -> None:
+def switch_slots(options: CliOptions, job: str | None, which: str) -> None:
     """Show what each slot of the running jobs (or of one) is doing.
 
     The embedded switch shows its registers by P4Runtime. BMv2 shows them by Thrift, if it is built
@@ -224,7 +224,7 @@ def switch_slots(options: Options, job: str | None, which: str) -> None:
 )
 @with_json
 @click.pass_obj
-def watch(options: Options, name: str | None, interval: float) -> None:
+def watch(options: CliOptions, name: str | None, interval: float) -> None:
     """Watch jobs (or one), rates and events until Ctrl-C.
 
     In a pipe, or with --json, only events are printed, one per line. The command waits for a job

@@ -14,14 +14,14 @@ import click
 import grpc
 from google.protobuf.message import Message
 from p4reduce import variables
-from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
+from p4reduce.control.client import ControlClient, ControlError, NoAnswerError
 from p4reduce.control.controller_address import default_address, parse_address
 from p4reduce.control.pem import in_a_file
 from p4reduce.control.tls import OPTIONS, TlsError, TlsFiles
 from p4reduce_common.command_group import CommandGroup
 from rich.console import Console, RenderableType
 
-from p4reduce_controller.terminal.exit_codes import Exit, Failure
+from p4reduce_controller.terminal.exit_codes import CommandFailure, Exit
 from p4reduce_controller.terminal.json_output import plain
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -30,7 +30,7 @@ PIPE_WIDTH = 1000  # columns where there is no terminal: lines are for grep, so 
 
 
 @dataclass
-class Options:
+class CliOptions:
     """The options before the command's name."""
 
     controller: str | None
@@ -39,14 +39,14 @@ class Options:
 
     @property
     def address(self) -> str:
-        """The controller's address. Raises Failure if the environment holds no valid one."""
+        """The controller's address. Raises CommandFailure if the environment holds no valid one."""
         if self.controller:
             return self.controller  # the option's callback has read it
         try:
             address = default_address()
             parse_address(address)
         except ValueError as error:
-            raise Failure(f"{variables.CONTROLLER}: {error}", Exit.USAGE) from None
+            raise CommandFailure(f"{variables.CONTROLLER}: {error}", Exit.USAGE) from None
         return address
 
     def connect(self) -> ControlClient:
@@ -54,7 +54,7 @@ class Options:
         return ControlClient(self.address, self.tls)
 
 
-class Group(CommandGroup):
+class ControllerGroup(CommandGroup):
     """A group of commands that ends with the controller's exit codes."""
 
     group_class = CommandGroup
@@ -63,9 +63,9 @@ class Group(CommandGroup):
         try:
             return super().invoke(ctx)
         except TlsError as error:
-            raise Failure(str(error), Exit.USAGE) from None
-        except ControllerUnreachableError as error:
-            raise Failure(
+            raise CommandFailure(str(error), Exit.USAGE) from None
+        except NoAnswerError as error:
+            raise CommandFailure(
                 f"{error}. Is it running? See 'p4reduce-controller serve --help'; where "
                 "'p4reduce-lab up' runs in another shell, export what it prints",
                 Exit.UNREACHABLE,
@@ -75,7 +75,7 @@ class Group(CommandGroup):
                 grpc.StatusCode.NOT_FOUND: Exit.NOT_FOUND,
                 grpc.StatusCode.DEADLINE_EXCEEDED: Exit.DEADLINE,
             }.get(error.code, Exit.REFUSED)
-            raise Failure(str(error), code) from None
+            raise CommandFailure(str(error), code) from None
 
 
 def exit_codes() -> str:
@@ -152,7 +152,9 @@ def console() -> Console:
     return terminal if terminal.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
-def put(options: Options, data: Message | list[Any] | dict[str, Any], view: RenderableType) -> None:
+def put(
+    options: CliOptions, data: Message | list[Any] | dict[str, Any], view: RenderableType
+) -> None:
     """Print JSON or a view for people."""
     if options.json:
         click.echo(json.dumps(plain(data) if isinstance(data, Message) else data, indent=2))

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from p4reduce_controller.cli.common import (
-    Options,
+    CliOptions,
     console,
     read_address,
     state_dir_option,
@@ -81,10 +81,10 @@ def doctor(
       p4reduce-controller doctor --interface eth0
     """
     # These take long to load, and no other command needs them.
-    from p4reduce_controller.doctor import Finding, Status, Target, examine, view
+    from p4reduce_controller.doctor import DoctorTarget, Finding, FindingStatus, examine, view
 
-    options: Options = ctx.obj
-    target = Target(
+    options: CliOptions = ctx.obj
+    target = DoctorTarget(
         address=options.address,
         tls=options.tls,
         switch=switch,
@@ -94,12 +94,12 @@ def doctor(
         timeout=timeout,
     )
     findings: list[Finding] = []
-    report, terminal = view.Report(), console()
+    report, terminal = view.FindingsPrinter(), console()
     for finding in examine(target):  # some take seconds: what is known is shown
         findings.append(finding)
         if not options.json:
             report.add(terminal, finding)
-    sick = any(finding.status is Status.FAILURE for finding in findings)
+    sick = any(finding.status is FindingStatus.FAILURE for finding in findings)
     if options.json:
         plain = [finding.plain() for finding in findings]
         click.echo(json.dumps({"ok": not sick, "findings": plain}, indent=2))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
+from p4reduce.control.client import ControlClient, ControlError, NoAnswerError
 from p4reduce_common.threads import new_thread
 
 from p4reduce_controller.events import REMEMBERED
@@ -28,7 +28,7 @@ _GONE = (
 
 def is_gone(error: ControlError) -> bool:
     """Whether an error means that no controller answers, so that trying again may help."""
-    if isinstance(error, ControllerUnreachableError):
+    if isinstance(error, NoAnswerError):
         return not error.lasting
     return error.code in _GONE
 

@@ -15,7 +15,7 @@ from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.control.controller_address import is_local
 from p4reduce_common.command_group import CommandGroup
 
-from p4reduce_controller.cli.common import Options, put, state_dir_option, with_json
+from p4reduce_controller.cli.common import CliOptions, put, state_dir_option, with_json
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.job import DEFAULT_SLOTS, MAX_CHILDREN, MAX_WORLD_SIZE, SLOTS
 from p4reduce_controller.storage.incarnation import default_state_directory
@@ -65,7 +65,7 @@ def job() -> None:
 @with_json
 @click.pass_obj
 def job_create(
-    options: Options,
+    options: CliOptions,
     name: str,
     ranks: int,
     slots: int | None,
@@ -101,7 +101,7 @@ def job_create(
 @click.option("--all", "-a", "everything", is_flag=True, help="Show jobs that are over as well.")
 @with_json
 @click.pass_obj
-def job_list(options: Options, everything: bool) -> None:
+def job_list(options: CliOptions, everything: bool) -> None:
     """List the jobs.
 
     \b
@@ -119,7 +119,7 @@ def job_list(options: Options, everything: bool) -> None:
 @click.argument("name")
 @with_json
 @click.pass_obj
-def job_show(options: Options, name: str) -> None:
+def job_show(options: CliOptions, name: str) -> None:
     """Show the latest job of a name, its ranks, and what the switch counted for them.
 
     \b
@@ -142,7 +142,7 @@ def job_show(options: Options, name: str) -> None:
 @state_dir_option
 @with_json
 @click.pass_obj
-def job_delete(options: Options, name: str, token: str | None, state_dir: Path | None) -> None:
+def job_delete(options: CliOptions, name: str, token: str | None, state_dir: Path | None) -> None:
     """End a job in any state. Its workers get the error with their next heartbeat.
 
     \b

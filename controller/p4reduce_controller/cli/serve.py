@@ -14,7 +14,7 @@ from p4reduce_common.logs import FORMATS, LogFormat, configure
 from p4reduce_native.files import read_text
 
 from p4reduce_controller.cli.common import (
-    Options,
+    CliOptions,
     read_address,
     state_dir_option,
     switch_tls_files,
@@ -28,7 +28,7 @@ from p4reduce_controller.topology.switches import ONLY, Topology, TopologyError
 from p4reduce_controller.values.mac_ip import is_host, is_station, parse_ip, parse_mac
 
 if TYPE_CHECKING:
-    from p4reduce_controller.settings import Http, Server
+    from p4reduce_controller.settings import Http, SwitchServer
 
 TOKEN_CHARACTERS = 16  # of the live page's token, at least
 
@@ -88,9 +88,9 @@ def _network(
     stations: tuple[tuple[str, int], ...],
     ip: int,
     mac: int,
-) -> tuple[Topology, dict[str, Server]]:
+) -> tuple[Topology, dict[str, SwitchServer]]:
     """Return the switches that the options name, and the addresses of their P4Runtime servers."""
-    from p4reduce_controller.settings import Server
+    from p4reduce_controller.settings import SwitchServer
 
     try:
         if file is not None:
@@ -99,7 +99,9 @@ def _network(
                     "--topology describes the switches: leave out --switch, --ports, --station"
                 )
             net = net_file.read(file, ip, mac, parse_address)
-            return net.topology, {name: Server(*server) for name, server in net.servers.items()}
+            return net.topology, {
+                name: SwitchServer(*server) for name, server in net.servers.items()
+            }
         if not switches:
             raise click.UsageError("Missing option '--switch' (or '--topology').")
         if not ports:
@@ -116,7 +118,7 @@ def _network(
             raise click.UsageError(f"--station {name}@{port}: port {port} is not in --ports")
         if parse_mac(name) == switch.mac:
             raise click.UsageError(f"--station {name}@{port}: that is the switch's own address")
-    return topology, {name: Server(address, device_id) for name, address in switches.items()}
+    return topology, {name: SwitchServer(address, device_id) for name, address in switches.items()}
 
 
 def _page(address: str | None, token_file: Path | None, tls: TlsFiles | None) -> Http | None:
@@ -320,7 +322,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 )
 @click.pass_obj
 def serve(
-    options: Options,
+    options: CliOptions,
     switches: dict[str, str],
     net: Path | None,
     switch_tls_cert: Path | None,
@@ -363,7 +365,7 @@ def serve(
     """
     # These take long to load, and no other command needs them.
     from p4reduce_controller import serving
-    from p4reduce_controller.settings import Settings
+    from p4reduce_controller.settings import ControllerSettings
     from p4reduce_controller.storage.incarnation import default_state_directory
 
     configure(log_level, log_format)
@@ -372,7 +374,7 @@ def serve(
     )
     files = TlsFiles.given(tls_cert, tls_key, tls_ca) or options.tls
     serving.serve(
-        Settings(
+        ControllerSettings(
             topology=topology,
             servers=servers,
             election_id=election_id,

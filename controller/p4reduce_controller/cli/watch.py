@@ -26,7 +26,7 @@ PAST_JOBS_SHOWN = 3
 
 
 @dataclass
-class Snapshot:
+class WatchSnapshot:
     """Jobs, switches and counters as the controller reported them at one moment."""
 
     time: float  # monotonic seconds
@@ -47,10 +47,10 @@ def not_there(job: str) -> str:
     return f"no such job yet: {printable(job)}; waiting"
 
 
-def take_snapshot(client: ControlClient) -> Snapshot:
+def take_snapshot(client: ControlClient) -> WatchSnapshot:
     """Ask the controller for everything that the view shows. Raises ControlError."""
     stub = client.stub
-    snapshot = Snapshot(
+    snapshot = WatchSnapshot(
         time.monotonic(),
         list(client.call(stub.ListSwitches, pb.ListSwitchesRequest()).switches),
         list(client.call(stub.ListJobs, pb.ListJobsRequest()).jobs),
@@ -67,8 +67,8 @@ def take_snapshot(client: ControlClient) -> Snapshot:
 
 
 def show(
-    now: Snapshot,
-    before: Snapshot | None,
+    now: WatchSnapshot,
+    before: WatchSnapshot | None,
     latest: list[pb.Event],
     job: str,
     trouble: str = "",
@@ -108,7 +108,7 @@ def _headline(switch: pb.Switch, switches: int) -> Text:
     return line.append(f"  {used} of {switch.slots} slots in use", style="not bold")
 
 
-def _rank_rates(job: pb.Job, now: Snapshot, before: Snapshot | None) -> RenderableType:
+def _rank_rates(job: pb.Job, now: WatchSnapshot, before: WatchSnapshot | None) -> RenderableType:
     earlier = {each.rank: each for each in before.ranks.get(job.incarnation, [])} if before else {}
     seconds = now.time - before.time if before else math.inf
     numbers = ["up/s", "payload", "up", "down", "density", "repeated"]
@@ -129,7 +129,7 @@ def _rank_rates(job: pb.Job, now: Snapshot, before: Snapshot | None) -> Renderab
     return Group(Text(), table)
 
 
-def _outcome_rates(switch: str, now: Snapshot, before: Snapshot | None) -> RenderableType:
+def _outcome_rates(switch: str, now: WatchSnapshot, before: WatchSnapshot | None) -> RenderableType:
     line = Text(f"{switch}: " if len(now.switches) > 1 else "")
     earlier = before.outcomes.get(switch, {}) if before else {}
     nothing = True
@@ -179,7 +179,7 @@ def watch_live(client: ControlClient, console: Console, job: str, interval: floa
 
     Raises ControlError if there is none at first, or if one refuses.
     """
-    before: Snapshot | None = None
+    before: WatchSnapshot | None = None
     now = take_snapshot(client)
     follower = Follower(client, job)
     trouble = ""

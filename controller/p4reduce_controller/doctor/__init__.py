@@ -15,14 +15,14 @@ from p4reduce.control.controller_address import is_local
 from p4reduce.control.tls import TlsFiles
 
 from p4reduce_controller.doctor import clock, control_path, data_path, kernel, software, switch
-from p4reduce_controller.doctor.finding import Finding, Status, failure
+from p4reduce_controller.doctor.finding import Finding, FindingStatus, failure
 from p4reduce_controller.doctor.interface import fill
 
-__all__ = ["Finding", "Status", "Target", "examine"]
+__all__ = ["DoctorTarget", "Finding", "FindingStatus", "examine"]
 
 
 @dataclass(frozen=True)
-class Target:
+class DoctorTarget:
     """A controller, a switch and an interface to examine.
 
     Attributes:
@@ -45,7 +45,7 @@ class Target:
     timeout: float
 
 
-def examine(target: Target) -> Iterator[Finding]:
+def examine(target: DoctorTarget) -> Iterator[Finding]:
     """Yield findings as they are made. An exception during an examination becomes a finding."""
     answers = control_path.Answers()
     interface = fill(target.interface)

@@ -16,9 +16,9 @@ from p4reduce_controller.doctor.finding import Finding, failure, ok, warning
 from p4reduce_controller.storage import incarnation
 
 SECTION = "Clock"
-_NAPS = 20
-_NAP = 0.005  # seconds
-_LATE = 0.05  # seconds that a nap may take longer
+_SLEEPS = 20
+_SLEEP = 0.005  # seconds
+_LATE = 0.05  # seconds that a sleep may take longer
 _DRIFT = 0.005  # how far two clocks may run apart
 _CAUSE = "The machine is overloaded, or a virtual one that is not always run."
 
@@ -51,10 +51,10 @@ def read() -> Reading:
     """Read the clocks; takes a tenth of a second."""
     raw, steady = time.clock_gettime(time.CLOCK_MONOTONIC_RAW), time.monotonic()
     latest = 0.0
-    for _ in range(_NAPS):
+    for _ in range(_SLEEPS):
         before = time.monotonic()
-        time.sleep(_NAP)
-        latest = max(latest, time.monotonic() - before - _NAP)
+        time.sleep(_SLEEP)
+        latest = max(latest, time.monotonic() - before - _SLEEP)
     steady = time.monotonic() - steady
     raw = time.clock_gettime(time.CLOCK_MONOTONIC_RAW) - raw
     slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -70,7 +70,7 @@ def judge(reading: Reading) -> Iterator[Finding]:
 
 
 def _punctuality(latest: float) -> Finding:
-    found = f"a sleep of {_NAP * 1e3:g} ms took at most {latest * 1e3:.1f} ms longer"
+    found = f"a sleep of {_SLEEP * 1e3:g} ms took at most {latest * 1e3:.1f} ms longer"
     if latest > _LATE:
         return warning(
             SECTION, "timers", found, f"{_CAUSE} Give heartbeats a longer --lease; stop what runs."

@@ -19,7 +19,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import (
     ControlClient,
     ControlError,
-    ControllerUnreachableError,
+    NoAnswerError,
 )
 from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce.control.tls import TlsError, TlsFiles
@@ -227,7 +227,7 @@ def _count(client: ControlClient, timeout: float, answers: Answers) -> None:
     request = pb.GetCountersRequest(switch=answers.switch.name)
     try:
         counters = client.call(client.stub.GetCounters, request, timeout=timeout)
-    except ControllerUnreachableError:
+    except NoAnswerError:
         answers.silent = f"the controller waits for it: no counters within {timeout:g} s"
     except ControlError as error:
         answers.silent = str(error)
@@ -240,7 +240,7 @@ def cure(address: str, error: ControlError) -> str:
     known = next((cure for text, cure in CURES.items() if text in str(error)), None)
     if known is not None:
         return known
-    if not isinstance(error, ControllerUnreachableError):
+    if not isinstance(error, NoAnswerError):
         return _OTHER
     if error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return _HANGS if _listens(address) else _NO_WAY

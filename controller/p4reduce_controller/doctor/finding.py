@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 
-class Status(enum.Enum):
+class FindingStatus(enum.Enum):
     """How serious a finding is."""
 
     OK = "ok"
@@ -32,7 +32,7 @@ class Finding:
 
     section: str
     name: str
-    status: Status
+    status: FindingStatus
     found: str
     cure: str = ""
 
@@ -42,20 +42,20 @@ class Finding:
 
 
 def ok(section: str, name: str, found: str) -> Finding:
-    return Finding(section, name, Status.OK, found)
+    return Finding(section, name, FindingStatus.OK, found)
 
 
 def note(section: str, name: str, found: str, cure: str) -> Finding:
-    return Finding(section, name, Status.NOTE, found, cure)
+    return Finding(section, name, FindingStatus.NOTE, found, cure)
 
 
 def warning(section: str, name: str, found: str, cure: str) -> Finding:
-    return Finding(section, name, Status.WARNING, found, cure)
+    return Finding(section, name, FindingStatus.WARNING, found, cure)
 
 
 def failure(section: str, name: str, found: str, cure: str) -> Finding:
-    return Finding(section, name, Status.FAILURE, found, cure)
+    return Finding(section, name, FindingStatus.FAILURE, found, cure)
 
 
 def skipped(section: str, name: str, why: str, cure: str = "") -> Finding:
-    return Finding(section, name, Status.SKIPPED, why, cure)
+    return Finding(section, name, FindingStatus.SKIPPED, why, cure)

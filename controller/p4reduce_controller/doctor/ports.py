@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from p4reduce_controller.doctor.finding import Finding, failure, note, ok, warning
-from p4reduce_controller.fabric.switch_ports import Ports
+from p4reduce_controller.fabric.switch_ports import SwitchPorts
 from p4reduce_controller.terminal.render import port_ranges
 
 NAME = "ports"
 
 
-def compare(section: str, wanted: Iterable[int], ports: Ports | None, why: str = "") -> Finding:
+def compare(
+    section: str, wanted: Iterable[int], ports: SwitchPorts | None, why: str = ""
+) -> Finding:
     """Compare the controller's ports with those of the switch.
 
     Args:

@@ -14,11 +14,11 @@ from p4reduce.control.tls import TlsError, TlsFiles
 from p4reduce_common.grpc_channels import open_channel
 
 from p4reduce_controller.doctor.control_path import Answers
-from p4reduce_controller.doctor.finding import Finding, Status, failure, ok, skipped, warning
+from p4reduce_controller.doctor.finding import Finding, FindingStatus, failure, ok, skipped, warning
 from p4reduce_controller.doctor.ports import compare
 from p4reduce_controller.fabric.compiled_program import load_program
-from p4reduce_controller.fabric.p4client import SwitchUnreachableError, wait_for_server
-from p4reduce_controller.fabric.switch_ports import Ports, known
+from p4reduce_controller.fabric.p4client import NoSwitchAnswerError, wait_for_server
+from p4reduce_controller.fabric.switch_ports import SwitchPorts, known
 from p4reduce_controller.terminal.render import port_ranges
 
 SECTION = "Switch"
@@ -53,11 +53,11 @@ SYMPTOMS = {
 
 
 @dataclass(frozen=True)
-class _Server:
+class _ServerVersion:
     """A P4Runtime server's version, or the reason why it gave none."""
 
     version: str = ""
-    ports: Ports | None = None
+    ports: SwitchPorts | None = None
     error: str = ""
 
 
@@ -92,7 +92,7 @@ def _examine_one(
     answers: Answers,
     switch: pb.Switch,
     address: str | None,
-    server: _Server | None,
+    server: _ServerVersion | None,
     tls: TlsFiles | None,
     timeout: float,
     *,
@@ -100,7 +100,7 @@ def _examine_one(
 ) -> Iterator[Finding]:
     connection = _connection(switch, answers.silent)
     yield connection
-    if connection.status is Status.OK:
+    if connection.status is FindingStatus.OK:
         if address != switch.address:
             there = near or not is_local(switch.address)
             server = _ask(switch.address, tls, timeout) if there else None
@@ -125,7 +125,7 @@ def _uplink(uplink: pb.Uplink) -> Finding:
     )
 
 
-def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _Server:
+def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _ServerVersion:
     """Ask for its version, the only request for a client that is not its controller."""
     try:
         wait_for_server(address, timeout, tls)
@@ -135,15 +135,15 @@ def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _Server:
             request = p4runtime_pb2.CapabilitiesRequest()
             reply, call = stub.Capabilities.with_call(request, timeout=timeout)
             ports = known(call.trailing_metadata() or (), address)
-    except (SwitchUnreachableError, TlsError) as error:
-        return _Server(error=str(error))
+    except (NoSwitchAnswerError, TlsError) as error:
+        return _ServerVersion(error=str(error))
     except grpc.RpcError as error:
         found = f"the server at {address} does not speak P4Runtime: {error.code().name}"
-        return _Server(error=found)
-    return _Server(reply.p4runtime_api_version, ports)
+        return _ServerVersion(error=found)
+    return _ServerVersion(reply.p4runtime_api_version, ports)
 
 
-def _server(address: str, server: _Server) -> Finding:
+def _server(address: str, server: _ServerVersion) -> Finding:
     name = "P4Runtime"
     if not server.error:
         return ok(SECTION, name, f"{server.version} at {address}")
@@ -155,7 +155,7 @@ def _server(address: str, server: _Server) -> Finding:
     return failure(SECTION, name, server.error, cure)
 
 
-def _ports(switch: pb.Switch, server: _Server | None) -> Finding:
+def _ports(switch: pb.Switch, server: _ServerVersion | None) -> Finding:
     if server is None:
         why = f"{switch.address} is an address of the controller's machine, and that is another"
     else:

@@ -10,19 +10,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from p4reduce_controller.doctor.finding import Finding, Status
+from p4reduce_controller.doctor.finding import Finding, FindingStatus
 
 _MARKS = {
-    Status.OK: ("✓", "green"),
-    Status.NOTE: ("-", "dim"),
-    Status.WARNING: ("!", "yellow"),
-    Status.FAILURE: ("✗", "bold red"),
-    Status.SKIPPED: ("·", "dim"),
+    FindingStatus.OK: ("✓", "green"),
+    FindingStatus.NOTE: ("-", "dim"),
+    FindingStatus.WARNING: ("!", "yellow"),
+    FindingStatus.FAILURE: ("✗", "bold red"),
+    FindingStatus.SKIPPED: ("·", "dim"),
 }
 _NAME_WIDTH = 18
 
 
-class Report:
+class FindingsPrinter:
     """Prints findings as they are made, with a heading per section."""
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ def _line(finding: Finding) -> RenderableType:
     grid.add_column(width=1)
     grid.add_column(width=_NAME_WIDTH, no_wrap=True)
     grid.add_column(overflow="fold")
-    quiet = finding.status in (Status.NOTE, Status.SKIPPED)
+    quiet = finding.status in (FindingStatus.NOTE, FindingStatus.SKIPPED)
     grid.add_row(
         Text(mark, style=style),
-        Text(finding.name, style=style if finding.status is Status.FAILURE else ""),
+        Text(finding.name, style=style if finding.status is FindingStatus.FAILURE else ""),
         Text(finding.found, style="dim" if quiet else ""),
     )
     if finding.cure:
@@ -68,7 +68,10 @@ def _plain(finding: Finding) -> str:
 def verdict(findings: Iterable[Finding]) -> Text:
     """Return the report's last line."""
     statuses = [finding.status for finding in findings]
-    failures, warnings = statuses.count(Status.FAILURE), statuses.count(Status.WARNING)
+    failures, warnings = (
+        statuses.count(FindingStatus.FAILURE),
+        statuses.count(FindingStatus.WARNING),
+    )
     if failures:
         text = Text(f"{_count(failures, 'thing')} to repair", style="bold red")
         if warnings:

@@ -16,7 +16,7 @@ NAME = "p4reduce"
 
 
 @dataclass(frozen=True)
-class Program:
+class PipelineProgram:
     """A pipeline configuration (P4Runtime specification 1.4, section 7)."""
 
     description: bytes  # a p4.config.v1.P4Info
@@ -56,11 +56,13 @@ def compiled_files() -> tuple[Path, Path]:
     )
 
 
-def load_program(json: Path | None = None, p4info: Path | None = None) -> Program:
+def load_program(json: Path | None = None, p4info: Path | None = None) -> PipelineProgram:
     """Read the compiled program; by default the one at `compiled_files`."""
     if json is None or p4info is None:
         json, p4info = compiled_files()
     config, text = json.read_bytes(), p4info.read_bytes()
     message = p4info_pb2.P4Info()
     text_format.Parse(text, message)
-    return Program(message.SerializeToString(), config, hashlib.sha256(config + text).hexdigest())
+    return PipelineProgram(
+        message.SerializeToString(), config, hashlib.sha256(config + text).hexdigest()
+    )

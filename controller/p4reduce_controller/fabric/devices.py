@@ -22,7 +22,7 @@ def devices_at(
 ) -> tuple[int, ...]:
     """Return a device and those that follow it on its server: the further cores of one switch.
 
-    Waits for the server. Raises SwitchUnreachableError, TlsError.
+    Waits for the server. Raises NoSwitchAnswerError, TlsError.
     """
     said = wait_for_server(address, timeout, files)
     there = [int(number) for number in re.findall(r"\d+", said.get(DEVICES_METADATA, ""))]

@@ -12,19 +12,19 @@ from collections.abc import Mapping, Sequence
 
 from p4reduce.wire.format import HALF_FRAME_BYTES
 
-from p4reduce_controller.fabric.compiled_program import Program
+from p4reduce_controller.fabric.compiled_program import PipelineProgram
 from p4reduce_controller.fabric.layout import DELIVERIES, BaseEntries, Layout, station
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.fabric.p4client import (
+    NoSwitchAnswerError,
     SwitchClient,
     SwitchError,
-    SwitchUnreachableError,
     WriteRefusedError,
 )
-from p4reduce_controller.fabric.schema import Entity, Op, Row, Update
-from p4reduce_controller.fabric.slots import SlotState, read_slots
+from p4reduce_controller.fabric.schema import Entity, Op, TableRow, Update
+from p4reduce_controller.fabric.slots import SwitchSlotState, read_slots
 from p4reduce_controller.fabric.take_up import difference, named, read_all
-from p4reduce_controller.values.counts import Counts, RankCounts
+from p4reduce_controller.values.counts import CounterValue, RankCounts
 
 HALVES = DELIVERIES[1:]
 
@@ -36,14 +36,14 @@ class PipelineLostError(SwitchError):
 
 
 class Fabric:
-    """Writes to a switch. Its methods raise SwitchUnreachableError if they need a session.
+    """Writes to a switch. Its methods raise NoSwitchAnswerError if they need a session.
 
     Args:
         program: the P4 program for the switch.
         ground: entries that do not depend on jobs.
     """
 
-    def __init__(self, program: Program, ground: BaseEntries) -> None:
+    def __init__(self, program: PipelineProgram, ground: BaseEntries) -> None:
         self.program = program
         self.ground = ground
         self.cookie: int | None = None  # of the pipeline that holds what is remembered here
@@ -53,9 +53,9 @@ class Fabric:
 
     @property
     def client(self) -> SwitchClient:
-        """The session with the switch. Raises SwitchUnreachableError if there is none."""
+        """The session with the switch. Raises NoSwitchAnswerError if there is none."""
         if self._session is None:
-            raise SwitchUnreachableError("there is no session with the switch")
+            raise NoSwitchAnswerError("there is no session with the switch")
         return self._session
 
     def remember(self, cookie: int | None, layouts: Mapping[int, Layout]) -> None:
@@ -121,7 +121,7 @@ class Fabric:
             raise PipelineLostError(f"the switch at {self.client.address} has lost its program")
 
     def packet_out(self, port: int, frame: bytes) -> None:
-        """Send a frame out of a port. Raises SwitchUnreachableError without a session."""
+        """Send a frame out of a port. Raises NoSwitchAnswerError without a session."""
         self.client.packet_out(port, frame)
 
     def _note(self, incarnation: int, layout: Layout) -> None:
@@ -193,7 +193,7 @@ class Fabric:
         layout = self._layouts.get(incarnation)
         if layout is None:
             return {}
-        nothing = Counts(0, 0)
+        nothing = CounterValue(0, 0)
         admitted, delivered = layout.rank_by_admission, layout.rank_by_replica
         up, down = (
             dict.fromkeys(admitted.values(), nothing),
@@ -205,15 +205,15 @@ class Fabric:
         for row in self.client.read_table("delivery"):
             if (rank := delivered.get(row.match["replica"])) is not None:
                 so_far, more = down[rank], _sent_down(row)
-                down[rank] = Counts(so_far.frames + more.frames, so_far.bytes + more.bytes)
+                down[rank] = CounterValue(so_far.frames + more.frames, so_far.bytes + more.bytes)
         return {rank: RankCounts(up[rank], down[rank]) for rank in sorted(up)}
 
-    def outcomes(self) -> dict[Outcome, Counts]:
+    def outcomes(self) -> dict[FrameOutcome, CounterValue]:
         """Return how many frames had each outcome so far. Raises SwitchError."""
         cells = self.client.read_counter("outcomes")
-        return {outcome: cells[outcome] for outcome in Outcome}
+        return {outcome: cells[outcome] for outcome in FrameOutcome}
 
-    def counter(self, name: str) -> dict[str, Counts]:
+    def counter(self, name: str) -> dict[str, CounterValue]:
         """Return a counter of the program: by entry for a table's counter, else by cell.
 
         Raises SchemaError if no counter has that name.
@@ -224,7 +224,7 @@ class Fabric:
             return {str(index): counts for index, counts in enumerate(cells)}
         return {str(row): _counts(row) for row in self.client.read_table(table)}
 
-    def slots(self, incarnation: int, slots: range) -> list[SlotState]:
+    def slots(self, incarnation: int, slots: range) -> list[SwitchSlotState]:
         """Return what each of a job's slots is doing. Raises SwitchError."""
         return read_slots(self.client, slots, incarnation)
 
@@ -232,12 +232,12 @@ class Fabric:
         """Return the tables' names."""
         return self.client.schema.tables
 
-    def table(self, name: str) -> list[Row]:
+    def table(self, name: str) -> list[TableRow]:
         """Return a table's entries. Raises SchemaError if no table has that name."""
         return self.client.read_table(name)
 
 
-def _sent_down(row: Row) -> Counts:
+def _sent_down(row: TableRow) -> CounterValue:
     """Return what left by a row of the delivery table.
 
     A switch counts a copy with the length of the frame that it was made of. For the halves of a
@@ -245,9 +245,9 @@ def _sent_down(row: Row) -> Counts:
     """
     counts = _counts(row)
     if row.action in HALVES:
-        return Counts(counts.frames, counts.frames * HALF_FRAME_BYTES)
+        return CounterValue(counts.frames, counts.frames * HALF_FRAME_BYTES)
     return counts
 
 
-def _counts(row: Row) -> Counts:
-    return row.counts or Counts(0, 0)
+def _counts(row: TableRow) -> CounterValue:
+    return row.counts or CounterValue(0, 0)

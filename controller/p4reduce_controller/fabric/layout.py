@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from p4reduce.wire.format import AGGREGATION_PORT
 
 from p4reduce_controller.fabric.hello_limit import HelloLimit
-from p4reduce_controller.fabric.schema import Entity, Group, Row
+from p4reduce_controller.fabric.schema import Entity, MulticastGroup, TableRow
 from p4reduce_controller.jobs.job import REPLICAS_A_CHILD, Attachment, Job
-from p4reduce_controller.jobs.plan import Child, Plan
+from p4reduce_controller.jobs.plan import Plan, PlanChild
 from p4reduce_controller.topology.switches import Topology, Uplink
 
 FLOOD_GROUP = 1  # p4src/include/constants.p4
@@ -52,10 +52,10 @@ class Layout:
     deliveries. Uplink comes before admission, because an admitted frame may be sent up.
     """
 
-    deliveries: tuple[Row, ...]
-    groups: tuple[Group, ...]
-    uplinks: tuple[Row, ...]  # none on the job's root, one on each switch below it
-    admissions: tuple[Row, ...]
+    deliveries: tuple[TableRow, ...]
+    groups: tuple[MulticastGroup, ...]
+    uplinks: tuple[TableRow, ...]  # none on the job's root, one on each switch below it
+    admissions: tuple[TableRow, ...]
     stations: tuple[tuple[int, int], ...]  # (MAC, port); jobs may share these
     ranks: tuple[int | None, ...]  # the children by number: a rank of the switch's own, or None
 
@@ -102,7 +102,7 @@ class _Contributor:
 
 
 def _contributors(
-    job: Job, topology: Topology, switch: str, children: Sequence[Child]
+    job: Job, topology: Topology, switch: str, children: Sequence[PlanChild]
 ) -> list[_Contributor]:
     found = []
     for number, child in enumerate(children):
@@ -139,7 +139,7 @@ def _lay_out_switch(
         for each, own in zip(contributors, ids, strict=True)
         for replica in own[1:]
     ]
-    groups = [Group(group_full, tuple(full)), Group(group_halves, tuple(halves))]
+    groups = [MulticastGroup(group_full, tuple(full)), MulticastGroup(group_halves, tuple(halves))]
     own_slots = {
         "all_workers": (1 << len(children)) - 1,
         "slot_base": share.slots.start,
@@ -155,12 +155,12 @@ def _lay_out_switch(
         above = topology.switches[uplink.parent]
         at = Attachment(uplink.port, above.mac, above.ip, AGGREGATION_PORT, switch)
         deliveries.append(_delivery(replica, WHOLE, at, number))
-        groups.append(Group(grant["group_up"], ((uplink.port, replica),)))
+        groups.append(MulticastGroup(grant["group_up"], ((uplink.port, replica),)))
         uplinks.append(
-            Row("uplink", _source(job, uplink.port, above.ip, number), "pass_down", own_slots)
+            TableRow("uplink", _source(job, uplink.port, above.ip, number), "pass_down", own_slots)
         )
     admissions = [
-        Row(
+        TableRow(
             "admission",
             _source(job, each.at.port, each.at.ip, each.number),
             "grant" if uplink is None else "grant_partial",
@@ -184,9 +184,9 @@ def _source(job: Job, port: int, ip: int, number: int) -> dict[str, int]:
     return {"ingress_port": port, "src_ip": ip, "job": job.incarnation, "rank": number}
 
 
-def _delivery(replica: int, action: str, at: Attachment, rank: int) -> Row:
+def _delivery(replica: int, action: str, at: Attachment, rank: int) -> TableRow:
     params = {"mac": at.mac, "ip": at.ip, "udp_port": at.udp_port, "rank": rank}
-    return Row("delivery", {"replica": replica}, action, params)
+    return TableRow("delivery", {"replica": replica}, action, params)
 
 
 def ground(topology: Topology, name: str, hello_limit: HelloLimit) -> BaseEntries:
@@ -202,28 +202,28 @@ def ground(topology: Topology, name: str, hello_limit: HelloLimit) -> BaseEntrie
     )
 
 
-def own_addresses(ip: int, mac: int, *, answered_by: int = 0) -> tuple[Row, ...]:
+def own_addresses(ip: int, mac: int, *, answered_by: int = 0) -> tuple[TableRow, ...]:
     """Return the entries for the switch's own addresses.
 
     They match frames to the switch, and drop frames that claim to come from it. A switch may answer
     from another MAC address.
     """
     return (
-        Row("own_source", {"mac": mac}, "is_forged"),
-        Row("own_sender_ip", {"ip": ip}, "is_forged"),
-        Row("own_sender_mac", {"mac": mac}, "is_forged"),
-        Row("own_address", {"ip": ip}, "is_own", {"mac": answered_by or mac}),
+        TableRow("own_source", {"mac": mac}, "is_forged"),
+        TableRow("own_sender_ip", {"ip": ip}, "is_forged"),
+        TableRow("own_sender_mac", {"mac": mac}, "is_forged"),
+        TableRow("own_address", {"ip": ip}, "is_own", {"mac": answered_by or mac}),
     )
 
 
-def flood_group(ports: Iterable[int]) -> Group:
+def flood_group(ports: Iterable[int]) -> MulticastGroup:
     """Return the multicast group of all ports."""
-    return Group(FLOOD_GROUP, tuple((port, 0) for port in ports))
+    return MulticastGroup(FLOOD_GROUP, tuple((port, 0) for port in ports))
 
 
-def station(mac: int, port: int) -> Row:
+def station(mac: int, port: int) -> TableRow:
     """Return the entry that forwards a worker's ordinary traffic to its port."""
-    return Row("bridge", {"dst_mac": mac}, "forward", {"port": port})
+    return TableRow("bridge", {"dst_mac": mac}, "forward", {"port": port})
 
 
 def _attachment(job: Job, rank: int) -> Attachment:

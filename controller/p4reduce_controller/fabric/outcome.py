@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 
 
-class Outcome(enum.IntEnum):
+class FrameOutcome(enum.IntEnum):
     """Each frame that enters the switch is counted under exactly one of these."""
 
     UNSET = 0

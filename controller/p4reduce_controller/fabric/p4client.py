@@ -24,9 +24,17 @@ from p4reduce_common.grpc_channels import open_channel
 from p4reduce_common.threads import new_thread
 
 from p4reduce_controller.fabric import bmv2_thrift, switch_ports
-from p4reduce_controller.fabric.compiled_program import Program
-from p4reduce_controller.fabric.schema import Group, MeterRate, Op, Row, Schema, Update, decode
-from p4reduce_controller.values.counts import Counts
+from p4reduce_controller.fabric.compiled_program import PipelineProgram
+from p4reduce_controller.fabric.schema import (
+    MeterRate,
+    MulticastGroup,
+    Op,
+    Schema,
+    TableRow,
+    Update,
+    decode,
+)
+from p4reduce_controller.values.counts import CounterValue
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +54,7 @@ class SwitchError(Exception):
     """A fault of the switch or of its session. The message is for people."""
 
 
-class SwitchUnreachableError(SwitchError):
+class NoSwitchAnswerError(SwitchError):
     """Nothing answers at the switch's address, or not any more."""
 
 
@@ -79,7 +87,7 @@ class RequestRefusedError(SwitchError):
 
 
 @dataclass(frozen=True)
-class Failure:
+class UpdateFailure:
     """An update that the switch refused."""
 
     update: Update
@@ -93,7 +101,7 @@ class Failure:
 class WriteRefusedError(SwitchError):
     """Some updates of a Write were refused; all the others were done."""
 
-    def __init__(self, failures: Sequence[Failure], done: Sequence[Update]) -> None:
+    def __init__(self, failures: Sequence[UpdateFailure], done: Sequence[Update]) -> None:
         self.failures = list(failures)
         self.done = list(done)
         more = f", and {len(failures) - 3} more" if len(failures) > 3 else ""
@@ -120,7 +128,7 @@ class StreamEnded:
     reason: str
 
 
-class _Session:
+class _ShellSession:
     """A stream of messages with a switch, which begins with arbitration (section 5).
 
     Attributes:
@@ -202,7 +210,7 @@ def wait_for_server(
     connection is not tried again.
 
     Raises:
-        SwitchUnreachableError: nothing answers in time. TlsError: the files cannot be used.
+        NoSwitchAnswerError: nothing answers in time. TlsError: the files cannot be used.
     """
     options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
     credentials = None if files is None else files.channel_credentials()
@@ -222,11 +230,11 @@ def wait_for_server(
                     if patient:  # it went away in the middle of the call
                         time.sleep(min(RETRY, left))
                         continue
-                    raise SwitchUnreachableError(f"nobody listens at {address}") from None
+                    raise NoSwitchAnswerError(f"nobody listens at {address}") from None
                 call = error  # not all servers have this call
             return {str(name): str(value) for name, value in call.trailing_metadata() or ()}
     why = tls.diagnose(address, files, TLS_CURE)
-    raise SwitchUnreachableError(
+    raise NoSwitchAnswerError(
         f"no P4Runtime server answers at {address} (waited {timeout:g} s)"
         + (f": {why}" if why else "")
     )
@@ -235,7 +243,7 @@ def wait_for_server(
 class SwitchClient:
     """The primary controller's session with one switch. Thread-safe; all calls block."""
 
-    def __init__(self, session: _Session, address: str) -> None:
+    def __init__(self, session: _ShellSession, address: str) -> None:
         self.address = address
         self.device_id = int(session.device_id)
         self.election_id = _number(session.election_id)
@@ -259,7 +267,7 @@ class SwitchClient:
     ) -> SwitchClient:
         """Become the primary controller of the switch at `address`, by TLS if there are `files`.
 
-        `timeout` is in seconds. Raises SwitchUnreachableError if nothing answers, NotPrimaryError
+        `timeout` is in seconds. Raises NoSwitchAnswerError if nothing answers, NotPrimaryError
         if another controller is primary, and TlsError if the files cannot be used. Unless
         `patient`, a refused connection is not tried again.
 
@@ -275,7 +283,8 @@ class SwitchClient:
                 raise
             log.warning(
                 "%s has no primary controller: taking it over with election id %d",
-                *(address, error.needed),
+                address,
+                error.needed,
             )
             return cls._arbitrate(address, device_id, error.needed, timeout, files)
 
@@ -289,7 +298,7 @@ class SwitchClient:
         files: tls.TlsFiles | None,
     ) -> SwitchClient:
         halves = (election_id >> 64, election_id & 0xFFFFFFFFFFFFFFFF)
-        session = _Session(address, device_id, halves, timeout, files)
+        session = _ShellSession(address, device_id, halves, timeout, files)
         try:
             _check_primary(session, address, timeout)
         except BaseException:
@@ -321,11 +330,11 @@ class SwitchClient:
 
     # -- Pipeline ----------------------------------------------------------------------
 
-    def set_pipeline(self, program: Program) -> int:
+    def set_pipeline(self, program: PipelineProgram) -> int:
         """Load `program` into the switch, which deletes all its entries (section 7.2).
 
         Returns the cookie that identifies this call. Raises PipelineRefusedError,
-        SwitchUnreachableError.
+        NoSwitchAnswerError.
         """
         cookie = program.cookie()
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
@@ -346,7 +355,7 @@ class SwitchClient:
         self._schema = Schema(program.p4info)
         return cookie
 
-    def has_pipeline(self, program: Program, cookie: int) -> bool:
+    def has_pipeline(self, program: PipelineProgram, cookie: int) -> bool:
         """Whether the switch still has `program` as `set_pipeline` with that cookie loaded it.
 
         If so, its tables can be read and written. Raises SwitchError.
@@ -391,11 +400,11 @@ class SwitchClient:
         """Apply `updates`, in no particular order (section 12.1), in as few Writes as possible.
 
         Raises WriteRefusedError that names each refused one; the others are applied. Raises
-        SwitchUnreachableError if the switch does not answer or could not do all; some may be
+        NoSwitchAnswerError if the switch does not answer or could not do all; some may be
         applied.
         """
         done: list[Update] = []
-        failures: list[Failure] = []
+        failures: list[UpdateFailure] = []
         for start in range(0, len(updates), UPDATES_A_WRITE):
             batch = updates[start : start + UPDATES_A_WRITE]
             request = p4runtime_pb2.WriteRequest(device_id=self.device_id)
@@ -407,7 +416,7 @@ class SwitchClient:
             except grpc.RpcError as error:
                 refused = write_failures(error, batch)
             if any(failure.code == "UNAVAILABLE" for failure in refused):
-                raise SwitchUnreachableError(f"the switch at {self.address}: {refused[-1]}")
+                raise NoSwitchAnswerError(f"the switch at {self.address}: {refused[-1]}")
             failures += refused
             failed = {id(failure.update) for failure in refused}
             done += [update for update in batch if id(update) not in failed]
@@ -418,7 +427,7 @@ class SwitchClient:
         self, table: str, match: dict[str, int], action: str, params: dict[str, int]
     ) -> None:
         """Insert one entry. Raises WriteRefusedError."""
-        self.write([Update(Op.INSERT, Row(table, match, action, params))])
+        self.write([Update(Op.INSERT, TableRow(table, match, action, params))])
 
     def set_meter(self, meter: str, rate: int, burst: int) -> None:
         """Give all cells of an indirect meter the same rate. Raises WriteRefusedError."""
@@ -427,7 +436,7 @@ class SwitchClient:
 
     # -- Read --------------------------------------------------------------------------
 
-    def read_table(self, table: str) -> list[Row]:
+    def read_table(self, table: str) -> list[TableRow]:
         """Return a table's entries, with counts if it has a direct counter."""
         entity = p4runtime_pb2.Entity()
         entity.table_entry.table_id = self.schema.table(table).preamble.id
@@ -435,15 +444,15 @@ class SwitchClient:
             entity.table_entry.counter_data.SetInParent()  # ask for it (section 9.1.4)
         return [self.schema.row(read.table_entry) for read in self._read(entity)]
 
-    def read_counter(self, counter: str) -> list[Counts]:
+    def read_counter(self, counter: str) -> list[CounterValue]:
         """Return the cells of an indirect counter, in order."""
         info = self.schema.counter(counter)
         entity = p4runtime_pb2.Entity()
         entity.counter_entry.counter_id = info.preamble.id
-        cells = [Counts(0, 0)] * info.size
+        cells = [CounterValue(0, 0)] * info.size
         for read in self._read(entity, timeout=None):
             data = read.counter_entry.data
-            cells[read.counter_entry.index.index] = Counts(data.packet_count, data.byte_count)
+            cells[read.counter_entry.index.index] = CounterValue(data.packet_count, data.byte_count)
         return cells
 
     def read_cells(self, registers: Sequence[str], indices: Sequence[int]) -> list[list[int]]:
@@ -491,7 +500,7 @@ class SwitchClient:
         }
         return [[values[register, index] for index in indices] for register in ids]
 
-    def read_groups(self) -> list[Group]:
+    def read_groups(self) -> list[MulticastGroup]:
         """Return all multicast groups."""
         entity = p4runtime_pb2.Entity()
         entity.packet_replication_engine_entry.multicast_group_entry.SetInParent()
@@ -499,7 +508,7 @@ class SwitchClient:
         for read in self._read(entity):
             entry = read.packet_replication_engine_entry.multicast_group_entry
             replicas = tuple((copy.egress_port, copy.instance) for copy in entry.replicas)
-            groups.append(Group(entry.multicast_group_id, replicas))
+            groups.append(MulticastGroup(entry.multicast_group_id, replicas))
         return groups
 
     def _read(self, *entities: Any, timeout: float | None = READ_TIMEOUT) -> Iterator[Any]:
@@ -569,14 +578,14 @@ class SwitchClient:
         try:
             return method(request, timeout=timeout or CALL_TIMEOUT)
         except ValueError as error:  # gRPC's for a closed channel
-            raise SwitchUnreachableError(f"the session with {self.address} is closed") from error
+            raise NoSwitchAnswerError(f"the session with {self.address} is closed") from error
         except grpc.RpcError as error:
             if error.code() in (
                 grpc.StatusCode.UNAVAILABLE,
                 grpc.StatusCode.DEADLINE_EXCEEDED,
                 grpc.StatusCode.CANCELLED,
             ):
-                raise SwitchUnreachableError(
+                raise NoSwitchAnswerError(
                     f"the switch at {self.address} does not answer: "
                     f"{error.code().name} {error.details()}"
                 ) from None
@@ -588,7 +597,7 @@ class SwitchClient:
             raise
 
 
-def _check_primary(session: _Session, address: str, timeout: float) -> None:
+def _check_primary(session: _ShellSession, address: str, timeout: float) -> None:
     ours = _number(session.election_id)
     arbitration = session.arbitration
     if arbitration is None:
@@ -607,7 +616,7 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
                 f"the switch at {address} refuses device id {session.device_id}: "
                 f"{code.name} {details}"
             )
-        raise SwitchUnreachableError(
+        raise NoSwitchAnswerError(
             f"{address} did not answer the arbitration request within {timeout:g} s"
         )
     if arbitration.device_id != session.device_id:
@@ -627,7 +636,7 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
     raise NotPrimaryError(f"a backup: the primary has election id {primary}, ours is {ours}")
 
 
-def write_failures(error: grpc.RpcError, updates: Sequence[Update]) -> list[Failure]:
+def write_failures(error: grpc.RpcError, updates: Sequence[Update]) -> list[UpdateFailure]:
     """Decode what a failed Write says about each of its updates (section 12.3).
 
     If a server gives no details, all updates failed for the same reason.
@@ -645,9 +654,9 @@ def write_failures(error: grpc.RpcError, updates: Sequence[Update]) -> list[Fail
             detail.Unpack(verdict)
             if verdict.canonical_code != code_pb2.OK:
                 name = code_pb2.Code.Name(verdict.canonical_code)
-                failures.append(Failure(update, name, verdict.message))
+                failures.append(UpdateFailure(update, name, verdict.message))
         return failures
-    return [Failure(update, error.code().name, error.details() or "") for update in updates]
+    return [UpdateFailure(update, error.code().name, error.details() or "") for update in updates]
 
 
 def _number(halves: tuple[int, int]) -> int:

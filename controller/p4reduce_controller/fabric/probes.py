@@ -17,7 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, Hello, Kind, header_bytes, template
+from p4reduce.wire.format import (
+    AGGREGATION_PORT,
+    Endpoint,
+    FrameKind,
+    Hello,
+    header_bytes,
+    template,
+)
 from p4reduce_common.threads import watch_task
 
 from p4reduce_controller.topology.switches import Switch, Topology, Uplink
@@ -30,18 +37,18 @@ SILENT = 4.0  # if they took that many seconds: a busy switch may drop those tha
 REMEMBERED = 16  # probes of a link that may still be under way
 
 
-class User(Protocol):
+class ProbeHandler(Protocol):
     """What `Probes` calls, in the event loop."""
 
-    def link_lost(self, link: str, reason: str) -> None:
+    def on_link_lost(self, link: str, reason: str) -> None:
         """A link has failed."""
 
-    def link_back(self, link: str) -> None:
+    def on_link_back(self, link: str) -> None:
         """A link works, whether or not its loss was reported."""
 
 
 @dataclass(eq=False)
-class _Link:
+class _ProbedLink:
     """What is known of one."""
 
     child: str
@@ -65,7 +72,7 @@ class Probes:
 
     def __init__(
         self,
-        user: User,
+        user: ProbeHandler,
         topology: Topology,
         send: Callable[[str, int, bytes], None],
         is_there: Callable[[str], bool],
@@ -75,7 +82,7 @@ class Probes:
         self._send = send
         self._is_there = is_there
         self._links = {
-            child: _Link(child, uplink, uplink.text(child))
+            child: _ProbedLink(child, uplink, uplink.text(child))
             for child, uplink in topology.uplinks.items()
         }
 
@@ -101,7 +108,7 @@ class Probes:
             if link.task is not None:
                 link.task.cancel()
 
-    def switch_lost(self, switch: str) -> list[str]:
+    def on_switch_lost(self, switch: str) -> list[str]:
         """Return the links of a lost switch. They have to be proven again."""
         links = [link for link in self._links.values() if switch in _ends(link)]
         for link in links:
@@ -111,7 +118,7 @@ class Probes:
             link.sent.clear()
         return [link.text for link in links]
 
-    def heard(self, switch: str, port: int, hello: Hello) -> bool:
+    def on_probe(self, switch: str, port: int, hello: Hello) -> bool:
         """Take a HELLO that arrived at a port; return whether it was a probe."""
         if hello.job != PROBE_JOB:
             return False
@@ -122,25 +129,25 @@ class Probes:
                 return True
         return False
 
-    def _answered(self, link: _Link, switch: str, port: int) -> None:
+    def _answered(self, link: _ProbedLink, switch: str, port: int) -> None:
         link.missed, link.since = 0, time.monotonic()
         if (switch, port) == (link.uplink.parent, link.uplink.parent_port):
             if link.reason:
                 link.reason, link.reported = "", False
-                self._user.link_back(link.text)
+                self._user.on_link_back(link.text)
         else:
             self._lose(link, f"it leads to port {port} of {switch}")
 
-    def _lose(self, link: _Link, reason: str) -> None:
+    def _lose(self, link: _ProbedLink, reason: str) -> None:
         link.reason = reason
         if not link.reported:
             link.reported, link.interval = True, INTERVALS[0]
-            self._user.link_lost(link.text, reason)
+            self._user.on_link_lost(link.text, reason)
 
-    def _probing_failed(self, link: _Link, cause: BaseException) -> None:
+    def _probing_failed(self, link: _ProbedLink, cause: BaseException) -> None:
         self._lose(link, f"its probes have failed: {cause!r}")
 
-    async def _keep_probing(self, link: _Link) -> None:
+    async def _keep_probing(self, link: _ProbedLink) -> None:
         while True:
             if all(map(self._is_there, _ends(link))):
                 if link.missed >= MISSED and time.monotonic() - link.since >= SILENT:
@@ -157,9 +164,9 @@ class Probes:
         ip, mac = self._topology.meeting
         source = Endpoint(format_mac(child.mac), format_ip(child.ip), AGGREGATION_PORT)
         target = Endpoint(format_mac(mac), format_ip(ip), AGGREGATION_PORT)
-        header = header_bytes(kind=Kind.HELLO, job=PROBE_JOB, contributors=nonce)
+        header = header_bytes(kind=FrameKind.HELLO, job=PROBE_JOB, contributors=nonce)
         return bytes(template(source, target, header))
 
 
-def _ends(link: _Link) -> tuple[str, str]:
+def _ends(link: _ProbedLink) -> tuple[str, str]:
     return link.child, link.uplink.parent

@@ -14,7 +14,7 @@ from typing import Any
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_controller.values.counts import Counts
+from p4reduce_controller.values.counts import CounterValue
 
 
 class SchemaError(ValueError):
@@ -22,7 +22,7 @@ class SchemaError(ValueError):
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """An entry of a table. `action` is empty if only the key matters, as for a deletion."""
 
     table: str
@@ -30,7 +30,7 @@ class Row:
     action: str = ""
     params: Mapping[str, int] = field(default_factory=dict)
     priority: int = 0
-    counts: Counts | None = None  # of the table's direct counter, when read
+    counts: CounterValue | None = None  # of the table's direct counter, when read
 
     def __str__(self) -> str:
         match = ", ".join(f"{name}={value:#x}" for name, value in self.match.items())
@@ -38,7 +38,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class MulticastGroup:
     """A multicast group: copies to (port, replica id)."""
 
     group: int
@@ -62,7 +62,7 @@ class MeterRate:
         return f"{self.meter}[{self.index}] of {self.rate}/s, burst {self.burst}"
 
 
-Entity = Row | Group | MeterRate
+Entity = TableRow | MulticastGroup | MeterRate
 
 
 class Op(enum.Enum):
@@ -163,9 +163,9 @@ class Schema:
     def update(self, update: Update) -> Any:
         """Return a p4.v1.Update. Raises SchemaError."""
         message = p4runtime_pb2.Update(type=update.op.value)
-        if isinstance(update.entity, Row):
+        if isinstance(update.entity, TableRow):
             self._fill_row(message.entity.table_entry, update.entity, update.op)
-        elif isinstance(update.entity, Group):
+        elif isinstance(update.entity, MulticastGroup):
             fill_group(message.entity, update.entity)
         else:
             self._fill_meter(message.entity.meter_entry, update.entity)
@@ -178,7 +178,7 @@ class Schema:
         entry.config.cir = entry.config.pir = cell.rate
         entry.config.cburst = entry.config.pburst = cell.burst
 
-    def _fill_row(self, entry: Any, row: Row, op: Op) -> None:
+    def _fill_row(self, entry: Any, row: TableRow, op: Op) -> None:
         table = self.table(row.table)
         entry.table_id = table.preamble.id
         entry.priority = row.priority
@@ -196,7 +196,7 @@ class Schema:
         if op is not Op.DELETE:
             self._fill_action(entry.action.action, table, row)
 
-    def _fill_action(self, message: Any, table: Any, row: Row) -> None:
+    def _fill_action(self, message: Any, table: Any, row: TableRow) -> None:
         info = self._actions.get(row.action)
         if info is None or info.preamble.id not in [ref.id for ref in table.action_refs]:
             raise SchemaError(f"table {row.table} has no action {row.action!r}")
@@ -223,8 +223,8 @@ class Schema:
 
     # -- In ----------------------------------------------------------------------------
 
-    def row(self, entry: Any) -> Row:
-        """Return a p4.v1.TableEntry as a `Row`."""
+    def row(self, entry: Any) -> TableRow:
+        """Return a p4.v1.TableEntry as a `TableRow`."""
         table = self._by_id[entry.table_id]
         fields = {field.id: field.name for field in table.match_fields}
         match = {fields[match.field_id]: decode(match.exact.value) for match in entry.match}
@@ -238,8 +238,8 @@ class Schema:
             }
         counts = None
         if entry.HasField("counter_data"):
-            counts = Counts(entry.counter_data.packet_count, entry.counter_data.byte_count)
-        return Row(table.preamble.name, match, action, params, entry.priority, counts)
+            counts = CounterValue(entry.counter_data.packet_count, entry.counter_data.byte_count)
+        return TableRow(table.preamble.name, match, action, params, entry.priority, counts)
 
     def packet_in_metadata(self, packet: Any) -> dict[str, int]:
         """Return the metadata of a p4.v1.PacketIn by name."""
@@ -256,7 +256,7 @@ def _by_name(objects: Iterable[Any]) -> dict[str, Any]:
     return {each.preamble.name: each for each in objects}
 
 
-def fill_group(entity: Any, group: Group) -> None:
+def fill_group(entity: Any, group: MulticastGroup) -> None:
     """Write a multicast group into a p4.v1.Entity (section 9.5.1)."""
     entry = entity.packet_replication_engine_entry.multicast_group_entry
     entry.multicast_group_id = group.group

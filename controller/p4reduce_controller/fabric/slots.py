@@ -19,7 +19,7 @@ _HALF = 1 << 31  # rounds are compared as serial numbers (RFC 1982)
 
 
 @dataclass(frozen=True)
-class SlotState:
+class SwitchSlotState:
     """The state of a slot at one moment. `job` is 0 if no existing job has used it."""
 
     slot: int  # of the switch: the job's slot plus its slot_base
@@ -33,19 +33,19 @@ class SlotState:
         return [number for number in range(children) if not self.heard >> number & 1]
 
 
-def read_slots(client: SwitchClient, slots: Sequence[int], job: int) -> list[SlotState]:
+def read_slots(client: SwitchClient, slots: Sequence[int], job: int) -> list[SwitchSlotState]:
     """Read the state of a job's slots. Raises SwitchError."""
     indices = [2 * slot + version for slot in slots for version in (0, 1)]
     cells = list(zip(*client.read_cells(REGISTERS, indices), strict=True))
     return [_newer(slot, job, cells[2 * at : 2 * at + 2]) for at, slot in enumerate(slots)]
 
 
-def _newer(slot: int, job: int, versions: Sequence[tuple[int, ...]]) -> SlotState:
+def _newer(slot: int, job: int, versions: Sequence[tuple[int, ...]]) -> SwitchSlotState:
     own = [(number, heard, block) for owner, number, heard, block in versions if owner == job]
     if not own:
-        return SlotState(slot)
+        return SwitchSlotState(slot)
     newest = own[0]
     if len(own) == 2 and (own[1][0] - own[0][0]) % (2 * _HALF) < _HALF:
         newest = own[1]
     number, heard, block = newest
-    return SlotState(slot, job, number, block, heard)
+    return SwitchSlotState(slot, job, number, block, heard)

@@ -25,7 +25,7 @@ _BMV2 = "simple_switch_grpc"
 
 
 @dataclass(frozen=True)
-class Ports:
+class SwitchPorts:
     """The ports of a switch.
 
     Attributes:
@@ -37,7 +37,7 @@ class Ports:
     dark: frozenset[int] = frozenset()
 
 
-def known(metadata: Iterable[tuple[str, str | bytes]], address: str) -> Ports | None:
+def known(metadata: Iterable[tuple[str, str | bytes]], address: str) -> SwitchPorts | None:
     """Return the ports of the switch at `address`, which has sent this metadata; None if unknown.
 
     None: nobody knows them.
@@ -46,7 +46,7 @@ def known(metadata: Iterable[tuple[str, str | bytes]], address: str) -> Ports | 
     return of_bmv2(address) if ports is None and is_local(address) else ports
 
 
-def ports_in(metadata: Iterable[tuple[str, str | bytes]]) -> Ports | None:
+def ports_in(metadata: Iterable[tuple[str, str | bytes]]) -> SwitchPorts | None:
     """Read the ports from the embedded switch's metadata; None for other switches."""
     said = dict(metadata)
     if PORTS_METADATA not in said:
@@ -55,10 +55,10 @@ def ports_in(metadata: Iterable[tuple[str, str | bytes]]) -> Ports | None:
         frozenset(int(number) for number in re.findall(r"\d+", str(said.get(name, ""))))
         for name in (PORTS_METADATA, NO_CARRIER_METADATA)
     )
-    return Ports(there, dark)
+    return SwitchPorts(there, dark)
 
 
-def of_bmv2(address: str, processes: Path = Path("/proc")) -> Ports | None:
+def of_bmv2(address: str, processes: Path = Path("/proc")) -> SwitchPorts | None:
     """Read the ports from the command line of the BMv2 that serves at `address`, if it runs
     here."""
     found = bmv2_at(address, processes)
@@ -66,7 +66,7 @@ def of_bmv2(address: str, processes: Path = Path("/proc")) -> Ports | None:
         return None
     given = [each.partition("@") for each in values_of(found[1], ("-i", "--interface"))]
     names = {int(number): name for number, _, name in given if number.isdecimal()}
-    return Ports(frozenset(names), frozenset(n for n in names if _is_dark(names[n])))
+    return SwitchPorts(frozenset(names), frozenset(n for n in names if _is_dark(names[n])))
 
 
 def bmv2_at(address: str, processes: Path = Path("/proc")) -> tuple[Path, list[str]] | None:

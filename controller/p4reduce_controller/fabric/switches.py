@@ -17,12 +17,12 @@ from typing import Any, Protocol, TypeVar
 from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.layout import Layout
 from p4reduce_controller.fabric.p4client import (
+    NoSwitchAnswerError,
     PacketIn,
     SwitchClient,
     SwitchError,
-    SwitchUnreachableError,
 )
-from p4reduce_controller.fabric.switch_link import Link
+from p4reduce_controller.fabric.switch_session import SwitchSession
 from p4reduce_controller.topology.switches import Topology
 from p4reduce_controller.values.counts import RankCounts
 
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenSwitch:
     """A switch that the controller has taken over.
 
     `connect` opens another session, within a number of seconds.
@@ -42,50 +42,52 @@ class Taken:
     kept: bool  # whether it is as a former life of the controller left it
 
 
-class Owner(Protocol):
+class SwitchesHandler(Protocol):
     """What `Switches` calls, in the event loop."""
 
-    def packet_in(self, switch: str, packet: PacketIn) -> None:
+    def on_packet_in(self, switch: str, packet: PacketIn) -> None:
         """A switch sent a frame to the controller."""
 
-    def switch_lost(self, switch: str, reason: str) -> None:
+    def on_switch_lost(self, switch: str, reason: str) -> None:
         """A switch is lost, or has lost its program or registers."""
 
-    def switch_away(self, switch: str, reason: str) -> None:
+    def on_switch_away(self, switch: str, reason: str) -> None:
         """A switch is still missing, for another reason than the last one reported."""
 
-    def switch_back(self, switch: str) -> None:
+    def on_switch_back(self, switch: str) -> None:
         """A switch is back and configured, whether or not its loss was reported."""
 
 
 @dataclass(frozen=True)
-class _User:
+class _NamedHandler:
     """Reports to the owner with the switch's name."""
 
-    owner: Owner
+    owner: SwitchesHandler
     switch: str
 
-    def packet_in(self, packet: PacketIn) -> None:
-        self.owner.packet_in(self.switch, packet)
+    def on_packet_in(self, packet: PacketIn) -> None:
+        self.owner.on_packet_in(self.switch, packet)
 
-    def switch_lost(self, reason: str) -> None:
-        self.owner.switch_lost(self.switch, reason)
+    def on_switch_lost(self, reason: str) -> None:
+        self.owner.on_switch_lost(self.switch, reason)
 
-    def switch_away(self, reason: str) -> None:
-        self.owner.switch_away(self.switch, reason)
+    def on_switch_away(self, reason: str) -> None:
+        self.owner.on_switch_away(self.switch, reason)
 
-    def switch_back(self) -> None:
-        self.owner.switch_back(self.switch)
+    def on_switch_back(self) -> None:
+        self.owner.on_switch_back(self.switch)
 
 
 class Switches:
     """All switches of a controller. Create it in the event loop."""
 
-    def __init__(self, owner: Owner, topology: Topology, taken: Mapping[str, Taken]) -> None:
+    def __init__(
+        self, owner: SwitchesHandler, topology: Topology, taken: Mapping[str, TakenSwitch]
+    ) -> None:
         self._topology = topology
         self.fabrics = {name: each.fabric for name, each in taken.items()}
         self.links = {
-            name: Link(_User(owner, name), each.fabric, each.client, each.connect)
+            name: SwitchSession(_NamedHandler(owner, name), each.fabric, each.client, each.connect)
             for name, each in taken.items()
         }
 
@@ -115,7 +117,7 @@ class Switches:
         sending.add_done_callback(_ignore_loss)
 
     async def call(self, switch: str, function: Callable[..., _T], *args: Any) -> _T:
-        """Call a method of a switch's fabric. Raises SwitchUnreachableError."""
+        """Call a method of a switch's fabric. Raises NoSwitchAnswerError."""
         return await self.links[switch].call(function, self.fabrics[switch], *args)
 
     def _submit(self, switch: str, function: Callable[..., _T], *args: Any) -> asyncio.Future[_T]:
@@ -164,7 +166,7 @@ class Switches:
         """Return the counters of each rank of a job, from its reachable switches."""
 
         async def of(name: str) -> dict[int, RankCounts]:
-            with contextlib.suppress(SwitchUnreachableError):
+            with contextlib.suppress(NoSwitchAnswerError):
                 return await self.call(name, Fabric.statistics, incarnation)
             return {}
 
@@ -177,7 +179,7 @@ class Switches:
         """Return the switches in groups, the topmost first."""
         groups: dict[int, list[str]] = {}
         for name in names:
-            groups.setdefault(len(self._topology.way_up(name)), []).append(name)
+            groups.setdefault(len(self._topology.path_up(name)), []).append(name)
         return [groups[height] for height in sorted(groups)]
 
 

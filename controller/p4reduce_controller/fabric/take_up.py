@@ -11,7 +11,14 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from p4reduce_controller.fabric.p4client import SwitchClient
-from p4reduce_controller.fabric.schema import Entity, Group, MeterRate, Op, Row, Update
+from p4reduce_controller.fabric.schema import (
+    Entity,
+    MeterRate,
+    MulticastGroup,
+    Op,
+    TableRow,
+    Update,
+)
 
 # Kinds of entities, in the order in which they are installed.
 ORDER = (
@@ -28,7 +35,7 @@ ORDER = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class EntryDifference:
     """The updates that are needed: all deletions first, then insertions in stages."""
 
     stages: tuple[tuple[Update, ...], ...]
@@ -39,7 +46,7 @@ class Difference:
         return [update for stage in self.stages for update in stage]
 
 
-def difference(there: Iterable[Entity], wanted: Iterable[Entity]) -> Difference:
+def difference(there: Iterable[Entity], wanted: Iterable[Entity]) -> EntryDifference:
     """Return the updates that turn the present entries into the wanted ones."""
     have = {_key(entity): entity for entity in there}
     want = {_key(entity): entity for entity in wanted}
@@ -52,7 +59,7 @@ def difference(there: Iterable[Entity], wanted: Iterable[Entity]) -> Difference:
             new.append(Update(Op.MODIFY, entity))
     stages = [_of_kind(gone, kind) for kind in reversed(ORDER)]
     stages += [_of_kind(new, kind) for kind in ORDER]
-    return Difference(tuple(stage for stage in stages if stage))
+    return EntryDifference(tuple(stage for stage in stages if stage))
 
 
 def read_all(client: SwitchClient) -> list[Entity]:
@@ -66,15 +73,15 @@ def read_all(client: SwitchClient) -> list[Entity]:
 
 def named(entity: Entity) -> Entity:
     """Return only the key of an entity, which is enough to delete it."""
-    if isinstance(entity, Row):
-        return Row(entity.table, entity.match)
-    if isinstance(entity, Group):
-        return Group(entity.group)
+    if isinstance(entity, TableRow):
+        return TableRow(entity.table, entity.match)
+    if isinstance(entity, MulticastGroup):
+        return MulticastGroup(entity.group)
     return entity
 
 
 def _kind(entity: Entity) -> str:
-    return entity.table if isinstance(entity, Row) else "group"
+    return entity.table if isinstance(entity, TableRow) else "group"
 
 
 def _of_kind(updates: Iterable[Update], kind: str) -> tuple[Update, ...]:
@@ -82,7 +89,7 @@ def _of_kind(updates: Iterable[Update], kind: str) -> tuple[Update, ...]:
 
 
 def _key(entity: Entity) -> Hashable:
-    if isinstance(entity, Row):
+    if isinstance(entity, TableRow):
         return entity.table, frozenset(entity.match.items())
     if isinstance(entity, MeterRate):
         raise TypeError("meters are set, not compared")
@@ -90,7 +97,7 @@ def _key(entity: Entity) -> Hashable:
 
 
 def _content(entity: Entity) -> Hashable:
-    if isinstance(entity, Row):
+    if isinstance(entity, TableRow):
         return entity.action, frozenset(entity.params.items())
-    assert isinstance(entity, Group)
+    assert isinstance(entity, MulticastGroup)
     return tuple(sorted(entity.replicas))  # a switch may list them in another order

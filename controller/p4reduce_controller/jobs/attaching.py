@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from p4reduce_controller.jobs.job import Attachment, Job, Member, port_text
+from p4reduce_controller.jobs.job import Attachment, Job, JobMember, port_text
 from p4reduce_controller.topology.switches import ONLY, Topology
 from p4reduce_controller.values.mac_ip import format_ip, format_mac, is_host, is_station
 
@@ -20,7 +20,7 @@ class AttachPoint:
     def objection(
         self,
         job: Job,
-        member: Member,
+        member: JobMember,
         at: Attachment,
         all_jobs: Iterable[Job],
         *,
@@ -33,7 +33,7 @@ class AttachPoint:
             if member.attachment == at:
                 return ""
             return f"attached from {member.attachment} already, now from {at}"
-        refusal = self._misplaced(job, member, at) or self._bad_address(at)
+        refusal = self._wrong_port(job, member, at) or self._bad_address(at)
         if refusal:
             return refusal
         if at.udp_port == 0:
@@ -62,7 +62,7 @@ class AttachPoint:
                     )
         return ""
 
-    def _misplaced(self, job: Job, member: Member, at: Attachment) -> str:
+    def _wrong_port(self, job: Job, member: JobMember, at: Attachment) -> str:
         if self.topology.tree_of(at.switch) != job.tree:
             return f"switch {at.switch} is not one of the job's: no links join it to {job.tree}"
         if member.switch not in ("", at.switch):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.jobs.request_checks import printable
 
 WAIT = 2.0  # seconds from the first rank's word on; all are told of a mismatch at once
@@ -42,16 +42,16 @@ class Comparison:
 
     def __init__(self, ends: float) -> None:
         self.ends = ends
-        self.told = asyncio.Event()  # by all ranks that still take part
+        self.published = asyncio.Event()  # by all ranks that still take part
         self._calls: dict[int, dict[int, Called]] = {}
         self._asking: Counter[int] = Counter()
 
     @contextlib.contextmanager
     def asked_by(self, rank: int, who: str) -> Iterator[None]:
-        """A rank starts to wait. Raises RefusedError, which names `who`, if too many wait
+        """A rank starts to wait. Raises JobRefusedError, which names `who`, if too many wait
         already."""
         if self._asking[rank] >= MOST_WAITS:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.EXHAUSTED, f"{MOST_WAITS} calls of {who} wait already; one is enough"
             )
         self._asking[rank] += 1

@@ -12,10 +12,10 @@ from p4reduce_controller.jobs.job import (
     REPLICAS_A_CHILD,
     SLOTS,
     Job,
-    Member,
+    JobMember,
     Share,
 )
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.topology.switches import ONLY, Topology
 
 GROUPS_A_JOB = 2  # one for whole results, one for halves
@@ -47,7 +47,7 @@ class _Holding:
 class Holdings:
     """Gives each job the numbers that it needs, and takes them back.
 
-    If there are too few, RefusedError says so, and nothing is taken.
+    If there are too few, JobRefusedError says so, and nothing is taken.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -72,7 +72,7 @@ class Holdings:
                 shares[switch] = Share(holding.slots.allocate(count))
             except ExhaustedError as error:
                 self.free_slots(shares)
-                raise RefusedError(
+                raise JobRefusedError(
                     Cause.EXHAUSTED,
                     f"no {count} slots in a row for job {name!r}{holding.where}: {error}. To free "
                     "some, close communicators that are not needed any more or end other jobs; or "
@@ -90,7 +90,9 @@ class Holdings:
         try:
             return self._host_numbers.allocate(count)
         except ExhaustedError as error:
-            raise RefusedError(Cause.EXHAUSTED, f"no address for a further rank: {error}") from None
+            raise JobRefusedError(
+                Cause.EXHAUSTED, f"no address for a further rank: {error}"
+            ) from None
 
     def free_host_numbers(self, numbers: list[int]) -> None:
         """Free the numbers."""
@@ -111,7 +113,7 @@ class Holdings:
             except ExhaustedError as error:
                 for before in done:
                     self._free_ids(before, job.shares[before])
-                raise RefusedError(
+                raise JobRefusedError(
                     Cause.EXHAUSTED, f"no ids for its multicast groups{holding.where}: {error}"
                 ) from None
             done.append(switch)
@@ -148,6 +150,6 @@ class Holdings:
             self._of[switch].free_ids(share)
         self._host_numbers.free([member.host_number for member in job.members.values()])
 
-    def suggested_ip(self, member: Member) -> int:
+    def suggested_ip(self, member: JobMember) -> int:
         """Return an IPv4 address of the switches' /16 that no other living rank has."""
         return self._suggested_ip & 0xFFFF0000 | member.host_number

@@ -12,8 +12,16 @@ from dataclasses import dataclass, field
 from p4reduce.control import control_pb2 as pb
 
 from p4reduce_controller.jobs.comparing import Comparison
-from p4reduce_controller.jobs.job_states import OVER, RELEASED, TOLD, Event, JobState, Stage, after
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.job_states import (
+    OVER,
+    PUBLIC_STATES,
+    RELEASED,
+    JobEvent,
+    JobState,
+    Stage,
+    after,
+)
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.counts import RankCounts
 from p4reduce_controller.values.dataclass_json import TRANSIENT
@@ -63,7 +71,7 @@ class Attachment:
 
 
 @dataclass(frozen=True)
-class Report:
+class AnswersReport:
     """A rank's report on the switch's answers, at a moment of the controller's clock."""
 
     silent_since: float | None = None  # it has asked since then, and got no answer
@@ -71,7 +79,7 @@ class Report:
 
 
 @dataclass(eq=False)
-class Member:
+class JobMember:
     """One rank of a job."""
 
     rank: int
@@ -89,13 +97,13 @@ class Member:
     refusal: str = field(default="", metadata=TRANSIENT)  # why its last HELLO was refused
     # It has the result of all collectives before this one; it says so with each heartbeat.
     completed: int = field(default=0, metadata=TRANSIENT)
-    report: Report = field(default=Report(), metadata=TRANSIENT)
+    report: AnswersReport = field(default=AnswersReport(), metadata=TRANSIENT)
     mac: int = 0  # the suggested one
     own_address: bool = True  # it has one; otherwise only the suggested ones are its
     switch: str = ""  # the one that it says it is at; it may leave that open
     local: bool = False  # its process is on this machine
     # How many calls of it stay open, and when the last one was closed although it was well.
-    attending: int = field(default=0, metadata=TRANSIENT)
+    presence_calls: int = field(default=0, metadata=TRANSIENT)
     cut: float | None = field(default=None, metadata=TRANSIENT)
     process: int | None = field(default=None, metadata=TRANSIENT)  # when it began, if seen
     # What it last said of itself.
@@ -148,7 +156,7 @@ class Job:
     by_operator: bool  # then it stays, even without a rank
     secret: bytes  # its ranks know each other by it
     stage: Stage = Stage.GATHERING
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, JobMember] = field(default_factory=dict)
     departed: dict[int, str] = field(default_factory=dict)  # ranks that went while it formed
     tree: str = ONLY  # name of the tree of switches that it may use
     # By switch, the job's root first. Of a tree's, known when all ranks are attached.
@@ -160,13 +168,13 @@ class Job:
     elastic: bool = False  # re-formed of those who were there: it fails rather than wait for others
     successor: Succession | None = None
     # Who was heard last, so that a heartbeat need not look at all members.
-    latest: Member | None = field(default=None, metadata=TRANSIENT)
+    latest: JobMember | None = field(default=None, metadata=TRANSIENT)
     # A heap of (completed, rank) with what members have said, also of what is out of date.
     progress: list[tuple[int, int]] = field(default_factory=list, metadata=TRANSIENT)
     # When a rank first reported that the switch has answered no rank for too long.
     silence_noticed: float | None = field(default=None, metadata=TRANSIENT)
     # Ranks that were lost after the job had failed and are not reported yet, with the reasons.
-    unannounced_losses: dict[Member, str] = field(default_factory=dict, metadata=TRANSIENT)
+    unannounced_losses: dict[JobMember, str] = field(default_factory=dict, metadata=TRANSIENT)
     # When the controller last began to look whether its switches have all of it.
     looked_at: float = field(default=-math.inf, metadata=TRANSIENT)
     # Set as soon as it no longer forms.
@@ -180,7 +188,7 @@ class Job:
     encoded: str | None = field(default=None, metadata=TRANSIENT)
     known_gone: tuple[list[int], list[int]] | None = field(default=None, metadata=TRANSIENT)
 
-    def step(self, event: Event) -> None:
+    def step(self, event: JobEvent) -> None:
         """Move to the next stage. Raises NoTransitionError."""
         self.stage = after(self.stage, event)
 
@@ -198,7 +206,7 @@ class Job:
     @property
     def state(self) -> JobState:
         """The state that ranks and operators see."""
-        return TOLD[self.stage]
+        return PUBLIC_STATES[self.stage]
 
     @property
     def configuring(self) -> bool:
@@ -240,7 +248,7 @@ class Job:
         return self.state is JobState.FAILED and self.stage is not Stage.REFORMED
 
     @property
-    def active(self) -> list[Member]:
+    def active(self) -> list[JobMember]:
         """The members that still take part, in order of rank."""
         return [member for _, member in sorted(self.members.items()) if member.active]
 
@@ -258,13 +266,13 @@ class Job:
             heapq.heappop(self.progress)
         return 0
 
-    def admit(self, member: Member) -> None:
+    def admit(self, member: JobMember) -> None:
         """Add a member, or replace the member of that rank."""
         self.members[member.rank] = member
         if self.progress:
             heapq.heappush(self.progress, (member.completed, member.rank))
 
-    def completes(self, member: Member, completed: int) -> None:
+    def completes(self, member: JobMember, completed: int) -> None:
         """Note how many collectives a member has the result of."""
         if completed > member.completed:
             member.completed = completed
@@ -338,9 +346,9 @@ class Reformation:
     job: Job
     asked: dict[int, Asked] = field(default_factory=dict)  # by rank
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # with or without a new job
-    refusal: RefusedError | None = None  # why it came to nothing
+    refusal: JobRefusedError | None = None  # why it came to nothing
 
-    def awaited(self) -> list[Member]:
+    def awaited(self) -> list[JobMember]:
         """The live ranks that have not asked."""
         return [member for member in self.job.active if member.rank not in self.asked]
 

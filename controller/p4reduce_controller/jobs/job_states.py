@@ -33,7 +33,7 @@ class Stage(Enum):
     ENDED = "over, nothing of it is on a switch"
 
 
-class Event(Enum):
+class JobEvent(Enum):
     """An event in a job's life. The value is the label in the drawing."""
 
     ALL_ATTACHED = "all ranks are attached"
@@ -42,46 +42,46 @@ class Event(Enum):
     FAILED = "a rank is lost, or the switch refuses it"
     ALL_LEFT = "all ranks left"
     DESERTED = "nobody is left"
-    LET_GO = "all who are left ask for a new job"
+    FORGOTTEN = "all who are left ask for a new job"
     RELEASED = "all entries are gone"
     REFORMED = "the new job is made"
     TAKEN_BACK = "the new job came to nothing"
     DELETED = "deleted, or the controller stops"
 
 
-TRANSITIONS: dict[Stage, dict[Event, Stage]] = {
+TRANSITIONS: dict[Stage, dict[JobEvent, Stage]] = {
     Stage.GATHERING: {
-        Event.ALL_ATTACHED: Stage.CONFIGURING,
-        Event.FAILED: Stage.CLEARING,
-        Event.DESERTED: Stage.ENDING,
-        Event.DELETED: Stage.ENDING,
+        JobEvent.ALL_ATTACHED: Stage.CONFIGURING,
+        JobEvent.FAILED: Stage.CLEARING,
+        JobEvent.DESERTED: Stage.ENDING,
+        JobEvent.DELETED: Stage.ENDING,
     },
     Stage.CONFIGURING: {
-        Event.CONFIGURED: Stage.RUNNING,
-        Event.SWITCH_LOST: Stage.GATHERING,
-        Event.FAILED: Stage.CLEARING,
-        Event.DELETED: Stage.ENDING,
+        JobEvent.CONFIGURED: Stage.RUNNING,
+        JobEvent.SWITCH_LOST: Stage.GATHERING,
+        JobEvent.FAILED: Stage.CLEARING,
+        JobEvent.DELETED: Stage.ENDING,
     },
     Stage.RUNNING: {
-        Event.ALL_LEFT: Stage.ENDING,
-        Event.FAILED: Stage.STRANDED,
-        Event.SWITCH_LOST: Stage.CLEARING,
-        Event.DELETED: Stage.ENDING,
+        JobEvent.ALL_LEFT: Stage.ENDING,
+        JobEvent.FAILED: Stage.STRANDED,
+        JobEvent.SWITCH_LOST: Stage.CLEARING,
+        JobEvent.DELETED: Stage.ENDING,
     },
     Stage.STRANDED: {
-        Event.DESERTED: Stage.CLEARING,
-        Event.LET_GO: Stage.CLEARING,
-        Event.SWITCH_LOST: Stage.CLEARING,
-        Event.DELETED: Stage.ENDING,
+        JobEvent.DESERTED: Stage.CLEARING,
+        JobEvent.FORGOTTEN: Stage.CLEARING,
+        JobEvent.SWITCH_LOST: Stage.CLEARING,
+        JobEvent.DELETED: Stage.ENDING,
     },
-    Stage.CLEARING: {Event.RELEASED: Stage.CLEARED, Event.DELETED: Stage.ENDING},
-    Stage.CLEARED: {Event.REFORMED: Stage.REFORMED, Event.DELETED: Stage.ENDED},
-    Stage.REFORMED: {Event.TAKEN_BACK: Stage.CLEARED},
-    Stage.ENDING: {Event.RELEASED: Stage.ENDED},
+    Stage.CLEARING: {JobEvent.RELEASED: Stage.CLEARED, JobEvent.DELETED: Stage.ENDING},
+    Stage.CLEARED: {JobEvent.REFORMED: Stage.REFORMED, JobEvent.DELETED: Stage.ENDED},
+    Stage.REFORMED: {JobEvent.TAKEN_BACK: Stage.CLEARED},
+    Stage.ENDING: {JobEvent.RELEASED: Stage.ENDED},
 }
 """From each stage, by each event. `ENDED` has none."""
 
-TOLD: dict[Stage, JobState] = {
+PUBLIC_STATES: dict[Stage, JobState] = {
     Stage.GATHERING: JobState.FORMING,
     Stage.CONFIGURING: JobState.FORMING,
     Stage.RUNNING: JobState.RUNNING,
@@ -106,7 +106,7 @@ class NoTransitionError(Exception):
     """The table has no such transition: a bug of the controller."""
 
 
-def after(stage: Stage, event: Event) -> Stage:
+def after(stage: Stage, event: JobEvent) -> Stage:
     """Return the next stage. Raises NoTransitionError."""
     try:
         return TRANSITIONS[stage][event]

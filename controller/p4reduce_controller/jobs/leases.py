@@ -13,7 +13,7 @@ follow. Only after a long silence are all of them lost.
 
 from __future__ import annotations
 
-from p4reduce_controller.jobs.job import Job, Member
+from p4reduce_controller.jobs.job import Job, JobMember
 from p4reduce_controller.jobs.job_states import JobState
 
 # In leases:
@@ -25,7 +25,7 @@ QUIET = 1 / 4  # without anybody for so long, it is not about one rank: two hear
 DESERTED = 6  # without anybody for so long, all are lost
 
 
-def heard(job: Job, member: Member, now: float, lease: float) -> None:
+def heard(job: Job, member: JobMember, now: float, lease: float) -> None:
     """Note a heartbeat. If no rank was heard before it, give the others time to follow."""
     latest = job.latest
     if latest is None or not latest.active or now - latest.heard > QUIET * lease:
@@ -38,7 +38,7 @@ def heard(job: Job, member: Member, now: float, lease: float) -> None:
     member.lease_ends = now + LOST_AFTER * lease
 
 
-def begin(member: Member, now: float, lease: float) -> None:
+def begin(member: JobMember, now: float, lease: float) -> None:
     """Start a rank's lease, with extra time before its first heartbeat."""
     member.heard = now
     member.lease_ends = max(member.lease_ends, now + lease)
@@ -50,7 +50,7 @@ def extend(job: Job, end: float) -> None:
         member.lease_ends = max(member.lease_ends, end)
 
 
-def run_out(job: Job, now: float, lease: float) -> dict[Member, str]:
+def run_out(job: Job, now: float, lease: float) -> dict[JobMember, str]:
     """Return the ranks whose lease ran out, with the reasons."""
     late = [each for each in job.active if not each.waiting and each.lease_ends <= now]
     quiet = _quiet(job, now)

@@ -3,8 +3,8 @@
 
 A job's stages and the transitions between them are in job_states.py; docs/faults.md draws them.
 
-It does not know gRPC or P4Runtime: a `Listener` acts on its decisions. Not thread-safe: the daemon
-calls it from one thread.
+It does not know gRPC or P4Runtime: a `JobListener` acts on its decisions. Not thread-safe: the
+daemon calls it from one thread.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from p4reduce_controller.jobs.job import (
     SLOTS,
     Attachment,
     Job,
-    Member,
+    JobMember,
     MemberState,
     count_text,
     ranks_text,
 )
-from p4reduce_controller.jobs.job_states import Event, JobState, Stage
+from p4reduce_controller.jobs.job_states import JobEvent, JobState, Stage
 from p4reduce_controller.jobs.plan import Plan, parts, plan
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.jobs.request_checks import (
     MAX_ADDRESS,
     check_classes,
@@ -37,7 +37,7 @@ from p4reduce_controller.jobs.request_checks import (
     classes_text,
     printable,
 )
-from p4reduce_controller.jobs.roster import Clocks, Listener, Roster
+from p4reduce_controller.jobs.roster import Clocks, JobListener, Roster
 from p4reduce_controller.topology.switches import ONLY, Topology
 from p4reduce_controller.values.token_hash import TokenHash
 
@@ -51,7 +51,7 @@ class Jobs(Roster):
 
     def __init__(
         self,
-        listener: Listener,
+        listener: JobListener,
         topology: Topology,
         *,
         lease: float,
@@ -73,7 +73,7 @@ class Jobs(Roster):
         self._default_slots = default_slots
         self._entrance = AttachPoint(topology)
         self._clock = clock
-        self._closed: RefusedError | None = None  # for good
+        self._closed: JobRefusedError | None = None  # for good
         self._lost: dict[str, str] = {}  # switches and links, each with what is known of it
 
     # -- Joining -----------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Jobs(Roster):
         """Make a job. `slots` 0 means the default.
 
         The job may use the tree that contains `switch`, which may be empty if there is only one
-        tree. Raises RefusedError.
+        tree. Raises JobRefusedError.
         """
         check_name(name)
         tree = self._tree(switch, name)
@@ -111,7 +111,7 @@ class Jobs(Roster):
             by_operator=by_operator,
         )
         job.token = token
-        self._listener.changed(job)
+        self._listener.on_changed(job)
         return job
 
     def _tree(self, switch: str, name: str) -> str:
@@ -119,14 +119,14 @@ class Jobs(Roster):
         switches = self.topology.switches
         if switch:
             if switch not in switches:
-                raise RefusedError(
+                raise JobRefusedError(
                     Cause.INVALID,
                     f"there is no switch {switch!r}, but {self.topology.names_text}",
                 )
             return self.topology.tree_of(switch)
         only = self.topology.only_tree
         if not only:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.INVALID,
                 f"job {name!r} must name its switch (switch=), as this controller has "
                 f"several that are not linked: {self.topology.names_text}",
@@ -134,11 +134,11 @@ class Jobs(Roster):
         return only
 
     def check_world_size(self, world_size: int, tree: str) -> None:
-        """Raise RefusedError if neither a tree nor a switch has room for that many ranks."""
+        """Raise JobRefusedError if neither a tree nor a switch has room for that many ranks."""
         if len(self.topology.trees[tree]) > 1:
             check_number("world size", world_size, 1, MAX_WORLD_SIZE)
         elif world_size > MAX_CHILDREN:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.INVALID,
                 f"world size {world_size} is not within 1 and {MAX_CHILDREN}, as many ranks as "
                 f"one switch has room for; a tree of switches has room for {MAX_WORLD_SIZE:,} "
@@ -152,10 +152,10 @@ class Jobs(Roster):
         if job is None:
             return
         if job.alive:
-            raise RefusedError(Cause.TAKEN, f"there is a job {name!r} already")
+            raise JobRefusedError(Cause.TAKEN, f"there is a job {name!r} already")
         if job.reformable:
             survivors = ranks_text([member.rank for member in job.active])
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.WRONG_STATE,
                 f"job {name!r} has failed ({job.reason}), and {survivors} may form it again. "
                 "A new job of that name can begin when all have left, or it is deleted",
@@ -176,13 +176,13 @@ class Jobs(Roster):
         local: bool = False,
         urgent_slots: Sequence[int] = (),
         switch: str = "",
-    ) -> tuple[Job, Member]:
+    ) -> tuple[Job, JobMember]:
         """Register a rank. If no job of that name is alive, make one with `token`.
 
         `urgent_slots` are the slots for classes 1, 2 and so on; the first rank decides. `switch` is
         the rank's switch. If it is empty or the top of a tree, the rank's HELLO shows the switch.
 
-        The caller has checked the token for an existing job. Raises RefusedError.
+        The caller has checked the token for an existing job. Raises JobRefusedError.
         """
         check_name(name)
         tree = self._tree(switch, name)
@@ -191,7 +191,7 @@ class Jobs(Roster):
         self._check_open(switch, tree)
         self.check_world_size(world_size, tree)
         if not 0 <= rank < world_size:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.INVALID, f"rank {rank} is not below the world size {world_size}"
             )
         [host_number] = self.holdings.host_numbers(1)
@@ -211,7 +211,7 @@ class Jobs(Roster):
         member = self.admit(job, rank, host, pid, host_number, printable(ring_address, MAX_ADDRESS))
         member.own_address, member.local, member.switch = own_address, local, switch
         job.urgent_slots = list(urgent_slots)
-        self._listener.changed(job)
+        self._listener.on_changed(job)
         return job, member
 
     def _check_fits(
@@ -224,34 +224,34 @@ class Jobs(Roster):
         tree: str,
     ) -> None:
         if job.tree != tree:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.INVALID,
                 f"job {job.name!r} is on switch {job.tree}, which no links join to that of rank "
                 f"{rank}: {tree}",
             )
         if job.world_size != world_size:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.INVALID,
                 f"world size {world_size} does not fit job {job.name!r}, "
                 f"which has {job.world_size}",
             )
         if slots not in (0, job.slot_count):
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.INVALID,
                 f"{slots} slots do not fit job {job.name!r}, which has {job.slot_count}",
             )
         if job.urgent_slots is not None and job.urgent_slots != list(urgent_slots):
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.INVALID,
                 f"{classes_text(urgent_slots)} urgent slots do not fit job {job.name!r}, which has "
                 f"{classes_text(job.urgent_slots)}; all ranks must ask for the same",
             )
         taken = job.members.get(rank)
         if taken is not None and taken.active:
-            raise RefusedError(Cause.TAKEN, f"{taken} is in job {job.name!r} already")
+            raise JobRefusedError(Cause.TAKEN, f"{taken} is in job {job.name!r} already")
         if job.state is not JobState.FORMING:
             still = ranks_text([member.rank for member in job.active])
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.WRONG_STATE,
                 f"job {job.name!r} has been running: {taken} left, but {still} did not yet. "
                 "A new job of that name can begin when all have left, or it is deleted",
@@ -267,7 +267,7 @@ class Jobs(Roster):
         job = self.of(incarnation)
         try:
             job, member = self.member(incarnation, rank, nonce)
-        except RefusedError as error:
+        except JobRefusedError as error:
             self.refuse_hello(attachment.switch, job, f"from {attachment}: {error}")
             return
         ip = self.holdings.suggested_ip(member)
@@ -280,27 +280,27 @@ class Jobs(Roster):
         if member.state is not MemberState.JOINED:
             return  # the same again
         member.state, member.attachment, member.refusal = MemberState.ATTACHED, attachment, ""
-        self._listener.event("rank-attached", job, f"rank {rank} at {attachment}")
+        self._listener.on_event("rank-attached", job, f"rank {rank} at {attachment}")
         if job.complete:
             self._configure(job)
-        self._listener.changed(job)
+        self._listener.on_changed(job)
 
     def refuse_hello(self, switch: str, job: Job | None, text: str) -> None:
         """Count a wrong HELLO, and report it as an event of the switch it came by."""
         self.hellos_refused[switch] += 1
-        self._listener.event("hello-refused", job, text)
+        self._listener.on_event("hello-refused", job, text)
 
     def _configure(self, job: Job) -> None:
         try:
             planned = plan(job, self.topology)
             self._take_shares(job, planned)
             if parts(job, self.topology) & self._lost.keys():
-                return  # `back` comes here again
+                return  # `on_part_back` comes here again
             self.holdings.take_multicast(job, {name: len(each) for name, each in planned.items()})
-        except RefusedError as error:
+        except JobRefusedError as error:
             self.fail(job, error.cause, str(error))
             return
-        job.step(Event.ALL_ATTACHED)
+        job.step(JobEvent.ALL_ATTACHED)
         self._listener.configure(job)
 
     def _take_shares(self, job: Job, planned: Plan) -> None:
@@ -312,16 +312,16 @@ class Jobs(Roster):
         have = job.shares | more
         job.shares = {name: have[name] for name in planned}
 
-    def configured(self, job: Job) -> None:
+    def on_configured(self, job: Job) -> None:
         """The switches have all entries of the job, so it runs."""
         if not job.configuring:
             return  # failed meanwhile
-        job.step(Event.CONFIGURED)
+        job.step(JobEvent.CONFIGURED)
         for member in job.members.values():
             leases.begin(member, self._clock(), self.lease)
-        self._listener.event("job-running", job, count_text(job.world_size))
-        self._listener.settled(job)
-        self._listener.changed(job)
+        self._listener.on_event("job-running", job, count_text(job.world_size))
+        self._listener.on_settled(job)
+        self._listener.on_changed(job)
 
     # -- Staying -----------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ class Jobs(Roster):
         unanswered: float = 0.0,
         heard: float = 0.0,
     ) -> Job:
-        """Renew a rank's lease and take its report. Raises RefusedError.
+        """Renew a rank's lease and take its report. Raises JobRefusedError.
 
         `completed` is how many collectives the rank has the result of. The switch has not answered
         it for `unanswered` seconds, and last answered `heard` seconds ago.
@@ -349,10 +349,10 @@ class Jobs(Roster):
         job.completes(member, completed)
         member.report = silence.report(now, unanswered, heard)
         if job.state is JobState.RUNNING:
-            self._hear_silence(job, member, now)
+            self._on_silence(job, member, now)
         return job
 
-    def _hear_silence(self, job: Job, member: Member, now: float) -> None:
+    def _on_silence(self, job: Job, member: JobMember, now: float) -> None:
         """Act on what a rank says of the switch's answers."""
         if reason := silence.cut_off(job, member, now, self.lease):
             self._lose(job, {member: reason})
@@ -361,25 +361,25 @@ class Jobs(Roster):
         elif silence.to_look(job, member, now, self.lease):
             self._listener.look(job)
 
-    def looked(self, job: Job, missing: str) -> None:
+    def on_looked(self, job: Job, missing: str) -> None:
         """Take the result of a check: whether the switches have all entries of a job."""
         if missing and job.state is JobState.RUNNING:
             self.fail(job, Cause.SWITCH_LOST, f"the switch has lost entries of the job: {missing}")
 
-    def begin_waiting(self, member: Member) -> None:
+    def begin_waiting(self, member: JobMember) -> None:
         """A call waits for the job to run. Its connection replaces heartbeats."""
         member.waiting += 1
 
-    def end_waiting(self, member: Member) -> None:
+    def end_waiting(self, member: JobMember) -> None:
         """That call is over, and the lease counts again."""
         member.waiting -= 1
         leases.begin(member, self._clock(), self.lease)
 
-    def begin_attending(self, member: Member) -> None:
+    def begin_presence(self, member: JobMember) -> None:
         """Note a new call that stays open as long as the rank's process runs."""
         presence.begin(member)
 
-    def end_attending(self, job: Job, member: Member) -> None:
+    def end_presence(self, job: Job, member: JobMember) -> None:
         """That call was closed by the other end."""
         reason = presence.end(member, self._clock(), self.lease)
         if reason and member.active and job.members.get(member.rank) is member:
@@ -406,7 +406,7 @@ class Jobs(Roster):
 
     def _tell_of_losses(self, job: Job) -> None:
         if job.unannounced_losses:
-            self._listener.event("rank-lost", job, _losses_text(job.unannounced_losses))
+            self._listener.on_event("rank-lost", job, _losses_text(job.unannounced_losses))
             job.unannounced_losses = {}
 
     def stood_still(self) -> None:
@@ -424,10 +424,10 @@ class Jobs(Roster):
                 member.state = MemberState.ATTACHED
                 leases.begin(member, self._clock(), self.lease)
         job.progress.clear()
-        self._listener.event("ranks-back", job, f"{ranks_text(job.ranks(MemberState.ATTACHED))}")
-        self._listener.changed(job)
+        self._listener.on_event("ranks-back", job, f"{ranks_text(job.ranks(MemberState.ATTACHED))}")
+        self._listener.on_changed(job)
 
-    def _lose(self, job: Job, reasons: Mapping[Member, str]) -> None:
+    def _lose(self, job: Job, reasons: Mapping[JobMember, str]) -> None:
         """Ranks are lost. Those that follow the first ones are reported together, a moment
         later."""
         if not reasons:
@@ -436,7 +436,7 @@ class Jobs(Roster):
         if job.state is JobState.FAILED:
             job.unannounced_losses |= reasons
         else:
-            self._listener.event("rank-lost", job, reason)
+            self._listener.on_event("rank-lost", job, reason)
         for member in reasons:
             if job.state is JobState.FORMING:
                 self._take_off(job, member, reasons[member], MemberState.LOST)
@@ -447,39 +447,39 @@ class Jobs(Roster):
         if job.state is JobState.RUNNING:
             self.fail(job, Cause.RANK_LOST, reason)
         self._remove_if_deserted(job)
-        self._listener.changed(job)
+        self._listener.on_changed(job)
 
     # -- Leaving -----------------------------------------------------------------------
 
     def leave(self, incarnation: int, rank: int, nonce: int) -> None:
-        """Remove a rank that is done. Raises RefusedError; leaving twice is no error."""
+        """Remove a rank that is done. Raises JobRefusedError; leaving twice is no error."""
         job, member = self.member(incarnation, rank, nonce)
         if not member.active:
             return
-        self._listener.event("rank-left", job, f"{member}")
+        self._listener.on_event("rank-left", job, f"{member}")
         if job.state is JobState.FORMING:
             self._take_off(job, member, f"{member} left while the job was forming")
             return
         member.state = MemberState.LEFT
         if job.state is JobState.RUNNING and not job.active:
-            self._end(job, Event.ALL_LEFT, None, "all ranks left")
+            self._end(job, JobEvent.ALL_LEFT, None, "all ranks left")
         self._remove_if_deserted(job)
-        self._listener.changed(job)
+        self._listener.on_changed(job)
 
-    def give_up(self, job: Job, member: Member, reason: str) -> None:
+    def give_up(self, job: Job, member: JobMember, reason: str) -> None:
         """Remove a rank that no longer waits for the job to run, and free its place.
 
         `reason` says what the rank did, like "gave up after 30 s".
         """
         if job.state is JobState.FORMING and job.members.get(member.rank) is member:
-            self._listener.event("rank-left", job, f"{member} {reason}")
+            self._listener.on_event("rank-left", job, f"{member} {reason}")
             self._take_off(job, member, f"{member} {reason}")
 
     def _take_off(
-        self, job: Job, member: Member, reason: str, state: MemberState = MemberState.LEFT
+        self, job: Job, member: JobMember, reason: str, state: MemberState = MemberState.LEFT
     ) -> None:
         """Free a place in a job that is still forming."""
-        self._listener.changed(job)
+        self._listener.on_changed(job)
         if job.configuring or job.elastic:
             # The entries of this rank are being written, so another one cannot take its place.
             # No other rank will join an elastic job. Those that are left can form it again.
@@ -490,16 +490,16 @@ class Jobs(Roster):
         job.departed[member.rank] = reason
         self.holdings.free_host_numbers([member.host_number])
         if not job.members and not job.by_operator:
-            self._end(job, Event.DESERTED, Cause.RANK_LOST, f"nobody is left of it: {reason}")
+            self._end(job, JobEvent.DESERTED, Cause.RANK_LOST, f"nobody is left of it: {reason}")
 
     def delete(self, name: str, reason: str = "deleted by an operator") -> Job:
-        """End a job whatever it is doing. Raises RefusedError if it is over already."""
+        """End a job whatever it is doing. Raises JobRefusedError if it is over already."""
         job = self.named(name)
         if job.over and not job.reformable:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.UNKNOWN, f"job {name!r} is over already: {job.reason or 'it ended'}"
             )
-        self._end(job, Event.DELETED, Cause.DELETED, reason)
+        self._end(job, JobEvent.DELETED, Cause.DELETED, reason)
         return job
 
     def fail(self, job: Job, cause: Cause, reason: str) -> None:
@@ -509,19 +509,19 @@ class Jobs(Roster):
         once, because the calls that wait for it end now.
         """
         if job.alive:
-            event = Event.SWITCH_LOST if cause is Cause.SWITCH_LOST else Event.FAILED
+            event = JobEvent.SWITCH_LOST if cause is Cause.SWITCH_LOST else JobEvent.FAILED
             self._end(job, event, cause, reason)
 
     def close(self, reason: str) -> None:
         """End all jobs and accept no more, because the controller stops."""
-        self._closed = RefusedError(Cause.SHUTDOWN, reason)
+        self._closed = JobRefusedError(Cause.SHUTDOWN, reason)
         for job in self.all:
             if job.alive or job.reformable:
-                self._end(job, Event.DELETED, Cause.SHUTDOWN, reason)
+                self._end(job, JobEvent.DELETED, Cause.SHUTDOWN, reason)
 
     # -- The coming and going of switches and links ----------------------------------------
 
-    def lost(self, part: str, reason: str) -> None:
+    def on_part_lost(self, part: str, reason: str) -> None:
         """A switch is lost with all its registers, or a link, which its text names."""
         self._lost[part] = why = self._why_lost(part, reason)
         hit = []
@@ -533,9 +533,9 @@ class Jobs(Roster):
                     hit.append(job)
             elif part in parts(job, self.topology):
                 self.fail(job, Cause.SWITCH_LOST, why)
-                self._remove_if_stranded(job, Event.SWITCH_LOST)
+                self._remove_if_stranded(job, JobEvent.SWITCH_LOST)
                 hit.append(job)
-        self._listener.changed(*hit)
+        self._listener.on_changed(*hit)
 
     def away(self, part: str, reason: str) -> None:
         """A lost switch is still missing, for a new reason."""
@@ -545,7 +545,7 @@ class Jobs(Roster):
         why = f"the switch was lost: {reason}" if part == ONLY else f"{part} was lost: {reason}"
         return f"switch {why}" if part in self.topology.switches and part != ONLY else why
 
-    def hold(self, part: str, reason: str) -> None:
+    def on_part_away(self, part: str, reason: str) -> None:
         """A link is unproven: running jobs continue, others wait for it."""
         self._lost[part] = f"{part} is not proven: {reason}"
 
@@ -560,92 +560,92 @@ class Jobs(Roster):
             member.state, member.attachment = MemberState.JOINED, None
         configuring = job.configuring and part in parts(job, self.topology)
         if configuring:
-            job.step(Event.SWITCH_LOST)
+            job.step(JobEvent.SWITCH_LOST)
             self._listener.withdraw(job)
             self.holdings.free_multicast(job)
         return configuring or bool(gone)
 
-    def back(self, part: str) -> None:
+    def on_part_back(self, part: str) -> None:
         """A switch is back and configured, or a link works again."""
         self._lost.pop(part, None)
         for job in self.all:
             if job.configuring and part in parts(job, self.topology):
                 self._listener.configure(job)  # what came of the first attempt is undone
         self.resume()
-        self._listener.changed()
+        self._listener.on_changed()
 
     def resume(self) -> None:
         """Continue with jobs that waited only for their switches."""
         for job in self.all:
             if job.state is JobState.FORMING and job.complete and not job.configuring:
                 self._configure(job)
-                self._listener.changed(job)
+                self._listener.on_changed(job)
 
     def release(self, job: Job) -> None:
         """The job's entries are gone: free its numbers."""
-        job.step(Event.RELEASED)
+        job.step(JobEvent.RELEASED)
         self.holdings.release(job)
-        self._listener.changed(job)
+        self._listener.on_changed(job)
 
-    def _end(self, job: Job, event: Event, cause: Cause | None, reason: str) -> None:
+    def _end(self, job: Job, event: JobEvent, cause: Cause | None, reason: str) -> None:
         """Let a job fail or end; its entries are deleted, unless its ranks may need them."""
         waited_for, was_over = job.state is JobState.FORMING, job.over
         job.step(event)
         job.cause, job.reason = cause, reason
         kind = "job-failed" if job.state is JobState.FAILED else "job-ended"
-        self._listener.event(kind, job, reason)
+        self._listener.on_event(kind, job, reason)
         if waited_for:
-            self._listener.settled(job)
+            self._listener.on_settled(job)
         if job.over and not was_over:
             self._listener.remove(job)
-        self._listener.changed(job)
+        self._listener.on_changed(job)
 
     def _remove_if_deserted(self, job: Job) -> None:
         if not job.active:
-            self._remove_if_stranded(job, Event.DESERTED)
+            self._remove_if_stranded(job, JobEvent.DESERTED)
 
-    def _remove_if_stranded(self, job: Job, event: Event) -> None:
+    def _remove_if_stranded(self, job: Job, event: JobEvent) -> None:
         if job.stage is Stage.STRANDED:
             job.step(event)
             self._listener.remove(job)
 
     # -- For reforming.py ------------------------------------------------------------------
 
-    def why_closed_for(self, job: Job) -> RefusedError | None:
+    def why_closed_for(self, job: Job) -> JobRefusedError | None:
         """Say why a job cannot be formed again or cannot run; None if it can."""
         if self._closed is not None:
             return self._closed
         needed = parts(job, self.topology) or set(self.topology.trees[job.tree])
         lost = [why for part, why in self._lost.items() if part in needed]
-        return RefusedError(Cause.SWITCH_LOST, "; ".join(lost)) if lost else None
+        return JobRefusedError(Cause.SWITCH_LOST, "; ".join(lost)) if lost else None
 
     def take_back(self, job: Job, ranks: Iterable[int]) -> None:
         """Take back the ranks of a failed job whose new job has failed too."""
-        job.step(Event.TAKEN_BACK)
+        job.step(JobEvent.TAKEN_BACK)
         job.successor = None
         self._add(job)  # the name is theirs again
         for rank in ranks:
             member = job.members[rank]
             member.state = MemberState.ATTACHED
             leases.begin(member, self._clock(), self.lease)
-        self._listener.event("ranks-back", job, f"{ranks_text(job.ranks(MemberState.ATTACHED))}")
-        self._listener.changed(job)
+        self._listener.on_event("ranks-back", job, f"{ranks_text(job.ranks(MemberState.ATTACHED))}")
+        self._listener.on_changed(job)
 
-    def let_go(self, job: Job) -> None:
+    def forget(self, job: Job) -> None:
         """Remove a failed job from the switch although some of its ranks are still there."""
-        self._remove_if_stranded(job, Event.LET_GO)
+        self._remove_if_stranded(job, JobEvent.FORGOTTEN)
 
     def _check_open(self, switch: str, tree: str) -> None:
-        """Raise RefusedError where a job could not begin: its switch is lost, or all of a tree."""
+        """Raise JobRefusedError where no job could begin: its switch is lost, or all of a tree."""
         if self._closed is not None:
             raise self._closed
         needed = [switch] if switch not in ("", tree) else self.topology.trees[tree]
         lost = [self._lost[name] for name in needed if name in self._lost]
         if len(lost) == len(needed):
-            raise RefusedError(Cause.SWITCH_LOST, "; ".join(lost))
+            raise JobRefusedError(Cause.SWITCH_LOST, "; ".join(lost))
 
 
-def _losses_text(reasons: Mapping[Member, str]) -> str:
+def _losses_text(reasons: Mapping[JobMember, str]) -> str:
     """Say which ranks were lost: one at length, how many others there are, and which."""
     first, *others = sorted(reasons, key=lambda member: member.rank)
     if not others:

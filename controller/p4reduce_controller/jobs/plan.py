@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from p4reduce_controller.jobs.job import MAX_CHILDREN, Job
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.topology.switches import Topology
 
 
 @dataclass(frozen=True)
-class Child:
+class PlanChild:
     """A contributor of a switch: a rank or another switch."""
 
     ranks: tuple[int, ...]  # all whose gradients come by it
     switch: str = ""  # empty: a rank of its own
 
 
-Plan = Mapping[str, tuple[Child, ...]]
+Plan = Mapping[str, tuple[PlanChild, ...]]
 """By switch, the job's root first and each before those below it: its children by their number.
 
 A child's number is its bit in the switch's bitmaps: ranks first, then switches, in their order.
@@ -30,7 +30,7 @@ def plan(job: Job, topology: Topology) -> Plan:
     """Return the plan of a job whose ranks are all attached.
 
     Its root is the lowest switch above all of its ranks, so a job at one switch uses only that one.
-    Raises RefusedError if a switch would have too many children.
+    Raises JobRefusedError if a switch would have too many children.
     """
     ranks: dict[str, list[int]] = {}
     for rank in range(job.world_size):
@@ -38,16 +38,16 @@ def plan(job: Job, topology: Topology) -> Plan:
         assert attachment is not None
         ranks.setdefault(attachment.switch, []).append(rank)
     switches = topology.spanning(ranks)
-    children: dict[str, tuple[Child, ...]] = {}
-    below: dict[str, list[Child]] = {}
+    children: dict[str, tuple[PlanChild, ...]] = {}
+    below: dict[str, list[PlanChild]] = {}
     for name in reversed(switches):  # from the leaves up
-        own = [Child((rank,)) for rank in ranks.get(name, ())]
+        own = [PlanChild((rank,)) for rank in ranks.get(name, ())]
         children[name] = (*own, *sorted(below.get(name, ()), key=lambda child: child.switch))
         _check_room(job, name, len(children[name]))
         if name != switches[0]:
             uplink = topology.uplinks[name]
             behind = sorted(rank for child in children[name] for rank in child.ranks)
-            below.setdefault(uplink.parent, []).append(Child(tuple(behind), name))
+            below.setdefault(uplink.parent, []).append(PlanChild(tuple(behind), name))
     return {name: children[name] for name in switches}
 
 
@@ -63,7 +63,7 @@ def parts(job: Job, topology: Topology) -> set[str]:
 
 def _check_room(job: Job, switch: str, children: int) -> None:
     if children > MAX_CHILDREN:
-        raise RefusedError(
+        raise JobRefusedError(
             Cause.EXHAUSTED,
             f"switch {switch} would have {children} ranks and switches below it in job "
             f"{job.name!r}, and has room for {MAX_CHILDREN}: spread the ranks over more switches",

@@ -18,7 +18,7 @@ from pathlib import Path
 from p4reduce.control.namespaces import namespace_id
 
 from p4reduce_controller.jobs import leases
-from p4reduce_controller.jobs.job import Member
+from p4reduce_controller.jobs.job import JobMember
 
 UNATTENDED = 2.0  # seconds without call and heartbeat, at least, until a process is asked for
 _STATE, _STARTED = 0, 19  # of /proc/PID/stat's fields behind the name: proc(5)
@@ -44,18 +44,18 @@ def is_local(processes: str) -> bool:
     return processes != "" and processes == namespace_id("pid")
 
 
-def begin(member: Member) -> None:
+def begin(member: JobMember) -> None:
     """A call of a rank has opened."""
-    member.attending += 1
+    member.presence_calls += 1
     member.cut = None
     if member.local and member.process is None:
         member.process = process_start(member.pid)
 
 
-def end(member: Member, now: float, lease: float) -> str:
+def end(member: JobMember, now: float, lease: float) -> str:
     """A call of a rank has ended. Return why the rank is lost, or nothing."""
-    member.attending -= 1
-    if member.attending:
+    member.presence_calls -= 1
+    if member.presence_calls:
         return ""
     if member.local:
         return _gone(member) if member.process is not None else ""
@@ -64,9 +64,9 @@ def end(member: Member, now: float, lease: float) -> str:
     return ""
 
 
-def run_out(member: Member, now: float, lease: float) -> str:
+def run_out(member: JobMember, now: float, lease: float) -> str:
     """Return why a rank without a call is now lost, or nothing."""
-    if member.attending or member.waiting:
+    if member.presence_calls or member.waiting:
         return ""
     if member.cut is not None and now - member.cut >= lease:
         silent = now - member.cut
@@ -82,7 +82,7 @@ def run_out(member: Member, now: float, lease: float) -> str:
     return _gone(member)
 
 
-def _gone(member: Member) -> str:
+def _gone(member: JobMember) -> str:
     started = process_start(member.pid)
     if started is None or member.process not in (None, started):
         return f"{member} was lost: its process has ended"

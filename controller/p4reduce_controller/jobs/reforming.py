@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from p4reduce_controller.jobs.job import (
     Asked,
     Job,
-    Member,
+    JobMember,
     MemberState,
     NewPlace,
     Reformation,
@@ -21,40 +21,40 @@ from p4reduce_controller.jobs.job import (
     count_text,
     ranks_text,
 )
-from p4reduce_controller.jobs.job_states import Event, JobState
+from p4reduce_controller.jobs.job_states import JobEvent, JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.jobs.request_checks import MAX_ADDRESS, printable
-from p4reduce_controller.jobs.roster import Listener
+from p4reduce_controller.jobs.roster import JobListener
 
 
 @dataclass(frozen=True)
-class Place:
+class ReformedPlace:
     """A rank's place in the new job."""
 
     job: Job
-    member: Member
+    member: JobMember
     resume_from: int
 
 
 class Reforming:
     """All jobs that are being formed again."""
 
-    def __init__(self, jobs: Jobs, listener: Listener) -> None:
+    def __init__(self, jobs: Jobs, listener: JobListener) -> None:
         self._jobs = jobs
         self._listener = listener
 
     def ask(
         self,
         job: Job,
-        member: Member,
+        member: JobMember,
         world_size: int,
         completed: int,
         ring_address: str,
         *,
         intact: bool = False,
     ) -> Reformation:
-        """Note what a rank asks for. Its lease is suspended until `withdraw`. Raises RefusedError.
+        """Note what a rank asks for; suspend its lease until `withdraw`. Raises JobRefusedError.
 
         With `intact` it accepts only a job of all former ranks. If the job runs then, it fails: the
         rank has continued without the switch, and its slots are out of step.
@@ -86,7 +86,7 @@ class Reforming:
         reformation = job.reformation
         for rank, other in reformation.asked.items():
             if other.world_size != world_size and rank != member.rank:
-                raise RefusedError(
+                raise JobRefusedError(
                     Cause.INVALID,
                     f"world size {world_size} does not fit what {job.members[rank]} asked for, "
                     f"which is {other.world_size}",
@@ -111,7 +111,7 @@ class Reforming:
             and self._jobs.latest(old.name) is new
         )
 
-    def withdraw(self, reformation: Reformation, member: Member) -> None:
+    def withdraw(self, reformation: Reformation, member: JobMember) -> None:
         """The rank's call is over, so its lease counts again."""
         asked = reformation.asked.get(member.rank)
         if asked is None:
@@ -123,29 +123,31 @@ class Reforming:
             if not reformation.asked:
                 reformation.job.reformation = None
 
-    def place(self, reformation: Reformation, member: Member) -> Place:
-        """Return a rank's place in the new job once it is known. Raises RefusedError."""
+    def place(self, reformation: Reformation, member: JobMember) -> ReformedPlace:
+        """Return a rank's place in the new job once it is known. Raises JobRefusedError."""
         if reformation.refusal is not None:
             raise reformation.refusal
         old = reformation.job
         succession = old.successor
         if succession is None or member.rank not in succession.places:
             # It left while it asked: all who were there then have a place.
-            raise RefusedError(Cause.OUT, f"{member} has left job {old.name!r}")
+            raise JobRefusedError(Cause.OUT, f"{member} has left job {old.name!r}")
         job, new = self._new_member(old, succession, member)
-        return Place(job, new, succession.resume_from)
+        return ReformedPlace(job, new, succession.resume_from)
 
-    def _new_member(self, old: Job, succession: Succession, member: Member) -> tuple[Job, Member]:
+    def _new_member(
+        self, old: Job, succession: Succession, member: JobMember
+    ) -> tuple[Job, JobMember]:
         """Return what became of a rank. It may have lost its place before it heard of it."""
         what = f"job {old.name!r} was formed again as incarnation {succession.incarnation}"
         job, place = self._jobs.of(succession.incarnation), succession.places[member.rank]
         if job is None:
-            raise RefusedError(Cause.UNKNOWN, f"{what}, which is long over")
+            raise JobRefusedError(Cause.UNKNOWN, f"{what}, which is long over")
         new = job.members.get(place.rank)
         if new is not None and new.nonce == place.nonce:
             return job, new
         if new is not None or job.state is not JobState.FORMING:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.WRONG_STATE,
                 f"{what}, where rank {place.rank} has lost its place: "
                 f"{job.departed.get(place.rank) or job.reason or 'another has it now'}",
@@ -153,10 +155,12 @@ class Reforming:
         [host_number] = self._jobs.holdings.host_numbers(1)
         new = self._move(member, job, place.rank, host_number, member.ring_address)
         succession.places[member.rank] = NewPlace(place.rank, new.nonce)
-        self._listener.changed(old, job)
+        self._listener.on_changed(old, job)
         return job, new
 
-    def _move(self, member: Member, job: Job, rank: int, host_number: int, address: str) -> Member:
+    def _move(
+        self, member: JobMember, job: Job, rank: int, host_number: int, address: str
+    ) -> JobMember:
         """Put a rank of the old job into the new one."""
         new = self._jobs.admit(job, rank, member.host, member.pid, host_number, address)
         new.own_address, new.local, new.switch = member.own_address, member.local, member.switch
@@ -181,7 +185,7 @@ class Reforming:
                 continue
             try:
                 self._advance(reformation)
-            except RefusedError as error:
+            except JobRefusedError as error:
                 reformation.refusal = error
             if reformation.refusal is not None or job.successor is not None:
                 job.reformation = None
@@ -190,7 +194,7 @@ class Reforming:
     def _advance(self, reformation: Reformation) -> None:
         job = reformation.job
         if not job.reformable:
-            raise RefusedError(
+            raise JobRefusedError(
                 job.cause or Cause.WRONG_STATE,
                 f"job {job.name!r} will not be formed again: {job.reason}",
             )
@@ -199,7 +203,7 @@ class Reforming:
         if reformation.awaited():
             return
         if not job.released:
-            self._jobs.let_go(job)
+            self._jobs.forget(job)
         elif self._jobs.why_closed_for(job) is None:
             self._found(reformation)
 
@@ -209,7 +213,7 @@ class Reforming:
         asked = [reformation.asked[rank] for rank in survivors]
         world_size = asked[0].world_size or len(survivors)
         if world_size < len(survivors):
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.INVALID,
                 f"world size {world_size} has no room for all of {ranks_text(survivors)}",
             )
@@ -240,41 +244,41 @@ class Reforming:
             new_places[member.rank] = NewPlace(rank, new.nonce)
             member.state = MemberState.LEFT
         resume_from = min(each.completed for each in asked)
-        old.step(Event.REFORMED)
+        old.step(JobEvent.REFORMED)
         old.successor = Succession(job.incarnation, new_places, resume_from)
-        self._listener.event(
+        self._listener.on_event(
             "job-reformed",
             old,
             f"as incarnation {job.incarnation}, {count_text(world_size)}, "
             f"from collective {resume_from} on",
         )
-        self._listener.changed(old, job)
+        self._listener.on_changed(old, job)
 
 
 def _check_intact(job: Job) -> None:
     gone = job.vacant
     if gone:
         verb = "is" if len(gone) == 1 else "are"
-        raise RefusedError(
+        raise JobRefusedError(
             Cause.RANK_LOST,
             f"job {job.name!r} cannot continue as it was: {ranks_text(gone)} {verb} gone",
         )
 
 
-def _check(job: Job, member: Member) -> None:
+def _check(job: Job, member: JobMember) -> None:
     """Refuse ranks that cannot continue."""
     if job.state is not JobState.FAILED:
         if job.cause is not None:
-            raise RefusedError(job.cause, f"job {job.name!r} is over: {job.reason}")
-        raise RefusedError(
+            raise JobRefusedError(job.cause, f"job {job.name!r} is over: {job.reason}")
+        raise JobRefusedError(
             Cause.WRONG_STATE,
             f"job {job.name!r} is {job.state.name.lower()}; only one that failed is formed again",
         )
     if member.state is MemberState.LOST:
-        raise RefusedError(
+        raise JobRefusedError(
             Cause.OUT,
             f"{member} was declared lost, as no heartbeat of it came in time; the others continue "
             "without it, and it may join their new job if that has room",
         )
     if not member.active:
-        raise RefusedError(Cause.OUT, f"{member} has left job {job.name!r}")
+        raise JobRefusedError(Cause.OUT, f"{member} has left job {job.name!r}")

@@ -26,7 +26,7 @@ class Cause(enum.Enum):
     NOT_KEPT = enum.auto()  # the job table cannot be written
 
 
-class RefusedError(Exception):
+class JobRefusedError(Exception):
     """A request that cannot be granted."""
 
     def __init__(self, cause: Cause, message: str) -> None:

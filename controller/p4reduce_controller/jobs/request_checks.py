@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from p4reduce.control.names import JOB_NAME, MAX_NAME, is_job_name
 from p4reduce.wire.calls import MAX_CLASSES
 
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 
 MAX_ADDRESS = 262  # a host name's 255, a colon, a port
 
@@ -19,33 +19,33 @@ def printable(text: str, longest: int = MAX_NAME) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise RefusedError if `name` cannot be a job's name."""
+    """Raise JobRefusedError if `name` cannot be a job's name."""
     if not is_job_name(name):
         shown = name[: MAX_NAME + 1]
-        raise RefusedError(Cause.INVALID, f"{shown!r} is not a job name: {JOB_NAME}")
+        raise JobRefusedError(Cause.INVALID, f"{shown!r} is not a job name: {JOB_NAME}")
 
 
 def check_number(what: str, value: int, lowest: int, highest: int) -> None:
-    """Raise RefusedError unless `value` is within the limits."""
+    """Raise JobRefusedError unless `value` is within the limits."""
     if not lowest <= value <= highest:
-        raise RefusedError(Cause.INVALID, f"{what} {value} is not within {lowest} and {highest}")
+        raise JobRefusedError(Cause.INVALID, f"{what} {value} is not within {lowest} and {highest}")
 
 
 def check_classes(name: str, urgent_slots: Sequence[int], slots: int) -> None:
-    """Raise RefusedError unless a job with these slots can reserve some for classes 1, 2, …"""
+    """Raise JobRefusedError unless a job with these slots can reserve some for classes 1, 2, …"""
     if len(urgent_slots) >= MAX_CLASSES:
-        raise RefusedError(
+        raise JobRefusedError(
             Cause.INVALID,
             f"urgent slots of {len(urgent_slots)} classes in job {name!r}: {MAX_CLASSES - 1} "
             "classes can have some",
         )
     if not all(urgent_slots):
-        raise RefusedError(
+        raise JobRefusedError(
             Cause.INVALID,
             f"{classes_text(urgent_slots)} urgent slots in job {name!r}: each class needs one",
         )
     if sum(urgent_slots) >= slots:
-        raise RefusedError(
+        raise JobRefusedError(
             Cause.INVALID,
             f"{classes_text(urgent_slots)} urgent slots of {slots} in job {name!r}: at least one "
             "must remain for other collectives",

@@ -10,18 +10,18 @@ from typing import Protocol
 
 from p4reduce_controller.jobs import leases
 from p4reduce_controller.jobs.holdings import Holdings
-from p4reduce_controller.jobs.job import Job, Member, count_text
-from p4reduce_controller.jobs.job_states import Event
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.job import Job, JobMember, count_text
+from p4reduce_controller.jobs.job_states import JobEvent
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 
 SECRET_BYTES = 32
 PAST_JOBS = 200  # ended ones that are remembered, for late heartbeats and for people
 
 
-class Listener(Protocol):
+class JobListener(Protocol):
     """Acts on the decisions about jobs. It must not call back into `Jobs`."""
 
-    def event(self, kind: str, job: Job | None, text: str) -> None:
+    def on_event(self, kind: str, job: Job | None, text: str) -> None:
         """Publish an event."""
 
     def configure(self, job: Job) -> None:
@@ -30,7 +30,7 @@ class Listener(Protocol):
         If a switch is lost meanwhile, only `Jobs.lost` or `Jobs.back` is called.
         """
 
-    def settled(self, job: Job) -> None:
+    def on_settled(self, job: Job) -> None:
         """The job is no longer forming: wake the calls that wait for it."""
 
     def remove(self, job: Job) -> None:
@@ -45,7 +45,7 @@ class Listener(Protocol):
         The job stays in formation.
         """
 
-    def changed(self, *jobs: Job) -> None:
+    def on_changed(self, *jobs: Job) -> None:
         """These jobs, or all if none is named, have changed."""
 
 
@@ -67,7 +67,7 @@ class Roster:
     """Makes jobs and members, and finds them."""
 
     def __init__(
-        self, listener: Listener, holdings: Holdings, clocks: Clocks, *, lease: float
+        self, listener: JobListener, holdings: Holdings, clocks: Clocks, *, lease: float
     ) -> None:
         self.holdings = holdings
         self._listener = listener
@@ -92,10 +92,10 @@ class Roster:
         return self._by_incarnation.get(incarnation)
 
     def named(self, name: str) -> Job:
-        """Return the latest job of a name. Raises RefusedError."""
+        """Return the latest job of a name. Raises JobRefusedError."""
         job = self._by_name.get(name)
         if job is None:
-            raise RefusedError(Cause.UNKNOWN, f"there is no job {name!r}")
+            raise JobRefusedError(Cause.UNKNOWN, f"there is no job {name!r}")
         return job
 
     def living(self, name: str) -> Job | None:
@@ -103,20 +103,22 @@ class Roster:
         job = self._by_name.get(name)
         return job if job is not None and job.alive else None
 
-    def member(self, incarnation: int, rank: int, nonce: int) -> tuple[Job, Member]:
-        """Return the member with this nonce. Raises RefusedError."""
+    def member(self, incarnation: int, rank: int, nonce: int) -> tuple[Job, JobMember]:
+        """Return the member with this nonce. Raises JobRefusedError."""
         job = self._by_incarnation.get(incarnation)
         if job is None:
-            raise RefusedError(Cause.UNKNOWN, f"there is no job with incarnation id {incarnation}")
+            raise JobRefusedError(
+                Cause.UNKNOWN, f"there is no job with incarnation id {incarnation}"
+            )
         member = job.members.get(rank)
         if member is None:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.UNKNOWN,
                 f"rank {rank} is not in job {job.name!r} "
                 "(it never joined, left while the job was forming, or its lease ran out)",
             )
         if member.nonce != nonce:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.WRONG_NONCE, f"that is not the nonce of rank {rank} of job {job.name!r}"
             )
         return job, member
@@ -135,14 +137,14 @@ class Roster:
     ) -> Job:
         """Make a job with a free name, and give it slots on these switches of the tree.
 
-        Raises RefusedError, and changes nothing then.
+        Raises JobRefusedError, and changes nothing then.
         """
         shares = self.holdings.take_slots(switches, slots, name)
         try:
             incarnation = self._clocks.next_incarnation()
         except (OSError, ValueError, OverflowError) as error:
             self.holdings.free_slots(shares)
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.NO_INCARNATION, f"no incarnation id for job {name!r}: {error}"
             ) from error
         secret = secrets.token_bytes(SECRET_BYTES)
@@ -152,14 +154,14 @@ class Roster:
         self._forget_past()
         range_ = job.root.slots
         at = f"slots {range_.start}-{range_.stop - 1}" if range_ else f"{slots} slots"
-        self._listener.event("job-created", job, f"{count_text(world_size)}, {at}")
+        self._listener.on_event("job-created", job, f"{count_text(world_size)}, {at}")
         return job
 
     def admit(
         self, job: Job, rank: int, host: str, pid: int, host_number: int, ring_address: str
-    ) -> Member:
+    ) -> JobMember:
         """Put a rank into a job that has room for it."""
-        member = Member(
+        member = JobMember(
             rank,
             secrets.randbits(64),
             host,
@@ -171,7 +173,7 @@ class Roster:
         leases.begin(member, self._clocks.monotonic(), self._lease)
         job.admit(member)
         job.departed.pop(rank, None)
-        self._listener.event("rank-joined", job, f"{member}")
+        self._listener.on_event("rank-joined", job, f"{member}")
         return member
 
     def _add(self, job: Job) -> None:
@@ -206,13 +208,13 @@ class Roster:
                 raise ValueError(f"incarnation {job.incarnation} occurs twice")
             if job.configuring:
                 # Nobody knows how far that came, so it is done again.
-                job.step(Event.SWITCH_LOST)
+                job.step(JobEvent.SWITCH_LOST)
                 for share in job.shares.values():
                     share.replica_ids, share.groups = [], []
             if not job.over:
                 self.holdings.claim(job)
             elif not job.released:
-                job.step(Event.RELEASED)  # what was left of it is taken off with the take-up
+                job.step(JobEvent.RELEASED)  # what was left of it is taken off with the take-up
             for member in job.members.values():
                 leases.begin(member, self._clocks.monotonic(), self._lease)
             self._add(job)

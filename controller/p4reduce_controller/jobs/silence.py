@@ -12,7 +12,7 @@ again, instead of waiting for their deadlines.
 
 from __future__ import annotations
 
-from p4reduce_controller.jobs.job import Job, Member, Report
+from p4reduce_controller.jobs.job import AnswersReport, Job, JobMember
 
 # In leases:
 LOOK_AFTER = 1 / 2
@@ -20,12 +20,14 @@ LOST_AFTER = 3 / 2
 SURE_AFTER = 1 / 10  # less than from one heartbeat to the next
 
 
-def report(now: float, unanswered: float, heard: float) -> Report:
+def report(now: float, unanswered: float, heard: float) -> AnswersReport:
     """Convert a heartbeat's seconds into moments. 0 means never, as on the wire."""
-    return Report(now - unanswered if unanswered > 0 else None, now - heard if heard > 0 else None)
+    return AnswersReport(
+        now - unanswered if unanswered > 0 else None, now - heard if heard > 0 else None
+    )
 
 
-def cut_off(job: Job, member: Member, now: float, limit: float) -> str:
+def cut_off(job: Job, member: JobMember, now: float, limit: float) -> str:
     """Return why `member` is cut off, or nothing.
 
     It is cut off if the switch left it unanswered for `limit` seconds and answered another rank
@@ -45,7 +47,7 @@ def cut_off(job: Job, member: Member, now: float, limit: float) -> str:
     )
 
 
-def to_look(job: Job, member: Member, now: float, lease: float) -> bool:
+def to_look(job: Job, member: JobMember, now: float, lease: float) -> bool:
     """Whether it is time to check a job's entries on the switch. It is not again for as long."""
     since = member.report.silent_since
     limit = LOOK_AFTER * lease
@@ -55,7 +57,7 @@ def to_look(job: Job, member: Member, now: float, lease: float) -> bool:
     return True
 
 
-def of_all(job: Job, member: Member, now: float, lease: float) -> str:
+def of_all(job: Job, member: JobMember, now: float, lease: float) -> str:
     """Return a message if the switch answers no rank, else nothing. `member` waits for it."""
     since = member.report.silent_since
     limit = LOST_AFTER * lease

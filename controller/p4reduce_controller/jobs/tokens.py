@@ -16,7 +16,7 @@ from p4reduce_common.files import named
 from p4reduce_native.files import read_file
 
 from p4reduce_controller.jobs.job import Job
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.values.token_hash import TokenHash
 
 SHORTEST, LONGEST = 16, 200  # characters
@@ -29,12 +29,12 @@ def new_token() -> str:
 
 
 def hash_given(token: str) -> TokenHash | None:
-    """Return the hash of a new job's token; None if it has no token. Raises RefusedError."""
+    """Return the hash of a new job's token; None if it has no token. Raises JobRefusedError."""
     if not token:
         return None
     if not (SHORTEST <= len(token) <= LONGEST and token.isascii() and token.isprintable()):
         # Without the token itself: errors end up in logs.
-        raise RefusedError(
+        raise JobRefusedError(
             Cause.INVALID,
             f"a token has {SHORTEST} to {LONGEST} printable ASCII characters; that one has "
             f"{len(token)}, or others",
@@ -43,11 +43,11 @@ def hash_given(token: str) -> TokenHash | None:
 
 
 def check_join(job: Job, token: str) -> None:
-    """Raise RefusedError unless `token` permits to join `job`."""
+    """Raise JobRefusedError unless `token` permits to join `job`."""
     if job.token is None:
         if token:
             # Somebody else may have made it, and would share the sums.
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.WRONG_TOKEN,
                 f"job {job.name!r} was made without a token; a rank with one does not join it",
             )
@@ -56,15 +56,17 @@ def check_join(job: Job, token: str) -> None:
 
 
 def check_delete(job: Job, token: str, operator: TokenHash) -> None:
-    """Raise RefusedError unless `token` permits to end `job`. It may be empty."""
+    """Raise JobRefusedError unless `token` permits to end `job`. It may be empty."""
     if job.token is None or job.token.matches(token) or operator.matches(token):
         return
     raise _refusal(job, token, "deleting")
 
 
-def _refusal(job: Job, token: str, what: str) -> RefusedError:
+def _refusal(job: Job, token: str, what: str) -> JobRefusedError:
     why = "that is not the right one" if token else "none was given"
-    return RefusedError(Cause.WRONG_TOKEN, f"{what} job {job.name!r} requires a token, and {why}")
+    return JobRefusedError(
+        Cause.WRONG_TOKEN, f"{what} job {job.name!r} requires a token, and {why}"
+    )
 
 
 def operator_token(directory: Path) -> TokenHash:

@@ -15,20 +15,20 @@ from p4reduce.control.client import ANSWERED, answered
 from p4reduce.control.control_pb2_grpc import ControlServicer
 
 from p4reduce_controller.controller import Controller, NotReadyInTimeError
-from p4reduce_controller.events import Event, TooManyError, TooSlowError
+from p4reduce_controller.events import ControllerEvent, TooManyError, TooSlowError
 from p4reduce_controller.fabric.p4client import (
+    NoSwitchAnswerError,
     NotPrimaryError,
     RegistersHiddenError,
     SwitchError,
-    SwitchUnreachableError,
 )
-from p4reduce_controller.fabric.schema import Row, SchemaError
+from p4reduce_controller.fabric.schema import SchemaError, TableRow
 from p4reduce_controller.jobs import presence, tokens
 from p4reduce_controller.jobs.comparing import Called
-from p4reduce_controller.jobs.job import SLOTS, Job, Member
+from p4reduce_controller.jobs.job import SLOTS, Job, JobMember
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.plan import plan
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.service import limits
 from p4reduce_controller.values.counts import RankCounts
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
@@ -67,7 +67,7 @@ _CAUSES = {
 
 def status_of(error: Exception) -> grpc.StatusCode | None:
     """Return the gRPC status for an error; None if the error is a bug of the controller."""
-    if isinstance(error, RefusedError):
+    if isinstance(error, JobRefusedError):
         return _CODES[error.cause]
     if isinstance(error, NotReadyInTimeError):
         return grpc.StatusCode.DEADLINE_EXCEEDED
@@ -75,7 +75,7 @@ def status_of(error: Exception) -> grpc.StatusCode | None:
         return grpc.StatusCode.NOT_FOUND
     if isinstance(error, TooSlowError | TooManyError):
         return grpc.StatusCode.RESOURCE_EXHAUSTED
-    if isinstance(error, SwitchUnreachableError | NotPrimaryError):
+    if isinstance(error, NoSwitchAnswerError | NotPrimaryError):
         return grpc.StatusCode.UNAVAILABLE
     if isinstance(error, RegistersHiddenError):
         return grpc.StatusCode.UNIMPLEMENTED
@@ -143,12 +143,12 @@ class Service(ControlServicer):
         self._peers.joined(peer, job, member)
         try:
             await self._controller.keep()
-        except RefusedError as error:
+        except JobRefusedError as error:
             self._jobs.give_up(job, member, f"could not be notified: {error}")
             raise
         return self._joined(job, member)
 
-    def _joined(self, job: Job, member: Member) -> pb.JoinReply:
+    def _joined(self, job: Job, member: JobMember) -> pb.JoinReply:
         topology = self._jobs.topology
         members = topology.trees[job.tree]
         name, (switch_ip, switch_mac) = member.switch, topology.meeting
@@ -200,7 +200,7 @@ class Service(ControlServicer):
                 for name, children in plan(job, self._jobs.topology).items()
             }
         levels = self._levels_of[job]
-        return [levels[name] for name in self._jobs.topology.way_up(switch) if name in levels]
+        return [levels[name] for name in self._jobs.topology.path_up(switch) if name in levels]
 
     @_answers
     async def Heartbeat(  # noqa: N802
@@ -231,16 +231,16 @@ class Service(ControlServicer):
     ) -> AsyncIterator[pb.Attending]:
         try:
             job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
-            limits.check_attending(member)
-        except RefusedError as error:
+            limits.check_presence(member)
+        except JobRefusedError as error:
             await context.abort(_CODES[error.cause], str(error), ANSWERED)
-        self._jobs.begin_attending(member)
+        self._jobs.begin_presence(member)
         try:
             yield pb.Attending()
             await self._controller.stopping.wait()
         finally:
             if not self._controller.stopping.is_set():
-                self._jobs.end_attending(job, member)
+                self._jobs.end_presence(job, member)
 
     @_answers
     async def Leave(self, request: pb.LeaveRequest, context: _Context) -> pb.LeaveReply:  # noqa: N802
@@ -351,11 +351,11 @@ class Service(ControlServicer):
         if not switch and len(topology.switches) == 1:
             return next(iter(topology.switches))
         if not switch:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.INVALID, f"there are several switches, name one: {topology.names_text}"
             )
         if switch not in topology.switches:
-            raise RefusedError(
+            raise JobRefusedError(
                 Cause.UNKNOWN, f"there is no switch {switch!r}, but: {topology.names_text}"
             )
         return switch
@@ -485,7 +485,7 @@ def _job(job: Job) -> pb.Job:
     )
 
 
-def _member(member: Member) -> pb.Member:
+def _member(member: JobMember) -> pb.Member:
     at = member.attachment
     message = pb.Member(
         rank=member.rank, state=member.state.value, host=member.host, pid=member.pid
@@ -508,7 +508,7 @@ def _rank(
     return message
 
 
-def _event(event: Event) -> pb.Event:
+def _event(event: ControllerEvent) -> pb.Event:
     return pb.Event(
         time=event.time,
         job=event.job,
@@ -529,7 +529,7 @@ _FORMATS: dict[str, Callable[[int], str]] = {
 }
 
 
-def _table_entry(row: Row) -> pb.TableEntry:
+def _table_entry(row: TableRow) -> pb.TableEntry:
     counts = row.counts
     return pb.TableEntry(
         match={name: _FORMATS.get(name, str)(value) for name, value in row.match.items()},

@@ -49,7 +49,7 @@ class SwitchState:
 
 
 @dataclass(frozen=True)
-class Header:
+class JobTableHeader:
     """The part of the table about all jobs."""
 
     switches: list[SwitchState]
@@ -60,7 +60,7 @@ def encode_job(job: Job) -> str:
     return json.dumps(encode(job), separators=(",", ":"))
 
 
-def assemble(header: Header, jobs: Iterable[str]) -> bytes:
+def assemble(header: JobTableHeader, jobs: Iterable[str]) -> bytes:
     """Return the file's contents from encoded jobs."""
     head = json.dumps(encode(header), separators=(",", ":"))
     body = f'{{"header":{head},"jobs":[\n' + ",\n".join(jobs) + "\n]}\n"
@@ -69,7 +69,7 @@ def assemble(header: Header, jobs: Iterable[str]) -> bytes:
     return f"{_MAGIC} {FORMAT} {len(data)} {digest}\n".encode() + data
 
 
-def parse(data: bytes) -> tuple[Header, list[Job]]:
+def parse(data: bytes) -> tuple[JobTableHeader, list[Job]]:
     """Return the contents of a file. Raises TableError if it is damaged."""
     first, newline, body = data.partition(b"\n")
     words = first.decode("ascii", "replace").split(" ")
@@ -81,7 +81,7 @@ def parse(data: bytes) -> tuple[Header, list[Job]]:
         raise TableError("it is damaged: length or checksum is wrong")
     try:
         content: Any = json.loads(body)
-        header = decode(Header, content["header"])
+        header = decode(JobTableHeader, content["header"])
         return header, [decode(Job, job, "job") for job in content["jobs"]]
     except (CodecError, ValueError, KeyError, TypeError) as error:
         raise TableError(f"it does not hold what it should: {error}") from None
@@ -134,7 +134,7 @@ class TableFile:
             os.close(self._lock)
             self._lock = None
 
-    def read(self) -> tuple[Header, list[Job]] | None:
+    def read(self) -> tuple[JobTableHeader, list[Job]] | None:
         """Return what was written last; None if nothing was.
 
         Raises TableError, and OSError.

@@ -43,7 +43,7 @@ class JobTableWriter:
         self._task = self._loop.create_task(self._keep(), name="job-table")
         watch_task(self._task)
 
-    def changed(self) -> None:
+    def on_changed(self) -> None:
         """Note that the version on disk is out of date."""
         self._version += 1
         self._wake.set()

@@ -32,7 +32,7 @@ class Exit(enum.IntEnum):
     SICK = 9, "doctor: something needs repair"
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """Ends the command with a message and an exit code."""
 
     def __init__(self, message: str, code: Exit) -> None:

@@ -130,7 +130,7 @@ class Topology:
         """All names, for a message."""
         return ", ".join(self.switches)
 
-    def way_up(self, name: str) -> list[str]:
+    def path_up(self, name: str) -> list[str]:
         """Return a switch and its ancestors, the topmost last."""
         way = [name]
         while (uplink := self.switches[way[-1]].uplink) is not None:
@@ -139,13 +139,13 @@ class Topology:
 
     def tree_of(self, name: str) -> str:
         """Return the name of the topmost switch above a switch, which is the tree's name."""
-        return self.way_up(name)[-1]
+        return self.path_up(name)[-1]
 
     @cached_property
     def trees(self) -> dict[str, tuple[str, ...]]:
         """All trees by name, with their switches; parents come first."""
         trees: dict[str, list[str]] = {}
-        for name in sorted(self.switches, key=lambda name: len(self.way_up(name))):
+        for name in sorted(self.switches, key=lambda name: len(self.path_up(name))):
             trees.setdefault(self.tree_of(name), []).append(name)
         return {name: tuple(members) for name, members in trees.items()}
 
@@ -174,13 +174,13 @@ class Topology:
         These are `names`, their lowest common ancestor, and all switches between. Parents come
         before their children, so the ancestor is first.
         """
-        ways = [self.way_up(name) for name in dict.fromkeys(names)]
+        ways = [self.path_up(name) for name in dict.fromkeys(names)]
         common = [name for name in ways[0] if all(name in way for way in ways)]
         if not common:
             raise TopologyError(f"no links join {', '.join(way[0] for way in ways)}")
         root = common[0]
         needed = {name for way in ways for name in way[: way.index(root) + 1]}
-        return tuple(sorted(needed, key=lambda name: (len(self.way_up(name)), name)))
+        return tuple(sorted(needed, key=lambda name: (len(self.path_up(name)), name)))
 
 
 def only_switch(

@@ -9,7 +9,7 @@ from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES
 
 
 @dataclass(frozen=True)
-class Counts:
+class CounterValue:
     """Packets and bytes that a counter counted."""
 
     frames: int
@@ -20,8 +20,8 @@ class Counts:
 class RankCounts:
     """The admitted frames of a rank, and those multicast to it."""
 
-    up: Counts
-    down: Counts
+    up: CounterValue
+    down: CounterValue
 
     @property
     def payload_up(self) -> int:

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from p4reduce_controller.web.monitor import Monitor
-from p4reduce_controller.web.sample import Sample
+from p4reduce_controller.web.sample import MetricsSample
 
 _RANK = ["job", "rank", "switch", "port"]
 
@@ -37,9 +37,9 @@ class ControllerCollector(Collector):
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
-        self._sample: Sample | None = None
+        self._sample: MetricsSample | None = None
 
-    def take(self, sample: Sample) -> None:
+    def take(self, sample: MetricsSample) -> None:
         """Use a sample for the next collection."""
         self._sample = sample
 
@@ -70,7 +70,7 @@ class ControllerCollector(Collector):
             events.add_metric([kind], count)
         yield events
 
-    def _heartbeats(self, sample: Sample) -> Iterator[Metric]:
+    def _heartbeats(self, sample: MetricsSample) -> Iterator[Metric]:
         ages = []
         now = time.monotonic()
         names = {job.name for job in sample.jobs}
@@ -96,7 +96,7 @@ def _gauge(
     return family
 
 
-def _jobs(sample: Sample) -> Iterator[Metric]:
+def _jobs(sample: MetricsSample) -> Iterator[Metric]:
     states = [name.lower() for name in pb.JobState.keys()[1:]]
     counts = dict.fromkeys(states, 0)
     ranks: dict[tuple[str, str], int] = {}
@@ -112,7 +112,7 @@ def _jobs(sample: Sample) -> Iterator[Metric]:
     yield _gauge("p4reduce_job_ranks", "Ranks by state.", ["job", "state"], ranks.items())
 
 
-def _ranks(sample: Sample) -> Iterator[Metric]:
+def _ranks(sample: MetricsSample) -> Iterator[Metric]:
     rows = []
     for job in sample.jobs:
         if job.state != pb.RUNNING:
@@ -130,7 +130,7 @@ def _ranks(sample: Sample) -> Iterator[Metric]:
         yield family
 
 
-def _switches(sample: Sample) -> Iterator[Metric]:
+def _switches(sample: MetricsSample) -> Iterator[Metric]:
     switches = [((switch.name,), switch) for switch in sample.switches]
     label = ["switch"]
     yield _gauge(

@@ -15,7 +15,7 @@ from p4reduce_common.threads import watch_task
 
 from p4reduce_controller.controller import Controller
 from p4reduce_controller.service.control_api import Service
-from p4reduce_controller.web.sample import Sample, take
+from p4reduce_controller.web.sample import MetricsSample, take
 from p4reduce_controller.web.view import History, view
 from p4reduce_controller.web.waiting import Stalls
 
@@ -41,7 +41,7 @@ class Monitor:
         self._service = service
         self._stalls = Stalls()
         self._history = History()
-        self._latest: Sample | None = None
+        self._latest: MetricsSample | None = None
         self._sampling = False
         self._text = "{}"
         self._changed = asyncio.Condition()
@@ -95,7 +95,7 @@ class Monitor:
                     {"time": event.time, "job": event.job, "kind": event.kind, "text": event.text}
                 )
 
-    async def sample(self) -> Sample:
+    async def sample(self) -> MetricsSample:
         """Return a sample of now without slots, of which the page does not know."""
         return await take(self._service, slots=False)
 

@@ -24,7 +24,7 @@ class ApiError(Exception):
         self.code = code
 
 
-class _Context:
+class _InProcessContext:
     """What the service's methods see of a caller in the same process."""
 
     async def abort(self, code: grpc.StatusCode, details: str = "", _: Any = ()) -> NoReturn:
@@ -32,7 +32,7 @@ class _Context:
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricsSample:
     """The state of jobs and switches at one moment. Rates are computed from two samples."""
 
     time: float  # seconds since the epoch
@@ -45,12 +45,12 @@ class Sample:
     slots: Mapping[str, pb.Slots | None] = field(default_factory=dict)
 
 
-async def take(service: Service, *, slots: bool) -> Sample:
+async def take(service: Service, *, slots: bool) -> MetricsSample:
     """Ask the service for everything; with `slots`, for the state of each slot too.
 
     A lost switch has no counters and no slots.
     """
-    context: Any = _Context()
+    context: Any = _InProcessContext()
     jobs = (await service.ListJobs(pb.ListJobsRequest(), context)).jobs
     switches = (await service.ListSwitches(pb.ListSwitchesRequest(), context)).switches
     ranks = {}
@@ -68,7 +68,7 @@ async def take(service: Service, *, slots: bool) -> Sample:
         if slots:
             which = pb.GetSlotsRequest(switch=switch.name)
             shown[switch.name] = await _unless_gone(service.GetSlots(which, context))
-    return Sample(
+    return MetricsSample(
         time.time(), time.monotonic(), tuple(jobs), tuple(switches), ranks, outcomes, shown
     )
 

@@ -86,7 +86,7 @@ class PromptProtocol(H11Protocol):
         self._deadline = self.loop.call_later(REQUEST_WITHIN, transport.close)
 
 
-class _Server(uvicorn.Server):
+class _WebServer(uvicorn.Server):
     """The signals are the daemon's, not uvicorn's."""
 
     @contextlib.contextmanager
@@ -141,7 +141,7 @@ async def serving(
     config.load()
     if http.tls is not None and config.ssl is not None:
         keep_fresh(config.ssl, http.tls)
-    server = _Server(config)
+    server = _WebServer(config)
     sampling = asyncio.create_task(monitor.run(), name="page")
     answering = asyncio.create_task(server.serve([listener]), name="http")
     watch_task(sampling)

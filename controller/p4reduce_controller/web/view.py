@@ -10,8 +10,8 @@ from typing import Any
 from p4reduce.control import control_pb2 as pb
 
 from p4reduce_controller.controller import Controller
-from p4reduce_controller.jobs.refusals import RefusedError
-from p4reduce_controller.web.sample import Sample
+from p4reduce_controller.jobs.refusals import JobRefusedError
+from p4reduce_controller.web.sample import MetricsSample
 from p4reduce_controller.web.waiting import STUCK_AFTER, Stall, Stalls, sentence
 
 KEPT = 300  # points of each chart: five minutes at one per second
@@ -44,8 +44,8 @@ class History:
 
 def view(
     controller: Controller,
-    now: Sample,
-    before: Sample | None,
+    now: MetricsSample,
+    before: MetricsSample | None,
     stalls: Mapping[int, Stall],
     watched: Stalls,
     history: History,
@@ -71,7 +71,7 @@ def _rate(now: float, before: float, seconds: float) -> float:
 
 
 def _switch(
-    switch: pb.Switch, now: Sample, before: Sample | None, seconds: float
+    switch: pb.Switch, now: MetricsSample, before: MetricsSample | None, seconds: float
 ) -> dict[str, Any]:
     counts = now.outcomes.get(switch.name, {})
     earlier = before.outcomes.get(switch.name, {}) if before is not None else {}
@@ -110,8 +110,8 @@ def _switch(
 def _job(
     controller: Controller,
     job: pb.Job,
-    now: Sample,
-    before: Sample | None,
+    now: MetricsSample,
+    before: MetricsSample | None,
     seconds: float,
     stall: Stall | None,
     history: History,
@@ -158,7 +158,7 @@ def _job(
 def _waits_for(controller: Controller, job: pb.Job, stall: Stall | None, clock: float) -> str:
     try:
         own = controller.jobs.named(job.name)
-    except RefusedError:
+    except JobRefusedError:
         return ""
     return sentence(own, stall, clock) if own.incarnation == job.incarnation else ""
 
@@ -187,7 +187,7 @@ def _rank(
     }
 
 
-def _slots(job: pb.Job, now: Sample, watched: Stalls) -> list[dict[str, Any]]:
+def _slots(job: pb.Job, now: MetricsSample, watched: Stalls) -> list[dict[str, Any]]:
     """For each switch of a job: a mark per slot, and slots that wait for the same ranks."""
     found = []
     for name, slots in now.slots.items():

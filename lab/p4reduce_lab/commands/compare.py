@@ -12,7 +12,7 @@ from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.options import output_option
 
 if TYPE_CHECKING:
-    from p4reduce_lab.compare.cells import Cell
+    from p4reduce_lab.compare.cells import CompareCell
 
 _CHOICES = {
     "contenders": ("p4reduce", "gloo", "mpi"),
@@ -229,7 +229,7 @@ def _cells(
     contenders: list[str],
     turns: int,
     links: str,
-) -> list[Cell]:
+) -> list[CompareCell]:
     from p4reduce_lab.compare.cells import CellOptions, cells_of, standard, standard_udp
 
     if ranks is rates is sizes is None:

@@ -101,8 +101,8 @@ def command(
     from p4reduce.errors import ConfigurationError
     from p4reduce.hosts import address_towards
 
-    from p4reduce_lab.deploy.command_line import stay_up
-    from p4reduce_lab.deploy.settings import Settings
+    from p4reduce_lab.deploy.command_line import run_until_signal
+    from p4reduce_lab.deploy.settings import DeploySettings
     from p4reduce_lab.errors import ArgumentsError
 
     names = rank_hosts.split(",")
@@ -111,7 +111,7 @@ def command(
             host = address_towards(names, names[0])
         except ConfigurationError as error:
             raise ArgumentsError(str(error)) from None
-    settings = Settings(
+    settings = DeploySettings(
         ranks=ranks,
         host=host,
         switches=switches or 0,
@@ -122,4 +122,4 @@ def command(
         lease=lease or 0.0,
         logs=logs,
     )
-    stay_up(settings, variables)
+    run_until_signal(settings, variables)

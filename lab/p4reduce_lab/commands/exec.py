@@ -24,7 +24,7 @@ from p4reduce_lab.options import (
 )
 
 if TYPE_CHECKING:
-    from p4reduce_lab.tree import Shape
+    from p4reduce_lab.tree import TreeShape
 
 
 # What stands behind COMMAND is its own, whatever it is called.
@@ -59,7 +59,7 @@ def command(
     bandwidth: float | None,
     switches: int,
     cores: int,
-    tree: Shape | None,
+    tree: TreeShape | None,
     pcap: bool,
     web: bool,
 ) -> None:

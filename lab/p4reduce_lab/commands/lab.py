@@ -38,7 +38,7 @@ def command(
       p4reduce-lab lab --ranks 8 --bandwidth 100Mbit
     """
     from p4reduce_lab.choice import choose
-    from p4reduce_lab.lab import stay_in_lab
+    from p4reduce_lab.lab import run_lab
 
     choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True, only_mininet=True)
-    stay_in_lab(replace(choice, pcap=pcap), ranks, output)
+    run_lab(replace(choice, pcap=pcap), ranks, output)

@@ -14,7 +14,7 @@ from p4reduce_lab.options import COUNT, RATE, SIZE, TIME
 
 if TYPE_CHECKING:
     from p4reduce_lab.planning.advice import Question
-    from p4reduce_lab.planning.training import Step
+    from p4reduce_lab.planning.training import TrainingStep
 
 DDP_BUCKET = "25MiB"
 DDP_BUCKET_BYTES = 25 * 2**20
@@ -192,7 +192,7 @@ def _plan_hosts(
     from p4reduce_lab.planning.home import Home, answer
     from p4reduce_lab.planning.home_report import as_json, text
     from p4reduce_lab.planning.hosts import equal_hosts, read_host_file
-    from p4reduce_lab.planning.network import Link
+    from p4reduce_lab.planning.network import PlannedLink
 
     for name in _OF_RANKS:
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
@@ -209,9 +209,9 @@ def _plan_hosts(
         hosts = equal_hosts(given["hosts"], given["ranks_per_host"] or 1)
     step, _ = _step(given, arguments, _bucket(given))
     try:
-        link = Link(given["bandwidth"], given["delay"])
+        link = PlannedLink(given["bandwidth"], given["delay"])
         rate = given["switch_link"]
-        spare = Link(given["bandwidth"] if rate is None else rate, given["delay"])
+        spare = PlannedLink(given["bandwidth"] if rate is None else rate, given["delay"])
     except ValueError as error:
         raise ArgumentsError(str(error)) from None
     found = answer(Home(hosts, link, spare, given["cores"] or 4), step, given["every"] or 64)
@@ -233,17 +233,19 @@ def _bucket(given: dict[str, Any]) -> int:
 
 def _question(given: dict[str, Any], arguments: tuple[str, ...]) -> Question:
     from p4reduce_lab.planning.advice import Question
-    from p4reduce_lab.planning.network import SWITCHES, Link
+    from p4reduce_lab.planning.network import SWITCHES, PlannedLink
     from p4reduce_lab.planning.schemes import Cluster
 
     step, density = _step(given, arguments, _bucket(given))
     try:
-        link = Link(given["bandwidth"], given["delay"])
-        uplink = Link(given["uplink"], given["delay"]) if given["uplink"] is not None else None
+        link = PlannedLink(given["bandwidth"], given["delay"])
+        uplink = (
+            PlannedLink(given["uplink"], given["delay"]) if given["uplink"] is not None else None
+        )
         rate = given["switch_link"]
         if rate is None and given["one_interface"]:
             rate = given["bandwidth"]
-        trunk = Link(rate, given["delay"]) if rate is not None else None
+        trunk = PlannedLink(rate, given["delay"]) if rate is not None else None
     except ValueError as error:
         raise ArgumentsError(str(error)) from None
     cluster = Cluster(
@@ -256,7 +258,9 @@ def _question(given: dict[str, Any], arguments: tuple[str, ...]) -> Question:
     return Question(cluster, step, density, given["overlap"])
 
 
-def _step(given: dict[str, Any], arguments: tuple[str, ...], bucket: int) -> tuple[Step, float]:
+def _step(
+    given: dict[str, Any], arguments: tuple[str, ...], bucket: int
+) -> tuple[TrainingStep, float]:
     """What a rank computes, and how dense its gradients are."""
     from p4reduce_lab.planning.training import even_step
 

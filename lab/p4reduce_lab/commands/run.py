@@ -25,9 +25,9 @@ from p4reduce_lab.options import (
 )
 
 if TYPE_CHECKING:
-    from p4reduce_lab.choice import Choice
+    from p4reduce_lab.choice import LabChoice
     from p4reduce_lab.several import Switches
-    from p4reduce_lab.tree import Shape
+    from p4reduce_lab.tree import TreeShape
 
 
 def _known_compression(context: click.Context, option: click.Parameter, name: str) -> str:
@@ -100,7 +100,7 @@ def command(
     bandwidth: float | None,
     switches: int,
     cores: int,
-    tree: Shape | None,
+    tree: TreeShape | None,
     pcap: bool,
     web: bool,
 ) -> None:
@@ -160,7 +160,7 @@ def _run_torch(
     compression: str,
     fault: str,
     output: Path,
-    choice: Choice,
+    choice: LabChoice,
     switches: Switches,
 ) -> None:
     from p4reduce_lab.several import switches_text

@@ -23,7 +23,7 @@ from p4reduce_lab.options import (
 )
 
 if TYPE_CHECKING:
-    from p4reduce_lab.tree import Shape
+    from p4reduce_lab.tree import TreeShape
 
 
 @click.command()
@@ -51,7 +51,7 @@ def command(
     net: str,
     switches: int,
     cores: int,
-    tree: Shape | None,
+    tree: TreeShape | None,
     pcap: bool,
     web: bool,
 ) -> None:
@@ -67,8 +67,8 @@ def command(
     """
     from p4reduce_lab.choice import choose
     from p4reduce_lab.several import switches_of
-    from p4reduce_lab.up import stay_up
+    from p4reduce_lab.up import run_until_signal
 
     ranks = ranks_of(context, "ports", ports, tree)
     choice = replace(choose(switch, net), pcap=pcap, web=web).with_cores(cores)
-    stay_up(choice, ranks, output, switches_of(switches, tree, cores))
+    run_until_signal(choice, ranks, output, switches_of(switches, tree, cores))

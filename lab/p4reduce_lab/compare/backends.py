@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce_lab.compare.cells import GLOO, MPI, P4REDUCE, Case
+from p4reduce_lab.compare.cells import GLOO, MPI, P4REDUCE, CompareCase
 from p4reduce_lab.compare.tensors import Floats
 
 TIMEOUT = 300.0  # seconds; for one collective, and for all ranks to be there
@@ -17,7 +17,7 @@ STORE_VARIABLE = "P4REDUCE_COMPARE_STORE"
 """Names the file by which Gloo's ranks find each other."""
 
 
-class Backend(ABC):
+class ReduceBackend(ABC):
     """A group of ranks that can reduce.
 
     Attributes:
@@ -28,7 +28,7 @@ class Backend(ABC):
     ranks: int
 
     @abstractmethod
-    def prepare(self, case: Case, tensor: Floats) -> None:
+    def prepare(self, case: CompareCase, tensor: Floats) -> None:
         """Take the tensor, and do all work that `reduce` need not do."""
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Backend(ABC):
         """Leave the group."""
 
 
-class P4Reduce(Backend):
+class P4Reduce(ReduceBackend):
     """Reduces by the switch."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class P4Reduce(Backend):
         self._tensor = self._out = np.zeros(0, np.float32)
         self._precision = "int32"
 
-    def prepare(self, case: Case, tensor: Floats) -> None:
+    def prepare(self, case: CompareCase, tensor: Floats) -> None:
         self._tensor, self._precision = tensor, case.wire
         if len(self._out) != len(tensor):
             self._out = np.zeros_like(tensor)
@@ -78,7 +78,7 @@ class P4Reduce(Backend):
         self._comm.close()
 
 
-class Gloo(Backend):
+class GlooBackend(ReduceBackend):
     """Reduces by PyTorch's `all_reduce` over Gloo, which chooses its algorithm."""
 
     def __init__(self, rank: int, ranks: int) -> None:
@@ -100,7 +100,7 @@ class Gloo(Backend):
         self._tensor: Any = None
         self._half = False
 
-    def prepare(self, case: Case, tensor: Floats) -> None:
+    def prepare(self, case: CompareCase, tensor: Floats) -> None:
         self._tensor = self._torch.from_numpy(tensor)
         self._half = case.wire == "float16"
 
@@ -121,7 +121,7 @@ class Gloo(Backend):
         self._dist.destroy_process_group()
 
 
-class Mpi(Backend):
+class Mpi(ReduceBackend):
     """Reduces by `MPI_Allreduce`, through mpi4py."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Mpi(Backend):
         self.rank, self.ranks = self._comm.Get_rank(), self._comm.Get_size()
         self._tensor = self._out = np.zeros(0, np.float32)
 
-    def prepare(self, case: Case, tensor: Floats) -> None:
+    def prepare(self, case: CompareCase, tensor: Floats) -> None:
         self._tensor = tensor
         if len(self._out) != len(tensor):
             self._out = np.zeros_like(tensor)
@@ -147,11 +147,11 @@ class Mpi(Backend):
         """Do nothing: mpi4py leaves at the interpreter's end."""
 
 
-def backend_of(contender: str, rank: int, ranks: int) -> Backend:
+def backend_of(contender: str, rank: int, ranks: int) -> ReduceBackend:
     """Join a contender's group. MPI and p4reduce find their rank in the environment."""
     if contender == P4REDUCE:
         return P4Reduce()
     if contender == GLOO:
-        return Gloo(rank, ranks)
+        return GlooBackend(rank, ranks)
     assert contender == MPI
     return Mpi()

@@ -27,7 +27,7 @@ PORT_BYTES = {ETHERNET: 0, UDP: FRAMING_BYTES}
 
 
 @dataclass(frozen=True)
-class Case:
+class CompareCase:
     """One way to reduce a float32 tensor.
 
     Attributes:
@@ -78,7 +78,7 @@ def union_density(density: float, overlap: str, ranks: int) -> float:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CompareCell:
     """A combination that is measured in turns on the same links.
 
     Attributes:
@@ -94,7 +94,7 @@ class Cell:
     ranks: int
     rate: float | None
     size: int
-    cases: tuple[Case, ...]
+    cases: tuple[CompareCase, ...]
     turns: int
     links: str = ETHERNET
 
@@ -103,26 +103,28 @@ class Cell:
         """Whether each rank has a namespace of its own."""
         return self.rate is not None or self.links == UDP
 
-    def bound(self, case: Case, otherwise: float = 0.0) -> float:
+    def bound(self, case: CompareCase, otherwise: float = 0.0) -> float:
         """Return a case's bound. `otherwise` stands for a missing rate, in Mbit/s."""
         return case.bound(self.ranks, self.size, self.rate or otherwise, self.links)
 
 
-def dense_cases(contenders: Sequence[str]) -> list[Case]:
+def dense_cases(contenders: Sequence[str]) -> list[CompareCase]:
     """Return the whole tensor, by each contender."""
-    return [Case(one, "int32" if one == P4REDUCE else "float32") for one in contenders]
+    return [CompareCase(one, "int32" if one == P4REDUCE else "float32") for one in contenders]
 
 
-def narrow_cases(contenders: Sequence[str], precisions: Sequence[str]) -> list[Case]:
+def narrow_cases(contenders: Sequence[str], precisions: Sequence[str]) -> list[CompareCase]:
     """Return fewer bits per number: p4reduce's lanes, and torch's fp16 hook."""
-    cases = [Case(P4REDUCE, precision) for precision in precisions if precision != "int32"]
-    return [*cases, Case(GLOO, "float16")] if GLOO in contenders and cases else cases
+    cases = [CompareCase(P4REDUCE, precision) for precision in precisions if precision != "int32"]
+    return [*cases, CompareCase(GLOO, "float16")] if GLOO in contenders and cases else cases
 
 
-def sparse_cases(densities: Sequence[float], overlaps: Sequence[str] = OVERLAPS) -> list[Case]:
+def sparse_cases(
+    densities: Sequence[float], overlaps: Sequence[str] = OVERLAPS
+) -> list[CompareCase]:
     """Return tensors with blocks of zeros, which only p4reduce skips."""
     return [
-        Case(P4REDUCE, "int32", density, overlap)
+        CompareCase(P4REDUCE, "int32", density, overlap)
         for density in densities
         if density < 1
         for overlap in overlaps
@@ -149,13 +151,13 @@ class CellOptions:
     links: str = ETHERNET
 
 
-def cells_of(wish: CellOptions) -> list[Cell]:
+def cells_of(wish: CellOptions) -> list[CompareCell]:
     """Return all combinations."""
     cases = dense_cases(wish.contenders)
     if P4REDUCE in wish.contenders:
         cases += narrow_cases(wish.contenders, wish.precisions) + sparse_cases(wish.densities)
     return [
-        Cell(ranks, rate or None, size, tuple(cases), wish.turns, wish.links)
+        CompareCell(ranks, rate or None, size, tuple(cases), wish.turns, wish.links)
         for ranks in wish.ranks
         for rate in wish.rates
         for size in wish.sizes
@@ -167,7 +169,7 @@ _STANDARD_RATES = ((10.0, 2 * _MIB), (25.0, 2 * _MIB), (100.0, 8 * _MIB), (1000.
 _STANDARD_SIZES = (4 * _KIB, 64 * _KIB, 1 * _MIB, 64 * _MIB)
 
 
-def standard(contenders: Sequence[str]) -> Iterator[Cell]:
+def standard(contenders: Sequence[str]) -> Iterator[CompareCell]:
     """The standard set of cells: about ten minutes on two cores.
 
     A tensor of half a second to two seconds at each rate, for 8, 4 and 2 ranks. Lanes and densities
@@ -181,12 +183,12 @@ def standard(contenders: Sequence[str]) -> Iterator[Cell]:
     for ranks in (8, 4, 2):
         for rate, size in _STANDARD_RATES:
             more = extra if rate == 10 and ranks > 2 else []
-            yield Cell(ranks, rate, size, (*dense, *more), 4)
+            yield CompareCell(ranks, rate, size, (*dense, *more), 4)
         if ranks == 4:
             for size in _STANDARD_SIZES:
-                yield Cell(ranks, 100.0, size, tuple(dense), 2 if size > 8 * _MIB else 7)
+                yield CompareCell(ranks, 100.0, size, tuple(dense), 2 if size > 8 * _MIB else 7)
             for size in (4 * _MIB, 64 * _MIB):
-                yield Cell(ranks, None, size, tuple(dense), 5)
+                yield CompareCell(ranks, None, size, tuple(dense), 5)
 
 
 _UDP_SIZES = (
@@ -197,7 +199,7 @@ _UDP_SIZES = (
 )
 
 
-def standard_udp(contenders: Sequence[str]) -> Iterator[Cell]:
+def standard_udp(contenders: Sequence[str]) -> Iterator[CompareCell]:
     """The standard set of cells over UDP.
 
     Time against size at each rate with four ranks, float32 and int8; one tensor with eight ranks.
@@ -207,15 +209,15 @@ def standard_udp(contenders: Sequence[str]) -> Iterator[Cell]:
         cases += narrow_cases(contenders, ("int8",))
     for rate, sizes in _UDP_SIZES:
         for size in sizes:
-            yield Cell(4, rate, size, tuple(cases), 5, UDP)
-    yield Cell(8, 1000.0, 16 * _MIB, tuple(cases), 5, UDP)
+            yield CompareCell(4, rate, size, tuple(cases), 5, UDP)
+    yield CompareCell(8, 1000.0, 16 * _MIB, tuple(cases), 5, UDP)
 
 
 STANDARD_SECONDS = 600.0
 """What the standard set may take; what would end later is left out."""
 
 
-def expected_seconds(cells: Sequence[Cell], *, started: bool = False) -> float:
+def expected_seconds(cells: Sequence[CompareCell], *, started: bool = False) -> float:
     """Return about how many seconds cells take, from earlier runs.
 
     Args:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.compare.cells import CONTENDERS, GLOO, P4REDUCE, UDP, Case
-from p4reduce_lab.compare.results import PROCESSOR, Row, bytes_text
+from p4reduce_lab.compare.cells import CONTENDERS, GLOO, P4REDUCE, UDP, CompareCase
+from p4reduce_lab.compare.results import PROCESSOR, ResultRow, bytes_text
 
 INK, GRID = "#1f2933", "#e4e7eb"
 COLOURS = {"p4reduce": "#d1495b", "gloo": "#2e6f9e", "mpi": "#7a9e3b"}
@@ -27,7 +27,7 @@ _RANK_COLOURS = {2: "#e0a458", 4: "#d1495b", 8: "#6d3b73"}
 _HOLLOW = "hollow: the processor was the limit"
 
 
-def draw(rows: Sequence[Row], directory: Path, where: str, prefix: str) -> list[Path]:
+def draw(rows: Sequence[ResultRow], directory: Path, where: str, prefix: str) -> list[Path]:
     """Write a PNG for each question that the rows have something for.
 
     Args:
@@ -39,7 +39,7 @@ def draw(rows: Sequence[Row], directory: Path, where: str, prefix: str) -> list[
     Returns:
         The files.
     """
-    questions: tuple[tuple[str, Callable[[Any, Sequence[Row]], str | None]], ...] = (
+    questions: tuple[tuple[str, Callable[[Any, Sequence[ResultRow]], str | None]], ...] = (
         ("ranks", _ranks),
         ("rates", _rates),
         ("lanes", _lanes),
@@ -54,8 +54,8 @@ def draw(rows: Sequence[Row], directory: Path, where: str, prefix: str) -> list[
 
 
 def _picture(
-    question: Callable[[Any, Sequence[Row]], str | None],
-    rows: Sequence[Row],
+    question: Callable[[Any, Sequence[ResultRow]], str | None],
+    rows: Sequence[ResultRow],
     path: Path,
     where: str,
 ) -> Path | None:
@@ -97,7 +97,12 @@ def _save(figure: Any, path: Path, where: str) -> Path:
 
 
 def _points(
-    axes: Any, rows: Sequence[Row], x: Callable[[Row], float], y: str, label: str, colour: str
+    axes: Any,
+    rows: Sequence[ResultRow],
+    x: Callable[[ResultRow], float],
+    y: str,
+    label: str,
+    colour: str,
 ) -> None:
     """A line through rows, with their spread where there is one; hollow: no claim."""
     rows = sorted(rows, key=x)
@@ -122,15 +127,15 @@ def _points(
         )
 
 
-def _dense(rows: Sequence[Row]) -> list[Row]:
+def _dense(rows: Sequence[ResultRow]) -> list[ResultRow]:
     return [row for row in rows if row.wire in ("int32", "float32") and row.density == 1]
 
 
-def _large(rows: Sequence[Row]) -> list[Row]:
+def _large(rows: Sequence[ResultRow]) -> list[ResultRow]:
     return [row for row in rows if row.is_large]
 
 
-def _most_common(rows: Sequence[Row], *names: str) -> list[Row]:
+def _most_common(rows: Sequence[ResultRow], *names: str) -> list[ResultRow]:
     """The rows of the values of some attributes that most rows share."""
     if not rows:
         return []
@@ -139,10 +144,10 @@ def _most_common(rows: Sequence[Row], *names: str) -> list[Row]:
     return [row for row, value in zip(rows, values, strict=True) if value == best]
 
 
-def _sizes(rows: Sequence[Row], path: Path, where: str) -> Path | None:
+def _sizes(rows: Sequence[ResultRow], path: Path, where: str) -> Path | None:
     """A panel for each rate that several sizes were measured at, for one number of ranks."""
     dense = [row for row in _dense(rows) if row.rate_mbit or row.links == UDP]
-    by_rate: dict[float, list[Row]] = {}
+    by_rate: dict[float, list[ResultRow]] = {}
     for row in _most_common(dense, "ranks"):
         by_rate.setdefault(row.rate_mbit or math.inf, []).append(row)
     panels = [some for _, some in sorted(by_rate.items()) if len({row.bytes for row in some}) > 1]
@@ -169,7 +174,7 @@ def _sizes(rows: Sequence[Row], path: Path, where: str) -> Path | None:
     return _save(figure, path, where)
 
 
-def _size_panel(axes: Any, some: Sequence[Row]) -> None:
+def _size_panel(axes: Any, some: Sequence[ResultRow]) -> None:
     ranks, rate, links = some[0].ranks, some[0].rate_mbit, some[0].links
     sizes = sorted({row.bytes for row in some})
     for contender in CONTENDERS:
@@ -178,7 +183,7 @@ def _size_panel(axes: Any, some: Sequence[Row]) -> None:
             _points(
                 axes, mine, lambda row: row.bytes, "seconds", NAMES[contender], COLOURS[contender]
             )
-    for case in (Case(P4REDUCE, "int32"), Case(GLOO, "float32")) if rate else ():
+    for case in (CompareCase(P4REDUCE, "int32"), CompareCase(GLOO, "float32")) if rate else ():
         axes.plot(
             sizes,
             [case.bound(ranks, size, rate, links) for size in sizes],
@@ -192,7 +197,7 @@ def _size_panel(axes: Any, some: Sequence[Row]) -> None:
     axes.minorticks_off()
 
 
-def _ranks(axes: Any, rows: Sequence[Row]) -> str | None:
+def _ranks(axes: Any, rows: Sequence[ResultRow]) -> str | None:
     some = [row for row in _large(_dense(rows)) if row.contender == P4REDUCE and row.times_gloo]
     counts = sorted({row.ranks for row in some})
     if len(counts) < 2:
@@ -204,8 +209,8 @@ def _ranks(axes: Any, rows: Sequence[Row]) -> str | None:
     axes.plot(
         counts,
         [
-            Case(GLOO, "float32").bound(n, 1 << 20, 1)
-            / Case(P4REDUCE, "int32").bound(n, 1 << 20, 1)
+            CompareCase(GLOO, "float32").bound(n, 1 << 20, 1)
+            / CompareCase(P4REDUCE, "int32").bound(n, 1 << 20, 1)
             for n in counts
         ],
         "--",
@@ -219,7 +224,7 @@ def _ranks(axes: Any, rows: Sequence[Row]) -> str | None:
     return "How much faster than Gloo, by the number of ranks? float32, dense"
 
 
-def _rates(axes: Any, rows: Sequence[Row]) -> str | None:
+def _rates(axes: Any, rows: Sequence[ResultRow]) -> str | None:
     some = _most_common(_large(_dense(rows)), "ranks")
     rates = sorted({row.rate_mbit for row in some})
     if len(rates) < 2:
@@ -250,7 +255,7 @@ def _rates(axes: Any, rows: Sequence[Row]) -> str | None:
     return f"What of its link does each use? {some[0].ranks} ranks, float32, dense"
 
 
-def _lanes(axes: Any, rows: Sequence[Row]) -> str | None:
+def _lanes(axes: Any, rows: Sequence[ResultRow]) -> str | None:
     large = [row for row in _large(rows) if row.density == 1 and row.times_gloo]
     narrow = _most_common(
         [row for row in large if row.wire in ("int16", "int8", "int4")], "rate_mbit"
@@ -292,7 +297,7 @@ def _lanes(axes: Any, rows: Sequence[Row]) -> str | None:
     return f"What do fewer bits a number bring? Links of {rate:g} Mbit/s, dense"
 
 
-def _densities(axes: Any, rows: Sequence[Row]) -> str | None:
+def _densities(axes: Any, rows: Sequence[ResultRow]) -> str | None:
     mine = [row for row in _large(rows) if row.name.startswith("p4reduce") and row.wire == "int32"]
     sparse = _most_common([row for row in mine if row.density < 1 and row.times_gloo], "rate_mbit")
     if not sparse:

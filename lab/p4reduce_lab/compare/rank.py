@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.compare.backends import Backend, backend_of
-from p4reduce_lab.compare.cells import CONTENDERS, Case
+from p4reduce_lab.compare.backends import ReduceBackend, backend_of
+from p4reduce_lab.compare.cells import CONTENDERS, CompareCase
 from p4reduce_lab.compare.tensors import is_sum, tensor
 
 
@@ -46,7 +46,7 @@ def interface_bytes(interface: str | None) -> tuple[int, int]:
     return 0, 0
 
 
-class Rank:
+class CompareRank:
     """Prepares, runs and reports.
 
     Args:
@@ -54,15 +54,15 @@ class Rank:
         interface: of this namespace, by which it goes; None: there are no links.
     """
 
-    def __init__(self, backend: Backend, interface: str | None) -> None:
+    def __init__(self, backend: ReduceBackend, interface: str | None) -> None:
         self._backend = backend
         self._interface = interface
-        self._case = Case("", "")
+        self._case = CompareCase("", "")
         self._size = self._turn = 0
 
     def prepare(self, case: dict[str, Any], size: int, turn: int) -> dict[str, Any]:
         """Make this rank's tensor."""
-        self._case, self._size, self._turn = Case(**case), size, turn
+        self._case, self._size, self._turn = CompareCase(**case), size, turn
         backend = self._backend
         backend.prepare(self._case, tensor(self._case, backend.rank, backend.ranks, size, turn))
         return {}
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--interface")
     options = parser.parse_args()
     backend = backend_of(options.contender, options.rank, options.ranks)
-    rank = Rank(backend, options.interface)
+    rank = CompareRank(backend, options.interface)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(options.socket)
         stream = connection.makefile("rw")

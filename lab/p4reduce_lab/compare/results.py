@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, Case, Cell
-from p4reduce_lab.compare.turns import Turn
+from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, CompareCase, CompareCell
+from p4reduce_lab.compare.contenders import ReductionCost
 
 LINK, PROCESSOR, WAITING = "link", "CPU", "waiting"
 _AT_THE_LINK = 0.75  # share of the link's bound from which on the link is the limit
@@ -18,11 +18,11 @@ _BUSY = 0.85  # share of a core, or of all of them, from which on it is the proc
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """A case of a cell. Seconds are of a whole reduction, until the last rank has the sum.
 
     Attributes:
-        ranks, rate_mbit, bytes, links: the cell; a rate of 0: not limited. See `Cell`.
+        ranks, rate_mbit, bytes, links: the cell; a rate of 0: not limited. See `CompareCell`.
         name, contender, wire, density, overlap: the case.
         turns: how often it was measured.
         seconds, fastest_seconds, slowest_seconds: the median, and its spread.
@@ -75,13 +75,18 @@ class Row:
         return self.rate_mbit > 0 and self.bytes * 8 / self.rate_mbit / 1e6 >= _LARGE
 
 
-def rows_of(cell: Cell, turns: dict[Case, list[Turn]]) -> list[Row]:
+def rows_of(cell: CompareCell, turns: dict[CompareCase, list[ReductionCost]]) -> list[ResultRow]:
     """Return a cell's rows."""
-    gloo = turns.get(Case(GLOO, "float32"))
+    gloo = turns.get(CompareCase(GLOO, "float32"))
     return [_row(cell, case, some, gloo) for case, some in turns.items()]
 
 
-def _row(cell: Cell, case: Case, turns: Sequence[Turn], gloo: Sequence[Turn] | None) -> Row:
+def _row(
+    cell: CompareCell,
+    case: CompareCase,
+    turns: Sequence[ReductionCost],
+    gloo: Sequence[ReductionCost] | None,
+) -> ResultRow:
     seconds = [turn.seconds for turn in turns]
     median = statistics.median(seconds)
     bound = cell.bound(case) if cell.rate else 0.0
@@ -94,7 +99,7 @@ def _row(cell: Cell, case: Case, turns: Sequence[Turn], gloo: Sequence[Turn] | N
         each = [theirs.seconds / ours for theirs, ours in zip(gloo, seconds, strict=True)]
         whole = statistics.median(turn.seconds for turn in gloo) / median
         times = [whole, min(each), max(each)]
-    return Row(
+    return ResultRow(
         ranks=cell.ranks,
         rate_mbit=cell.rate or 0.0,
         bytes=cell.size,
@@ -146,7 +151,7 @@ HEAD = (
 )
 
 
-def cells_of_table(rows: Sequence[Row], *, bold: bool = True) -> list[list[str]]:
+def cells_of_table(rows: Sequence[ResultRow], *, bold: bool = True) -> list[list[str]]:
     """Return rows for `HEAD`. Rows that the processor limits are not bold, and claim nothing."""
     return [
         [
@@ -166,14 +171,14 @@ def cells_of_table(rows: Sequence[Row], *, bold: bool = True) -> list[list[str]]
     ]
 
 
-def links_text(row: Row) -> str:
+def links_text(row: ResultRow) -> str:
     """Return "10 Mbit/s", "no limit" (UDP) or "none" (Ethernet: all on one machine)."""
     if row.rate_mbit:
         return f"{row.rate_mbit:g} Mbit/s"
     return "none" if row.links == ETHERNET else "no limit"
 
 
-def _times_text(row: Row) -> str:
+def _times_text(row: ResultRow) -> str:
     if not row.times_gloo or (row.contender, row.wire) == (GLOO, "float32"):
         return "-"
     spread = f"({row.least_times_gloo:.3g} to {row.most_times_gloo:.3g})"
@@ -242,7 +247,7 @@ NEARNESS = ((4 << 20, 2.0), (64 << 20, 3.0))
 AIMS_HEAD = ("aim", "at least", "measured", "where", "reached")
 
 
-def aims_table(rows: Sequence[Row]) -> list[list[str]]:
+def aims_table(rows: Sequence[ResultRow]) -> list[list[str]]:
     """Return rows for `AIMS_HEAD`: each aim at each place where its figure was measured."""
     lines = []
     for aim in AIMS:
@@ -279,7 +284,7 @@ def aims_table(rows: Sequence[Row]) -> list[list[str]]:
     return lines
 
 
-_TOLD = (
+_COMMENTS = (
     ("p4reduce", "float32 gradients"),
     ("p4reduce int8", "rounded to lanes of 8 bits"),
     ("p4reduce 0.01 aligned", "with 1 % of the blocks not zero, the same on all ranks"),
@@ -287,18 +292,18 @@ _TOLD = (
 )
 
 
-def headline(rows: Sequence[Row]) -> str:
+def headline(rows: Sequence[ResultRow]) -> str:
     """Return a sentence for the README, from rows that the processor does not limit; else "".
 
     It is of the cell with most ranks, and among these of the one with the most claims.
     """
-    told = dict(_TOLD)
+    comments = dict(_COMMENTS)
     claims = [
         row
         for row in rows
         if row.rate_mbit
         and row.bytes * 8 / row.rate_mbit / 1e6 >= _LARGE
-        and row.name in told
+        and row.name in comments
         and row.times_gloo
         and row.limit != PROCESSOR
     ]
@@ -309,7 +314,7 @@ def headline(rows: Sequence[Row]) -> str:
     of_best = {row.name: row for row, cell in zip(claims, cells, strict=True) if cell == best}
     parts = [
         f"{what} **{row.times_gloo:.2g} times as fast**"
-        for name, what in _TOLD
+        for name, what in _COMMENTS
         if (row := of_best.get(name)) is not None
     ]
     ranks, rate, size = best

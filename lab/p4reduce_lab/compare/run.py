@@ -12,17 +12,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.choice import Choice
-from p4reduce_lab.compare.cells import UDP, Case, Cell, expected_seconds
+from p4reduce_lab.choice import LabChoice
+from p4reduce_lab.compare.cells import UDP, CompareCase, CompareCell, expected_seconds
+from p4reduce_lab.compare.contenders import ContenderRanks, ReductionCost
 from p4reduce_lab.compare.pictures import QUESTIONS, draw
 from p4reduce_lab.compare.results import (
-    Row,
+    ResultRow,
     bytes_text,
     links_text,
     rows_of,
 )
 from p4reduce_lab.compare.starting import Network, started
-from p4reduce_lab.compare.turns import Ranks, Turn
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.networks.links import QUEUE_BYTES
@@ -33,11 +33,11 @@ from p4reduce_lab.progress import LongWork
 
 RESULTS_FILE = "compare.json"
 _WARM_SIZE = 256 << 10  # bytes of the reduction over links before a cell's first turn, at most
-_PATIENCE = (60.0, 20.0)  # seconds that a turn may take: that many, and times the bound
+_REDUCTION_TIMEOUT = (60.0, 20.0)  # seconds that a turn may take: that many, and times the bound
 
 
 @dataclass(frozen=True)
-class Report:
+class ComparisonReport:
     """A whole comparison, as compare.json has it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Report:
 
     begun: dict[str, Any]
     settings: dict[str, Any]
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     seconds: float
 
     def json(self) -> dict[str, Any]:
@@ -62,12 +62,12 @@ class Report:
         }
 
     @staticmethod
-    def read(path: Path) -> Report:
+    def read(path: Path) -> ComparisonReport:
         """Read compare.json. Raises LabError."""
         try:
             whole: dict[str, Any] = json.loads(path.read_text())
-            rows = tuple(Row(**row) for row in whole.pop("results"))
-            return Report(
+            rows = tuple(ResultRow(**row) for row in whole.pop("results"))
+            return ComparisonReport(
                 settings=whole.pop("settings"), seconds=whole.pop("seconds"), rows=rows, begun=whole
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -75,13 +75,13 @@ class Report:
 
 
 def compare(
-    cells: Sequence[Cell],
-    choice: Choice,
+    cells: Sequence[CompareCell],
+    choice: LabChoice,
     congestion: str | None,
     output: Path,
     say: Callable[[str], None],
     within: float | None = None,
-) -> Report:
+) -> ComparisonReport:
     """Measure all cells, and write compare.json and the pictures.
 
     Args:
@@ -105,15 +105,15 @@ def compare(
         "offloads": "on" if cells[0].links == UDP else "off",
         "mtu": 1500,
     }
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     with results_directory(output, replace=(RESULTS_FILE, "compare-*.png")) as place:
         cases = "1 case" if len(cells) == 1 else f"{len(cells)} cases"
         say(f"{described(begun)}\n{cases}; {_about(expected_seconds(cells))}\n")
 
-        def so_far() -> Report:
-            return Report(begun, settings, tuple(rows), time.monotonic() - began)
+        def so_far() -> ComparisonReport:
+            return ComparisonReport(begun, settings, tuple(rows), time.monotonic() - began)
 
-        def keep(found: list[Row]) -> None:
+        def keep(found: list[ResultRow]) -> None:
             """What has been measured is kept, whatever comes after it."""
             rows.extend(_show(found, say))
             (place / RESULTS_FILE).write_text(json.dumps(so_far().json(), indent=2) + "\n")
@@ -126,7 +126,7 @@ def compare(
             kept=lambda: f"what was measured is in {place / RESULTS_FILE}" if rows else "",
         )
         with work:
-            hearer = _Listener(say, keep, work)
+            hearer = _CompareListener(say, keep, work)
             # Processes stay while the number of ranks does: links can be given another rate.
             for (ranks, linked), some in groupby(_in_order(cells), key=_place):
                 name = _measure(ranks, linked, some, choice, congestion, hearer, deadline)
@@ -142,26 +142,26 @@ def compare(
 
 
 @dataclass(frozen=True)
-class _Listener:
+class _CompareListener:
     """The functions that report progress, take each cell's rows, and count the cells."""
 
     say: Callable[[str], None]
-    keep: Callable[[list[Row]], None]
+    keep: Callable[[list[ResultRow]], None]
     work: LongWork
 
 
-def _place(cell: Cell) -> tuple[int, bool]:
+def _place(cell: CompareCell) -> tuple[int, bool]:
     """What cells have to share to be measured by the same processes."""
     return cell.ranks, cell.linked
 
 
-def _in_order(cells: Sequence[Cell]) -> list[Cell]:
+def _in_order(cells: Sequence[CompareCell]) -> list[CompareCell]:
     """Those of one place after each other, the places as they come."""
     places = list(dict.fromkeys(map(_place, cells)))
     return sorted(cells, key=lambda cell: places.index(_place(cell)))
 
 
-def foot(report: Report) -> str:
+def foot(report: ComparisonReport) -> str:
     """Return a picture's footer: the switch, the machine and the day."""
     machine = report.begun["machine"]
     return (
@@ -173,15 +173,15 @@ def foot(report: Report) -> str:
 def _measure(
     ranks: int,
     linked: bool,
-    some: Iterable[Cell],
-    choice: Choice,
+    some: Iterable[CompareCell],
+    choice: LabChoice,
     congestion: str | None,
-    hearer: _Listener,
+    hearer: _CompareListener,
     deadline: float | None,
 ) -> str:
     """Measure the cells of a number of ranks in one network. Returns TCP's congestion control."""
 
-    def in_time(cell: Cell, *, started: bool) -> bool:
+    def in_time(cell: CompareCell, *, started: bool) -> bool:
         seconds = expected_seconds([cell], started=started)
         if deadline is None or time.monotonic() + seconds < deadline:
             return True
@@ -189,7 +189,7 @@ def _measure(
         hearer.work.advance(expected_seconds([cell]))
         return False
 
-    def named(cell: Cell) -> str:
+    def named(cell: CompareCell) -> str:
         links = f"{cell.rate:g} Mbit/s" if cell.rate else "no limit"
         return f"{ranks} ranks, {links}, {bytes_text(cell.size)}"
 
@@ -212,7 +212,7 @@ def _measure(
             hearer.work.now(named(cell))
             if network is not None:
                 network.set_rate(cell.rate)
-            hearer.keep(rows_of(cell, _take_turns(cell, groups)))
+            hearer.keep(rows_of(cell, _alternate(cell, groups)))
             hearer.work.advance(expected_seconds([cell]))
             if network is not None:
                 network.set_rate(_FAST)  # what is left in queues goes before the next cell
@@ -222,11 +222,13 @@ def _measure(
 _FAST = 1000.0  # Mbit/s, while nothing is measured
 
 
-def _take_turns(cell: Cell, groups: Mapping[str, Ranks]) -> dict[Case, list[Turn]]:
+def _alternate(
+    cell: CompareCell, groups: Mapping[str, ContenderRanks]
+) -> dict[CompareCase, list[ReductionCost]]:
     """Measure a cell's cases one after the other, each as often as the cell says."""
-    least, factor = _PATIENCE
+    least, factor = _REDUCTION_TIMEOUT
 
-    def once(case: Case, size: int, turn: int, *, check: bool) -> Turn:
+    def once(case: CompareCase, size: int, turn: int, *, check: bool) -> ReductionCost:
         bound = case.bound(cell.ranks, size, cell.rate or 1000.0, cell.links)
         group = groups[case.contender]
         return group.turn(case, size, turn, least + factor * bound, check=check)
@@ -236,7 +238,7 @@ def _take_turns(cell: Cell, groups: Mapping[str, Ranks]) -> dict[Case, list[Turn
     warm = min(cell.size, _WARM_SIZE) if cell.linked else cell.size
     for case in cell.cases:
         once(case, warm, 0, check=False)
-    turns: dict[Case, list[Turn]] = {case: [] for case in cell.cases}
+    turns: dict[CompareCase, list[ReductionCost]] = {case: [] for case in cell.cases}
     for turn in range(cell.turns):
         for case in cell.cases:
             turns[case].append(once(case, cell.size, turn, check=turn == 0))
@@ -251,7 +253,7 @@ def _about(seconds: float) -> str:
     return f"about {minutes} minute{'s' if minutes > 1 else ''}"
 
 
-def _show(rows: list[Row], say: Callable[[str], None]) -> list[Row]:
+def _show(rows: list[ResultRow], say: Callable[[str], None]) -> list[ResultRow]:
     for row in rows:
         links = links_text(row)
         times = f"{row.times_gloo:8.2f} times Gloo" if row.times_gloo else ""
@@ -264,7 +266,7 @@ def _show(rows: list[Row], say: Callable[[str], None]) -> list[Row]:
     return rows
 
 
-def introduction(report: Report) -> str:
+def introduction(report: ComparisonReport) -> str:
     """Return the text above a comparison's table."""
     used = report.settings
     links = ""
@@ -277,7 +279,7 @@ def introduction(report: Report) -> str:
     )
 
 
-def draw_pictures(report: Report, images: Path, prefix: str) -> str:
+def draw_pictures(report: ComparisonReport, images: Path, prefix: str) -> str:
     """Draw into `images`; return the Markdown that shows them on a page beside that folder."""
     images.mkdir(parents=True, exist_ok=True)
     text = ""

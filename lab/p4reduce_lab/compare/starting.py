@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.compare.backends import STORE_VARIABLE
 from p4reduce_lab.compare.cells import GLOO, MPI, P4REDUCE
-from p4reduce_lab.compare.turns import Ranks
+from p4reduce_lab.compare.contenders import ContenderRanks
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.networks import links
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 from p4reduce_lab.networks.routed import RoutedNetwork
 from p4reduce_lab.networks.shaped import ShapedNetwork
-from p4reduce_lab.processes.children import Child, Processes
+from p4reduce_lab.processes.children import ChildProcess, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.system import System, rank_variables
 
@@ -48,11 +48,11 @@ def missing(contender: str) -> str | None:
 @contextmanager
 def started(
     contenders: Sequence[str],
-    choice: Choice,
+    choice: LabChoice,
     ranks: int,
     network: Network | None,
     directory: Path,
-) -> Iterator[Mapping[str, Ranks]]:
+) -> Iterator[Mapping[str, ContenderRanks]]:
     """Start a switch with its controller, and the ranks of each contender.
 
     Args:
@@ -85,7 +85,7 @@ def started(
             if contender == P4REDUCE and system is not None:
                 switch = system.switch_pid
             group = stack.enter_context(
-                Ranks(contender, directory / f"{contender}.sock", ranks, check, switch)
+                ContenderRanks(contender, directory / f"{contender}.sock", ranks, check, switch)
             )
             groups[contender] = group
             _start(contender, group, ranks, network, system, processes, directory)
@@ -96,7 +96,7 @@ def started(
 
 def _start(
     contender: str,
-    group: Ranks,
+    group: ContenderRanks,
     ranks: int,
     network: Network | None,
     system: System | None,
@@ -120,7 +120,7 @@ def _start(
         _child(processes, f"{contender} rank {rank}", [*prefix, *command], variables, directory)
 
 
-def _command(contender: str, group: Ranks, network: Network | None) -> list[str]:
+def _command(contender: str, group: ContenderRanks, network: Network | None) -> list[str]:
     command = [sys.executable, "-m", "p4reduce_lab.compare.rank", contender, str(group.path)]
     if network is None:
         return command
@@ -129,7 +129,7 @@ def _command(contender: str, group: Ranks, network: Network | None) -> list[str]
 
 
 def _start_mpi(
-    group: Ranks,
+    group: ContenderRanks,
     ranks: int,
     network: Network | None,
     processes: Processes,
@@ -181,7 +181,7 @@ def _child(
     command: list[str],
     variables: Mapping[str, str],
     directory: Path,
-) -> Child:
+) -> ChildProcess:
     log = directory / f"{name.replace(' ', '-')}.log"
     return processes.start(name, command, log=log, environment=variables)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce_lab.compare.cells import Case
+from p4reduce_lab.compare.cells import CompareCase
 
 LANES = 256  # float32 in a block of 1,024 bytes
 _FLOAT32, _FLOAT16 = 2.0**-20, 2.0**-10  # of the largest number, for each rank; with room to spare
@@ -24,7 +24,7 @@ def _pattern(size: int) -> Floats:
     return numbers.reshape(-1, LANES)
 
 
-def _factors(case: Case, ranks: int, blocks: int, turn: int) -> Floats:
+def _factors(case: CompareCase, ranks: int, blocks: int, turn: int) -> Floats:
     """What the pattern's blocks are multiplied by, shape (ranks, blocks): 0 where there is none."""
     factors = np.zeros((ranks, blocks), np.float32)
     rng = np.random.default_rng([blocks, round(case.density * 1e6), turn])
@@ -37,14 +37,14 @@ def _factors(case: Case, ranks: int, blocks: int, turn: int) -> Floats:
     return factors
 
 
-def tensor(case: Case, rank: int, ranks: int, size: int, turn: int) -> Floats:
+def tensor(case: CompareCase, rank: int, ranks: int, size: int, turn: int) -> Floats:
     """Return a rank's tensor in a turn: `size` bytes of float32."""
     pattern = _pattern(size)
     factors = _factors(case, ranks, len(pattern), turn)[rank]
     return np.ascontiguousarray(pattern * factors[:, None]).reshape(-1)
 
 
-def is_sum(result: Floats, case: Case, ranks: int, size: int, turn: int) -> bool:
+def is_sum(result: Floats, case: CompareCase, ranks: int, size: int, turn: int) -> bool:
     """Return whether a result is the sum of all tensors, within the precision on the wire."""
     pattern = _pattern(size)
     factors = _factors(case, ranks, len(pattern), turn)

@@ -18,7 +18,7 @@ from p4reduce_lab.progress import PLAIN_LINES, duration
 
 
 @dataclass(frozen=True)
-class Status:
+class DemoStatus:
     """The displayed state: rank 0's view of the training, and the rate of all ranks together."""
 
     step: int
@@ -47,7 +47,7 @@ class Display(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def show(self, status: Status) -> None:
+    def show(self, status: DemoStatus) -> None:
         """Shows the latest status."""
 
 
@@ -63,9 +63,9 @@ class _TrainingRate:
         self._console = console
         self._steps = steps
         self._first: tuple[float, int] | None = None
-        self._last: Status | None = None
+        self._last: DemoStatus | None = None
 
-    def took(self, status: Status) -> str:
+    def took(self, status: DemoStatus) -> str:
         """Take a status, and return the rate and the time left; empty while neither is known."""
         now = time.monotonic()
         self._last = status
@@ -113,9 +113,9 @@ class _Bar:
         self._progress.stop()
         self._rate.left_by(error)
 
-    def show(self, status: Status) -> None:
-        pace = self._rate.took(status)
-        text = f"{status.text()}\n{pace}" if pace else status.text()
+    def show(self, status: DemoStatus) -> None:
+        speed = self._rate.took(status)
+        text = f"{status.text()}\n{speed}" if speed else status.text()
         self._progress.update(self._task, completed=status.step, description=text)
 
 
@@ -138,15 +138,15 @@ class _Lines:
     ) -> None:
         self._rate.left_by(error)
 
-    def show(self, status: Status) -> None:
-        pace = self._rate.took(status)
+    def show(self, status: DemoStatus) -> None:
+        speed = self._rate.took(status)
         due = status.step >= self._next or status.step == self._steps
         if not due or status.step == self._shown:
             return
         self._shown = status.step
         self._next = status.step + max(1, self._steps // PLAIN_LINES)
         self._console.print(
-            f"  step {status.step:4d}/{self._steps}  {status.text()}  {pace}".rstrip(),
+            f"  step {status.step:4d}/{self._steps}  {status.text()}  {speed}".rstrip(),
             highlight=False,
             soft_wrap=True,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_lab.demo.config import FAULT_FILE, KILL_WORKER, RESTART_SWITCH, TrainingConfig
-from p4reduce_lab.processes.children import Child
+from p4reduce_lab.processes.children import ChildProcess
 from p4reduce_lab.system import System
 
 VICTIM = 1  # a rank: not 0, whose curve is shown, nor the last of more, so that there is a gap
@@ -50,7 +50,11 @@ class Faults:
     """
 
     def __init__(
-        self, config: TrainingConfig, system: System, workers: Sequence[Child], directory: Path
+        self,
+        config: TrainingConfig,
+        system: System,
+        workers: Sequence[ChildProcess],
+        directory: Path,
     ) -> None:
         self._config = config
         self._system = system

@@ -11,14 +11,14 @@ from pathlib import Path
 from rich.console import Console
 
 from p4reduce_lab import slow_paths
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.demo.config import (
     COMPARED_STAGE,
     CONFIG_FILE,
     DATA_FILE,
     TrainingConfig,
 )
-from p4reduce_lab.demo.display import Status, display
+from p4reduce_lab.demo.display import DemoStatus, display
 from p4reduce_lab.demo.faults import Faults
 from p4reduce_lab.demo.ranks.report import ProgressReader
 from p4reduce_lab.demo.training.data import load_digits
@@ -26,7 +26,7 @@ from p4reduce_lab.demo.verdict.plot import plot
 from p4reduce_lab.demo.verdict.results import Results
 from p4reduce_lab.demo.verdict.summary import Summary
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes.children import POLL, Child, Processes
+from p4reduce_lab.processes.children import POLL, ChildProcess, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.several import Switches, system_of
@@ -43,7 +43,7 @@ SMOOTHING = 1.0  # seconds over which the rate of contributions is shown
 
 def run_demo(
     config: TrainingConfig,
-    choice: Choice,
+    choice: LabChoice,
     output: Path,
     console: Console,
     switches: Switches = 1,
@@ -94,7 +94,7 @@ def _start_children(
     system: System,
     directory: Path,
     results: Path,
-) -> list[Child]:
+) -> list[ChildProcess]:
     """Starts the workers, and the reference beside them."""
     lab = [sys.executable, "-m", "p4reduce_lab"]
     children = [
@@ -117,7 +117,7 @@ def _start_children(
 
 def _watch(
     config: TrainingConfig,
-    children: list[Child],
+    children: list[ChildProcess],
     faults: Faults,
     processes: Processes,
     directory: Path,
@@ -144,7 +144,7 @@ def _watch(
 
 def _watch_stage(
     config: TrainingConfig,
-    children: list[Child],
+    children: list[ChildProcess],
     faults: Faults | None,
     processes: Processes,
     stage: Path,
@@ -153,7 +153,7 @@ def _watch_stage(
 ) -> None:
     """Shows the progress of one training until rank 0 has done all of its steps."""
     readers = [ProgressReader(stage, rank) for rank in range(config.workers)]
-    rate = _Rate()
+    rate = _ContributionRate()
     with display(console, config.steps) as shown:
         while True:
             # Before the progress is read: a rank that has ended has written all of it.
@@ -162,7 +162,7 @@ def _watch_stage(
             samples = [reader.poll() for reader in readers]
             if (first := samples[0]) is not None:
                 sent = sum(sample.contributions for sample in samples if sample is not None)
-                shown.show(Status(first.step, first.loss, first.accuracy, rate.of(sent)))
+                shown.show(DemoStatus(first.step, first.loss, first.accuracy, rate.of(sent)))
                 if first.step == config.steps:
                     if faults is not None and faults.due(first.step):
                         raise LabError("the training ended before the fault: take more --steps")
@@ -175,14 +175,14 @@ def _watch_stage(
             time.sleep(POLL)
 
 
-def _check(children: list[Child], processes: Processes, deadline: float) -> None:
+def _check(children: list[ChildProcess], processes: Processes, deadline: float) -> None:
     processes.check(may_finish=children)
     if time.monotonic() > deadline:
         late = [child.name for child in children if child.returncode is None]
         raise LabError(f"{', '.join(late)}: not finished after {TRAINING_TIMEOUT:.0f} s")
 
 
-class _Rate:
+class _ContributionRate:
     """Contributions per second over the last SMOOTHING seconds."""
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class _Rate:
         return (count - before) / (now - then) if now > then else 0.0
 
 
-def _plot(path: Path, choice: Choice, summary: Summary, results: Results) -> None:
+def _plot(path: Path, choice: LabChoice, summary: Summary, results: Results) -> None:
     ranks = "1 worker" if summary.workers == 1 else f"{summary.workers} workers"
     same = "bit-identical" if summary.identical_on_all_ranks else "different"
     title = f"{ranks}, gradients summed by the P4 program"

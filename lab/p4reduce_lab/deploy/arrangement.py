@@ -12,13 +12,13 @@ from p4reduce.wire.format import MAX_WORLD_SIZE
 from p4reduce_native.cpus import usable_cpus
 
 from p4reduce_lab.deploy.interface import link_rate
-from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.planning.network import (
     LARGEST_FANOUT,
     MOST_SIDE_BY_SIDE,
     SWITCHES,
-    Link,
+    PlannedLink,
     tree_fanouts,
 )
 from p4reduce_lab.planning.sizing import switches_for_an_interface
@@ -49,7 +49,7 @@ class Arrangement:
         return "one switch" if len(self.names) == 1 else f"{len(self.names)} switches side by side"
 
 
-def arrange(settings: Settings, cores: int | None = None) -> Arrangement:
+def arrange(settings: DeploySettings, cores: int | None = None) -> Arrangement:
     """Choose switches by the planner's rules, unless the settings do.
 
     A switch has 64 ranks at most, so more make a tree. Up to 64 ranks there are as many switches
@@ -74,7 +74,7 @@ def arrange(settings: Settings, cores: int | None = None) -> Arrangement:
     if not settings.is_remote:
         return _side_by_side(settings.ranks, 1)
     cores = usable_cpus() if cores is None else cores
-    link = Link(settings.link_rate or link_rate(settings.host))
+    link = PlannedLink(settings.link_rate or link_rate(settings.host))
     needed = switches_for_an_interface(link, SWITCHES["embedded"])
     return _side_by_side(
         settings.ranks, max(1, min(needed, cores - _CORES_LEFT, MOST_SIDE_BY_SIDE))
@@ -91,7 +91,7 @@ def _side_by_side(ranks: int, count: int) -> Arrangement:
     return Arrangement(names, (ranks,) * count)
 
 
-def _given_tree(settings: Settings) -> Arrangement:
+def _given_tree(settings: DeploySettings) -> Arrangement:
     match = _TREE.fullmatch(settings.tree)
     if match is None:
         raise ArgumentsError(

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from p4reduce_lab.deploy.services import Services
 from p4reduce_lab.deploy.serving import serve
-from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.errors import LabError
 
 _PAUSE = 0.1  # seconds between two looks at the processes
 
 
-def stay_up(settings: Settings, file: Path | None) -> None:
+def run_until_signal(settings: DeploySettings, file: Path | None) -> None:
     """Start a network, and keep it up until a signal ends this process.
 
     Args:

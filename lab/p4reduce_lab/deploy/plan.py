@@ -11,12 +11,12 @@ from p4reduce_common.host_port import format_host_port
 
 from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token
 from p4reduce_lab.deploy.ports import FreePorts
-from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.switches.udp_ports import UdpPorts, free_udp_ports, udp_ports
 
 
 @dataclass(frozen=True)
-class Plan:
+class DeployPlan:
     """The secrets and ports.
 
     Attributes:
@@ -34,7 +34,7 @@ class Plan:
     certificates: list[str]
 
 
-def draw(settings: Settings, ports: int, directory: Path) -> Plan:
+def draw(settings: DeploySettings, ports: int, directory: Path) -> DeployPlan:
     """Choose secrets and ports; write key and certificates to files.
 
     Args:
@@ -60,10 +60,12 @@ def draw(settings: Settings, ports: int, directory: Path) -> Plan:
         certificates = [str(path) for path in made.controller]
         port = settings.first_port if free is None else free.tcp()
         listen = format_host_port(settings.host, port)
-    return Plan(variables, every, listen, key_file, certificates)
+    return DeployPlan(variables, every, listen, key_file, certificates)
 
 
-def _ports(settings: Settings, count: int, directory: Path, free: FreePorts | None) -> list[str]:
+def _ports(
+    settings: DeploySettings, count: int, directory: Path, free: FreePorts | None
+) -> list[str]:
     if settings.unix:
         return [f"unix:{directory}/port{n}.sock" for n in range(1, count + 1)]
     host = settings.host or "127.0.0.1"

@@ -14,7 +14,7 @@ from pathlib import Path
 from p4reduce import variables
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes.children import POLL, Child, ChildFailedError, Processes, ending
+from p4reduce_lab.processes.children import POLL, ChildFailedError, ChildProcess, Processes, ending
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
 READY_TIMEOUT = 110.0  # seconds; a process that ends meanwhile is reported at once
@@ -56,7 +56,7 @@ class Services:
         self._directory = directory
         self._logs = logs
         self._ready_file = directory / "controller.ready"
-        self._controller: Child | None = None
+        self._controller: ChildProcess | None = None
         self._starts: dict[str, deque[float]] = {}
 
     @property
@@ -124,7 +124,7 @@ class Services:
         """End the controller, which ends the jobs, and then the switches."""
         self.processes.end()
 
-    def _ended(self, name: str, child: Child | None) -> str:
+    def _ended(self, name: str, child: ChildProcess | None) -> str:
         """Say how a process ended. Raises LabError: it has been started often enough."""
         if child is None:
             return "it was not started"

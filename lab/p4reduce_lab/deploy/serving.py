@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from p4reduce_lab.deploy.services import Parts, Services
-from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.deploy.whole import parts_of
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.processes.rundir import results_directory, run_directory
@@ -31,7 +31,7 @@ def check_packages() -> None:
 
 
 def serve(
-    settings: Settings,
+    settings: DeploySettings,
     ready: Callable[[Services], None],
     news: Callable[[Services, str], None],
     wait: Callable[[Services], bool],
@@ -76,7 +76,7 @@ def run(
 
 
 @contextmanager
-def _directories(settings: Settings) -> Iterator[tuple[Path, Path]]:
+def _directories(settings: DeploySettings) -> Iterator[tuple[Path, Path]]:
     """Make those for sockets and for logs."""
     with run_directory() as directory:
         if not settings.logs:

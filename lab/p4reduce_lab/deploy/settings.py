@@ -12,7 +12,7 @@ LEAST_LEASE, LONGEST_LEASE = 0.1, 86400.0  # seconds; as of `p4reduce-controller
 
 
 @dataclass(frozen=True)
-class Settings:
+class DeploySettings:
     """See `p4reduce.launch.start`, which has the same names and defaults."""
 
     ranks: int

@@ -26,7 +26,7 @@ Offer = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class SwitchShare:
+class NetworkShare:
     """What the ranks of a job ask the process of a host for.
 
     Attributes:
@@ -62,7 +62,7 @@ class HostShare:
         LabError: ports are not free, or something is missing.
     """
 
-    def __init__(self, share: SwitchShare, directory: Path) -> None:
+    def __init__(self, share: NetworkShare, directory: Path) -> None:
         self._share = share
         self._directory = directory
         self._address = share.addresses[share.host]

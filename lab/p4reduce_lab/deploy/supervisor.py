@@ -29,8 +29,8 @@ from p4reduce_native.cpus import use_all_cpus
 from p4reduce_lab.deploy.lifelines import STARTER, Lifelines, controller_there, ranks_elsewhere
 from p4reduce_lab.deploy.services import Parts, Services
 from p4reduce_lab.deploy.serving import check_packages, run, serve
-from p4reduce_lab.deploy.settings import Settings
-from p4reduce_lab.deploy.share import HostShare, SwitchShare
+from p4reduce_lab.deploy.settings import DeploySettings
+from p4reduce_lab.deploy.share import HostShare, NetworkShare
 from p4reduce_lab.deploy.whole import parts_of
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
 from p4reduce_lab.processes.rundir import run_directory
@@ -49,11 +49,11 @@ def main() -> int:
             return 0  # it was not needed
         request = json.loads(line)
         if "share" in request:
-            _serve_share(SwitchShare(**request["share"]))
+            _serve_share(NetworkShare(**request["share"]))
         elif request.get("job"):
-            _serve_job(Settings(**request["settings"]))
+            _serve_job(DeploySettings(**request["settings"]))
         else:
-            settings = Settings(**request["settings"])
+            settings = DeploySettings(**request["settings"])
             serve(settings, _ready, _news, lambda _: _is_over(parent))
     except ArgumentsError as error:
         _say({"refused": str(error)})
@@ -82,7 +82,7 @@ def _is_over(parent: int) -> bool:
     return bool(poll.poll(_PAUSE * 1000)) or os.getppid() != parent
 
 
-def _serve_job(settings: Settings) -> None:
+def _serve_job(settings: DeploySettings) -> None:
     """Run a network whose switches are all on this host, as long as a job's ranks need it."""
     check_packages()
     with run_directory() as directory:
@@ -90,7 +90,7 @@ def _serve_job(settings: Settings) -> None:
         _run_for_ranks(parts, directory, lifelines, others=settings.is_remote)
 
 
-def _serve_share(share: SwitchShare) -> None:
+def _serve_share(share: NetworkShare) -> None:
     """Run a host's share of a job's network, as long as ranks need it."""
     check_packages()
     with run_directory() as directory:

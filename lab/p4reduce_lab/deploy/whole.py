@@ -11,13 +11,13 @@ from p4reduce_common.host_port import format_host_port, parse_host_port
 from p4reduce_lab.deploy.arrangement import Arrangement, arrange
 from p4reduce_lab.deploy.plan import draw
 from p4reduce_lab.deploy.services import Parts
-from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
 _UPLINK = 500  # a port above those of all ranks
 
 
-def parts_of(settings: Settings, directory: Path) -> Parts:
+def parts_of(settings: DeploySettings, directory: Path) -> Parts:
     """Draw secrets and ports, and decide which switch has which ports.
 
     Args:
@@ -54,7 +54,7 @@ def parts_of(settings: Settings, directory: Path) -> Parts:
 class _SwitchUnits:
     def __init__(
         self,
-        settings: Settings,
+        settings: DeploySettings,
         arrangement: Arrangement,
         directory: Path,
         ports: dict[int, str],
@@ -133,7 +133,7 @@ class _SwitchUnits:
         return everything if alone else everything / name
 
 
-def _options(settings: Settings, switches: _SwitchUnits) -> list[str]:
+def _options(settings: DeploySettings, switches: _SwitchUnits) -> list[str]:
     options = ["--default-slots", str(settings.slots or EmbeddedSwitch.slots)]
     if settings.lease:
         options += ["--lease", f"{settings.lease:g}"]

@@ -9,7 +9,7 @@ from p4reduce_switch.debug.breakpoints import parse_breakpoint
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.lesson.describe import came_of, changes, details, legend, line, values
-from p4reduce_lab.lesson.world import Step, World
+from p4reduce_lab.lesson.world import FrameStep, LessonWorld
 
 MOST = 200  # frames that `go` releases
 
@@ -51,9 +51,9 @@ class Commands:
             was held at a breakpoint and has now passed; empty while the switch holds a frame.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LessonWorld) -> None:
         self.world = world
-        self.last: Step | None = None
+        self.last: FrameStep | None = None
         self.finished = ""
         self._held_by = ""
         self._done: dict[str, Callable[..., list[str]]] = {

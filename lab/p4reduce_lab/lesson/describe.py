@@ -12,8 +12,8 @@ from p4reduce.wire.lanes import unpack
 from p4reduce.wire.rank_sets import describe_ranks
 from p4reduce_switch.debug.debugger import Stop
 
-from p4reduce_lab.lesson.traced import Line
-from p4reduce_lab.lesson.world import REGISTERS, HeldFrame, Step, header
+from p4reduce_lab.lesson.traced import SourceLine
+from p4reduce_lab.lesson.world import REGISTERS, FrameStep, HeldFrame, header
 
 _LANES_SHOWN = 4
 # As p4src/include/constants.p4 has the enum of outcomes.
@@ -51,7 +51,7 @@ def line(held: HeldFrame) -> str:
     found = header(held.data)
     way = f"rank {held.rank} -> switch" if held.up else f"switch -> rank {held.rank}"
     words = [
-        f"#{held.number:<3} {way}  {wire.Kind(found['kind']).name:<10}",
+        f"#{held.number:<3} {way}  {wire.FrameKind(found['kind']).name:<10}",
         f"slot {found['slot']} round {found['round']}",
         f"block {block(found['block'])} next {block(found['next_block'])}",
     ]
@@ -85,7 +85,7 @@ def details(held: HeldFrame) -> list[str]:
     return rows
 
 
-def came_of(step: Step) -> list[str]:
+def came_of(step: FrameStep) -> list[str]:
     """Return the effects of a frame."""
     rows = [line(step.frame)]
     if step.stop is not None:
@@ -102,7 +102,7 @@ def came_of(step: Step) -> list[str]:
     return rows
 
 
-def stopped(stop: Stop, lines: Sequence[Line]) -> str:
+def stopped(stop: Stop, lines: Sequence[SourceLine]) -> str:
     """Return where and why a frame is held."""
     point = stop.point
     place = f"{point.kind} {point.name}"
@@ -130,7 +130,7 @@ def _short(value: int | bool) -> str:
     )
 
 
-def acting(lines: Iterable[Line]) -> list[Line]:
+def acting(lines: Iterable[SourceLine]) -> list[SourceLine]:
     """Return the executed lines that write a shown register, and their outcome.
 
     p4c names a constant by the line that defines it. So the outcome is its line in the enum, with
@@ -220,7 +220,7 @@ def _lanes(data: bytes, lane_format: wire.Format) -> str:
 def _value(name: str, found: dict[str, int], *, up: bool) -> str:
     value = found[name]
     if name == "kind":
-        return wire.Kind(value).name
+        return wire.FrameKind(value).name
     if name == "flags":
         return flags_text(value, up=up) or "-"
     if name == "format":

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 
 from p4reduce_lab.lesson.ranks import Array
-from p4reduce_lab.lesson.world import World
+from p4reduce_lab.lesson.world import LessonWorld
 
 BLOCK = 256  # int32 numbers
 
@@ -27,7 +27,7 @@ class Scene:
 
     text: str
     command: str
-    outcome: Outcome | None = None
+    outcome: FrameOutcome | None = None
 
 
 @dataclass(frozen=True)
@@ -45,31 +45,31 @@ class Lesson:
 
     name: str
     title: str
-    begin: Callable[[], World]
+    begin: Callable[[], LessonWorld]
     about: str
     scenes: tuple[Scene, ...]
     ending: str
     results: Mapping[int, int | None]
 
 
-def _two(numbers: int = 4) -> World:
-    return World([np.arange(1, numbers + 1, dtype=np.int32), 10 * _ints(numbers)])
+def _two(numbers: int = 4) -> LessonWorld:
+    return LessonWorld([np.arange(1, numbers + 1, dtype=np.int32), 10 * _ints(numbers)])
 
 
 def _ints(numbers: int) -> Array:
     return np.arange(1, numbers + 1, dtype=np.int32)
 
 
-def _sparse() -> World:
+def _sparse() -> LessonWorld:
     mine, yours = np.zeros(4 * BLOCK, np.int32), np.zeros(4 * BLOCK, np.int32)
     mine[3 * BLOCK :] = 5
     yours[BLOCK : 2 * BLOCK] = 7
     yours[0] = 0
-    return World([mine, yours])
+    return LessonWorld([mine, yours])
 
 
-def _narrow() -> World:
-    return World([np.array([100, 1, 2, 3], np.int8), np.array([100, 1, 2, 3], np.int8)])
+def _narrow() -> LessonWorld:
+    return LessonWorld([np.array([100, 1, 2, 3], np.int8), np.array([100, 1, 2, 3], np.int8)])
 
 
 SUM = Lesson(
@@ -86,13 +86,13 @@ SUM = Lesson(
             "is the first that is not all zeros: here block 0. Look at a header by `show 1`. After "
             "each frame you see both copies of the slot; a star marks the one that has changed.",
             "let 1",
-            Outcome.ROUND_OPENED,
+            FrameOutcome.ROUND_OPENED,
         ),
         Scene(
             "The switch has stored that rank 0 was heard, and dropped the frame. Rank 1 is the "
             "last one: its frame becomes the result, and goes to both ranks.",
             "let 2",
-            Outcome.ROUND_COMPLETED,
+            FrameOutcome.ROUND_COMPLETED,
         ),
         Scene("A result is the licence to send the slot's next round.", "let 3"),
         Scene("The same for rank 1.", "let 4"),
@@ -100,12 +100,12 @@ SUM = Lesson(
             "Round 1 has lanes: the four numbers, and zeros to fill the block. Odd rounds use the "
             "slot's other copy. The switch stores the lanes in the registers sums0 to sums3.",
             "let 5",
-            Outcome.ROUND_OPENED,
+            FrameOutcome.ROUND_OPENED,
         ),
         Scene(
             "Rank 1's lanes are added to those in the registers, within the time of one frame.",
             "let 6",
-            Outcome.ROUND_COMPLETED,
+            FrameOutcome.ROUND_COMPLETED,
         ),
         Scene("The result brings the sum. There is no next block, so rank 0 is done.", "let 7"),
         Scene("And rank 1.", "let 8"),
@@ -120,21 +120,21 @@ LOST_CONTRIBUTION = Lesson(
     _two,
     "The network may lose any frame. Here it loses what rank 1 sends first.",
     (
-        Scene("Rank 0 is heard.", "let 1", Outcome.ROUND_OPENED),
+        Scene("Rank 0 is heard.", "let 1", FrameOutcome.ROUND_OPENED),
         Scene("Rank 1's frame is lost. Nobody notices.", "drop 2"),
         Scene("Rank 0 waits too long for the result. Its timer runs out: it repeats.", "repeat 0"),
         Scene(
             "The switch has heard rank 0 in this round: its bit is set in heard_ranks. So nothing "
             "is added a second time. It answers with a STATUS, which names who was heard.",
             "let 3",
-            Outcome.STATUS_SENT,
+            FrameOutcome.STATUS_SENT,
         ),
         Scene("Rank 0 learns that it is not to blame, and waits.", "let 4"),
         Scene("Rank 1's timer runs out as well.", "repeat 1"),
         Scene(
             "To the switch this is rank 1's first frame of the round. It completes it.",
             "let 5",
-            Outcome.ROUND_COMPLETED,
+            FrameOutcome.ROUND_COMPLETED,
         ),
         Scene(
             "All the rest goes as in lesson 1: let every frame go. RETRANSMISSION stands on the "
@@ -161,25 +161,25 @@ LOST_RESULT = Lesson(
             "Round 0 has no numbers. In it the ranks agree on the first block to sum. Rank 0 says "
             "that its first block that is not all zeros is block 0.",
             "let 1",
-            Outcome.ROUND_OPENED,
+            FrameOutcome.ROUND_OPENED,
         ),
         Scene(
             "Rank 1 says the same. It is the last one, so the switch sends the result to both.",
             "let 2",
-            Outcome.ROUND_COMPLETED,
+            FrameOutcome.ROUND_COMPLETED,
         ),
         Scene("Rank 0 gets the result, and sends its numbers of block 0 in round 1.", "let 3"),
         Scene("So does rank 1.", "let 4"),
         Scene(
             "Round 1 uses copy 1. The switch stores rank 0's numbers in it: see sums0.",
             "let 5",
-            Outcome.ROUND_OPENED,
+            FrameOutcome.ROUND_OPENED,
         ),
         Scene(
             "It adds rank 1's. Now copy 1 holds the sum of block 0, which begins with 11 22 33 44, "
             "and a result for each rank is on its way.",
             "let 6",
-            Outcome.ROUND_COMPLETED,
+            FrameOutcome.ROUND_COMPLETED,
         ),
         Scene(
             "The result for rank 1 is lost. Nobody notices. From now on only the switch can give "
@@ -194,7 +194,7 @@ LOST_RESULT = Lesson(
             "Think first: if the slot had one copy, what would this frame do to the sum "
             "11 22 33 44? Then let it go.",
             "let 9",
-            Outcome.ROUND_OPENED,
+            FrameOutcome.ROUND_OPENED,
         ),
         Scene(
             "Round 2 has gone to copy 0, and copy 1 still holds 11 22 33 44. In one copy rank 0's "
@@ -206,14 +206,14 @@ LOST_RESULT = Lesson(
             "The switch finds round 1 in copy 1: complete, with rank 1 heard. So it adds nothing, "
             "and sends the sum again, to rank 1 alone.",
             "let 10",
-            Outcome.RESULT_REPEATED,
+            FrameOutcome.RESULT_REPEATED,
         ),
         Scene(
             "Rank 1 has the sum of block 0 at last, and sends block 1. The frame is new and has "
             "RETRANSMISSION: rank 1 is late by its timer, so this round's time is no measure.",
             "let 11",
         ),
-        Scene("Its frame completes round 2, in copy 0.", "let 12", Outcome.ROUND_COMPLETED),
+        Scene("Its frame completes round 2, in copy 0.", "let 12", FrameOutcome.ROUND_COMPLETED),
         Scene("Let the rest go: both ranks get the second block's sum as well.", "go"),
     ),
     "One copy is not enough. A rank that has its result begins the next round at once, and would "
@@ -233,28 +233,28 @@ LATE_DUPLICATE = Lesson(
     "three rounds; rounds 0 and 2 use the same copy.",
     (
         Scene("The network makes a copy of rank 0's first frame, and keeps it.", "dup 1"),
-        Scene("Round 0, in copy 0.", "let 1", Outcome.ROUND_OPENED),
-        Scene("Rank 1 completes it.", "let 2", Outcome.ROUND_COMPLETED),
+        Scene("Round 0, in copy 0.", "let 1", FrameOutcome.ROUND_OPENED),
+        Scene("Rank 1 completes it.", "let 2", FrameOutcome.ROUND_COMPLETED),
         Scene("Rank 0 gets the result.", "let 4"),
         Scene("And rank 1.", "let 5"),
         Scene("Rank 0's frame of round 1 is copied as well.", "dup 6"),
-        Scene("Round 1, in copy 1, sums block 0.", "let 6", Outcome.ROUND_OPENED),
-        Scene("Rank 1 completes it.", "let 7", Outcome.ROUND_COMPLETED),
+        Scene("Round 1, in copy 1, sums block 0.", "let 6", FrameOutcome.ROUND_OPENED),
+        Scene("Rank 1 completes it.", "let 7", FrameOutcome.ROUND_COMPLETED),
         Scene("Rank 0 gets the sum, and sends block 1 in round 2.", "let 9"),
         Scene("And rank 1.", "let 10"),
-        Scene("Rank 0 opens round 2, in copy 0.", "let 11", Outcome.ROUND_OPENED),
+        Scene("Rank 0 opens round 2, in copy 0.", "let 11", FrameOutcome.ROUND_OPENED),
         Scene(
             "Now the copy from round 1 arrives. Copy 1 still holds round 1, complete, with rank 0 "
             "heard: the switch takes it for a question, and repeats the result.",
             "let 8",
-            Outcome.RESULT_REPEATED,
+            FrameOutcome.RESULT_REPEATED,
         ),
         Scene("Rank 0 is in round 2 and ignores it.", "let 13"),
         Scene(
             "And the copy from round 0. Copy 0 is about round 2 now. Rank 0's bit and the round's "
             "last bit say nothing here: only the whole round number shows that this is old.",
             "let 3",
-            Outcome.STALE,
+            FrameOutcome.STALE,
         ),
         Scene("Let the rest go: the sums are right.", "go"),
     ),
@@ -272,12 +272,12 @@ ZEROS = Lesson(
         Scene(
             "Rank 0 says that its first block that is not zero is 3.",
             "let 1",
-            Outcome.ROUND_OPENED,
+            FrameOutcome.ROUND_OPENED,
         ),
         Scene(
             "Rank 1 says 1. The switch keeps the smaller one, and announces it.",
             "let 2",
-            Outcome.ROUND_COMPLETED,
+            FrameOutcome.ROUND_COMPLETED,
         ),
         Scene("So all continue with block 1. Nobody sends block 0.", "let 3"),
         Scene("Rank 1 continues with block 1 too.", "let 4"),
@@ -285,9 +285,9 @@ ZEROS = Lesson(
             "Rank 0's block 1 is all zeros. It takes part in the round by a frame without lanes: "
             "78 bytes in place of 1,102.",
             "let 5",
-            Outcome.ROUND_OPENED,
+            FrameOutcome.ROUND_OPENED,
         ),
-        Scene("Rank 1 has lanes.", "let 6", Outcome.ROUND_COMPLETED),
+        Scene("Rank 1 has lanes.", "let 6", FrameOutcome.ROUND_COMPLETED),
         Scene(
             "The result says that block 3 is next: block 2 is skipped. In that round rank 1's "
             "frame comes last, without lanes. The sum does not fit into it, so the switch sends "
@@ -305,16 +305,16 @@ OVERFLOW = Lesson(
     _narrow,
     "Lanes of 8 bits hold -128 to 127. Both ranks have 100 as their first number.",
     (
-        Scene("The first round, about no block.", "let 1", Outcome.ROUND_OPENED),
-        Scene("Rank 1 completes it.", "let 2", Outcome.ROUND_COMPLETED),
+        Scene("The first round, about no block.", "let 1", FrameOutcome.ROUND_OPENED),
+        Scene("Rank 1 completes it.", "let 2", FrameOutcome.ROUND_COMPLETED),
         Scene("Rank 0 gets the result, and sends its numbers.", "let 3"),
         Scene("And rank 1.", "let 4"),
-        Scene("Rank 0's lanes are stored as they are.", "let 5", Outcome.ROUND_OPENED),
+        Scene("Rank 0's lanes are stored as they are.", "let 5", FrameOutcome.ROUND_OPENED),
         Scene(
             "100 + 100 does not fit. The switch sees it in the lanes' top bits: the operands have "
             "one sign, and the sum the other. It sets OVERFLOW in the result.",
             "let 6",
-            Outcome.ROUND_COMPLETED,
+            FrameOutcome.ROUND_COMPLETED,
         ),
         Scene("The rank does not return a wrong sum. Its call ends with an error.", "let 7"),
         Scene("On every rank the same.", "let 8"),

@@ -18,7 +18,7 @@ from p4reduce.wire.frames import FrameBuffer
 Array = npt.NDArray[Any]
 
 
-class Rank:
+class LessonRank:
     """One rank of a job, and the all-reduces that it has called.
 
     Args:

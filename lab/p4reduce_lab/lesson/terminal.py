@@ -30,12 +30,12 @@ def run(lesson: Lesson, say: Callable[[str], None], ask: Ask | None = None) -> C
     """
     while True:
         commands = Commands(lesson.begin())
-        if _once(commands, lesson, say, ask) is not _End.RESTART:
+        if _once(commands, lesson, say, ask) is not _PromptEnd.RESTART:
             return commands
         commands.world.close()
 
 
-class _End(enum.Enum):
+class _PromptEnd(enum.Enum):
     """How a prompt ended."""
 
     DONE = enum.auto()
@@ -43,7 +43,9 @@ class _End(enum.Enum):
     RESTART = enum.auto()
 
 
-def _once(commands: Commands, lesson: Lesson, say: Callable[[str], None], ask: Ask | None) -> _End:
+def _once(
+    commands: Commands, lesson: Lesson, say: Callable[[str], None], ask: Ask | None
+) -> _PromptEnd:
     """Go through a lesson from its beginning."""
     number = LESSONS.index(lesson) + 1
 
@@ -62,12 +64,12 @@ def _once(commands: Commands, lesson: Lesson, say: Callable[[str], None], ask: A
         say("")
         tell(scene.text)
         end = _until_done(commands, scene.command, say, ask)
-        if end is not _End.DONE:
+        if end is not _PromptEnd.DONE:
             return end
     say("")
     tell(lesson.ending)
     if ask is None:
-        return _End.DONE
+        return _PromptEnd.DONE
     if number < len(LESSONS):
         tell(f"Go on with `p4reduce-lab lesson {number + 1}`, or try what you like; quit ends it.")
     return _until_done(commands, "", say, ask)
@@ -75,7 +77,7 @@ def _once(commands: Commands, lesson: Lesson, say: Callable[[str], None], ask: A
 
 def _until_done(
     commands: Commands, proposed: str, say: Callable[[str], None], ask: Ask | None
-) -> _End:
+) -> _PromptEnd:
     """Do what is typed until the proposed step was taken. Without one: until the end."""
     while True:
         typed: str | None = proposed
@@ -84,15 +86,15 @@ def _until_done(
         else:
             typed = _asked(ask, f"[{proposed}] > " if proposed else "> ")
         if typed is None:
-            return _End.QUIT
+            return _PromptEnd.QUIT
         if typed == "restart":
-            return _End.RESTART
+            return _PromptEnd.RESTART
         before = commands.world.position
         done = _do(commands, typed or proposed, say)
         if not proposed:
             continue
         if done and commands.finished.split() == proposed.split():
-            return _End.DONE
+            return _PromptEnd.DONE
         if commands.finished and commands.world.position != before:
             say("")
             say("You have left the lesson's steps: from here on try what you like.")

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from p4reduce_common.threads import new_thread
-from p4reduce_controller.fabric.schema import Entity, Group, Row
+from p4reduce_controller.fabric.schema import Entity, MulticastGroup, TableRow
 from p4reduce_switch.debug.breakpoints import Point
-from p4reduce_switch.debug.debugger import Debugger, Program, Stop
+from p4reduce_switch.debug.debugger import DebuggedProgram, Debugger, Stop
 from p4reduce_switch.debug.pipeline import DebugPipeline
 from p4reduce_switch.state.multicast import Replica
-from p4reduce_switch.state.tables import Entry, Table
+from p4reduce_switch.state.tables import Table, TableEntry
 
 _WITHIN = 60.0  # seconds until a frame has passed or is held
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """A statement of a P4 program: where it is, and its text as p4c has it."""
 
     file: str
@@ -38,14 +38,14 @@ class FrameRun(NamedTuple):
     """The effects of a frame: what came out, by port, and the lines in the order they ran."""
 
     out: list[tuple[int, bytes]]
-    lines: list[Line]
+    lines: list[SourceLine]
 
 
 class Paused(NamedTuple):
     """A frame that is held: where and why, and the lines that it ran through."""
 
     stop: Stop
-    lines: list[Line]
+    lines: list[SourceLine]
 
 
 class TracedSwitch:
@@ -61,11 +61,11 @@ class TracedSwitch:
     """
 
     def __init__(self, program: bytes, cpu_port: int, entities: Iterable[Entity]) -> None:
-        self.debugger = _Recorder(_texts(json.loads(program)))
+        self.debugger = _LineRecorder(_texts(json.loads(program)))
         self.pipeline = DebugPipeline(program, self.debugger, cpu_port=cpu_port)
-        self._news: queue.SimpleQueue[Stop | list[tuple[int, bytes]] | Exception]
-        self._news = queue.SimpleQueue()
-        self.debugger.watch(self._news.put)
+        self._events: queue.SimpleQueue[Stop | list[tuple[int, bytes]] | Exception]
+        self._events = queue.SimpleQueue()
+        self.debugger.watch(self._events.put)
         for entity in entities:
             self._insert(entity)
 
@@ -76,7 +76,7 @@ class TracedSwitch:
             return FrameRun(self.pipeline.process(port, frame), self.debugger.lines)
         # A held frame would hold this thread as well.
         new_thread(self._run, "lesson", args=(port, frame)).start()
-        return self._until_news()
+        return self._until_event()
 
     def go_on(self, *, steps: bool) -> FrameRun | Paused:
         """Continue the held frame by one point, or to the next breakpoint or its end.
@@ -84,7 +84,7 @@ class TracedSwitch:
         Raises NotStoppedError: none is held.
         """
         self.debugger.go_on(steps=steps)
-        return self._until_news()
+        return self._until_event()
 
     def close(self) -> None:
         """Hold no frame any more."""
@@ -92,39 +92,39 @@ class TracedSwitch:
 
     def _run(self, port: int, frame: bytes) -> None:
         try:
-            self._news.put(self.pipeline.process(port, frame))
+            self._events.put(self.pipeline.process(port, frame))
         except Exception as error:
-            self._news.put(error)  # for the thread that waits
+            self._events.put(error)  # for the thread that waits
 
-    def _until_news(self) -> FrameRun | Paused:
-        news = self._news.get(timeout=_WITHIN)
-        if isinstance(news, Exception):
-            raise news
-        if isinstance(news, Stop):
-            return Paused(news, list(self.debugger.lines))
-        return FrameRun(news, self.debugger.lines)
+    def _until_event(self) -> FrameRun | Paused:
+        event = self._events.get(timeout=_WITHIN)
+        if isinstance(event, Exception):
+            raise event
+        if isinstance(event, Stop):
+            return Paused(event, list(self.debugger.lines))
+        return FrameRun(event, self.debugger.lines)
 
     def _insert(self, entity: Entity) -> None:
-        if isinstance(entity, Group):
+        if isinstance(entity, MulticastGroup):
             replicas = [Replica(port, instance) for port, instance in entity.replicas]
             self.pipeline.multicast.insert(entity.group, replicas)
-        elif isinstance(entity, Row):
+        elif isinstance(entity, TableRow):
             table = self.pipeline.tables[entity.table]
             args = tuple(entity.params[name] for name, _ in table.actions[entity.action].params)
-            table.insert(Entry(_match(table, entity), 0, entity.action, args))
+            table.insert(TableEntry(_match(table, entity), 0, entity.action, args))
 
 
-class _Recorder(Debugger):
+class _LineRecorder(Debugger):
     """Records the lines that a frame reaches, and holds it at breakpoints."""
 
     def __init__(self, texts: Mapping[tuple[str, int], str]) -> None:
         super().__init__()
-        self.lines: list[Line] = []
+        self.lines: list[SourceLine] = []
         self._texts = texts
 
-    def visit(self, program: Program, point: Point, variables: Mapping[str, Any]) -> None:
+    def visit(self, program: DebuggedProgram, point: Point, variables: Mapping[str, Any]) -> None:
         if point.kind == "line" and (text := self._texts.get((point.file, point.line))):
-            self.lines.append(Line(point.file.removeprefix("include/"), point.line, text))
+            self.lines.append(SourceLine(point.file.removeprefix("include/"), point.line, text))
         super().visit(program, point, variables)
 
 
@@ -139,5 +139,5 @@ def _texts(program: Mapping[str, Any]) -> dict[tuple[str, int], str]:
     return found
 
 
-def _match(table: Table, row: Row) -> tuple[int, ...]:
+def _match(table: Table, row: TableRow) -> tuple[int, ...]:
     return tuple(row.match[key.name] for key in table.key)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from p4reduce.wire import format as wire
 from p4reduce_controller.fabric.compiled_program import compiled_files
 from p4reduce_controller.fabric.layout import lay_out, own_addresses
-from p4reduce_controller.fabric.outcome import Outcome
-from p4reduce_controller.jobs.job import REPLICAS_A_CHILD, Attachment, Job, Member, MemberState
+from p4reduce_controller.fabric.outcome import FrameOutcome
+from p4reduce_controller.jobs.job import REPLICAS_A_CHILD, Attachment, Job, JobMember, MemberState
 from p4reduce_controller.jobs.job import Share as JobShare
 from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.topology.given import CPU_PORT
@@ -19,8 +19,8 @@ from p4reduce_controller.values.mac_ip import format_ip, format_mac, parse_ip, p
 from p4reduce_switch.debug.debugger import Stop
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.lesson.ranks import Array, Rank
-from p4reduce_lab.lesson.traced import FrameRun, Line, Paused, TracedSwitch
+from p4reduce_lab.lesson.ranks import Array, LessonRank
+from p4reduce_lab.lesson.traced import FrameRun, Paused, SourceLine, TracedSwitch
 
 JOB = 7
 VERSIONS = 2  # copies of a slot: even rounds use one, odd ones the other
@@ -66,7 +66,7 @@ class HeldFrame:
 
 
 @dataclass(frozen=True)
-class Step:
+class FrameStep:
     """The effects of a frame.
 
     Attributes:
@@ -80,8 +80,8 @@ class Step:
     """
 
     frame: HeldFrame
-    outcome: Outcome | None = None
-    lines: list[Line] = field(default_factory=list)
+    outcome: FrameOutcome | None = None
+    lines: list[SourceLine] = field(default_factory=list)
     before: list[dict[str, int]] = field(default_factory=list)
     after: list[dict[str, int]] = field(default_factory=list)
     sent: list[HeldFrame] = field(default_factory=list)
@@ -99,7 +99,7 @@ class _InSwitch:
     counted: list[int]
 
 
-class World:
+class LessonWorld:
     """A job of a few ranks on one switch.
 
     Args:
@@ -120,7 +120,7 @@ class World:
             [*own, *(entity for stage in layout.stages for entity in stage)],
         )
         self.ranks = [
-            Rank(rank, size, JOB, slots, _endpoint(rank), _SWITCH) for rank in range(size)
+            LessonRank(rank, size, JOB, slots, _endpoint(rank), _SWITCH) for rank in range(size)
         ]
         self.flying: list[HeldFrame] = []
         self._sent = 0
@@ -131,7 +131,7 @@ class World:
 
     # -- What people do --------------------------------------------------------------------------
 
-    def let(self, number: int) -> Step:
+    def let(self, number: int) -> FrameStep:
         """Deliver a frame. Raises NoSuchFrameError, HeldError."""
         held = self._find(number)
         if self._inside is not None:
@@ -142,13 +142,13 @@ class World:
         if not held.up:
             rank = self.ranks[held.rank]
             rank.receive(held.data)
-            return Step(held, sent=self._take(rank), state=rank.state)
+            return FrameStep(held, sent=self._take(rank), state=rank.state)
         slot = header(held.data)["slot"]
         counted = list(self.switch.pipeline.counters["outcomes"].packets)
         self._inside = _InSwitch(held, slot, self.registers(slot), counted)
         return self._came(self.switch.process(held.rank + 1, held.data))
 
-    def go_on(self, *, steps: bool) -> Step:
+    def go_on(self, *, steps: bool) -> FrameStep:
         """Let the held frame continue by one point, or to the next breakpoint.
 
         Raises HeldError: it holds none.
@@ -157,19 +157,19 @@ class World:
             raise HeldError("the switch holds no frame: set a breakpoint, and let a frame go")
         return self._came(self.switch.go_on(steps=steps))
 
-    def _came(self, found: FrameRun | Paused) -> Step:
+    def _came(self, found: FrameRun | Paused) -> FrameStep:
         inside = self._inside
         assert inside is not None
         after = self.registers(inside.slot)
         if isinstance(found, Paused):
-            return Step(inside.frame, None, found.lines, inside.before, after, stop=found.stop)
+            return FrameStep(inside.frame, None, found.lines, inside.before, after, stop=found.stop)
         self._inside = None
         counted = zip(
             self.switch.pipeline.counters["outcomes"].packets, inside.counted, strict=True
         )
-        outcome = next(Outcome(at) for at, (now, was) in enumerate(counted) if now != was)
+        outcome = next(FrameOutcome(at) for at, (now, was) in enumerate(counted) if now != was)
         sent = [self._send(port - 1, False, data) for port, data in found.out]
-        return Step(inside.frame, outcome, found.lines, inside.before, after, sent)
+        return FrameStep(inside.frame, outcome, found.lines, inside.before, after, sent)
 
     def drop(self, number: int) -> HeldFrame:
         """Lose a frame."""
@@ -206,7 +206,7 @@ class World:
             _patch(data, name, value)
         return self._send(held.rank, held.up, bytes(data), "forged")
 
-    def kill(self, rank: int) -> Rank:
+    def kill(self, rank: int) -> LessonRank:
         """End a rank's process."""
         killed = self._rank(rank)
         killed.alive = False
@@ -245,12 +245,12 @@ class World:
         there = ", ".join(f"#{held.number}" for held in self.flying) or "none"
         raise NoSuchFrameError(f"there is no frame #{number} on its way; there are: {there}")
 
-    def _rank(self, rank: int) -> Rank:
+    def _rank(self, rank: int) -> LessonRank:
         if not 0 <= rank < len(self.ranks):
             raise NoSuchFrameError(f"there is no rank {rank}; ranks are 0 to {len(self.ranks) - 1}")
         return self.ranks[rank]
 
-    def _take(self, rank: Rank) -> list[HeldFrame]:
+    def _take(self, rank: LessonRank) -> list[HeldFrame]:
         sent = [self._send(rank.number, True, data) for data in rank.take()]
         if sent:
             latest = header(sent[-1].data)
@@ -307,6 +307,6 @@ def _job(size: int, slots: int) -> Job:
     for rank in range(size):
         at = _endpoint(rank)
         attachment = Attachment(rank + 1, parse_mac(at.mac), parse_ip(at.ip), at.udp_port, ONLY)
-        member = Member(rank, 0, "", 0, rank, 0.0, state=MemberState.ATTACHED)
+        member = JobMember(rank, 0, "", 0, rank, 0.0, state=MemberState.ATTACHED)
         job.members[rank] = replace(member, attachment=attachment)
     return job

@@ -69,7 +69,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Difference:
+class MeasurementDifference:
     """What differs between two files.
 
     Attributes:
@@ -141,7 +141,7 @@ def find_results(name: str, directories: Sequence[Path]) -> Path:
 
 def difference(
     before: Mapping[str, Any], after: Mapping[str, Any], noise: float = NOISE
-) -> Difference:
+) -> MeasurementDifference:
     """Compare two result files' contents.
 
     Args:
@@ -157,7 +157,7 @@ def difference(
     ]
     changes.sort(key=lambda one: -one.worse)
     only = [tuple(_text(key) for key in rows[i] if key not in rows[1 - i]) for i in range(2)]
-    return Difference(tuple(changes), only[0], only[1], tuple(_warnings(before, after)))
+    return MeasurementDifference(tuple(changes), only[0], only[1], tuple(_warnings(before, after)))
 
 
 def _rows(whole: Mapping[str, Any]) -> Iterator[tuple[Key, Mapping[str, Any]]]:
@@ -244,7 +244,9 @@ def _warnings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[s
             yield f"something else was running before the {which} one began: a load of {load:.2g}"
 
 
-def lines(found: Difference, names: Sequence[str], *, everything: bool = False) -> list[str]:
+def lines(
+    found: MeasurementDifference, names: Sequence[str], *, everything: bool = False
+) -> list[str]:
     """Return the report, for people.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes.children import POLL, Child, Processes
+from p4reduce_lab.processes.children import POLL, ChildProcess, Processes
 
 TOOLS = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
 _HOLDING = 10.0  # seconds until a namespace is there
@@ -52,7 +52,7 @@ class Namespace:
         self._kinds = ["--net", "--uts", *(["--mount"] if mounts else [])]
         script = f"hostname {name} 2>/dev/null; ip link set dev lo up; {mounts or 'true'} || exit 1"
         command = ["unshare", *self._kinds, "sh", "-c", f"{script}; exec sleep infinity"]
-        self._holder: Child = processes.start(f"namespace of {name}", command)
+        self._holder: ChildProcess = processes.start(f"namespace of {name}", command)
         deadline = time.monotonic() + _HOLDING
         while not _is_ready(self.pid):
             processes.check()

@@ -11,8 +11,13 @@ from p4reduce.tensors.precision import PRECISIONS
 from p4reduce.tensors.stochastic import largest_world_size
 from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
 
-from p4reduce_lab.planning.network import LARGEST_FANOUT, MOST_SIDE_BY_SIDE, SWITCHES, Network
-from p4reduce_lab.planning.schemes import Cluster, Estimate, Tensor, by_ring, by_switches
+from p4reduce_lab.planning.network import (
+    LARGEST_FANOUT,
+    MOST_SIDE_BY_SIDE,
+    SWITCHES,
+    PlannedNetwork,
+)
+from p4reduce_lab.planning.schemes import Cluster, Estimate, PlannedTensor, by_ring, by_switches
 from p4reduce_lab.planning.sizing import (
     Pool,
     fanout_for_line_rate,
@@ -20,7 +25,7 @@ from p4reduce_lab.planning.sizing import (
     pool,
     switches_for_line_rate,
 )
-from p4reduce_lab.planning.training import Step, StepTime, amdahl, hiding_factor, step_time
+from p4reduce_lab.planning.training import StepTime, TrainingStep, amdahl, hiding_factor, step_time
 from p4reduce_lab.units import in_words, rate_in_words
 
 RING = "ring over TCP"
@@ -41,7 +46,7 @@ class Question:
     """
 
     cluster: Cluster
-    step: Step
+    step: TrainingStep
     density: float = 1.0
     overlap: str = "independent"
 
@@ -90,7 +95,7 @@ class Advice:
     options: tuple[Option, ...]
     best: Option
     fastest: Option
-    network: Network
+    network: PlannedNetwork
     pool: Pool
     limit: tuple[float, str]
     side_by_side: int
@@ -104,12 +109,12 @@ def advise(question: Question) -> Advice:
     network = cluster.star() if small else cluster.tree()
     needed = switches_for_line_rate(cluster) if small else 1
     name = "one switch" if small else _tree_name(network)
-    ring_time = step_time(step, lambda n: by_ring(cluster, Tensor(n)).seconds)
-    options = [_option(step, RING, lambda n: by_ring(cluster, Tensor(n)), ring_time, 0)]
+    ring_time = step_time(step, lambda n: by_ring(cluster, PlannedTensor(n)).seconds)
+    options = [_option(step, RING, lambda n: by_ring(cluster, PlannedTensor(n)), ring_time, 0)]
     for what, tensor, on, further in _ways(question, name, network, needed):
 
-        def estimate(n: int, tensor: Tensor = tensor, on: Network = on) -> Estimate:
-            own = Tensor(n, tensor.precision, tensor.density, tensor.overlap)
+        def estimate(n: int, tensor: PlannedTensor = tensor, on: PlannedNetwork = on) -> Estimate:
+            own = PlannedTensor(n, tensor.precision, tensor.density, tensor.overlap)
             return by_switches(cluster, own, on)
 
         options.append(_option(step, what, estimate, ring_time, on.switches, further))
@@ -122,25 +127,30 @@ def advise(question: Question) -> Advice:
 
 
 def _ways(
-    question: Question, name: str, network: Network, needed: int
-) -> Iterator[tuple[str, Tensor, Network, bool]]:
+    question: Question, name: str, network: PlannedNetwork, needed: int
+) -> Iterator[tuple[str, PlannedTensor, PlannedNetwork, bool]]:
     """Ways to sum by switches: name, tensor, network, and whether it takes further hardware."""
     cluster = question.cluster
-    yield name, Tensor(0), network, False
+    yield name, PlannedTensor(0), network, False
     for precision in ("int16", "int8", "int4"):
         if cluster.ranks <= largest_world_size(PRECISIONS[precision]):
-            yield f"{name}, {precision}", Tensor(0, precision), network, False
+            yield f"{name}, {precision}", PlannedTensor(0, precision), network, False
     if question.density < 1:
-        sparse = Tensor(0, "int32", question.density, question.overlap)
+        sparse = PlannedTensor(0, "int32", question.density, question.overlap)
         yield f"{name}, {question.density:.3g} of the blocks", sparse, network, False
     if cluster.ranks <= LARGEST_FANOUT:
         for count in sorted({2, min(needed, MOST_SIDE_BY_SIDE)} - {1}):
             own = f"{count} links per rank" if cluster.trunk is None else f"{count} machines"
-            yield f"{count} switches side by side, {own}", Tensor(0), cluster.star(count), True
+            yield (
+                f"{count} switches side by side, {own}",
+                PlannedTensor(0),
+                cluster.star(count),
+                True,
+            )
     fanout = fanout_for_line_rate(cluster)
     if cluster.trunk is None and fanout < max(network.fanouts):
         narrow = replace(cluster, fanout=fanout).tree()
-        yield _tree_name(narrow), Tensor(0), narrow, True
+        yield _tree_name(narrow), PlannedTensor(0), narrow, True
 
 
 def _fastest(options: Iterable[Option]) -> Option:
@@ -150,7 +160,7 @@ def _fastest(options: Iterable[Option]) -> Option:
 
 
 def _option(
-    step: Step,
+    step: TrainingStep,
     name: str,
     estimate: Callable[[int], Estimate],
     ring: StepTime,
@@ -171,7 +181,7 @@ def _option(
     )
 
 
-def _tree_name(network: Network) -> str:
+def _tree_name(network: PlannedNetwork) -> str:
     most = max(network.fanouts)
     return f"tree of {network.switches:,} switches with up to {most} children"
 
@@ -181,7 +191,7 @@ def _reasons(
     options: list[Option],
     best: Option,
     fastest: Option,
-    network: Network,
+    network: PlannedNetwork,
     sizes: Pool,
     limit: tuple[float, str],
     needed: int,
@@ -262,7 +272,7 @@ def _reasons(
         )
 
 
-def _interfaces(question: Question, network: Network) -> Iterator[str]:
+def _interfaces(question: Question, network: PlannedNetwork) -> Iterator[str]:
     """What the interface of the switch's host has to carry, where ranks share it."""
     cluster, step = question.cluster, question.step
     children = max(network.fanouts)
@@ -280,13 +290,13 @@ def _interfaces(question: Question, network: Network) -> Iterator[str]:
         return
     shared = replace(cluster, trunk=cluster.link)
     on = shared.star() if children == cluster.ranks else shared.tree()
-    ring = step_time(step, lambda n: by_ring(shared, Tensor(n)).seconds).overlapped
+    ring = step_time(step, lambda n: by_ring(shared, PlannedTensor(n)).seconds).overlapped
     found = []
     for precision in ("int32", "int8"):
         if cluster.ranks <= largest_world_size(PRECISIONS[precision]):
 
             def seconds(numbers: int, precision: str = precision) -> float:
-                return by_switches(shared, Tensor(numbers, precision), on).seconds
+                return by_switches(shared, PlannedTensor(numbers, precision), on).seconds
 
             time = step_time(step, seconds)
             name = "float32" if precision == "int32" else precision

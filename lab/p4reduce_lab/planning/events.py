@@ -22,8 +22,8 @@ from dataclasses import replace
 import numpy as np
 from p4reduce.statistics import RoundTrips
 
-from p4reduce_lab.planning.framing import Load
-from p4reduce_lab.planning.network import Link, Network
+from p4reduce_lab.planning.framing import LinkLoad
+from p4reduce_lab.planning.network import PlannedLink, PlannedNetwork
 from p4reduce_lab.planning.window import Window
 
 FOLLOWED = 2048
@@ -32,7 +32,9 @@ FOLLOWED = 2048
 Event = Callable[[], None]
 
 
-def allreduce_seconds(network: Network, load: Load, slots: int, *, symmetric: bool = True) -> float:
+def allreduce_seconds(
+    network: PlannedNetwork, load: LinkLoad, slots: int, *, symmetric: bool = True
+) -> float:
     """Return the seconds from the call, on all ranks at once, to the last result.
 
     Args:
@@ -56,10 +58,10 @@ def allreduce_seconds(network: Network, load: Load, slots: int, *, symmetric: bo
     return whole + (part.blocks - enough) * (whole - half) / (enough - enough // 2)
 
 
-class _Line:
+class _SimulatedLine:
     """One direction of a link."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PlannedLink) -> None:
         self._link = link
         self._free = 0.0  # when the last frame has left; for a shaper, when tokens were counted
         self._tokens = link.burst
@@ -79,7 +81,7 @@ class _Line:
         return self._free + link.delay
 
 
-class _Core:
+class _SimulatedCore:
     """Serves one after the other."""
 
     def __init__(self) -> None:
@@ -98,7 +100,9 @@ class _Run:
         seconds: until the last result on any rank.
     """
 
-    def __init__(self, network: Network, load: Load, slots: int, symmetric: bool) -> None:
+    def __init__(
+        self, network: PlannedNetwork, load: LinkLoad, slots: int, symmetric: bool
+    ) -> None:
         self.load = load
         self.seconds = 0.0
         self.stripes = load.stripes(slots)
@@ -106,7 +110,7 @@ class _Run:
         self._events: list[tuple[float, int, Event]] = []
         self._order = itertools.count()
         self.symmetric = symmetric
-        root = _Switch(self, len(network.fanouts) - 1, None)
+        root = _SimulatedSwitch(self, len(network.fanouts) - 1, None)
         ranks = list(root.ranks())
         for rank in ranks:
             rank.begin()
@@ -130,22 +134,22 @@ class _Run:
         return self.load.up if up else self.load.down
 
 
-class _Child:
+class _SimulatedChild:
     """What a switch hears as a contributor: a rank or a switch, with the link to it."""
 
-    def __init__(self, run: _Run, level: int, parent: _Switch | None) -> None:
+    def __init__(self, run: _Run, level: int, parent: _SimulatedSwitch | None) -> None:
         self.run = run
         self.parent = parent
         if parent is not None:
             link = run.network.shares[level]
-            self._up, self._down = _Line(link), _Line(link)
+            self._up, self._down = _SimulatedLine(link), _SimulatedLine(link)
 
     def contribute(self, slot: int, opening: bool, at: float) -> None:
         """Send a contribution to the parent."""
         assert self.parent is not None
         parent = self.parent
         # A switch's contribution has the sum of all below, so it has lanes if any of them has.
-        whole = not opening and isinstance(self, _Switch)
+        whole = not opening and isinstance(self, _SimulatedSwitch)
         octets = self.run.load.down if whole else self.run.octets(opening, True)
         arrival = self._up.send(octets, at)
         self.run.at(arrival, lambda: parent.arrived(octets, slot, opening))
@@ -160,27 +164,28 @@ class _Child:
         raise NotImplementedError
 
 
-class _Switch(_Child):
-    def __init__(self, run: _Run, level: int, parent: _Switch | None) -> None:
+class _SimulatedSwitch(_SimulatedChild):
+    def __init__(self, run: _Run, level: int, parent: _SimulatedSwitch | None) -> None:
         super().__init__(run, level + 1, parent)
         fanout, trunk = run.network.fanouts[level], run.network.trunk
-        self._trunk = (_Line(trunk), _Line(trunk)) if trunk is not None else None
+        self._trunk = (_SimulatedLine(trunk), _SimulatedLine(trunk)) if trunk is not None else None
         self._weight = fanout if run.symmetric else 1
         self._fanout = fanout
-        self._core = _Core()
+        self._core = _SimulatedCore()
         self._heard = [0] * run.stripes
         count = 1 if run.symmetric else fanout
-        self._children: list[_Child] = [
-            _Rank(run, self) if level == 0 else _Switch(run, level - 1, self) for _ in range(count)
+        self._children: list[_SimulatedChild] = [
+            _SimulatedRank(run, self) if level == 0 else _SimulatedSwitch(run, level - 1, self)
+            for _ in range(count)
         ]
 
-    def ranks(self) -> list[_Rank]:
+    def ranks(self) -> list[_SimulatedRank]:
         """Below."""
-        found: list[_Rank] = []
+        found: list[_SimulatedRank] = []
         for child in self._children:
-            if isinstance(child, _Switch):
+            if isinstance(child, _SimulatedSwitch):
                 found += child.ranks()
-            elif isinstance(child, _Rank):
+            elif isinstance(child, _SimulatedRank):
                 found.append(child)
         return found
 
@@ -218,10 +223,10 @@ class _Switch(_Child):
             child.send_down(slot, opening, out)
 
 
-class _Rank(_Child):
-    def __init__(self, run: _Run, parent: _Switch) -> None:
+class _SimulatedRank(_SimulatedChild):
+    def __init__(self, run: _Run, parent: _SimulatedSwitch) -> None:
         super().__init__(run, 0, parent)
-        self._core = _Core()
+        self._core = _SimulatedCore()
         stripes, blocks = run.stripes, run.load.blocks
         self._left = [1 + (blocks - slot + stripes - 1) // stripes for slot in range(stripes)]
         self._sent_at = [0.0] * stripes
@@ -238,9 +243,9 @@ class _Rank(_Child):
 
     def begin(self) -> None:
         """Open all stripes."""
-        self._let_out(0.0)
+        self._release(0.0)
 
-    def _let_out(self, at: float) -> None:
+    def _release(self, at: float) -> None:
         """Send what the window allows: the first slots that are not through, in order."""
         if not self._unfinished:
             return
@@ -266,4 +271,4 @@ class _Rank(_Child):
         else:
             self._unfinished.remove(slot)
             self.run.seconds = max(self.run.seconds, now)
-        self._let_out(now)
+        self._release(now)

@@ -20,7 +20,7 @@ NUMBER_BYTES = 4  # of float32, in which gradients are
 
 
 @dataclass(frozen=True)
-class Load:
+class LinkLoad:
     """One all-reduce by the switch, as each rank's link sees it.
 
     Attributes:
@@ -37,7 +37,7 @@ class Load:
     opening: int = EMPTY_FRAME_BYTES
     lane_bits: int = 32
 
-    def part(self, count: int) -> Load:
+    def part(self, count: int) -> LinkLoad:
         """The same for one of `count` switches side by side, the one with the most blocks."""
         return replace(self, blocks=math.ceil(self.blocks / count))
 
@@ -57,7 +57,7 @@ def load_of(
     precision: str = "int32",
     density: float = 1.0,
     overlap: str = "aligned",
-) -> Load:
+) -> LinkLoad:
     """Return the load of summing `elements` floats.
 
     The union of the blocks that n ranks have independently, each with probability D, is
@@ -88,4 +88,4 @@ def load_of(
     rounds = round(blocks * union)
     own = density / union if union else 0.0
     up = own * PAYLOAD_FRAME_BYTES + (1 - own) * EMPTY_FRAME_BYTES
-    return Load(rounds, up=up, lane_bits=PRECISIONS[precision].lane_bits)
+    return LinkLoad(rounds, up=up, lane_bits=PRECISIONS[precision].lane_bits)

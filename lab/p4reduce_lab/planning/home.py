@@ -20,7 +20,7 @@ from p4reduce.tensors.stochastic import largest_world_size
 from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
 
 from p4reduce_lab.planning.framing import NUMBER_BYTES
-from p4reduce_lab.planning.network import SWITCHES, Link
+from p4reduce_lab.planning.network import SWITCHES, PlannedLink
 from p4reduce_lab.planning.ring import ring_octets, ring_seconds
 from p4reduce_lab.planning.schemes import (
     CALL_SECONDS,
@@ -28,7 +28,7 @@ from p4reduce_lab.planning.schemes import (
     PREPARE_SECONDS,
     RING_STEP_SECONDS,
 )
-from p4reduce_lab.planning.training import Step, StepTime, step_time
+from p4reduce_lab.planning.training import StepTime, TrainingStep, step_time
 
 RING, SPARE, P4 = "ring", "spare", "p4"
 PLACES = {
@@ -92,8 +92,8 @@ class Home:
     """
 
     hosts: tuple[Host, ...]
-    link: Link
-    spare: Link
+    link: PlannedLink
+    spare: PlannedLink
     cores: float = 4
 
     @property
@@ -219,7 +219,7 @@ class Answer:
     """
 
     home: Home
-    step: Step
+    step: TrainingStep
     ways: tuple[Way, ...]
     lossless: Way
     lossy: Way
@@ -230,7 +230,7 @@ class Answer:
 _SAME = 0.02  # of a step; a way with less loss, or with less to set up, is better until then
 
 
-def answer(home: Home, step: Step, every: int) -> Answer:
+def answer(home: Home, step: TrainingStep, every: int) -> Answer:
     """Compare all ways.
 
     Args:
@@ -255,7 +255,7 @@ def _best(ways: Iterator[Way]) -> Way:
     return next(way for way in some if way.time.overlapped <= least * (1 + _SAME))
 
 
-def _ways(home: Home, step: Step, every: int) -> Iterator[Way]:
+def _ways(home: Home, step: TrainingStep, every: int) -> Iterator[Way]:
     """By place, and from the least loss to the greatest."""
     ring = _way(home, step, RING, LANES[0], 0.0)
     unit = ring.time.overlapped
@@ -275,7 +275,7 @@ def _ways(home: Home, step: Step, every: int) -> Iterator[Way]:
         yield Way(place, LANES[0].name, every, time, unit / time.overlapped, octets, cpu)
 
 
-def _way(home: Home, step: Step, place: str, lanes: Lanes, ring: float) -> Way:
+def _way(home: Home, step: TrainingStep, place: str, lanes: Lanes, ring: float) -> Way:
     found: Mapping[int, HomeEstimate] = {
         size: allreduce(home, place, lanes, size) for size in set(step.buckets)
     }

@@ -19,7 +19,7 @@ ETHERNET_OVERHEAD = 24
 
 
 @dataclass(frozen=True)
-class Link:
+class PlannedLink:
     """One link, the same in both directions.
 
     Attributes:
@@ -79,7 +79,7 @@ SWITCHES = {
 
 
 @dataclass(frozen=True)
-class Network:
+class PlannedNetwork:
     """A tree of equal switches, or several such trees side by side.
 
     Attributes:
@@ -97,12 +97,12 @@ class Network:
     """
 
     fanouts: tuple[int, ...]
-    links: tuple[Link, ...]
+    links: tuple[PlannedLink, ...]
     switch: SwitchCost = SWITCHES["hardware"]
     host: float = 0.0
     planes: int = 1
     ranks: int = 0
-    trunk: Link | None = None
+    trunk: PlannedLink | None = None
     one_interface: bool = False
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Network:
         return self.ranks or self.places
 
     @property
-    def shares(self) -> tuple[Link, ...]:
+    def shares(self) -> tuple[PlannedLink, ...]:
         """The links as one of the trees has them."""
         first, *others = self.links
         if self.one_interface:
@@ -174,14 +174,14 @@ def tree_fanouts(ranks: int, fanout: int = LARGEST_FANOUT) -> tuple[int, ...]:
 
 def tree(
     ranks: int,
-    link: Link,
+    link: PlannedLink,
     switch: SwitchCost,
     host: float = 0.0,
     *,
-    uplink: Link | None = None,
+    uplink: PlannedLink | None = None,
     fanout: int = LARGEST_FANOUT,
-) -> Network:
+) -> PlannedNetwork:
     """Return the flattest tree for this many ranks. Links between switches are `uplink`s."""
     fanouts = tree_fanouts(ranks, fanout)
     links = (link, *[uplink or link] * (len(fanouts) - 1))
-    return replace(Network(fanouts, links, switch, host), ranks=ranks)
+    return replace(PlannedNetwork(fanouts, links, switch, host), ranks=ranks)

@@ -27,7 +27,7 @@ from p4reduce.wire.format import PAYLOAD_BYTES
 
 from p4reduce_lab.errors import ArgumentsError, LabError, UnavailableError
 from p4reduce_lab.planning.framing import NUMBER_BYTES
-from p4reduce_lab.planning.training import Step
+from p4reduce_lab.planning.training import TrainingStep
 
 STEPS = 5
 TIMEOUT = 600.0  # seconds
@@ -55,7 +55,7 @@ class Profile:
         self.ready = [float(share) for share in report["ready"]]
         self.density = float(report["density"])
 
-    def step(self, bucket: int, batch: int = 0) -> Step:
+    def step(self, bucket: int, batch: int = 0) -> TrainingStep:
         """Return the step with parameters in buckets of at most this many elements.
 
         As DistributedDataParallel does it: a bucket is there when the last of its gradients is.
@@ -69,7 +69,7 @@ class Profile:
             else:
                 buckets.append(size)
                 ready.append(share)
-        return Step(self.compute, tuple(buckets), tuple(ready), batch)
+        return TrainingStep(self.compute, tuple(buckets), tuple(ready), batch)
 
 
 def profile(script: Sequence[str], steps: int = STEPS) -> Profile:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from p4reduce_lab.planning.network import Link
+from p4reduce_lab.planning.network import PlannedLink
 
 SEGMENT = 1448
 """Bytes of a TCP segment at an MTU of 1,500 bytes, with timestamps."""
@@ -31,7 +31,7 @@ def ring_octets(ranks: int, octets: float) -> float:
 
 
 def ring_seconds(
-    ranks: int, octets: float, link: Link, *, delay: float | None = None, step: float = 0.0
+    ranks: int, octets: float, link: PlannedLink, *, delay: float | None = None, step: float = 0.0
 ) -> float:
     """Return the seconds of an all-reduce of `octets` bytes.
 

@@ -10,8 +10,8 @@ from p4reduce_lab.planning.framing import NUMBER_BYTES, load_of
 from p4reduce_lab.planning.network import (
     LARGEST_FANOUT,
     SWITCHES,
-    Link,
-    Network,
+    PlannedLink,
+    PlannedNetwork,
     SwitchCost,
     tree,
     tree_fanouts,
@@ -27,7 +27,7 @@ CALL_SECONDS = 0.35e-3
 
 PREPARE_SECONDS = 0.47e-9
 """Of a rank for each number before its first frame leaves: exponents are found, and the tensor is
-copied for a recovery (`python -m bench.worker.ledger_copy`: 2.0 ms for 16 MB)."""
+copied for a recovery (`python -m bench.worker.replay_copy`: 2.0 ms for 16 MB)."""
 
 RING_STEP_SECONDS = 50e-6
 """Of software for each step of a ring: two system calls and two wake-ups."""
@@ -48,13 +48,13 @@ class Cluster:
         ring_step: seconds of software for each step of a ring.
         slots: of a job.
         fanout: children of a switch at most.
-        trunk: where switches are machines with one interface each, that link; see `Network`.
+        trunk: where switches are machines with one interface each, that link; see `PlannedNetwork`.
             Ranks then have one interface as well, whatever the number of switches.
     """
 
     ranks: int
-    link: Link
-    uplink: Link | None = None
+    link: PlannedLink
+    uplink: PlannedLink | None = None
     switch: SwitchCost = SWITCHES["hardware"]
     host: float = HOST_SECONDS
     call: float = CALL_SECONDS
@@ -62,30 +62,30 @@ class Cluster:
     ring_step: float = RING_STEP_SECONDS
     slots: int = 128
     fanout: int = LARGEST_FANOUT
-    trunk: Link | None = None
+    trunk: PlannedLink | None = None
 
     def __post_init__(self) -> None:
         if self.ranks < 1:
             raise ValueError(f"{self.ranks} ranks; a job has at least one")
 
-    def framed(self, link: Link) -> Link:
+    def framed(self, link: PlannedLink) -> PlannedLink:
         """Return a link with what the switch's ports put around each frame."""
         return replace(link, overhead=link.overhead + self.switch.framing)
 
     @property
-    def port_link(self) -> Link:
+    def port_link(self) -> PlannedLink:
         """`link`, framed: as frames to and from the switch have it, and a ring's segments not."""
         return self.framed(self.link)
 
     @property
-    def port_trunk(self) -> Link | None:
+    def port_trunk(self) -> PlannedLink | None:
         """`trunk`, framed."""
         return self.framed(self.trunk) if self.trunk else None
 
-    def star(self, planes: int = 1) -> Network:
+    def star(self, planes: int = 1) -> PlannedNetwork:
         """Return one switch, or several side by side. Raises ValueError if there are too many
         ranks."""
-        return Network(
+        return PlannedNetwork(
             (self.ranks,),
             (self.port_link,),
             self.switch,
@@ -95,7 +95,7 @@ class Cluster:
             one_interface=self.trunk is not None,
         )
 
-    def tree(self) -> Network:
+    def tree(self) -> PlannedNetwork:
         """The flattest tree with all ranks; one switch where that is enough."""
         network = tree(
             self.ranks,
@@ -109,7 +109,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class PlannedTensor:
     """The tensor that is summed.
 
     Attributes:
@@ -138,7 +138,7 @@ class Estimate:
     octets: float
 
 
-def by_ring(cluster: Cluster, tensor: Tensor) -> Estimate:
+def by_ring(cluster: Cluster, tensor: PlannedTensor) -> Estimate:
     """By a ring over TCP, without skipping anything. Its ranks are joined as the tree's are."""
     octets = NUMBER_BYTES * tensor.elements
     fanouts = tree_fanouts(cluster.ranks, cluster.fanout)
@@ -153,7 +153,7 @@ def by_ring(cluster: Cluster, tensor: Tensor) -> Estimate:
     return Estimate(seconds, ring_octets(cluster.ranks, octets))
 
 
-def by_switches(cluster: Cluster, tensor: Tensor, network: Network) -> Estimate:
+def by_switches(cluster: Cluster, tensor: PlannedTensor, network: PlannedNetwork) -> Estimate:
     """Return the estimate for switches that sum."""
     load = load_of(
         tensor.elements,

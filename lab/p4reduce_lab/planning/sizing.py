@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from p4reduce.wire.format import MAX_SLOTS, PAYLOAD_FRAME_BYTES
 
-from p4reduce_lab.planning.network import LARGEST_FANOUT, Link, Network, SwitchCost
+from p4reduce_lab.planning.network import LARGEST_FANOUT, PlannedLink, PlannedNetwork, SwitchCost
 
 if TYPE_CHECKING:  # it takes numpy, for which a launcher of switches need not wait
     from p4reduce_lab.planning.schemes import Cluster
@@ -43,7 +43,7 @@ class Pool:
     round_trip: float
 
 
-def frame_rate(network: Network) -> tuple[float, str]:
+def frame_rate(network: PlannedNetwork) -> tuple[float, str]:
     """Return the largest number of contributions per second of each rank, and what limits it.
 
     For one tree of the network; switches side by side multiply it.
@@ -65,7 +65,7 @@ def frame_rate(network: Network) -> tuple[float, str]:
     return 1 / seconds, name
 
 
-def pool(network: Network) -> Pool:
+def pool(network: PlannedNetwork) -> Pool:
     """Return the slots and the window for a network."""
     rate, _ = frame_rate(network)
     frames = sum(2 * link.seconds(PAYLOAD_FRAME_BYTES) for link in network.shares)
@@ -92,7 +92,7 @@ def switches_for_line_rate(cluster: Cluster) -> int:
     return max(1, math.ceil(busy / frame - 1e-9))
 
 
-def switches_for_an_interface(link: Link, switch: SwitchCost) -> int:
+def switches_for_an_interface(link: PlannedLink, switch: SwitchCost) -> int:
     """Return how many switches side by side on one host keep its one interface busy.
 
     Each contribution crosses the interface once in each direction, whatever the number of ranks,

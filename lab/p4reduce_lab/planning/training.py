@@ -13,7 +13,7 @@ the gradients of the inputs and one for those of the weights."""
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """What one rank computes in a step.
 
     Attributes:
@@ -44,14 +44,14 @@ class Step:
         """Elements of all gradients."""
         return sum(self.buckets)
 
-    def with_compute(self, factor: float) -> Step:
+    def with_compute(self, factor: float) -> TrainingStep:
         """Return the same with a batch this many times as large. Computing grows in proportion."""
         return replace(self, compute=self.compute * factor)
 
 
 def even_step(
     compute: float, parameters: int, bucket: int, batch: int = 0, forward: float = FORWARD_SHARE
-) -> Step:
+) -> TrainingStep:
     """Return a step whose gradients become ready at an even pace during backward.
 
     Args:
@@ -71,7 +71,9 @@ def even_step(
     count = math.ceil(parameters / bucket)
     sizes = tuple(min(bucket, parameters - start) for start in range(0, parameters, bucket))
     done = [sum(sizes[: number + 1]) / parameters for number in range(count)]
-    return Step(compute, sizes, tuple(forward + (1 - forward) * share for share in done), batch)
+    return TrainingStep(
+        compute, sizes, tuple(forward + (1 - forward) * share for share in done), batch
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class StepTime:
         return self.overlapped - self.compute
 
 
-def step_time(step: Step, seconds: Callable[[int], float]) -> StepTime:
+def step_time(step: TrainingStep, seconds: Callable[[int], float]) -> StepTime:
     """Return how long a step takes.
 
     Sums run one at a time, in the order of buckets. Each begins when its bucket is ready and the
@@ -152,7 +154,7 @@ def efficiency(ranks: int, overhead: float) -> float:
     return (1 + overhead) / (1 + ranks * overhead)
 
 
-def hiding_factor(step: Step, each: Sequence[float], *, waits: float = 0.05) -> float:
+def hiding_factor(step: TrainingStep, each: Sequence[float], *, waits: float = 0.05) -> float:
     """Return the factor by which the batch must grow, or may shrink, for the sums to hide.
 
     They hide if an overlapped step waits for them for no more than `waits` of its computing. The

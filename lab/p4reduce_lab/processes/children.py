@@ -54,7 +54,7 @@ def ending(code: int) -> str:
 
 
 @dataclass(frozen=True)
-class Child:
+class ChildProcess:
     """One process with its name for people, and its log where it has one."""
 
     name: str
@@ -100,7 +100,7 @@ class Child:
 class ChildFailedError(LabError):
     """A child process ended unexpectedly, or with an error."""
 
-    def __init__(self, children: Sequence[Child]) -> None:
+    def __init__(self, children: Sequence[ChildProcess]) -> None:
         super().__init__("\n".join(child.failure() for child in children))
         self.children = tuple(children)
 
@@ -109,7 +109,7 @@ class Processes:
     """The child processes of one run. Leaving the ``with`` block ends them all."""
 
     def __init__(self) -> None:
-        self.children: list[Child] = []
+        self.children: list[ChildProcess] = []
 
     def start(
         self,
@@ -119,7 +119,7 @@ class Processes:
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
         stdout: int | None = None,
-    ) -> Child:
+    ) -> ChildProcess:
         """Starts ``command``. Its output goes to ``log`` if given, else to ``stdout`` (a
         :mod:`subprocess` constant), both streams alike. ``environment`` adds to this process's."""
         output: int | None = stdout
@@ -137,11 +137,11 @@ class Processes:
         finally:
             if log is not None and output is not None:
                 os.close(output)
-        child = Child(name, process, log)
+        child = ChildProcess(name, process, log)
         self.children.append(child)
         return child
 
-    def check(self, *, may_finish: Sequence[Child] = ()) -> None:
+    def check(self, *, may_finish: Sequence[ChildProcess] = ()) -> None:
         """Raises ChildFailedError if a child has ended; those in ``may_finish`` may with code 0."""
         failed = [
             child
@@ -151,7 +151,7 @@ class Processes:
         if failed:
             raise ChildFailedError(failed)
 
-    def kill(self, child: Child) -> None:
+    def kill(self, child: ChildProcess) -> None:
         """SIGKILL for one child and what it started; :meth:`check` then knows nothing of it."""
         child.end(grace=0.0)
         self.children.remove(child)

@@ -19,7 +19,7 @@ from p4reduce_lab.processes import janitor
 # An AF_UNIX address holds 108 bytes with its terminating zero, and $TMPDIR may be long.
 SOCKET_ROOT = Path("/tmp")
 LOCK_FILE = ".lock"  # held by the run that has the directory; has its pid
-JANITOR_PATIENCE = 10.0  # seconds
+JANITOR_TIMEOUT = 10.0  # seconds
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def run_directory() -> Iterator[Path]:
             yield directory
         finally:
             process.stdin.close()
-            process.wait(JANITOR_PATIENCE)
+            process.wait(JANITOR_TIMEOUT)
 
 
 @contextmanager

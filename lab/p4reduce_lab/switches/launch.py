@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes.children import GRACE, POLL, Child, ChildFailedError, Processes
+from p4reduce_lab.processes.children import GRACE, POLL, ChildFailedError, ChildProcess, Processes
 
 CPU_PORT = 255  # p4src/include/constants.p4
 DEVICE_ID = 1
@@ -56,7 +56,7 @@ class SwitchLauncher(ABC):
             raise LabError(
                 f"{self._socket} is too long for a socket: at most {_MAX_SOCKET_PATH_BYTES} bytes"
             )
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._processes: Processes | None = None
 
     @property
@@ -89,7 +89,7 @@ class SwitchLauncher(ABC):
         return None if self._child is None else self._child.process.pid
 
     @property
-    def child(self) -> Child | None:
+    def child(self) -> ChildProcess | None:
         """The process with its log, once it was started."""
         return self._child
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.choice import Choice
+from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.demo.run import REPLACED
 from p4reduce_lab.demo.training.data import load_digits
 from p4reduce_lab.errors import LabError
@@ -53,7 +53,7 @@ def run_torch_demo(
     steps: int | None,
     seed: int | None,
     compression: str,
-    choice: Choice,
+    choice: LabChoice,
     output: Path,
     switches: Switches = 1,
 ) -> list[TorchRun]:
@@ -81,7 +81,7 @@ def _train(
     steps: int | None,
     seed: int | None,
     compression: str,
-    choice: Choice,
+    choice: LabChoice,
     output: Path,
     switches: Switches,
 ) -> TorchRun:

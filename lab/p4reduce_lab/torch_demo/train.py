@@ -71,7 +71,7 @@ def switch_bytes() -> int:
     return 0 if channel is None else int(channel.comm.stats.bytes_sent)
 
 
-class Progress:
+class ProgressLines:
     """Rank 0's lines about the progress of the training."""
 
     def __init__(self, rank: int, steps: int) -> None:
@@ -134,7 +134,7 @@ def main() -> None:
     tcp, switch = tcp_bytes(), switch_bytes()
     began = time.perf_counter()
     seconds = []
-    progress = Progress(rank, options.steps)
+    progress = ProgressLines(rank, options.steps)
     for done in range(options.steps):
         progress(done)
         chosen = torch.randint(len(images), (size, options.batch), generator=batches)[rank]

@@ -7,8 +7,8 @@ than a dozen modules, because C lacks what Python has: integers of any width, pa
 and dicts.
 """
 
-from p4reduce_switch.codegen_c.context import Event
+from p4reduce_switch.codegen_c.context import PythonEvent
 from p4reduce_switch.codegen_c.errors import NotNativeError
-from p4reduce_switch.codegen_c.generate import Generated, generate
+from p4reduce_switch.codegen_c.generate import GeneratedC, generate
 
-__all__ = ["Event", "Generated", "NotNativeError", "generate"]
+__all__ = ["GeneratedC", "NotNativeError", "PythonEvent", "generate"]

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from p4reduce_switch.codegen_c.checksums import write_hash
-from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.context import CContext
 from p4reduce_switch.codegen_c.errors import NotNativeError
-from p4reduce_switch.codegen_c.expressions import Expressions
-from p4reduce_switch.codegen_c.flow import State
+from p4reduce_switch.codegen_c.expressions import CExpressions
+from p4reduce_switch.codegen_c.flow import WrittenFields
 from p4reduce_switch.codegen_c.text import paren
 from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make, stored
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
-from p4reduce_switch.program.limits import MAX_TURNS
+from p4reduce_switch.program.limits import MAX_ITERATIONS
 from p4reduce_switch.program.usage import Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
@@ -26,7 +26,7 @@ class ActionWriter:
     """
 
     def __init__(
-        self, context: Context, expressions: Expressions, stage: Stage, exits: list[State]
+        self, context: CContext, expressions: CExpressions, stage: Stage, exits: list[WrittenFields]
     ) -> None:
         self._context = context
         self._stage = stage
@@ -102,13 +102,13 @@ class ActionWriter:
         context, flow = self._context, self._context.function.flow
         writer = context.writer
         label = context.function.temporary("step")
-        turns = context.function.temporary("turns")
+        iterations = context.function.temporary("turns")
         if jumps.loops():
-            writer.line(f"uint32_t {turns} = {MAX_TURNS};")
+            writer.line(f"uint32_t {iterations} = {MAX_ITERATIONS};")
 
         def go(number: int, to: int) -> None:
             if to <= number:
-                with writer.block(f"if (!--{turns})"):
+                with writer.block(f"if (!--{iterations})"):
                     event = context.event("endless", str(jumps.source), ())
                     writer.line(f"p4r_event(&common->events, {event}, 0);")
                     writer.line("common->stats.dropped_loop++;")
@@ -375,7 +375,7 @@ class ActionWriter:
             text = f"p4r_meter_execute(&program->{name}[{at}], size, common->now_ns)"
             self.set(field, make("u64", text, 0, 2, atom=True))
 
-    def execute_direct_meter(self, meter: ir.MeterArray, entry: str) -> None:
+    def execute_direct_meter(self, meter: ir.MeterArrayDecl, entry: str) -> None:
         """Set the target of an entry's direct meter."""
         assert meter.target is not None
         text = f"p4r_meter_execute({entry}->meter, size, common->now_ns)"
@@ -448,7 +448,7 @@ class ActionWriter:
             else:
                 self.set(field, stored(name, 64 * limbs, False, (0, full)))
 
-    def _assert(self, condition: ir.Expr, kind: str, source: ir.Source) -> None:
+    def _assert(self, condition: ir.Expr, kind: str, source: ir.SourceLocation) -> None:
         context = self._context
         text = self._expressions.condition(condition)
         with context.writer.block(f"if (!({text}))"):
@@ -468,7 +468,7 @@ class ActionWriter:
 
 
 def write_event(
-    context: Context, expressions: Expressions, kind: str, text: str, values: Sequence[Value]
+    context: CContext, expressions: CExpressions, kind: str, text: str, values: Sequence[Value]
 ) -> None:
     """Record an event with values for Python."""
     writer = context.writer
@@ -504,7 +504,7 @@ def write_event(
             at += size
 
 
-def _raw(expressions: Expressions, value: Value) -> str:
+def _raw(expressions: CExpressions, value: Value) -> str:
     return expressions.scalar(value, value.kind)
 
 

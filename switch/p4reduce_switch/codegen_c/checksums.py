@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.context import CContext
 from p4reduce_switch.codegen_c.errors import NotNativeError
-from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.expressions import CExpressions
 from p4reduce_switch.codegen_c.layout import put_field
 from p4reduce_switch.codegen_c.values import Value, kind_of_width, limbs_of, literal, make
 from p4reduce_switch.program import ir
@@ -25,7 +25,7 @@ _FUNCTIONS = {"cksum16": "csum16", "crc16_custom": "crc16", "crc32_custom": "crc
 _SCRATCH_BYTES = 1 << 17
 
 
-def write_verify(context: Context, expressions: Expressions) -> None:
+def write_verify(context: CContext, expressions: CExpressions) -> None:
     """Set `checksum_error` if a checksum is wrong. Invalid headers are not verified."""
     error = context.live_field("checksum_error")
     if error is None:
@@ -42,7 +42,7 @@ def write_verify(context: Context, expressions: Expressions) -> None:
                 context.writer.line(f"{context.field(error)} = 1;")
 
 
-def write_update(context: Context, expressions: Expressions) -> None:
+def write_update(context: CContext, expressions: CExpressions) -> None:
     """Compute the checksums of the headers that leave."""
     for checksum in context.program.update:
         if not context.is_live(checksum.target):
@@ -62,7 +62,7 @@ def write_update(context: Context, expressions: Expressions) -> None:
                 context.writer.line(f"{name} = {expressions.scalar(value, kind)};")
 
 
-def write_hash(context: Context, calculation: ir.Calculation, payload: Payload | None) -> Value:
+def write_hash(context: CContext, calculation: ir.Calculation, payload: Payload | None) -> Value:
     """Write the statements that collect the input and compute the hash; return its value."""
     bits = _write_bits(context, calculation, payload)
     function = _FUNCTIONS.get(calculation.algorithm, calculation.algorithm)
@@ -72,7 +72,7 @@ def write_hash(context: Context, calculation: ir.Calculation, payload: Payload |
     return make("u64", name, 0, (1 << width) - 1, atom=True)
 
 
-def _guard(context: Context, expressions: Expressions, checksum: ir.Checksum) -> str:
+def _guard(context: CContext, expressions: CExpressions, checksum: ir.Checksum) -> str:
     """When the checksum counts: its header is there, and its condition holds."""
     tests = []
     if not context.program.headers[checksum.target.header].is_metadata:
@@ -82,7 +82,7 @@ def _guard(context: Context, expressions: Expressions, checksum: ir.Checksum) ->
     return " && ".join(tests) or "true"
 
 
-def _raw_mismatch(context: Context, checksum: ir.Checksum) -> str:
+def _raw_mismatch(context: CContext, checksum: ir.Checksum) -> str:
     """Whether the checksum is wrong, on the bytes of the header as they came in."""
     header = context.program.headers[checksum.target.header]
     before = 0
@@ -94,7 +94,7 @@ def _raw_mismatch(context: Context, checksum: ir.Checksum) -> str:
     return f"p4r_checksum_wrong(frame + {offset}, {header.size}, {before // 8})"
 
 
-def _value(context: Context, checksum: ir.Checksum, payload: Payload) -> Value:
+def _value(context: CContext, checksum: ir.Checksum, payload: Payload) -> Value:
     """The checksum that should be there."""
     calculation = checksum.calculation
     total = _sum(context, calculation, checksum.target.header)
@@ -108,7 +108,7 @@ def _value(context: Context, checksum: ir.Checksum, payload: Payload) -> Value:
     return make("u64", name, 0, 65535, atom=True)
 
 
-def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | None:
+def _sum(context: CContext, calculation: ir.Calculation, valid: str) -> str | None:
     """The sum of the input; None if how fields are aligned depends on which headers are valid.
 
     `valid` is a header that is known to be valid.
@@ -136,7 +136,7 @@ def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | Non
     return name
 
 
-def _term(context: Context, part: FieldRef | ir.ConstBits, shift: int) -> str:
+def _term(context: CContext, part: FieldRef | ir.ConstBits, shift: int) -> str:
     """An addend of less than 2^49, so that thousands of them do not overflow."""
     if isinstance(part, ir.ConstBits):
         value = part.value << shift
@@ -170,7 +170,7 @@ def _term(context: Context, part: FieldRef | ir.ConstBits, shift: int) -> str:
     return f"({text} << {shift})" if shift else text
 
 
-def _write_bits(context: Context, calculation: ir.Calculation, payload: Payload | None) -> str:
+def _write_bits(context: CContext, calculation: ir.Calculation, payload: Payload | None) -> str:
     """Statements that string the input together, bit by bit; the variable that has it."""
     writer, function = context.writer, context.function
     most = (sum(part.width for part in calculation.inputs) + 7) // 8
@@ -199,7 +199,7 @@ def _write_bits(context: Context, calculation: ir.Calculation, payload: Payload 
     return name
 
 
-def _put(context: Context, bits: str, part: FieldRef | ir.ConstBits) -> None:
+def _put(context: CContext, bits: str, part: FieldRef | ir.ConstBits) -> None:
     if isinstance(part, FieldRef):
         put_field(context, bits, part)
         return

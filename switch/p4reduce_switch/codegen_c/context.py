@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.flow import Flow
 from p4reduce_switch.codegen_c.known import known_ones
-from p4reduce_switch.codegen_c.text import Names, Writer
+from p4reduce_switch.codegen_c.text import CNames, CWriter
 from p4reduce_switch.codegen_c.values import C_TYPES, kind_of_width, limbs_of, literal
 from p4reduce_switch.program.facts import Facts
-from p4reduce_switch.program.ir import FieldRef, Header, Program
+from p4reduce_switch.program.ir import FieldRef, HeaderInstance, Program
 
 _MOST_STACK_WORDS = 1 << 15  # of all that a function has: 256 KiB
 _MOST_CONSTANT_WORDS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PythonEvent:
     """An event for Python, by its number.
 
     kind: "digest" (name is its name), "log" (text), "assert" or "assume" (where). values: for each,
@@ -37,7 +37,7 @@ class Function:
     """A C function: its lines, and the variables that they use."""
 
     def __init__(self, zeroed: set[FieldRef]) -> None:
-        self.writer = Writer()
+        self.writer = CWriter()
         self.flow = Flow(zeroed)
         self.fields: dict[FieldRef, None] = {}
         self.valids: dict[str, None] = {}
@@ -60,15 +60,15 @@ class Function:
             )
 
 
-class Context(Facts):
+class CContext(Facts):
     """The program that is turned into C, and the code so far."""
 
     def __init__(self, program: Program, *, queues: bool = False) -> None:
         super().__init__(program, queues=queues)
-        self.names = Names()
+        self.names = CNames()
         self.known_ones = known_ones(program)
         self.constants: dict[tuple[int, int], str] = {}
-        self.events: list[Event] = []
+        self.events: list[PythonEvent] = []
         self.function = Function(set())
         self._constant_words = 0
 
@@ -116,7 +116,7 @@ class Context(Facts):
                 writer.line(f"uint32_t {name} = 0;")
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> CWriter:
         return self.function.writer
 
     @contextmanager
@@ -160,7 +160,7 @@ class Context(Facts):
         return f"{self.constants[key]}[§]"
 
     def event(self, kind: str, text: str, values: Sequence[tuple[int, bool]]) -> int:
-        self.events.append(Event(kind, text, tuple(values)))
+        self.events.append(PythonEvent(kind, text, tuple(values)))
         return len(self.events) - 1
 
     # -- Varbit fields -----------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Context(Facts):
             return str(field.width)
         return f"(uint32_t){self.field(varbit.length)}"
 
-    def size_of(self, header: Header) -> str:
+    def size_of(self, header: HeaderInstance) -> str:
         """Return the header's bytes on the wire."""
         if header.varbit is None:
             return str(header.size)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from p4reduce_switch.codegen_c.actions import ActionWriter
 from p4reduce_switch.codegen_c.checksums import write_hash
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
-from p4reduce_switch.codegen_c.flow import State
+from p4reduce_switch.codegen_c.context import CContext
+from p4reduce_switch.codegen_c.expressions import CExpressions
+from p4reduce_switch.codegen_c.flow import WrittenFields
 from p4reduce_switch.codegen_c.keys import write_key
 from p4reduce_switch.codegen_c.values import (
     C_TYPES,
@@ -27,13 +27,13 @@ from p4reduce_switch.program.control_walk import ControlWalk, Proceed, TooLargeE
 from p4reduce_switch.program.usage import Stage
 
 
-def write_control(context: Context, expressions: Expressions, control: ir.Control) -> None:
+def write_control(context: CContext, expressions: CExpressions, control: ir.Control) -> None:
     """Write a control. `exit` jumps to the label at its end."""
     is_ingress = control is context.program.ingress
     stage = "ingress" if is_ingress else "egress"
-    exits: list[State] = []
+    exits: list[WrittenFields] = []
     if control.start is not None:
-        _Writer(context, expressions, control, exits).write()
+        _ControlWriter(context, expressions, control, exits).write()
     usage = context.usage.ingress if is_ingress else context.usage.egress
     if usage.exits:
         context.writer.line(f"leave_{stage}:;")
@@ -41,13 +41,13 @@ def write_control(context: Context, expressions: Expressions, control: ir.Contro
             context.function.flow.join(state)
 
 
-class _Writer(ControlWalk):
+class _ControlWriter(ControlWalk):
     def __init__(
         self,
-        context: Context,
-        expressions: Expressions,
+        context: CContext,
+        expressions: CExpressions,
         control: ir.Control,
-        exits: list[State],
+        exits: list[WrittenFields],
     ) -> None:
         super().__init__(control)
         self._context = context
@@ -73,7 +73,7 @@ class _Writer(ControlWalk):
     def _depth(self) -> int:
         return self._context.writer.depth
 
-    def _call(self, node: ir.Call) -> None:
+    def _call(self, node: ir.DirectCall) -> None:
         self._actions.action(self._context.program.actions[node.action], ())
 
     def _branch(self, node: ir.Branch, join: str | None) -> None:
@@ -81,11 +81,11 @@ class _Writer(ControlWalk):
         writer.say(node.source)
         condition = self._expressions.condition(node.condition)
         if join in (node.if_true, node.if_false):
-            test, way = f"!({condition})", node.if_false
+            test, direction = f"!({condition})", node.if_false
             if node.if_true != join:
-                test, way = condition, node.if_true
+                test, direction = condition, node.if_true
             with self._context.optional(test):
-                self._region(way, join)
+                self._region(direction, join)
             return
         otherwise = flow.fork()
         with writer.block(f"if ({condition})"):
@@ -140,7 +140,7 @@ class _Writer(ControlWalk):
                     with writer.block(f"if ({condition})"):
                         goto(node.if_true)
                     goto(node.if_false)
-                elif isinstance(node, ir.Call):
+                elif isinstance(node, ir.DirectCall):
                     self._call(node)
                     goto(node.next)
                 else:

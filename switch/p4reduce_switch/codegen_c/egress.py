@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from p4reduce_switch.codegen_c.actions import ActionWriter
 from p4reduce_switch.codegen_c.checksums import write_update
-from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.context import CContext
 from p4reduce_switch.codegen_c.controls import write_control
-from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.expressions import CExpressions
 from p4reduce_switch.codegen_c.layout import store_header
 from p4reduce_switch.codegen_c.packet import Packet
 from p4reduce_switch.codegen_c.replay import store_kept, write_flags
@@ -16,7 +16,7 @@ from p4reduce_switch.program.egress_needs import entry_fields
 from p4reduce_switch.program.replays import InstanceType, carried_fields
 
 
-def head(context: Context) -> str:
+def head(context: CContext) -> str:
     """Return the function's head. `queued` is how the copy was queued."""
     extra = ", const struct p4r_queued *queued" if context.usage.queued else ""
     return (
@@ -25,9 +25,9 @@ def head(context: Context) -> str:
     )
 
 
-def write_egress(context: Context, packet: Packet) -> None:
+def write_egress(context: CContext, packet: Packet) -> None:
     """Write the body of the function that sends one copy, unless it is dropped."""
-    expressions = Expressions(context)
+    expressions = CExpressions(context)
     actions = ActionWriter(context, expressions, "egress", [])
     writer = context.writer
     writer.line("struct p4r_common *const common = &program->common;")
@@ -47,7 +47,7 @@ def write_egress(context: Context, packet: Packet) -> None:
     _write_deparser(context, expressions)
 
 
-def _write_entry(context: Context, actions: ActionWriter) -> None:
+def _write_entry(context: CContext, actions: ActionWriter) -> None:
     """What the target sets at the start of egress."""
     spec = context.program.intrinsic["egress_spec"]
     values = {
@@ -66,7 +66,7 @@ def _write_entry(context: Context, actions: ActionWriter) -> None:
         actions.set(field, make("u64", f"(uint64_t){values[name]}", 0, (1 << 64) - 1))
 
 
-def _write_clone(context: Context, expressions: Expressions, packet: Packet) -> None:
+def _write_clone(context: CContext, expressions: CExpressions, packet: Packet) -> None:
     """Copies of the packet as it is now; they run through egress later."""
     writer = context.writer
     lists = context.usage.egress.kept["clone"]
@@ -85,7 +85,7 @@ def _write_clone(context: Context, expressions: Expressions, packet: Packet) -> 
         packet.copy(expressions, lists)
 
 
-def _write_deparser(context: Context, expressions: Expressions) -> None:
+def _write_deparser(context: CContext, expressions: CExpressions) -> None:
     writer, names = context.writer, context.names
     writer.line("uint64_t total = payload_size;")
     for name, header in context.wire.items():
@@ -130,8 +130,8 @@ def _write_deparser(context: Context, expressions: Expressions) -> None:
 
 
 def write_wait(
-    context: Context,
-    expressions: Expressions,
+    context: CContext,
+    expressions: CExpressions,
     frame: str,
     size: str,
     instance_type: InstanceType,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 
-from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.context import CContext
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.text import paren
 from p4reduce_switch.codegen_c.values import (
@@ -39,10 +39,10 @@ _BITS: Mapping[Kind, int] = {"u64": 64, "i64": 64, "u128": 128, "i128": 128}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-class Expressions:
+class CExpressions:
     """Turns expressions into source."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CContext) -> None:
         self._context = context
         self.wide = Wide(context)
         self.params: Mapping[int, Value] = {}
@@ -65,7 +65,7 @@ class Expressions:
             return self._unary(expr, modulo)
         if isinstance(expr, ir.Binary):
             return self._short(self._binary(expr, modulo))
-        assert isinstance(expr, ir.Choice), f"not a data expression: {expr}"
+        assert isinstance(expr, ir.Ternary), f"not a data expression: {expr}"
         return self._short(self._choice(expr, modulo))
 
     def field(self, field: FieldRef) -> Value:
@@ -198,7 +198,7 @@ class Expressions:
             return self.wide.invert(operand, limbs, (low, high))
         return make(kind, f"~{self._wrapped(operand, kind)}", low, high)
 
-    def _choice(self, expr: ir.Choice, modulo: int | None) -> Value:
+    def _choice(self, expr: ir.Ternary, modulo: int | None) -> Value:
         left, right = self.data(expr.left, modulo), self.data(expr.right, modulo)
         condition = paren(self.condition(expr.condition))
         low, high = min(left.low, right.low), max(left.high, right.high)
@@ -463,7 +463,7 @@ class Expressions:
                 left, right = self.condition(expr.left), self.condition(expr.right)
                 return f"{paren(left)} {expr.op[:2]} {paren(right)}"
             return self.compare(expr.op, self.data(expr.left), self.data(expr.right))
-        if isinstance(expr, ir.Choice):
+        if isinstance(expr, ir.Ternary):
             condition = paren(self.condition(expr.condition))
             left, right = paren(self.condition(expr.left)), paren(self.condition(expr.right))
             return f"{condition} ? {left} : {right}"

@@ -14,15 +14,15 @@ from p4reduce_switch.program.ir import FieldRef
 
 
 @dataclass(slots=True)
-class State:
+class WrittenFields:
     """The fields that have been written at a place: on all paths to it, and on some."""
 
     must: set[FieldRef] = field(default_factory=set)
     may: set[FieldRef] = field(default_factory=set)
     may_any: bool = False
 
-    def copy(self) -> State:
-        return State(set(self.must), set(self.may), self.may_any)
+    def copy(self) -> WrittenFields:
+        return WrittenFields(set(self.must), set(self.may), self.may_any)
 
 
 class Flow:
@@ -36,7 +36,7 @@ class Flow:
     def __init__(self, zeroed: set[FieldRef]) -> None:
         self.zeroed = zeroed
         self.missed: set[FieldRef] = set()
-        self.state = State(set(zeroed), set(zeroed))
+        self.state = WrittenFields(set(zeroed), set(zeroed))
 
     def read(self, field: FieldRef) -> None:
         if field not in self.state.must:
@@ -50,16 +50,16 @@ class Flow:
         """Whether nothing can have written the field so far, so that it is zero."""
         return field not in self.state.may and not self.state.may_any
 
-    def fork(self) -> State:
+    def fork(self) -> WrittenFields:
         """Return the state to return to for another branch."""
         return self.state.copy()
 
-    def resume(self, state: State) -> State:
+    def resume(self, state: WrittenFields) -> WrittenFields:
         """Continue from `state`; return the state that was current."""
         before, self.state = self.state, state.copy()
         return before
 
-    def join(self, other: State) -> None:
+    def join(self, other: WrittenFields) -> None:
         """Merge in the state at the end of another branch."""
         self.state.must &= other.must
         self.state.may |= other.may

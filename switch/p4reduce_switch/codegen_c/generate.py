@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from p4reduce_switch.codegen_c import queues
 from p4reduce_switch.codegen_c.actions import ActionWriter, write_event
 from p4reduce_switch.codegen_c.checksums import write_verify
-from p4reduce_switch.codegen_c.context import Context, Event
+from p4reduce_switch.codegen_c.context import CContext, PythonEvent
 from p4reduce_switch.codegen_c.controls import write_control
 from p4reduce_switch.codegen_c.egress import head as egress_head
 from p4reduce_switch.codegen_c.egress import write_egress, write_wait
 from p4reduce_switch.codegen_c.errors import NotNativeError
-from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.expressions import CExpressions
 from p4reduce_switch.codegen_c.packet import Packet
 from p4reduce_switch.codegen_c.parser import write_parser
 from p4reduce_switch.codegen_c.replay import (
@@ -31,7 +31,7 @@ from p4reduce_switch.codegen_c.replay import (
     write_flags,
     write_reset,
 )
-from p4reduce_switch.codegen_c.state import State
+from p4reduce_switch.codegen_c.state import ProgramState
 from p4reduce_switch.codegen_c.text import paren
 from p4reduce_switch.codegen_c.values import constant, make
 from p4reduce_switch.program.ir import Program
@@ -39,7 +39,7 @@ from p4reduce_switch.program.replays import InstanceType, carried_fields, clone_
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedC:
     """The C source of a program, and what Python needs to know about it.
 
     `objects`: the numbers of the program's state objects (control.h), by kind and name. `events`:
@@ -49,12 +49,12 @@ class Generated:
 
     source: str
     objects: Mapping[tuple[str, str], int]
-    events: tuple[Event, ...]
+    events: tuple[PythonEvent, ...]
     queued: bool
 
 
 @functools.lru_cache(maxsize=4)
-def generate(program: Program, *, with_queues: bool = False) -> Generated:
+def generate(program: Program, *, with_queues: bool = False) -> GeneratedC:
     """Generate the source of a program. It has egress queues if they are requested, or if the
     program reads their fields.
 
@@ -66,10 +66,10 @@ def generate(program: Program, *, with_queues: bool = False) -> Generated:
         raise NotNativeError(f"the program is nested too deeply: {error}") from error
 
 
-def _generate(program: Program, with_queues: bool) -> Generated:
-    context = Context(program, queues=with_queues)
+def _generate(program: Program, with_queues: bool) -> GeneratedC:
+    context = CContext(program, queues=with_queues)
     packet = Packet(context)
-    state = State(context)
+    state = ProgramState(context)
     queued = context.usage.queued
     functions = [context.write(egress_head(context), lambda: write_egress(context, packet))]
     if "clone" in context.usage.ingress.kept:
@@ -93,7 +93,7 @@ def _generate(program: Program, with_queues: bool) -> Generated:
         *(queues.release(context) if queued else []),
         *state.define(),
     ]
-    return Generated("\n".join(parts) + "\n", state.objects, tuple(context.events), queued)
+    return GeneratedC("\n".join(parts) + "\n", state.objects, tuple(context.events), queued)
 
 
 _HEADER = """\
@@ -135,7 +135,7 @@ _CLONE_HEAD = (
 )
 
 
-def _ingress_head(context: Context) -> str:
+def _ingress_head(context: CContext) -> str:
     extra = ", uint32_t type, const struct kept *kept" if context.replays else ""
     return (
         "static void ingress(struct p4r_program *program, uint32_t ingress_port, "
@@ -143,7 +143,7 @@ def _ingress_head(context: Context) -> str:
     )
 
 
-def _kept_struct(context: Context) -> list[str]:
+def _kept_struct(context: CContext) -> list[str]:
     if not context.replays:
         return []
     lines = ["/* The metadata that packets keep that go round again. */", "struct kept {"]
@@ -171,7 +171,7 @@ def _waiting_struct() -> list[str]:
     ]
 
 
-def _process(context: Context) -> list[str]:
+def _process(context: CContext) -> list[str]:
     lines = [
         "void p4r_program_process(struct p4r_program *program, uint32_t ingress_port,",
         "                         const uint8_t *frame, uint32_t length, uint64_t now_ns,",
@@ -210,7 +210,7 @@ def _process(context: Context) -> list[str]:
     return [*lines, *start, *_run_waiting(context, "common->"), "}", ""]
 
 
-def _run_waiting(context: Context, common: str) -> list[str]:
+def _run_waiting(context: CContext, common: str) -> list[str]:
     egress = queues.call_of_egress(context)
     return [
         "    for (uint32_t number = 0;",
@@ -226,8 +226,8 @@ def _run_waiting(context: Context, common: str) -> list[str]:
     ]
 
 
-def _write_ingress(context: Context, packet: Packet) -> None:
-    expressions = Expressions(context)
+def _write_ingress(context: CContext, packet: Packet) -> None:
+    expressions = CExpressions(context)
     actions = ActionWriter(context, expressions, "ingress", [])
     _write_start(context, actions, again=context.replays)
     instance_type = context.live_field("instance_type")
@@ -245,9 +245,9 @@ def _write_ingress(context: Context, packet: Packet) -> None:
     _write_forwarding(context, expressions, actions, packet)
 
 
-def _write_clone(context: Context, packet: Packet) -> None:
+def _write_clone(context: CContext, packet: Packet) -> None:
     """The function for the clones made at the end of ingress."""
-    expressions = Expressions(context)
+    expressions = CExpressions(context)
     actions = ActionWriter(context, expressions, "ingress", [])
     _write_start(context, actions, again=False)
     write_parser(context, expressions)
@@ -257,7 +257,7 @@ def _write_clone(context: Context, packet: Packet) -> None:
     _write_copies(context)
 
 
-def _write_start(context: Context, actions: ActionWriter, *, again: bool) -> None:
+def _write_start(context: CContext, actions: ActionWriter, *, again: bool) -> None:
     """The state of a fresh packet: no header is valid, everything is zero.
 
     `again`: `type` is not zero if the packet is not from a port; its time is zero then.
@@ -278,7 +278,7 @@ def _write_start(context: Context, actions: ActionWriter, *, again: bool) -> Non
             actions.set(field, make("u64", f"(uint64_t){text}", 0, (1 << 64) - 1))
 
 
-def _write_learning(context: Context, expressions: Expressions) -> None:
+def _write_learning(context: CContext, expressions: CExpressions) -> None:
     """Send the digest that ingress asked for last; also of packets that are dropped."""
     names = sorted(context.program.kept.digests)
     for name in sorted(context.usage.ingress.digests):
@@ -291,7 +291,7 @@ def _write_learning(context: Context, expressions: Expressions) -> None:
 
 
 def _write_forwarding(
-    context: Context, expressions: Expressions, actions: ActionWriter, packet: Packet
+    context: CContext, expressions: CExpressions, actions: ActionWriter, packet: Packet
 ) -> None:
     """After ingress: multicast goes before unicast, unicast to the drop port is a drop."""
     writer = context.writer
@@ -348,7 +348,7 @@ def _write_forwarding(
     _write_copies(context)
 
 
-def _write_copies(context: Context) -> None:
+def _write_copies(context: CContext) -> None:
     most = "most" if context.limits else "P4R_UNLIMITED"
     with context.writer.block("for (uint32_t copy = 0; copy < copies->count; copy++)"):
         context.writer.line(
@@ -357,7 +357,7 @@ def _write_copies(context: Context) -> None:
         )
 
 
-def _write_clone_call(context: Context, expressions: Expressions) -> None:
+def _write_clone_call(context: CContext, expressions: CExpressions) -> None:
     """The call of `clone_packet`, if there is a session."""
     writer = context.writer
     lists = context.usage.ingress.kept["clone"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.context import CContext
+from p4reduce_switch.codegen_c.expressions import CExpressions
 from p4reduce_switch.codegen_c.values import Value, limbs_of
 
 
 def write_key(
-    context: Context, expressions: Expressions, fields: Sequence[tuple[Value, int]]
+    context: CContext, expressions: CExpressions, fields: Sequence[tuple[Value, int]]
 ) -> tuple[str, int]:
     """Write an array of values with their widths; return its name and number of words."""
     writer = context.writer

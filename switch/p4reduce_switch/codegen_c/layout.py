@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.context import CContext
 from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of
-from p4reduce_switch.program.ir import FieldRef, Header, Unit, Varbit
+from p4reduce_switch.program.ir import FieldRef, HeaderInstance, Unit, Varbit
 
 
-def load_header(context: Context, header: Header, at: str) -> None:
+def load_header(context: CContext, header: HeaderInstance, at: str) -> None:
     """Set a header's variables from the bytes at the pointer `at`."""
     wanted = set(context.variables(header))
     offset = 0
@@ -32,7 +32,7 @@ def load_header(context: Context, header: Header, at: str) -> None:
         offset += field.width
 
 
-def _load_varbit(context: Context, varbit: Varbit, at: str, offset: int) -> None:
+def _load_varbit(context: CContext, varbit: Varbit, at: str, offset: int) -> None:
     """Set a varbit field to as many bits as its length says, `offset` bits after `at`."""
     writer, function, field = context.writer, context.function, varbit.field
     limbs, name = limbs_of(field.width), context.field(field)
@@ -53,7 +53,7 @@ def _load_varbit(context: Context, varbit: Varbit, at: str, offset: int) -> None
         writer.line(f"{name} = (p4r_u128){to}[1] << 64 | {to}[0];")
 
 
-def load_bits(context: Context, field: FieldRef, at: str, offset: int, width: int) -> None:
+def load_bits(context: CContext, field: FieldRef, at: str, offset: int, width: int) -> None:
     """Set a field from `width` bits, `offset` bits after the pointer `at`."""
     first, end = offset // 8, (offset + width + 7) // 8
     size, below = end - first, 8 * end - offset - width
@@ -97,7 +97,7 @@ def _byte(at: str, number: int) -> str:
 
 
 def _load_wide(
-    context: Context, field: FieldRef, pointer: str, size: int, below: int, width: int
+    context: CContext, field: FieldRef, pointer: str, size: int, below: int, width: int
 ) -> None:
     """A field of more than 128 bits, or one from that many."""
     writer, function = context.writer, context.function
@@ -138,7 +138,7 @@ def _load_wide(
     function.flow.write(field)
 
 
-def store_header(context: Context, header: Header, to: str) -> None:
+def store_header(context: CContext, header: HeaderInstance, to: str) -> None:
     """Pack the header's fields at the pointer `to`."""
     done = 0
     for unit in header.units:
@@ -151,7 +151,7 @@ def store_header(context: Context, header: Header, to: str) -> None:
         _store_bits(context, header.fields[done:], pointer)
 
 
-def _store_unit(context: Context, unit: Unit, pointer: str) -> None:
+def _store_unit(context: CContext, unit: Unit, pointer: str) -> None:
     writer = context.writer
     first = unit.fields[0]
     if len(unit.fields) == 1 and kind_of_width(first.width) == "wide":
@@ -176,7 +176,7 @@ def _store_unit(context: Context, unit: Unit, pointer: str) -> None:
     _store_bits(context, unit.fields, pointer)
 
 
-def _store_bits(context: Context, fields: Iterable[FieldRef], pointer: str) -> None:
+def _store_bits(context: CContext, fields: Iterable[FieldRef], pointer: str) -> None:
     bits = context.function.temporary("bits")
     context.writer.line(f"struct p4r_bits {bits} = {{.bytes = {pointer}}};")
     for field in fields:
@@ -195,7 +195,7 @@ def _unsigned(field: FieldRef, text: str, kind: str) -> str:
     return f"p4r_shr128((p4r_u128){text} << {shift}, {shift})"
 
 
-def put_field(context: Context, bits: str, field: FieldRef) -> None:
+def put_field(context: CContext, bits: str, field: FieldRef) -> None:
     """Append a field to a string of bits."""
     name, width = context.field(field), context.bits_of(field)
     kind = kind_of_width(field.width)

@@ -9,8 +9,8 @@ once, before.
 from __future__ import annotations
 
 from p4reduce_switch.codegen_c.actions import ActionWriter
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.context import CContext
+from p4reduce_switch.codegen_c.expressions import CExpressions
 from p4reduce_switch.codegen_c.layout import store_header
 from p4reduce_switch.codegen_c.replay import declare_member, set_kept, store_kept, store_member
 from p4reduce_switch.codegen_c.values import constant, kind_of_width
@@ -30,7 +30,7 @@ class Packet:
         metadata: the fields among them that are metadata.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CContext) -> None:
         self._context = context
         needs = EgressNeeds(context)
         self.fields: list[FieldRef] = [
@@ -60,7 +60,7 @@ class Packet:
 
     # -- Into the struct ---------------------------------------------------------------------------
 
-    def fill(self, expressions: Expressions) -> None:
+    def fill(self, expressions: CExpressions) -> None:
         """Return a struct `packet` that is filled from the variables, at the end of ingress."""
         context, writer = self._context, self._context.writer
         names = context.names
@@ -83,7 +83,7 @@ class Packet:
             with writer.block(f"if ({valid})"):
                 store_header(context, context.wire[name], f"packet.{names.of('bytes', name)}")
 
-    def copy(self, expressions: Expressions, lists: list[ir.FieldList]) -> None:
+    def copy(self, expressions: CExpressions, lists: list[ir.FieldList]) -> None:
         """Fill the struct `item->packet` of a clone with the packet's present state, in egress."""
         context, writer = self._context, self._context.writer
         names = context.names

@@ -10,8 +10,8 @@ from __future__ import annotations
 import graphlib
 
 from p4reduce_switch.codegen_c.actions import ActionWriter
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.context import CContext
+from p4reduce_switch.codegen_c.expressions import CExpressions
 from p4reduce_switch.codegen_c.keys import write_key
 from p4reduce_switch.codegen_c.layout import load_bits, load_header
 from p4reduce_switch.codegen_c.values import constant, kind_of_width, limbs_of, make
@@ -21,13 +21,13 @@ from p4reduce_switch.program.limits import MOST_VARBITS
 from p4reduce_switch.program.usage import StageUsage
 
 
-def write_parser(context: Context, expressions: Expressions) -> None:
+def write_parser(context: CContext, expressions: CExpressions) -> None:
     """Write the parser."""
-    _Parser(context, expressions).write()
+    _CParser(context, expressions).write()
 
 
-class _Parser:
-    def __init__(self, context: Context, expressions: Expressions) -> None:
+class _CParser:
+    def __init__(self, context: CContext, expressions: CExpressions) -> None:
         self._context = context
         self._expressions = expressions
         self._actions = ActionWriter(context, expressions, "parser", [])
@@ -262,7 +262,7 @@ class _Parser:
 
     # -- Cases -------------------------------------------------------------------------------------
 
-    def _test(self, state: ir.ParserState, case: ir.Case) -> str:
+    def _test(self, state: ir.ParserState, case: ir.SelectCase) -> str:
         """The condition of a case; empty if it always holds."""
         context, expressions = self._context, self._expressions
         if case.value_set is not None:

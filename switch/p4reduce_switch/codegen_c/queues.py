@@ -7,15 +7,15 @@ copies that are due. Without queues, ingress calls egress.
 
 from __future__ import annotations
 
-from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.context import CContext
 
 
-def call_of_egress(context: Context) -> str:
+def call_of_egress(context: CContext) -> str:
     """Return the name of the function that takes a copy at the end of ingress."""
     return "enqueue" if context.usage.queued else "egress"
 
 
-def declare(context: Context) -> list[str]:
+def declare(context: CContext) -> list[str]:
     """Declare a queued item, and the function that queues it."""
     priority = context.program.intrinsic.get("priority")
     value = "0" if priority is None else f"packet->{context.names.field(priority)}"
@@ -45,7 +45,7 @@ def declare(context: Context) -> list[str]:
     ]
 
 
-def release(context: Context) -> list[str]:
+def release(context: CContext) -> list[str]:
     """Write the function that runs egress for copies that are due."""
     return [
         "uint64_t p4r_program_release(struct p4r_program *program, uint64_t now_ns,",

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4reduce_switch.codegen_c.actions import ActionWriter
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.context import CContext
+from p4reduce_switch.codegen_c.expressions import CExpressions
 from p4reduce_switch.codegen_c.values import (
     C_TYPES,
     Value,
@@ -41,7 +41,7 @@ def declare_member(name: str, field: FieldRef) -> str:
 
 
 def store_member(
-    context: Context, expressions: Expressions, member: str, field: FieldRef, value: Value
+    context: CContext, expressions: CExpressions, member: str, field: FieldRef, value: Value
 ) -> None:
     """Write a value into a struct member."""
     kind = kind_of_width(field.width, field.signed)
@@ -58,7 +58,7 @@ def set_kept(actions: ActionWriter, field: FieldRef, member: str) -> None:
     actions.set(field, stored(member, field.width, field.signed, (field.low, field.high)))
 
 
-def write_flags(context: Context, stage: Stage) -> None:
+def write_flags(context: CContext, stage: Stage) -> None:
     """Clear the requests for clones and replays, at the start of a control."""
     writer = context.writer
     for what, lists in context.stage(stage).kept.items():
@@ -69,7 +69,7 @@ def write_flags(context: Context, stage: Stage) -> None:
         writer.line("uint64_t most = P4R_UNLIMITED;")
 
 
-def write_reset(context: Context, actions: ActionWriter) -> None:
+def write_reset(context: CContext, actions: ActionWriter) -> None:
     """Zero the metadata of a clone from ingress, after the parser, except the field list's."""
     for field in fields_to_reset(context):
         actions.set(field, constant(0))
@@ -81,8 +81,8 @@ def write_reset(context: Context, actions: ActionWriter) -> None:
 
 
 def store_kept(
-    context: Context,
-    expressions: Expressions,
+    context: CContext,
+    expressions: CExpressions,
     member: str,
     field: FieldRef,
     lists: Sequence[ir.FieldList],

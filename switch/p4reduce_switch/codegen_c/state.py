@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.context import CContext
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of, literal
 from p4reduce_switch.program import ir
@@ -13,10 +13,10 @@ from p4reduce_switch.program import ir
 _MOST_KEY_WORDS = 1 << 13
 
 
-class State:
+class ProgramState:
     """The tables, value sets, counters, registers and meters of a program."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CContext) -> None:
         self._context = context
         program = context.program
         self._tables = {

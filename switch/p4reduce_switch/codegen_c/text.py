@@ -2,7 +2,7 @@
 """C source text: indented lines, loops over limbs, identifiers, comments.
 
 The generated code is compiled and run, and a program may contain any strings. So they enter the
-code only through this module: as part of an identifier (`Names`), or as a comment (`comment`).
+code only through this module: as part of an identifier (`CNames`), or as a comment (`comment`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from p4reduce_switch.codegen_c.errors import NotNativeError
-from p4reduce_switch.program.ir import FieldRef, Source
+from p4reduce_switch.program.ir import FieldRef, SourceLocation
 
 _MAX_LINES = 30_000
 DEEPEST = 120  # blocks within each other; clang bears 256 brackets
@@ -36,14 +36,14 @@ def comment(text: str) -> str:
     return f"/* {kept[:_LONGEST_COMMENT].rstrip()} */"
 
 
-class Writer:
+class CWriter:
     """Lines of C with their indentation."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[int, str]] = []
         self.depth = 0
         self._loop: tuple[int, int, int, int] | None = None  # (first line, end, limbs, depth)
-        self._said: Source | None = None
+        self._said: SourceLocation | None = None
 
     def line(self, text: str) -> None:
         self._lines.append((self.depth, text))
@@ -64,7 +64,7 @@ class Writer:
     def comment(self, text: str) -> None:
         self.line(comment(text))
 
-    def say(self, source: Source) -> None:
+    def say(self, source: SourceLocation) -> None:
         """Write the P4 source line of the code that follows, once."""
         if source.line and source != self._said:
             self._said = source
@@ -152,7 +152,7 @@ class Writer:
         return "\n".join(out) + "\n"
 
 
-class Names:
+class CNames:
     """Identifiers for the names of a program; each has a prefix for its kind.
 
     `f_` is a field, `arg_` an action's argument, `valid_` a header's validity. Names of the

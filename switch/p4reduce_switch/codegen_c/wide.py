@@ -8,7 +8,7 @@ between limbs. All others use arrays and functions of the run-time.
 
 from __future__ import annotations
 
-from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.context import CContext
 from p4reduce_switch.codegen_c.values import C_TYPES, Kind, Value, constant, limbs_for, make
 
 _LONGEST_TEXT = 300
@@ -17,7 +17,7 @@ _LONGEST_TEXT = 300
 class Wide:
     """Writes operations with a wide operand or result."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CContext) -> None:
         self._context = context
 
     # -- From and to -------------------------------------------------------------------------------

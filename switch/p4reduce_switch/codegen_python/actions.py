@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from p4reduce_switch.codegen_python.checksums import emit_hash
-from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.context import PyContext
 from p4reduce_switch.codegen_python.expressions import ATOM, OR, SUM, Code
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
-from p4reduce_switch.program.limits import MAX_TURNS
+from p4reduce_switch.program.limits import MAX_ITERATIONS
 from p4reduce_switch.program.usage import Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
@@ -23,7 +23,7 @@ def color_code(text: str) -> Code:
 class ActionEmitter:
     """Writes the bodies of actions, in one stage of the pipeline."""
 
-    def __init__(self, context: Context, stage: Stage) -> None:
+    def __init__(self, context: PyContext, stage: Stage) -> None:
         self._context = context
         self._stage = stage
         self._writer = context.writer
@@ -82,7 +82,7 @@ class ActionEmitter:
         )
         writer.line("_step = 0")
         if jumps.loops():
-            writer.line(f"_turns = {MAX_TURNS}")
+            writer.line(f"_turns = {MAX_ITERATIONS}")
         self._in_blocks = True
         with writer.block("while True:"):
             for number, block in enumerate(jumps.blocks):
@@ -219,7 +219,7 @@ class ActionEmitter:
             lambda at: [self._assignment(field, color_code(f"{cells}[{at}].execute(_size)"))],
         )
 
-    def execute_direct_meter(self, meter: ir.MeterArray) -> None:
+    def execute_direct_meter(self, meter: ir.MeterArrayDecl) -> None:
         """Set the target of the direct meter of `_slot`'s entry."""
         assert meter.target is not None
         self._writer.line("_meter = _slot[2].meter")
@@ -295,7 +295,7 @@ class ActionEmitter:
     def _truncate(self, length: ir.Expr) -> None:
         self._writer.line(f"_most = min(_most, {self._expressions.assigned(length, 32).text})")
 
-    def _assert(self, condition: ir.Expr, kind: str, source: ir.Source) -> None:
+    def _assert(self, condition: ir.Expr, kind: str, source: ir.SourceLocation) -> None:
         text, _ = self._expressions.condition(condition)
         with self._writer.block(f"if not ({text}):"):
             self._writer.line(f"{self._context.bind('assertion')}({kind!r}, {str(source)!r})")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.context import PyContext
 from p4reduce_switch.codegen_python.layout import unsigned
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 
 
-def emit_verify(context: Context) -> None:
+def emit_verify(context: PyContext) -> None:
     """Set `checksum_error` if a checksum is wrong. Invalid headers are not verified."""
     error = context.intrinsic("checksum_error")
     if error is None:
@@ -32,7 +32,7 @@ def emit_verify(context: Context) -> None:
                 context.writer.line(f"{error} = 1")
 
 
-def emit_update(context: Context) -> None:
+def emit_update(context: PyContext) -> None:
     """Compute the checksums of the headers that leave."""
     for checksum in context.program.update:
         if not context.is_live(checksum.target):
@@ -42,12 +42,12 @@ def emit_update(context: Context) -> None:
             context.writer.line(f"{_target(context, checksum)} = {value}")
 
 
-def emit_hash(context: Context, calculation: ir.Calculation, payload: str) -> str:
+def emit_hash(context: PyContext, calculation: ir.Calculation, payload: str) -> str:
     """Write the statements that collect the input; return the expression for the hash."""
     return f"{context.bind('hash', calculation.algorithm)}({_bytes(context, calculation, payload)})"
 
 
-def _guard(context: Context, checksum: ir.Checksum) -> str:
+def _guard(context: PyContext, checksum: ir.Checksum) -> str:
     """When the checksum counts: its header is there, and its condition holds."""
     tests = []
     if not context.program.headers[checksum.target.header].is_metadata:
@@ -58,11 +58,11 @@ def _guard(context: Context, checksum: ir.Checksum) -> str:
     return " and ".join(tests) or "True"
 
 
-def _target(context: Context, checksum: ir.Checksum) -> str:
+def _target(context: PyContext, checksum: ir.Checksum) -> str:
     return context.names.field(checksum.target)
 
 
-def _raw_mismatch(context: Context, checksum: ir.Checksum) -> str:
+def _raw_mismatch(context: PyContext, checksum: ir.Checksum) -> str:
     """Whether the sum over the whole header, checksum included, is not zero (modulo 65535).
 
     0xFFFF in the place of a checksum is equal to 0 there, but right only if all else is zero.
@@ -80,7 +80,7 @@ def _raw_mismatch(context: Context, checksum: ir.Checksum) -> str:
     return f"_sum % 65535 or not _sum or (_sum & {ones} == {ones} and _sum != {ones})"
 
 
-def _value(context: Context, checksum: ir.Checksum, payload: str) -> str:
+def _value(context: PyContext, checksum: ir.Checksum, payload: str) -> str:
     """The checksum that should be there."""
     calculation = checksum.calculation
     total = _sum(context, calculation, checksum.target.header)
@@ -92,7 +92,7 @@ def _value(context: Context, checksum: ir.Checksum, payload: str) -> str:
     return "(-_sum % 65535 if _sum else 65535)"
 
 
-def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | None:
+def _sum(context: PyContext, calculation: ir.Calculation, valid: str) -> str | None:
     """The sum of the input; None if how fields are aligned depends on which headers are valid.
 
     `valid` is a header that is known to be valid.
@@ -115,13 +115,13 @@ def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | Non
     return " + ".join(terms)
 
 
-def _input(context: Context, part: FieldRef | ir.ConstBits) -> str:
+def _input(context: PyContext, part: FieldRef | ir.ConstBits) -> str:
     if isinstance(part, FieldRef):
         return unsigned(context.names, part)
     return context.names.constant(part.value)
 
 
-def _bytes(context: Context, calculation: ir.Calculation, payload: str) -> str:
+def _bytes(context: PyContext, calculation: ir.Calculation, payload: str) -> str:
     """Statements that string the input together, bit by bit; the expression for its bytes."""
     writer = context.writer
     writer.line("_bits = _width = 0")

@@ -5,12 +5,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4reduce_switch.codegen_python.expressions import Expressions
+from p4reduce_switch.codegen_python.expressions import PyExpressions
 from p4reduce_switch.codegen_python.layout import HeaderLayout
-from p4reduce_switch.codegen_python.text import Names, Writer
+from p4reduce_switch.codegen_python.text import PyNames, PyWriter
 from p4reduce_switch.codegen_python.variable_layout import VariableLayout
 from p4reduce_switch.program.facts import Facts
-from p4reduce_switch.program.ir import NOWHERE, ConstBits, FieldRef, Header, Program, Source
+from p4reduce_switch.program.ir import (
+    NOWHERE,
+    ConstBits,
+    FieldRef,
+    HeaderInstance,
+    Program,
+    SourceLocation,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class Binding:
     name: str = ""
 
 
-class Context(Facts):
+class PyContext(Facts):
     """The program that is turned into Python, and the code so far.
 
     Attributes:
@@ -46,9 +53,9 @@ class Context(Facts):
         super().__init__(program, queues=queues, watched=points)
         self._has_points = points
         self.drop_port = drop_port
-        self.names = Names()
-        self.expressions = Expressions(self.names, program.headers)
-        self.writer = Writer()
+        self.names = PyNames()
+        self.expressions = PyExpressions(self.names, program.headers)
+        self.writer = PyWriter()
         self.bindings: dict[str, Binding] = {}
         self.lines: set[tuple[str, int]] = set()
         self.layouts = {
@@ -57,7 +64,7 @@ class Context(Facts):
             if not header.is_metadata
         }
 
-    def _layout(self, header: Header) -> HeaderLayout:
+    def _layout(self, header: HeaderInstance) -> HeaderLayout:
         usage, names = self.usage, self.names
         rebuilt = self.is_rebuilt(header.name)
 
@@ -68,7 +75,7 @@ class Context(Facts):
             return HeaderLayout(names, header, needed, rebuilt)
         return VariableLayout(names, header, header.varbit, needed, rebuilt)
 
-    def point(self, kind: str, name: str, source: Source = NOWHERE) -> None:
+    def point(self, kind: str, name: str, source: SourceLocation = NOWHERE) -> None:
         """Write a call of the debugger, if there is one."""
         if self._has_points:
             where = f"{source.filename}:{source.line}"
@@ -96,7 +103,7 @@ class Context(Facts):
         field = self.written_field(name)
         return None if field is None else self.names.field(field)
 
-    def more_bytes(self, header: Header) -> str:
+    def more_bytes(self, header: HeaderInstance) -> str:
         """Return the bytes of the header's varbit field as text to append to its size; empty if it
         has none."""
         if header.varbit is None:

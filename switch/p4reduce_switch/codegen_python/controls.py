@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from p4reduce_switch.codegen_python.actions import ActionEmitter
 from p4reduce_switch.codegen_python.checksums import emit_hash
-from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.context import PyContext
 from p4reduce_switch.codegen_python.expressions import ATOM, Code
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.control_walk import ControlWalk, Proceed, TooLargeError
 from p4reduce_switch.state.profiles import CHOOSE
 
 
-def emit_control(context: Context, control: ir.Control) -> None:
+def emit_control(context: PyContext, control: ir.Control) -> None:
     """Write a control. If its usage says that it exits, `break` leaves it."""
     if control.start is None:
         return
@@ -33,7 +33,7 @@ def emit_control(context: Context, control: ir.Control) -> None:
 
 
 class _Emitter(ControlWalk):
-    def __init__(self, context: Context, control: ir.Control) -> None:
+    def __init__(self, context: PyContext, control: ir.Control) -> None:
         super().__init__(control)
         self._context = context
         self._writer = context.writer
@@ -56,7 +56,7 @@ class _Emitter(ControlWalk):
     def _depth(self) -> int:
         return self._writer.depth
 
-    def _call(self, node: ir.Call) -> None:
+    def _call(self, node: ir.DirectCall) -> None:
         self._actions.action(self._context.program.actions[node.action], ())
 
     def _branch(self, node: ir.Branch, join: str | None, keyword: str = "if") -> None:
@@ -98,7 +98,7 @@ class _Emitter(ControlWalk):
                         goto(node.if_true)
                     with self._writer.block("else:"):
                         goto(node.if_false)
-                elif isinstance(node, ir.Call):
+                elif isinstance(node, ir.DirectCall):
                     self._call(node)
                     goto(node.next)
                 else:

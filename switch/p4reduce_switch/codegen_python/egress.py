@@ -9,7 +9,7 @@ egress does not change is packed once, before.
 from __future__ import annotations
 
 from p4reduce_switch.codegen_python.checksums import emit_update
-from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.context import PyContext
 from p4reduce_switch.codegen_python.controls import emit_control
 from p4reduce_switch.codegen_python.egress_state import EgressState
 from p4reduce_switch.codegen_python.replay import (
@@ -25,14 +25,14 @@ from p4reduce_switch.program.usage import QUEUE_FIELDS
 MAX_HEADER_GROWTH = 512
 
 
-def egress_arguments(context: Context, state: EgressState) -> str:
+def egress_arguments(context: PyContext, state: EgressState) -> str:
     """Return the parameters of `egress`, and the arguments of its call at the end of ingress."""
     limit = ["_most"] if context.limits else []
     queued = ["_enqueued", "_before", "_behind"] if context.usage.queued else []
     return ", ".join(["_port", *queued, "_instance", *limit, *state.arguments])
 
 
-def emit_copy(context: Context, state: EgressState) -> None:
+def emit_copy(context: PyContext, state: EgressState) -> None:
     """Write how a copy for `_port` is handled, at the end of ingress."""
     writer = context.writer
     if context.usage.queued:
@@ -46,7 +46,7 @@ def emit_copy(context: Context, state: EgressState) -> None:
         writer.line("_frames.append((_port, _out))")
 
 
-def emit_serialisation(context: Context) -> None:
+def emit_serialisation(context: PyContext) -> None:
     """Write the bytes of the headers that egress does not change, at the end of ingress."""
     writer, names = context.writer, context.names
     writer.line("_payload = _frame[_at:]")
@@ -62,7 +62,7 @@ def emit_serialisation(context: Context) -> None:
         writer.line(f'{names.serialised(name)} = {packed} if {names.valid(name)} else b""')
 
 
-def emit_egress(context: Context, state: EgressState) -> None:
+def emit_egress(context: PyContext, state: EgressState) -> None:
     """Write the function for one copy. It returns the frame, or None if the copy is dropped."""
     writer = context.writer
     with writer.block(f"def egress({egress_arguments(context, state)}):"):
@@ -81,7 +81,7 @@ def emit_egress(context: Context, state: EgressState) -> None:
         _emit_deparser(context)
 
 
-def _emit_entry(context: Context, state: EgressState) -> None:
+def _emit_entry(context: PyContext, state: EgressState) -> None:
     """What the target sets at the start of egress."""
     writer = context.writer
     clock = f"{context.bind('now')}()"
@@ -107,7 +107,7 @@ def _emit_entry(context: Context, state: EgressState) -> None:
         writer.line(f"{' = '.join(state.zeros)} = 0")
 
 
-def _emit_deparser(context: Context) -> None:
+def _emit_deparser(context: PyContext) -> None:
     writer, names = context.writer, context.names
     parts = []
     for name in context.wire:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.context import PyContext
 from p4reduce_switch.program.egress_needs import EgressNeeds
 from p4reduce_switch.program.ir import FieldRef
 
@@ -17,7 +17,7 @@ class EgressState:
         metadata: the arguments that are metadata fields.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PyContext) -> None:
         needs, names = EgressNeeds(context), context.names
         self.arguments: list[str] = ["_size"]
         if context.tracks_length:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from p4reduce_switch.codegen_python.text import Names
+from p4reduce_switch.codegen_python.text import PyNames
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Expr, FieldRef
 from p4reduce_switch.program.limits import MAX_TEXT, MAX_VALUE_BITS, MAX_WIDTH
@@ -61,10 +61,10 @@ def _code(text: str, precedence: int, low: int, high: int, ones: int | None = No
     return Code(text, precedence, low, min(high, ones), ones)
 
 
-class Expressions:
+class PyExpressions:
     """Turns expressions into source."""
 
-    def __init__(self, names: Names, headers: Mapping[str, ir.Header]) -> None:
+    def __init__(self, names: PyNames, headers: Mapping[str, ir.HeaderInstance]) -> None:
         self._names = names
         self._headers = headers
         self.params: Mapping[int, Code] = {}
@@ -86,7 +86,7 @@ class Expressions:
             return self._unary(expr)
         if isinstance(expr, ir.Binary):
             return self._binary(expr)
-        if isinstance(expr, ir.Choice):
+        if isinstance(expr, ir.Ternary):
             return self._choice(expr)
         raise AssertionError(f"not a data expression: {expr}")
 
@@ -124,7 +124,7 @@ class Expressions:
         operand = self.data(expr.operand)
         return _code(f"~{operand.at(_SIGN)}", _SIGN, ~operand.high, ~operand.low)
 
-    def _choice(self, expr: ir.Choice) -> Code:
+    def _choice(self, expr: ir.Ternary) -> Code:
         left, right = self.data(expr.left), self.data(expr.right)
         condition = self.condition(expr.condition)
         text = f"{left.at(OR)} if {_paren(condition, OR)} else {right.at(_TERNARY)}"
@@ -189,7 +189,7 @@ class Expressions:
             if expr.op in ("==b", "!=b"):
                 operator, operand_of = expr.op[:2], self._strict_operand
             return f"{operand_of(expr.left)} {operator} {operand_of(expr.right)}", _COMPARE
-        if isinstance(expr, ir.Choice):
+        if isinstance(expr, ir.Ternary):
             left, right = (_paren(self.condition(e), OR) for e in (expr.left, expr.right))
             return f"{left} if {_paren(self.condition(expr.condition), OR)} else {right}", _TERNARY
         if isinstance(expr, ir.BoolConst):

@@ -7,9 +7,9 @@ recirculates, `process` calls `ingress(...)` and runs the packets that come back
 queues, `ingress` queues the copies. Fields are local variables, and actions and controls are
 inlined. The order of steps follows simple_switch's documentation and source.
 
-The source refers to tables, counters and registers by global names; `Generated.bindings` says what
-each has to be. The source contains no Python objects, so it can be generated before they exist,
-read, and compared.
+The source refers to tables, counters and registers by global names; `GeneratedPython.bindings` says
+what each has to be. The source contains no Python objects, so it can be generated before they
+exist, read, and compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from p4reduce_switch.codegen_python.checksums import emit_verify
-from p4reduce_switch.codegen_python.context import Binding, Context
+from p4reduce_switch.codegen_python.context import Binding, PyContext
 from p4reduce_switch.codegen_python.controls import emit_control
 from p4reduce_switch.codegen_python.egress import emit_copy, emit_egress, emit_serialisation
 from p4reduce_switch.codegen_python.egress_state import EgressState
@@ -38,7 +38,7 @@ from p4reduce_switch.state.clone_sessions import UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedPython:
     """Python source, the globals that it needs by name, and whether it has egress queues.
 
     fields, valids: the variables of fields, and of headers' validity.
@@ -56,13 +56,13 @@ class Generated:
 @functools.lru_cache(maxsize=4)
 def generate(
     program: Program, drop_port: int, *, with_queues: bool = False, with_points: bool = False
-) -> Generated:
+) -> GeneratedPython:
     """Generate the source of `process` and `egress`.
 
     Egress queues are between them if they are requested, or if the program reads their fields. With
     `with_points` the source calls a debugger at each point.
     """
-    context = Context(program, drop_port, queues=with_queues, points=with_points)
+    context = PyContext(program, drop_port, queues=with_queues, points=with_points)
     state = EgressState(context)
     _emit_ingress(context, state)
     _emit_gap(context)
@@ -87,10 +87,10 @@ def generate(
     fields = {context.names.field(field): field for h in headers for field in h.fields}
     valids = {context.names.valid(h.name): h.name for h in headers if not h.is_metadata}
     queued, lines = context.usage.queued, frozenset(context.lines)
-    return Generated(source, context.bindings, queued, fields, valids, lines)
+    return GeneratedPython(source, context.bindings, queued, fields, valids, lines)
 
 
-def _emit_ingress(context: Context, state: EgressState) -> None:
+def _emit_ingress(context: PyContext, state: EgressState) -> None:
     carried = carried_fields(context)
     function, extra = "process", ""
     is_whole = not (context.replays or context.usage.queued)
@@ -119,7 +119,7 @@ def _emit_ingress(context: Context, state: EgressState) -> None:
         _emit_forwarding(context, state)
 
 
-def _emit_clone(context: Context, state: EgressState) -> None:
+def _emit_clone(context: PyContext, state: EgressState) -> None:
     """The function for the clones made at the end of ingress."""
     writer = context.writer
     kept = "".join(f", {name}" for name in kept_parameters(clone_fields(context)))
@@ -134,12 +134,12 @@ def _emit_clone(context: Context, state: EgressState) -> None:
         writer.line("return _frames")
 
 
-def _emit_gap(context: Context) -> None:
+def _emit_gap(context: PyContext) -> None:
     context.writer.line("")
     context.writer.line("")
 
 
-def _emit_start(context: Context, again: str = "") -> None:
+def _emit_start(context: PyContext, again: str = "") -> None:
     """The state of a fresh packet: no header is valid, everything is zero.
 
     `again`: the variable that is not zero if the packet is not from a port; its time is zero then.
@@ -173,7 +173,7 @@ def _emit_start(context: Context, again: str = "") -> None:
             writer.line(f"{variable} = {value}")
 
 
-def _emit_learning(context: Context) -> None:
+def _emit_learning(context: PyContext) -> None:
     """Send the digest that ingress asked for last; also of packets that are dropped."""
     for name in sorted(context.usage.ingress.digests):
         digest = context.program.kept.digests[name]
@@ -182,7 +182,7 @@ def _emit_learning(context: Context) -> None:
             context.writer.line(f"{context.bind('learn', name)}({values})")
 
 
-def _emit_forwarding(context: Context, state: EgressState) -> None:
+def _emit_forwarding(context: PyContext, state: EgressState) -> None:
     """After ingress: multicast goes before unicast, unicast to the drop port is a drop."""
     writer = context.writer
     stats = context.bind("stats")
@@ -232,7 +232,7 @@ def _emit_forwarding(context: Context, state: EgressState) -> None:
     writer.line("return _frames")
 
 
-def _emit_copies(context: Context, state: EgressState) -> None:
+def _emit_copies(context: PyContext, state: EgressState) -> None:
     writer = context.writer
     with writer.block("for _port, _instance in _copies:"):
         emit_copy(context, state)

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from p4reduce_switch.codegen_python.text import Names
-from p4reduce_switch.program.ir import FieldRef, Header
+from p4reduce_switch.codegen_python.text import PyNames
+from p4reduce_switch.program.ir import FieldRef, HeaderInstance
 
 _NATIVE = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _Kind = Literal["int", "chunk", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _HeaderUnit:
     """A unit of the header, or several of them that are not integers."""
 
     kind: _Kind
@@ -48,7 +48,11 @@ class HeaderLayout:
     """
 
     def __init__(
-        self, names: Names, header: Header, needed: Callable[[FieldRef], bool], rebuilt: bool
+        self,
+        names: PyNames,
+        header: HeaderInstance,
+        needed: Callable[[FieldRef], bool],
+        rebuilt: bool,
     ) -> None:
         self._names = names
         self._parts = _parts(header, needed, rebuilt)
@@ -82,7 +86,7 @@ class HeaderLayout:
             return []
         return [f"{', '.join(targets)}, = {self._struct}.unpack_from({frame}, {offset})", *after]
 
-    def _unpack_int(self, part: _Part) -> tuple[str, list[str]]:
+    def _unpack_int(self, part: _HeaderUnit) -> tuple[str, list[str]]:
         """What a unit is unpacked to, and the statements that make its fields of that."""
         first = part.fields[0]
         plain = len(part.fields) == 1 and not first.signed
@@ -92,7 +96,7 @@ class HeaderLayout:
             lines.append(f'{variable} = from_bytes({variable}, "big")')
         return variable, lines if plain else lines + self._split(part, variable)
 
-    def _split(self, part: _Part, variable: str) -> list[str]:
+    def _split(self, part: _HeaderUnit, variable: str) -> list[str]:
         lines = []
         below = 8 * part.size
         for field in part.fields:
@@ -110,7 +114,7 @@ class HeaderLayout:
         """Return an expression for the header's bytes."""
         return f"{self._struct}.pack({', '.join(map(self._packed, self._parts))})"
 
-    def _packed(self, part: _Part) -> str:
+    def _packed(self, part: _HeaderUnit) -> str:
         if part.kind == "chunk":
             return self._chunks[part]
         values = []
@@ -123,21 +127,23 @@ class HeaderLayout:
         return value if part.size in _NATIVE else f'({value}).to_bytes({part.size}, "big")'
 
 
-def _parts(header: Header, needed: Callable[[FieldRef], bool], rebuilt: bool) -> list[_Part]:
-    parts: list[_Part] = []
+def _parts(
+    header: HeaderInstance, needed: Callable[[FieldRef], bool], rebuilt: bool
+) -> list[_HeaderUnit]:
+    parts: list[_HeaderUnit] = []
     otherwise: _Kind = "chunk" if rebuilt else "skip"
     for is_int, run in groupby(header.units, lambda unit: any(map(needed, unit.fields))):
         units = list(run)
         if is_int:
-            parts += [_Part("int", unit.fields, unit.offset, unit.size) for unit in units]
+            parts += [_HeaderUnit("int", unit.fields, unit.offset, unit.size) for unit in units]
         else:
             fields = tuple(field for unit in units for field in unit.fields)
             size = sum(unit.size for unit in units)
-            parts.append(_Part(otherwise, fields, units[0].offset, size))
+            parts.append(_HeaderUnit(otherwise, fields, units[0].offset, size))
     return parts
 
 
-def unsigned(names: Names, field: FieldRef) -> str:
+def unsigned(names: PyNames, field: FieldRef) -> str:
     """Return the bits of a field as a number."""
     text = names.field(field)
     if not field.signed:

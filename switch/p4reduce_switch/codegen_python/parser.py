@@ -10,20 +10,20 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from p4reduce_switch.codegen_python.actions import ActionEmitter
-from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.context import PyContext
 from p4reduce_switch.codegen_python.expressions import Code
 from p4reduce_switch.codegen_python.layout import unsigned
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.limits import MOST_VARBITS
 
 
-def emit_parser(context: Context) -> None:
+def emit_parser(context: PyContext) -> None:
     """Write the parser."""
-    _Parser(context).emit()
+    _PyParser(context).emit()
 
 
-class _Parser:
-    def __init__(self, context: Context) -> None:
+class _PyParser:
+    def __init__(self, context: PyContext) -> None:
         self._context = context
         self._writer = context.writer
         self._names = context.names
@@ -179,7 +179,7 @@ class _Parser:
             self._fail("PacketTooShort")
         self._writer.line("_at += _skip >> 3")
 
-    def _test(self, state: ir.ParserState, case: ir.Case) -> str:
+    def _test(self, state: ir.ParserState, case: ir.SelectCase) -> str:
         """The condition of a case; empty if it always holds."""
         tests = []
         if case.value_set is not None:

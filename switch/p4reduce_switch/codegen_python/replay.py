@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.context import PyContext
 from p4reduce_switch.codegen_python.egress_state import EgressState
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
@@ -30,7 +30,7 @@ def kept_parameters(fields: Sequence[FieldRef]) -> list[str]:
     return [f"_kept_{index}" for index in range(len(fields))]
 
 
-def emit_process(context: Context) -> None:
+def emit_process(context: PyContext) -> None:
     """Write the function for a frame from a port. Packets that it leads to wait, and are run until
     none is left."""
     writer = context.writer
@@ -52,7 +52,7 @@ def emit_process(context: Context) -> None:
         writer.line("return _frames")
 
 
-def emit_flags(context: Context, stage: Stage) -> None:
+def emit_flags(context: PyContext, stage: Stage) -> None:
     """Clear the requests for clones and replays, at the start of a control."""
     for what in context.stage(stage).kept:
         context.writer.line("_clone = -1" if what == "clone" else f"_{what} = False")
@@ -60,7 +60,7 @@ def emit_flags(context: Context, stage: Stage) -> None:
         context.writer.line(f"_most = {UNLIMITED:#x}")
 
 
-def emit_reset(context: Context) -> None:
+def emit_reset(context: PyContext) -> None:
     """Zero the metadata of a clone from ingress, after the parser, except the field list's."""
     writer, names = context.writer, context.names
     fields = clone_fields(context)
@@ -74,7 +74,7 @@ def emit_reset(context: Context) -> None:
         writer.line(f"{instance_type} = {InstanceType.INGRESS_CLONE:d}")
 
 
-def emit_clone_at_ingress(context: Context) -> None:
+def emit_clone_at_ingress(context: PyContext) -> None:
     """Write the call of `clone`, if the session exists."""
     writer = context.writer
     lists = context.usage.ingress.kept["clone"]
@@ -86,18 +86,18 @@ def emit_clone_at_ingress(context: Context) -> None:
             writer.line(f"_frames += clone({arguments})")
 
 
-def emit_resubmit(context: Context) -> None:
+def emit_resubmit(context: PyContext) -> None:
     """Write `resubmit`, which replaces all else that ingress asked for except clones."""
     _emit_again(context, "resubmit", "_frame", InstanceType.RESUBMITTED, "_frames")
 
 
-def emit_recirculate(context: Context) -> None:
+def emit_recirculate(context: PyContext) -> None:
     """Write `recirculate`: the frame `_out` enters once more. It is not cut, because simple_switch
     forgets `truncate` here."""
     _emit_again(context, "recirculate", "_out", InstanceType.RECIRCULATED, "None")
 
 
-def emit_clone_at_egress(context: Context, state: EgressState) -> None:
+def emit_clone_at_egress(context: PyContext, state: EgressState) -> None:
     """Write the clones of the packet's present state. They run through egress later."""
     writer = context.writer
     lists = context.usage.egress.kept["clone"]
@@ -124,7 +124,7 @@ def emit_clone_at_egress(context: Context, state: EgressState) -> None:
                 writer.line(f"{waiting}.append((_to, egress, ({', '.join(arguments)})))")
 
 
-def queue_copy(context: Context, port: str, priority: str, arguments: Sequence[str]) -> str:
+def queue_copy(context: PyContext, port: str, priority: str, arguments: Sequence[str]) -> str:
     """The call that queues a copy (`state/queues.py`): `_release` calls egress when it is due.
 
     `arguments` are those of `egress` from `_instance` on.
@@ -133,7 +133,7 @@ def queue_copy(context: Context, port: str, priority: str, arguments: Sequence[s
 
 
 def _emit_again(
-    context: Context, what: str, frame: str, instance_type: InstanceType, result: str
+    context: PyContext, what: str, frame: str, instance_type: InstanceType, result: str
 ) -> None:
     """If it was asked for: the frame waits for ingress, and the function returns `result`."""
     lists = context.stage("egress" if what == "recirculate" else "ingress").kept[what]
@@ -146,7 +146,7 @@ def _emit_again(
         context.writer.line(f"return {result}")
 
 
-def _kept(context: Context, field: FieldRef, lists: Sequence[ir.FieldList], what: str) -> str:
+def _kept(context: PyContext, field: FieldRef, lists: Sequence[ir.FieldList], what: str) -> str:
     """A field's value in the packet to come: its own if it is on the list, else 0."""
     numbers = lists_with(field, lists)
     if not numbers:

@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from p4reduce_switch.program.ir import FieldRef, Header
+from p4reduce_switch.program.ir import FieldRef, HeaderInstance
 
 _LONGEST_LITERAL = 1 << 64
 _OWN = ("from_bytes",)  # the only own name that a field might have: all others start with _
 
 
-class Writer:
+class PyWriter:
     """Lines of Python with their indentation."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Writer:
         return "\n".join(self._lines) + "\n"
 
 
-class Names:
+class PyNames:
     """Names of local variables and constants of the generated code.
 
     A field's variable is called `header_field`. Variables of the target start with an underscore,
@@ -111,7 +111,7 @@ class Names:
         """Return the header's bytes as they leave, b"" if it is invalid."""
         return self._name(("bytes", header), f"_bytes_{_plain(header)}")
 
-    def chunk(self, header: Header, index: int) -> str:
+    def chunk(self, header: HeaderInstance, index: int) -> str:
         """Return the variable with bytes of the header that are not read."""
         return self._name(("chunk", header.name, index), f"_chunk_{_plain(header.name)}_{index}")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p4reduce_switch.codegen_python.layout import HeaderLayout, unsigned
-from p4reduce_switch.codegen_python.text import Names
-from p4reduce_switch.program.ir import FieldRef, Header, Varbit
+from p4reduce_switch.codegen_python.text import PyNames
+from p4reduce_switch.program.ir import FieldRef, HeaderInstance, Varbit
 
 
 class VariableLayout(HeaderLayout):
@@ -22,8 +22,8 @@ class VariableLayout(HeaderLayout):
 
     def __init__(
         self,
-        names: Names,
-        header: Header,
+        names: PyNames,
+        header: HeaderInstance,
         varbit: Varbit,
         needed: Callable[[FieldRef], bool],
         rebuilt: bool,

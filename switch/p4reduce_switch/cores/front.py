@@ -36,7 +36,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
-class _Core:
+class _CoreServer:
     """A core's server, as a client sees it."""
 
     number: int
@@ -58,13 +58,13 @@ class Front:
         for number, address in enumerate(addresses):
             channel = open_channel(address, options=_OPTIONS)
             stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-            self._cores.append(_Core(number, first_device + number, channel, stub))
+            self._cores.append(_CoreServer(number, first_device + number, channel, stub))
         self._server: grpc.Server | None = None
         self._executor: futures.ThreadPoolExecutor | None = None
 
     def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Listen, as `listening.listen` says; return the TCP port (0 for unix)."""
-        servicer, devices = _Servicer(self._cores), len(self._cores)
+        servicer, devices = _FrontServicer(self._cores), len(self._cores)
         self._server, self._executor, port = listen(servicer, address, credentials, devices)
         return port
 
@@ -78,14 +78,14 @@ class Front:
             core.channel.close()
 
 
-class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
+class _FrontServicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
     """Method names are gRPC's."""
 
-    def __init__(self, cores: Sequence[_Core]) -> None:
+    def __init__(self, cores: Sequence[_CoreServer]) -> None:
         self._cores = {core.device_id: core for core in cores}
         self._first = cores[0]
 
-    def _core(self, device_id: int) -> _Core:
+    def _core(self, device_id: int) -> _CoreServer:
         """Whose device it is. The first core says what is wrong with any other one."""
         return self._cores.get(device_id, self._first)
 
@@ -130,7 +130,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
 
 def _unary(
-    core: _Core,
+    core: _CoreServer,
     method: Callable[..., Any],
     request: Any,
     context: grpc.ServicerContext,
@@ -151,7 +151,7 @@ def _unary(
 
 
 def _stream(
-    core: _Core,
+    core: _CoreServer,
     method: Callable[..., Any],
     request: Any,
     context: grpc.ServicerContext,
@@ -174,7 +174,7 @@ def _left(context: grpc.ServicerContext) -> float | None:
     return None if left is None or left > _LONGEST_S else left
 
 
-def _pass_on(core: _Core, error: Any, context: grpc.ServicerContext) -> NoReturn:
+def _pass_on(core: _CoreServer, error: Any, context: grpc.ServicerContext) -> NoReturn:
     """End a call as the core has ended its own."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE:

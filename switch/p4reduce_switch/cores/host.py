@@ -60,10 +60,10 @@ def run_cores(settings: SwitchSettings, count: int, how: LogSettings) -> None:
         )
         run(settings)
         return
-    _Host(settings, count, how).run()
+    _CoreHost(settings, count, how).run()
 
 
-class _Host:
+class _CoreHost:
     """The parent of the cores."""
 
     def __init__(self, settings: SwitchSettings, count: int, how: LogSettings) -> None:
@@ -99,7 +99,7 @@ class _Host:
             )
             notify("READY=1", f"STATUS=P4Runtime at {address}, {self._count} cores")
             while not self._stop:
-                self._turn(revive=True)
+                self._iteration(revive=True)
             notify("STOPPING=1")
         if settings.ready_file is not None:
             settings.ready_file.unlink(missing_ok=True)
@@ -133,7 +133,7 @@ class _Host:
             StartError: one has ended. It has said why.
         """
         while not self._stop:
-            self._turn(revive=False)
+            self._iteration(revive=False)
             for core in self._cores:
                 if core.code is not None:
                     raise StartError(f"core {core.number} did not start, so there is no switch")
@@ -141,7 +141,7 @@ class _Host:
                 return True
         return False
 
-    def _turn(self, *, revive: bool) -> None:
+    def _iteration(self, *, revive: bool) -> None:
         """Wait a moment, and see to the cores."""
         poll = select.poll()
         for core in self._cores:

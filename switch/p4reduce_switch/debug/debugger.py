@@ -22,7 +22,7 @@ Values = Mapping[str, int | bool]
 """Of a packet: fields ("ipv4.ttl"), and which headers are valid ("ipv4")."""
 
 
-class Program(Protocol):
+class DebuggedProgram(Protocol):
     """What a debugger needs from a program."""
 
     @property
@@ -68,12 +68,12 @@ class Debugger:
         self._steps = False
         self._holds: dict[int, bool] = {}  # of a field's test, what it was at the last point
         self._stop: Stop | None = None
-        self._program: Program | None = None
+        self._program: DebuggedProgram | None = None
         self._on_stop: Callable[[Stop], None] = _nobody
 
     # -- In the data plane's thread ------------------------------------------------------------
 
-    def visit(self, program: Program, point: Point, variables: Mapping[str, Any]) -> None:
+    def visit(self, program: DebuggedProgram, point: Point, variables: Mapping[str, Any]) -> None:
         """A packet is at a point. Returns when it may continue."""
         with self._changed:
             if point == _START:
@@ -103,7 +103,7 @@ class Debugger:
 
     # -- For the client ------------------------------------------------------------------------
 
-    def attach(self, program: Program) -> None:
+    def attach(self, program: DebuggedProgram) -> None:
         """A program was loaded: look up places in this one from now on."""
         self._program = program
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from p4reduce_switch.codegen_python.context import Binding
-from p4reduce_switch.codegen_python.generate import Generated, generate
+from p4reduce_switch.codegen_python.generate import GeneratedPython, generate
 from p4reduce_switch.debug.breakpoints import Point
 from p4reduce_switch.debug.debugger import Debugger, Values
 from p4reduce_switch.debug.lookup import full_name
@@ -66,7 +66,7 @@ class DebugPipeline(Pipeline):
         _check_cell("counter", name, first, counter.size)
         return [counter.read(cell) for cell in range(first, min(first + count, counter.size))]
 
-    def _generate(self, program: Program) -> Generated:
+    def _generate(self, program: Program) -> GeneratedPython:
         generated = generate(
             program,
             self.drop_port,

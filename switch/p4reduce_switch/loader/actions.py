@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.elements import load_statements
 from p4reduce_switch.loader.expressions import Params
 from p4reduce_switch.loader.json_values import (
@@ -24,12 +24,12 @@ from p4reduce_switch.loader.json_values import (
 )
 from p4reduce_switch.loader.structs import copy_of_struct
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import Source, Statement
+from p4reduce_switch.program.ir import SourceLocation, Statement
 from p4reduce_switch.program.limits import MAX_DEPTH
 from p4reduce_switch.program.load_error import LoadError
 
 
-def load_action(context: Context, item: Json) -> ir.Action:
+def load_action(context: LoaderContext, item: Json) -> ir.Action:
     source = source_of(item)
     params = tuple(
         ir.Param(
@@ -63,13 +63,13 @@ class _OtherJump(Exception):  # noqa: N818
 class _Body:
     """The primitives of one action."""
 
-    def __init__(self, context: Context, primitives: Sequence[Json], params: Params) -> None:
+    def __init__(self, context: LoaderContext, primitives: Sequence[Json], params: Params) -> None:
         self._context = context
         self._primitives = primitives
         self._params = params
         self._depth = 0
 
-    def block(self, start: int, end: int, source: Source) -> tuple[Statement, ...]:
+    def block(self, start: int, end: int, source: SourceLocation) -> tuple[Statement, ...]:
         """Primitives start..end-1, with p4c's forward jumps turned into conditionals again."""
         statements: list[Statement] = []
         index = start
@@ -91,7 +91,7 @@ class _Body:
         return tuple(statements)
 
     def _conditional(
-        self, item: Json, index: int, end: int, source: Source
+        self, item: Json, index: int, end: int, source: SourceLocation
     ) -> tuple[Statement, int]:
         """The conditional that begins with a jump, and the index of what comes after it."""
         condition = self._context.expressions.condition(item["parameters"][0], source, self._params)
@@ -111,7 +111,7 @@ class _Body:
 
     # -- Other jumps -------------------------------------------------------------------------------
 
-    def jumps(self, source: Source) -> ir.Jumps:
+    def jumps(self, source: SourceLocation) -> ir.Jumps:
         """All primitives, in blocks from one jump or jump's target to the next."""
         count = len(self._primitives)
         starts = {0}
@@ -126,7 +126,9 @@ class _Body:
         ]
         return ir.Jumps(tuple(blocks), source)
 
-    def _block(self, start: int, end: int, numbers: Mapping[int, int], source: Source) -> ir.Block:
+    def _block(
+        self, start: int, end: int, numbers: Mapping[int, int], source: SourceLocation
+    ) -> ir.Block:
         last = self._primitives[end - 1]
         where = source_of(last, source)
         if last["op"] not in _JUMPS:
@@ -140,7 +142,7 @@ class _Body:
             condition = self._context.expressions.condition(parameter, where, self._params)
         return ir.Block(body, condition, numbers[end], target)
 
-    def _target(self, item: Json, source: Source) -> int:
+    def _target(self, item: Json, source: SourceLocation) -> int:
         target = constant_of(item["parameters"][_JUMPS[item["op"]]])
         if target is None or not 0 <= target <= len(self._primitives):
             raise LoadError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.json_values import (
     Json,
     as_hex,
@@ -17,11 +17,11 @@ from p4reduce_switch.loader.json_values import (
 )
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.hashes import ALGORITHMS
-from p4reduce_switch.program.ir import FieldRef, Source
+from p4reduce_switch.program.ir import FieldRef, SourceLocation
 from p4reduce_switch.program.load_error import LoadError
 
 
-def load_calculation(context: Context, item: Json, source: Source) -> ir.Calculation:
+def load_calculation(context: LoaderContext, item: Json, source: SourceLocation) -> ir.Calculation:
     """Load a calculation that is used or written at `source`."""
     inputs: list[FieldRef | ir.ConstBits] = []
     with_payload = False
@@ -43,20 +43,20 @@ def load_calculation(context: Context, item: Json, source: Source) -> ir.Calcula
     return ir.Calculation(item["name"], item["algo"], tuple(inputs), with_payload, source)
 
 
-def check_algorithm(calculation: ir.Calculation, source: Source) -> None:
+def check_algorithm(calculation: ir.Calculation, source: SourceLocation) -> None:
     """Refuse an unknown algorithm. Called only if a calculation is used."""
     if calculation.algorithm not in ALGORITHMS:
         raise refusal(f"hash algorithm '{calculation.algorithm}'", source)
 
 
-def usable_calculation(context: Context, name: str, source: Source) -> ir.Calculation:
+def usable_calculation(context: LoaderContext, name: str, source: SourceLocation) -> ir.Calculation:
     calculation = find(context.calculations, name, "calculation", source)
     check_algorithm(calculation, source)
     return calculation
 
 
 def load_checksums(
-    context: Context, items: Iterable[Json]
+    context: LoaderContext, items: Iterable[Json]
 ) -> tuple[tuple[ir.Checksum, ...], tuple[ir.Checksum, ...]]:
     """Load the checksums to verify, and those to update."""
     verify, update = [], []

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from p4reduce_switch.loader.expressions import Expressions
+from p4reduce_switch.loader.expressions import ExpressionLoader
 from p4reduce_switch.loader.first_uses import FirstUses
 from p4reduce_switch.loader.headers import Headers
 from p4reduce_switch.program import ir
 
 
-class Context:
+class LoaderContext:
     """The program that is being loaded. Each module adds what it loads, for later ones."""
 
     def __init__(
@@ -22,9 +22,9 @@ class Context:
         self.mentions = mentions
         self.negative_arguments = negative_arguments
         """The id of an action and the number of a parameter, if that gets a negative argument."""
-        self.expressions = Expressions(headers)
+        self.expressions = ExpressionLoader(headers)
         self.kept = ir.StatefulObjects()
         self.field_lists: dict[int, ir.FieldList] = {}
         self.calculations: dict[str, ir.Calculation] = {}
         self.actions: dict[int, ir.Action] = {}
-        self.profiles: dict[str, ir.ActionProfile] = {}
+        self.profiles: dict[str, ir.ActionProfileDecl] = {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import graphlib
 from collections.abc import Iterable, Mapping
 
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.json_values import Json, as_text, find, located, refusal, source_of
 from p4reduce_switch.loader.tables import load_profile, load_table
 from p4reduce_switch.program import ir
@@ -14,7 +14,7 @@ from p4reduce_switch.program.ir import NOWHERE
 from p4reduce_switch.program.load_error import LoadError
 
 
-def load_controls(context: Context, items: Iterable[Json]) -> tuple[ir.Control, ir.Control]:
+def load_controls(context: LoaderContext, items: Iterable[Json]) -> tuple[ir.Control, ir.Control]:
     """Load ingress and egress. A missing control does nothing."""
     controls = {item["name"]: _control(context, item) for item in items}
     for name in controls.keys() - {"ingress", "egress"}:
@@ -27,7 +27,7 @@ def load_controls(context: Context, items: Iterable[Json]) -> tuple[ir.Control, 
     return ingress, egress
 
 
-def _control(context: Context, item: Json) -> ir.Control:
+def _control(context: LoaderContext, item: Json) -> ir.Control:
     for profile in item.get("action_profiles", ()):
         context.profiles[profile["name"]] = load_profile(context, profile)
     nodes: dict[str, ir.Node] = {}
@@ -50,7 +50,7 @@ def _control(context: Context, item: Json) -> ir.Control:
     return ir.Control(item["name"], start, nodes)
 
 
-def _branch(context: Context, item: Json) -> ir.Branch:
+def _branch(context: LoaderContext, item: Json) -> ir.Branch:
     source = source_of(item)
     return ir.Branch(
         as_text(item["name"], "the name of a conditional"),
@@ -61,12 +61,12 @@ def _branch(context: Context, item: Json) -> ir.Branch:
     )
 
 
-def _call(context: Context, item: Json) -> ir.Call:
+def _call(context: LoaderContext, item: Json) -> ir.DirectCall:
     source = source_of(item)
     action = find(context.actions, item["action_id"], "action", source)
     if action.params:
         raise LoadError(f"{source}: action '{action.name}' called without its arguments")
-    return ir.Call(item["name"], action.id, item["next_node"], source)
+    return ir.DirectCall(item["name"], action.id, item["next_node"], source)
 
 
 def _check_acyclic(control: str, nodes: Mapping[str, ir.Node]) -> None:
@@ -76,12 +76,12 @@ def _check_acyclic(control: str, nodes: Mapping[str, ir.Node]) -> None:
         raise LoadError(f"pipeline '{control}' has a loop: {', '.join(error.args[1])}") from None
 
 
-def _check_stage(context: Context, name: str, control: ir.Control) -> None:
+def _check_stage(context: LoaderContext, name: str, control: ir.Control) -> None:
     """simple_switch ignores these primitives, or defers them, in the other control."""
     elsewhere = {"ingress": ["recirculate"], "egress": ["resubmit", "generate_digest"]}[name]
     for node in control.nodes.values():
         actions = node.actions if isinstance(node, ir.ApplyTable) else ()
-        if isinstance(node, ir.Call):
+        if isinstance(node, ir.DirectCall):
             actions = (node.action,)
         for action in actions:
             for statement in ir.statements(context.actions[action].body):

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.expressions import Params, unwrapped
 from p4reduce_switch.loader.headers import Headers
 from p4reduce_switch.loader.json_values import Json, as_number, constant_of, refusal
 from p4reduce_switch.loader.primitives import load_primitive
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import do_at_index
-from p4reduce_switch.program.ir import FieldRef, Source, Statement
+from p4reduce_switch.program.ir import FieldRef, SourceLocation, Statement
 from p4reduce_switch.program.load_error import LoadError
 
 
 def load_statements(
-    context: Context, item: Json, source: Source, params: Params = ()
+    context: LoaderContext, item: Json, source: SourceLocation, params: Params = ()
 ) -> tuple[Statement, ...]:
     """Return what a primitive does; for stacks, elements and unions, as operations on their
     headers."""
@@ -51,7 +51,9 @@ def load_statements(
     return (primitive,)
 
 
-def _copy(headers: Headers, target: str, origin: str, source: Source) -> tuple[Statement, ...]:
+def _copy(
+    headers: Headers, target: str, origin: str, source: SourceLocation
+) -> tuple[Statement, ...]:
     """A copy of a header, and what that does to the other headers of a union."""
     headers.check_alike(target, origin, source)
     args = (ir.HeaderValue(target), ir.HeaderValue(origin))
@@ -84,7 +86,7 @@ def _varbit(headers: Headers, field: ir.Argument, primitive: ir.Primitive) -> ir
     return varbit
 
 
-def invalidations(headers: Headers, header: str, source: Source) -> tuple[Statement, ...]:
+def invalidations(headers: Headers, header: str, source: SourceLocation) -> tuple[Statement, ...]:
     """Return the invalidation of a union's other headers when one header becomes valid."""
     return tuple(
         ir.Primitive("invalidate", (ir.HeaderValue(other),), source)
@@ -93,7 +95,7 @@ def invalidations(headers: Headers, header: str, source: Source) -> tuple[Statem
 
 
 def at_run_time(
-    context: Context, item: Json, source: Source, params: Params = ()
+    context: LoaderContext, item: Json, source: SourceLocation, params: Params = ()
 ) -> tuple[Statement, ...] | None:
     """Return a primitive that changes or copies a stack element at a run-time index; None for
     others.
@@ -124,7 +126,9 @@ def at_run_time(
     return None
 
 
-def _without_element(context: Context, item: Json, source: Source) -> tuple[Statement, ...]:
+def _without_element(
+    context: LoaderContext, item: Json, source: SourceLocation
+) -> tuple[Statement, ...]:
     """What a copy of an element that is not there does: it is as invalid, or empty, as that."""
     first = item["parameters"][0]
     if item["op"] == "assign_header":
@@ -138,11 +142,11 @@ def _without_element(context: Context, item: Json, source: Source) -> tuple[Stat
 
 
 def _with_element(
-    context: Context,
+    context: LoaderContext,
     item: Json,
     position: int,
     number: int | None,
-    source: Source,
+    source: SourceLocation,
     params: Params,
     header: str,
 ) -> tuple[Statement, ...]:
@@ -156,7 +160,7 @@ def _with_element(
     return load_statements(context, {**item, "parameters": parameters}, source, params)
 
 
-def _shift(headers: Headers, item: Json, source: Source) -> list[Statement]:
+def _shift(headers: Headers, item: Json, source: SourceLocation) -> list[Statement]:
     """`push_front` and `pop_front`."""
     first, second = item["parameters"]
     stack = headers.any_stack(first["value"], source)
@@ -166,7 +170,7 @@ def _shift(headers: Headers, item: Json, source: Source) -> list[Statement]:
     return stack.push(count, source) if item["op"] == "push" else stack.pop(count, source)
 
 
-def _assign_whole(headers: Headers, item: Json, source: Source) -> list[Statement]:
+def _assign_whole(headers: Headers, item: Json, source: SourceLocation) -> list[Statement]:
     """A copy of a union, or of a stack of headers or of unions: each header, one by one."""
     names = [part["value"] for part in item["parameters"]]
     statements: list[Statement] = []

@@ -15,7 +15,7 @@ from p4reduce_switch.loader.headers import Headers
 from p4reduce_switch.loader.json_values import Json, as_hex, as_number, as_text, as_width, refusal
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import HeaderStack, at_index
-from p4reduce_switch.program.ir import FieldRef, Source
+from p4reduce_switch.program.ir import FieldRef, SourceLocation
 from p4reduce_switch.program.limits import MAX_DEPTH, MAX_PARTS
 from p4reduce_switch.program.load_error import LoadError
 
@@ -41,7 +41,7 @@ def unwrapped(item: Any) -> Any:
     return item
 
 
-class Expressions:
+class ExpressionLoader:
     """Makes expressions from JSON. `params` are those of the enclosing action."""
 
     def __init__(self, headers: Headers) -> None:
@@ -50,32 +50,34 @@ class Expressions:
 
     # -- By what they are for ----------------------------------------------------------------------
 
-    def data(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
+    def data(self, item: Json, source: SourceLocation, params: Params = ()) -> ir.Expr:
         """Return an integer expression."""
         expr = self.value(item, source, params)
         if isinstance(expr, ir.BoolConst):
             return ir.Const(int(expr.value))
         return _typed("data", expr, "assign", source)
 
-    def condition(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
+    def condition(self, item: Json, source: SourceLocation, params: Params = ()) -> ir.Expr:
         expr = self.value(item, source, params)
         if ir.type_of(expr) == "data":
             return ir.Unary("d2b", expr)
         return _typed("bool", expr, "condition", source)
 
-    def field(self, item: Json, source: Source, otherwise: str, params: Params = ()) -> FieldRef:
+    def field(
+        self, item: Json, source: SourceLocation, otherwise: str, params: Params = ()
+    ) -> FieldRef:
         """Return a field. `otherwise` names other things in its place, for the error."""
         field = self.value(item, source, params)
         if not isinstance(field, FieldRef):
             raise refusal(otherwise, source)
         return field
 
-    def target(self, item: Json, source: Source, params: Params = ()) -> FieldRef:
+    def target(self, item: Json, source: SourceLocation, params: Params = ()) -> FieldRef:
         """Return the target of an assignment."""
         return self.field(item, source, "assignment to a value that is not a field", params)
 
     def element(
-        self, item: Any, source: Source, params: Params = ()
+        self, item: Any, source: SourceLocation, params: Params = ()
     ) -> tuple[HeaderStack, ir.Expr] | None:
         """Return a stack element at a run-time index; None for others."""
         item = unwrapped(item)
@@ -90,7 +92,7 @@ class Expressions:
         return stack, index
 
     def element_field(
-        self, item: Any, source: Source, params: Params = ()
+        self, item: Any, source: SourceLocation, params: Params = ()
     ) -> tuple[HeaderStack, ir.Expr, int] | None:
         """Return a field of a stack element at a run-time index, and the field's number; None for
         others."""
@@ -102,7 +104,7 @@ class Expressions:
             return None
         return *element, as_number(operation["right"], "the number of a field")
 
-    def last_or_next(self, item: Any, source: Source) -> tuple[HeaderStack, ir.Expr] | None:
+    def last_or_next(self, item: Any, source: SourceLocation) -> tuple[HeaderStack, ir.Expr] | None:
         """Return a stack's `last` or `next` as a whole header, and its index; None for others.
 
         Use it only for arguments that are headers, because p4c writes a field called "last" in the
@@ -122,7 +124,7 @@ class Expressions:
             raise LoadError(f"{source}: stack '{stack_name}' has no header '{name}'")
         return stack, stack.last_index()
 
-    def last_field(self, item: Json, source: Source) -> tuple[HeaderStack, str] | None:
+    def last_field(self, item: Json, source: SourceLocation) -> tuple[HeaderStack, str] | None:
         """Return the name of a field of a stack's last header, and the stack; None for others.
 
         For a stack of unions it is a header of the last union. p4c then writes that header before
@@ -142,7 +144,7 @@ class Expressions:
 
     # -- By what they are --------------------------------------------------------------------------
 
-    def value(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
+    def value(self, item: Json, source: SourceLocation, params: Params = ()) -> ir.Expr:
         """Return any expression with a value."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -151,7 +153,7 @@ class Expressions:
         self._depth -= 1
         return expr
 
-    def _value(self, item: Json, source: Source, params: Params) -> ir.Expr:
+    def _value(self, item: Json, source: SourceLocation, params: Params) -> ir.Expr:
         if self._headers.is_empty(item):
             return ir.Const(0)
         kind = item["type"]
@@ -187,10 +189,10 @@ class Expressions:
             return ir.HeaderValue(self._headers.header(value, source))
         raise refusal(UNSUPPORTED_VALUES.get(kind, f"value of type '{kind}'"), source)
 
-    def _operation(self, item: Json, source: Source, params: Params) -> ir.Expr:
+    def _operation(self, item: Json, source: SourceLocation, params: Params) -> ir.Expr:
         op = item["op"]
         if op == "?":
-            choice = ir.Choice(
+            choice = ir.Ternary(
                 _typed("bool", self.value(item["cond"], source, params), op, source),
                 self.value(item["left"], source, params),
                 self.value(item["right"], source, params),
@@ -218,7 +220,7 @@ class Expressions:
             raise refusal(f"this use of {RUN_TIME_ELEMENT}", source)
         raise refusal(f"operator '{op}'", source)
 
-    def _valid(self, item: Json, source: Source, params: Params) -> ir.Expr:
+    def _valid(self, item: Json, source: SourceLocation, params: Params) -> ir.Expr:
         if element := self.element(item, source, params):
             return at_index(
                 *element, lambda header: ir.Valid(header, is_bool=True), ir.BoolConst(False)
@@ -230,7 +232,7 @@ class Expressions:
             item["type"] == "header" and self._headers.is_union(item["value"])
         )
 
-    def _valid_union(self, name: str, source: Source) -> ir.Expr:
+    def _valid_union(self, name: str, source: SourceLocation) -> ir.Expr:
         """Whether one of its headers is valid."""
         valid: ir.Expr = ir.BoolConst(False)
         for header in reversed(self._headers.union(name, source)):
@@ -238,7 +240,7 @@ class Expressions:
             valid = test if isinstance(valid, ir.BoolConst) else ir.Binary("or", test, valid)
         return valid
 
-    def _same_union(self, op: str, left: str, right: str, source: Source) -> ir.Expr:
+    def _same_union(self, op: str, left: str, right: str, source: SourceLocation) -> ir.Expr:
         """As in BMv2: the same header is valid in both, with the same fields."""
         one, other = (self._headers.union(name, source) for name in (left, right))
         same: ir.Expr = ir.BoolConst(False)
@@ -247,7 +249,7 @@ class Expressions:
             same = test if isinstance(same, ir.BoolConst) else ir.Binary("or", same, test)
         return same if op == "==" else ir.Unary("not", same)
 
-    def _binary(self, op: str, item: Json, source: Source, params: Params) -> ir.Expr:
+    def _binary(self, op: str, item: Json, source: SourceLocation, params: Params) -> ir.Expr:
         right = self.value(item["right"], source, params)
         left = self.value(item["left"], source, params)
         if op in ("==", "!="):
@@ -261,7 +263,7 @@ class Expressions:
         return ir.Binary(op, left, right)
 
 
-def _typed(wanted: ir.ExprType, expr: ir.Expr, op: str, source: Source) -> ir.Expr:
+def _typed(wanted: ir.ExprType, expr: ir.Expr, op: str, source: SourceLocation) -> ir.Expr:
     if ir.type_of(expr) != wanted:
         raise LoadError(
             f"{source}: an operand of '{op}' is of type {ir.type_of(expr)}, not {wanted}"

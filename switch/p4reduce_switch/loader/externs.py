@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.json_values import (
     Json,
     as_flag,
@@ -30,7 +30,7 @@ _LIST_TYPE = re.compile(r"tuple_\d+")
 """What p4c calls the struct that it makes of a list's type."""
 
 
-def load_state(context: Context, root: Json) -> None:
+def load_state(context: LoaderContext, root: Json) -> None:
     """Load all of them."""
     _load_value_sets(context, root.get("parse_vsets", ()))
     # Direct counters and meters are as many as their table has entries.
@@ -48,14 +48,16 @@ def load_state(context: Context, root: Json) -> None:
         context.field_lists[item["id"]] = _field_list(context, item)
 
 
-def _load_value_sets(context: Context, items: Iterable[Json]) -> None:
+def _load_value_sets(context: LoaderContext, items: Iterable[Json]) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a parser value set")
         size = as_size(item["max_size"], f"parser value set {name}")
-        context.kept.value_sets[name] = ir.ValueSet(name, (), size)
+        context.kept.value_sets[name] = ir.ValueSetDecl(name, (), size)
 
 
-def _load_counters(context: Context, items: Iterable[Json], table_sizes: Mapping[str, int]) -> None:
+def _load_counters(
+    context: LoaderContext, items: Iterable[Json], table_sizes: Mapping[str, int]
+) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a counter")
         is_direct = as_flag(item["is_direct"], f"is_direct of counter {name}")
@@ -67,7 +69,9 @@ def _load_counters(context: Context, items: Iterable[Json], table_sizes: Mapping
         context.kept.counters[name] = ir.CounterArray(name, size, table)
 
 
-def _load_meters(context: Context, items: Iterable[Json], table_sizes: Mapping[str, int]) -> None:
+def _load_meters(
+    context: LoaderContext, items: Iterable[Json], table_sizes: Mapping[str, int]
+) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a meter")
         source = source_of(item)
@@ -84,10 +88,10 @@ def _load_meters(context: Context, items: Iterable[Json], table_sizes: Mapping[s
         else:
             size = as_number(item["size"], f"the size of meter {name}")
         in_bytes = item["type"] == "bytes"
-        context.kept.meters[name] = ir.MeterArray(name, size, in_bytes, table, target)
+        context.kept.meters[name] = ir.MeterArrayDecl(name, size, in_bytes, table, target)
 
 
-def _load_registers(context: Context, items: Iterable[Json]) -> None:
+def _load_registers(context: LoaderContext, items: Iterable[Json]) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a register")
         width = as_width(item["bitwidth"], f"register {name}")
@@ -95,7 +99,7 @@ def _load_registers(context: Context, items: Iterable[Json]) -> None:
         context.kept.registers[name] = ir.RegisterArray(name, width, size)
 
 
-def _check_room(context: Context) -> None:
+def _check_room(context: LoaderContext) -> None:
     """Refuse more state than there is room for: cells are made when the program is loaded."""
     cells = [
         *(
@@ -123,7 +127,7 @@ def _check_room(context: Context) -> None:
             )
 
 
-def _load_digests(context: Context, items: Iterable[Json]) -> None:
+def _load_digests(context: LoaderContext, items: Iterable[Json]) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a digest")
         otherwise = f"digest '{name}' of a value that is not a field"
@@ -138,10 +142,10 @@ def _load_digests(context: Context, items: Iterable[Json]) -> None:
             name = f"{name}#{number}"
         if name in context.kept.digests:
             raise refusal(f"digest '{name}' at several places", source_of(item))
-        context.kept.digests[name] = ir.Digest(number, name, fields)
+        context.kept.digests[name] = ir.DigestDecl(number, name, fields)
 
 
-def _field_list(context: Context, item: Json) -> ir.FieldList:
+def _field_list(context: LoaderContext, item: Json) -> ir.FieldList:
     name, source = item["name"], context.mentions.of_field_list(item["id"])
     otherwise = f"field list '{name}' with a field that is not metadata"
     fields = []

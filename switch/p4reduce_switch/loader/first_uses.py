@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from p4reduce_switch.loader.json_values import Json, constant_of, located, source_of
-from p4reduce_switch.program.ir import NOWHERE, PRIMITIVES, Source
+from p4reduce_switch.program.ir import NOWHERE, PRIMITIVES, SourceLocation
 
 
 class FirstUses:
@@ -21,18 +21,18 @@ class FirstUses:
     def __init__(self, root: Json) -> None:
         self._root = root
 
-    def of(self, name: str) -> Source:
+    def of(self, name: str) -> SourceLocation:
         """Return where a header, stack, union or calculation is used; NOWHERE if it is not."""
         return self._first.get(name, NOWHERE)
 
-    def of_field_list(self, number: int) -> Source:
+    def of_field_list(self, number: int) -> SourceLocation:
         """Return the primitive that uses a field list."""
         return self._field_lists.get(number, NOWHERE)
 
     @cached_property
-    def _field_lists(self) -> dict[int | None, Source]:
+    def _field_lists(self) -> dict[int | None, SourceLocation]:
         """Each field list's number -> the first primitive that takes it."""
-        first: dict[int | None, Source] = {}
+        first: dict[int | None, SourceLocation] = {}
         for action in self._root["actions"]:
             for primitive in action["primitives"]:
                 source = source_of(primitive)
@@ -43,19 +43,19 @@ class FirstUses:
                             first.setdefault(number, source)
         return first
 
-    def _parts(self) -> Iterator[tuple[Source, Any]]:
+    def _parts(self) -> Iterator[tuple[SourceLocation, Any]]:
         """All that uses things, and where it is as far as is known from without."""
         for parser in self._root["parsers"]:
             for state in parser["parse_states"]:
-                yield source_of(state, Source(f"parser state {state['name']}")), state
+                yield source_of(state, SourceLocation(f"parser state {state['name']}")), state
         for kind in ("actions", "pipelines", "checksums", "deparsers"):
             for item in self._root[kind]:
                 yield source_of(item), item
 
     @cached_property
-    def _first(self) -> dict[str, Source]:
+    def _first(self) -> dict[str, SourceLocation]:
         """Each name -> where it is first used, by the innermost source line around that."""
-        first: dict[str, Source] = {}
+        first: dict[str, SourceLocation] = {}
         seen: set[str] = set()  # a program says the same again and again
         for outer, part in self._parts():
             pending = [(outer, part)]

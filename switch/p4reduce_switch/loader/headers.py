@@ -26,7 +26,7 @@ from p4reduce_switch.program.header_stacks import (
     UnionStack,
     hidden_metadata,
 )
-from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
+from p4reduce_switch.program.ir import NOWHERE, FieldRef, SourceLocation
 from p4reduce_switch.program.limits import MAX_HEADER_BITS, MAX_STACK, MAX_WIDTH
 from p4reduce_switch.program.load_error import LoadError
 
@@ -36,7 +36,7 @@ class Headers:
 
     def __init__(self, root: Json, mentions: FirstUses) -> None:
         self._mentions = mentions
-        self.by_name: dict[str, ir.Header] = {}
+        self.by_name: dict[str, ir.HeaderInstance] = {}
         """Headers and metadata; hidden metadata is added as it is needed."""
         self._fields: dict[tuple[str, str], FieldRef] = {}
         self._empty: set[tuple[str, str]] = set()
@@ -70,9 +70,9 @@ class Headers:
             varbits = [h.varbit for h in self.by_name.values() if h.varbit is not None]
             lengths = tuple(v.length for v in varbits if v.length.header == hidden)
             if lengths:
-                self.by_name[hidden] = ir.Header(hidden, lengths, is_metadata=True)
+                self.by_name[hidden] = ir.HeaderInstance(hidden, lengths, is_metadata=True)
 
-    def _read_header(self, name: str, item: Json, type_: Json) -> ir.Header:
+    def _read_header(self, name: str, item: Json, type_: Json) -> ir.HeaderInstance:
         fields: list[FieldRef] = []
         varbit: ir.Varbit | None = None
         fixed = sum(
@@ -97,7 +97,7 @@ class Headers:
             length = FieldRef(hidden, str(field), field.width.bit_length())
             varbit = ir.Varbit(field, length)
             fields.append(field)
-        return ir.Header(name, tuple(fields), bool(item["metadata"]), varbit)
+        return ir.HeaderInstance(name, tuple(fields), bool(item["metadata"]), varbit)
 
     def _read_groups(self, root: Json) -> None:
         """Stacks and unions: both are several headers under one name."""
@@ -146,13 +146,13 @@ class Headers:
 
     # -- Asking ------------------------------------------------------------------------------------
 
-    def header(self, name: str, source: Source) -> str:
+    def header(self, name: str, source: SourceLocation) -> str:
         header = find(self.by_name, name, "header", source)
         if header.is_metadata:
             raise LoadError(f"{source}: '{name}' is metadata, not a header")
         return header.name
 
-    def field(self, header: str, name: str, source: Source) -> FieldRef:
+    def field(self, header: str, name: str, source: SourceLocation) -> FieldRef:
         return find(self._fields, (header, name), "field", source)
 
     def is_empty(self, item: Any) -> bool:
@@ -162,10 +162,10 @@ class Headers:
         header, name = item["value"]
         return isinstance(header, str) and (header, name) in self._empty
 
-    def stack(self, name: str, source: Source) -> HeaderStack:
+    def stack(self, name: str, source: SourceLocation) -> HeaderStack:
         return find(self._stacks, name, "header stack", source)
 
-    def union(self, name: str, source: Source) -> tuple[str, ...]:
+    def union(self, name: str, source: SourceLocation) -> tuple[str, ...]:
         return find(self._unions, name, "header union", source)
 
     def is_union(self, name: str) -> bool:
@@ -174,10 +174,10 @@ class Headers:
     def is_union_stack(self, name: Any) -> bool:
         return isinstance(name, str) and name in self._union_stacks
 
-    def union_stack(self, name: str, source: Source) -> UnionStack:
+    def union_stack(self, name: str, source: SourceLocation) -> UnionStack:
         return find(self._union_stacks, name, "stack of header unions", source)
 
-    def any_stack(self, name: str, source: Source) -> HeaderStack | UnionStack:
+    def any_stack(self, name: str, source: SourceLocation) -> HeaderStack | UnionStack:
         """Return a stack, of headers or of unions."""
         if name in self._union_stacks:
             return self._union_stacks[name]
@@ -192,7 +192,7 @@ class Headers:
         varbit = self.by_name[field.header].varbit
         return varbit if varbit is not None and varbit.field == field else None
 
-    def check_alike(self, one: str, other: str, source: Source) -> None:
+    def check_alike(self, one: str, other: str, source: SourceLocation) -> None:
         """Raise an error unless a header can be copied to another."""
         a, b = (
             [(f.width, f.signed, self.varbit(f) is None) for f in self.by_name[name].fields]
@@ -201,7 +201,7 @@ class Headers:
         if a != b:
             raise LoadError(f"{source}: headers '{one}' and '{other}' have different fields")
 
-    def check_fixed(self, what: str, field: FieldRef, source: Source) -> None:
+    def check_fixed(self, what: str, field: FieldRef, source: SourceLocation) -> None:
         """Refuse a varbit field that BMv2 would treat as one of fixed length, or not at all."""
         if self.varbit(field) is not None:
             raise refusal(f"{what} of a varbit field", source)

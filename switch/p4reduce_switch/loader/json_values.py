@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from p4reduce_switch.program.ir import NOWHERE, Source
+from p4reduce_switch.program.ir import NOWHERE, SourceLocation
 from p4reduce_switch.program.limits import MAX_ENTRIES, MAX_WIDTH
 from p4reduce_switch.program.load_error import LoadError
 
@@ -22,16 +22,16 @@ _T = TypeVar("_T")
 Json = Mapping[str, Any]
 
 
-def refusal(construct: str, source: Source) -> LoadError:
+def refusal(construct: str, source: SourceLocation) -> LoadError:
     where = f"{source}: " if source.filename else ""
     return LoadError(f"{where}{construct} is not supported")
 
 
-def source_of(item: Json, default: Source = NOWHERE) -> Source:
+def source_of(item: Json, default: SourceLocation = NOWHERE) -> SourceLocation:
     info = item.get("source_info")
     if not info:
         return default
-    return Source(
+    return SourceLocation(
         as_text(info.get("filename", ""), "the file name of a source_info"),
         as_number(info.get("line", 0), "the line of a source_info"),
         as_text(info.get("source_fragment", ""), "the fragment of a source_info"),
@@ -39,7 +39,7 @@ def source_of(item: Json, default: Source = NOWHERE) -> Source:
 
 
 @contextlib.contextmanager
-def located(source: Source) -> Iterator[None]:
+def located(source: SourceLocation) -> Iterator[None]:
     """Add the source line to errors about malformed JSON in the block."""
     try:
         yield
@@ -49,14 +49,14 @@ def located(source: Source) -> Iterator[None]:
         raise damaged(error, source) from error
 
 
-def damaged(error: Exception, source: Source = NOWHERE) -> LoadError:
+def damaged(error: Exception, source: SourceLocation = NOWHERE) -> LoadError:
     """Return the error for damaged JSON that other checks did not find, since they expect p4c's
     output."""
     where = f"{source}: " if source.filename else ""
     return LoadError(f"{where}not the BMv2 JSON format: {type(error).__name__}: {error}")
 
 
-def find(items: Mapping[Any, _T], key: Any, what: str, source: Source) -> _T:
+def find(items: Mapping[Any, _T], key: Any, what: str, source: SourceLocation) -> _T:
     """Return the object that a name or number refers to."""
     try:
         return items[key]

@@ -15,7 +15,7 @@ import json
 
 from p4reduce_switch.loader.actions import load_action
 from p4reduce_switch.loader.checksums import load_calculation, load_checksums
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.controls import load_controls
 from p4reduce_switch.loader.externs import load_state
 from p4reduce_switch.loader.first_uses import FirstUses
@@ -72,7 +72,7 @@ def _load_program(root: Json) -> ir.Program:
     for item in root.get("extern_instances", ()):
         name = item["name"]
         raise refusal(f"extern instance '{name}'", source_of(item, mentions.of(name)))
-    context = Context(Headers(root, mentions), mentions, negative_arguments(root))
+    context = LoaderContext(Headers(root, mentions), mentions, negative_arguments(root))
     load_state(context, root)
     for item in root["calculations"]:
         name = item["name"]

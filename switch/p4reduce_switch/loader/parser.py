@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.elements import at_run_time, invalidations, load_statements
 from p4reduce_switch.loader.expressions import RUN_TIME_ELEMENT
 from p4reduce_switch.loader.json_values import (
@@ -23,7 +23,7 @@ from p4reduce_switch.loader.json_values import (
 )
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import HeaderStack, do_at_index
-from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
+from p4reduce_switch.program.ir import NOWHERE, FieldRef, SourceLocation
 from p4reduce_switch.program.limits import MAX_WIDTH
 from p4reduce_switch.program.load_error import LoadError
 
@@ -31,7 +31,9 @@ from p4reduce_switch.program.load_error import LoadError
 _KEYS = "$keys"
 
 
-def load_parser(context: Context, parsers: Sequence[Json], errors: Mapping[str, int]) -> ir.Parser:
+def load_parser(
+    context: LoaderContext, parsers: Sequence[Json], errors: Mapping[str, int]
+) -> ir.Parser:
     if len(parsers) != 1:
         raise LoadError(f"there are {len(parsers)} parsers; v1model has one")
     loader = _States(context, errors)
@@ -45,7 +47,7 @@ def load_parser(context: Context, parsers: Sequence[Json], errors: Mapping[str, 
     return ir.Parser(start, states)
 
 
-def load_deparser(context: Context, deparsers: Sequence[Json]) -> tuple[str, ...]:
+def load_deparser(context: LoaderContext, deparsers: Sequence[Json]) -> tuple[str, ...]:
     """Return the headers that leave, in order."""
     if len(deparsers) != 1:
         raise LoadError(f"there are {len(deparsers)} deparsers; v1model has one")
@@ -58,7 +60,7 @@ def load_deparser(context: Context, deparsers: Sequence[Json]) -> tuple[str, ...
 class _States:
     """Loads states, and puts what they select on into hidden fields where it is no field."""
 
-    def __init__(self, context: Context, errors: Mapping[str, int]) -> None:
+    def __init__(self, context: LoaderContext, errors: Mapping[str, int]) -> None:
         self._context = context
         self._out_of_bounds = errors.get("StackOutOfBounds", 1)
         self._headers = context.headers
@@ -67,7 +69,7 @@ class _States:
 
     def state(self, item: Json) -> ir.ParserState:
         name = as_text(item["name"], "the name of a parser state")
-        source = source_of(item, Source(f"parser state {name}"))
+        source = source_of(item, SourceLocation(f"parser state {name}"))
         ops: list[ir.ParserOp] = []
         for op in item["parser_ops"]:
             where = _named(source_of(op, source), name)
@@ -89,7 +91,7 @@ class _States:
 
     # -- Operations --------------------------------------------------------------------------------
 
-    def _op(self, item: Json, state: str, source: Source) -> list[ir.ParserOp]:
+    def _op(self, item: Json, state: str, source: SourceLocation) -> list[ir.ParserOp]:
         """An operation, and what it does to other headers of a union."""
         op, args = item["op"], item["parameters"]
         if op == "primitive":
@@ -106,7 +108,7 @@ class _States:
             return self._extract(item, state, source)
         return [self._single(item, state, source)]
 
-    def _in_bounds(self, item: Json, source: Source) -> list[ir.ParserOp]:
+    def _in_bounds(self, item: Json, source: SourceLocation) -> list[ir.ParserOp]:
         """Tests of whether a stack has the `last` or `next` that a primitive copies.
 
         P4_16 says that parsing stops where it has not. (BMv2 copies neither.)
@@ -122,7 +124,9 @@ class _States:
                 checks.append(ir.Verify(bounds, ir.Const(self._out_of_bounds)))
         return checks
 
-    def _assigned(self, args: Sequence[Json], source: Source) -> tuple[ir.Statement, ...] | None:
+    def _assigned(
+        self, args: Sequence[Json], source: SourceLocation
+    ) -> tuple[ir.Statement, ...] | None:
         """An assignment of a varbit field, or with an element at a run-time index; else None."""
         if args[0]["type"] == args[1]["type"] == "field":
             origin = self._expressions.value(args[1], source)
@@ -131,7 +135,7 @@ class _States:
                 return load_statements(self._context, varbit, source)
         return at_run_time(self._context, {"op": "assign", "parameters": args}, source)
 
-    def _single(self, item: Json, state: str, source: Source) -> ir.ParserOp:
+    def _single(self, item: Json, state: str, source: SourceLocation) -> ir.ParserOp:
         op, args = item["op"], item["parameters"]
         if op == "set":
             field = self._expressions.target(args[0], source)
@@ -149,7 +153,7 @@ class _States:
             return ir.Advance(ir.Const(8 * as_number(args[0], f"{source}: a shift", 0, MAX_WIDTH)))
         raise refusal(f"parser operation '{op}' in parser state '{state}'", source)
 
-    def _extract(self, item: Json, state: str, source: Source) -> list[ir.ParserOp]:
+    def _extract(self, item: Json, state: str, source: SourceLocation) -> list[ir.ParserOp]:
         """Extraction, with or without a varbit field, of a header or a stack's next one."""
         op, args = item["op"], item["parameters"]
         bits = self._expressions.data(args[1], source) if op == "extract_VL" else None
@@ -170,21 +174,21 @@ class _States:
         single = ir.Extract(headers[0]) if bits is None else ir.ExtractVariable(headers[0], bits)
         return [single, *map(ir.Execute, invalidations(self._headers, headers[0], source))]
 
-    def _next_of(self, item: Json, source: Source) -> HeaderStack:
+    def _next_of(self, item: Json, source: SourceLocation) -> HeaderStack:
         """The stack that is extracted into; of a stack of unions that of one of their headers."""
         if item["type"] == "stack":
             return self._headers.stack(item["value"], source)
         name, member = item["value"]
         return self._headers.union_stack(name, source).column(member)
 
-    def _others_of_last(self, stack: HeaderStack, source: Source) -> list[ir.ParserOp]:
+    def _others_of_last(self, stack: HeaderStack, source: SourceLocation) -> list[ir.ParserOp]:
         """What happens to the other headers of the union that was extracted into."""
         others = partial(invalidations, self._headers, source=source)
         if not any(map(others, stack.elements)):
             return []
         return [ir.Execute(s) for s in do_at_index(stack, stack.last_index(), others)]
 
-    def _extracted(self, item: Json, state: str, source: Source) -> str:
+    def _extracted(self, item: Json, state: str, source: SourceLocation) -> str:
         if item["type"] != "regular":
             raise refusal(f"extract into a {item['type']} in parser state '{state}'", source)
         if not isinstance(item["value"], str):
@@ -193,7 +197,7 @@ class _States:
 
     # -- Select ------------------------------------------------------------------------------------
 
-    def _key(self, item: Json, ops: list[ir.ParserOp], source: Source) -> FieldRef:
+    def _key(self, item: Json, ops: list[ir.ParserOp], source: SourceLocation) -> FieldRef:
         """The field to select on; what is none is first put into a hidden one."""
         if item["type"] == "lookahead":
             offset, width = _lookahead(item["value"])
@@ -219,10 +223,12 @@ class _States:
     def _hidden(self, width: int) -> FieldRef:
         hidden = FieldRef(_KEYS, f"key{len(self._keys)}", width)
         self._keys.append(hidden)
-        self._headers.by_name[_KEYS] = ir.Header(_KEYS, tuple(self._keys), is_metadata=True)
+        self._headers.by_name[_KEYS] = ir.HeaderInstance(_KEYS, tuple(self._keys), is_metadata=True)
         return hidden
 
-    def _value_set_case(self, item: Json, key: Sequence[FieldRef], source: Source) -> ir.Case:
+    def _value_set_case(
+        self, item: Json, key: Sequence[FieldRef], source: SourceLocation
+    ) -> ir.SelectCase:
         if item["mask"] is not None:
             raise refusal("value set with a mask", source)
         name = item["value"]
@@ -230,16 +236,16 @@ class _States:
         before = find(self._context.kept.value_sets, name, "parser value set", source)
         if before.widths and before.widths != widths:
             raise refusal(f"value set '{name}' of keys of different widths", source)
-        self._context.kept.value_sets[name] = ir.ValueSet(name, widths, before.size)
-        return ir.Case((), (), item["next_state"], name)
+        self._context.kept.value_sets[name] = ir.ValueSetDecl(name, widths, before.size)
+        return ir.SelectCase((), (), item["next_state"], name)
 
 
-def _case(item: Json, key: Sequence[FieldRef]) -> ir.Case:
+def _case(item: Json, key: Sequence[FieldRef]) -> ir.SelectCase:
     widths = [field.width for field in key]
     values = _unpack(as_hex(item["value"], "a value to select"), widths)
     full = [(1 << width) - 1 for width in widths]
     masks = _unpack(as_hex(item["mask"], "a mask"), widths) if item["mask"] is not None else full
-    return ir.Case(
+    return ir.SelectCase(
         tuple(value & mask for value, mask in zip(values, masks, strict=True)),
         tuple(mask & all_ for mask, all_ in zip(masks, full, strict=True)),
         item["next_state"],
@@ -266,6 +272,6 @@ def _lookahead(value: Any) -> tuple[int, int]:
     )
 
 
-def _named(source: Source, state: str) -> Source:
+def _named(source: SourceLocation, state: str) -> SourceLocation:
     """p4c gives parser states no source line: name the state instead."""
-    return source if source.line else Source(f"parser state {state}", 0)
+    return source if source.line else SourceLocation(f"parser state {state}", 0)

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from p4reduce_switch.loader.checksums import usable_calculation
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.expressions import UNSUPPORTED_VALUES, Params
 from p4reduce_switch.loader.json_values import Json, as_text, constant_of, find, refusal
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import Source
+from p4reduce_switch.program.ir import SourceLocation
 from p4reduce_switch.program.load_error import LoadError
 
 
 def load_primitive(
-    context: Context, op: str, item: Json, source: Source, params: Params = ()
+    context: LoaderContext, op: str, item: Json, source: SourceLocation, params: Params = ()
 ) -> ir.Primitive:
     """Load the primitive `item`, which performs `op` and comes from `source`."""
     signature = ir.PRIMITIVES.get(op)
@@ -34,7 +34,12 @@ def load_primitive(
 
 
 def _argument(
-    context: Context, op: str, kind: ir.ArgumentKind, item: Json, source: Source, params: Params
+    context: LoaderContext,
+    op: str,
+    kind: ir.ArgumentKind,
+    item: Json,
+    source: SourceLocation,
+    params: Params,
 ) -> ir.Argument:
     expressions = context.expressions
     if kind == "value":
@@ -72,7 +77,7 @@ def _argument(
     return ir.ObjectRef(kind, name)
 
 
-def _header(context: Context, op: str, name: str, source: Source) -> ir.HeaderValue:
+def _header(context: LoaderContext, op: str, name: str, source: SourceLocation) -> ir.HeaderValue:
     if op == "mark_to_drop":
         return ir.HeaderValue(find(context.headers.by_name, name, "metadata", source).name)
     return ir.HeaderValue(context.headers.header(name, source))

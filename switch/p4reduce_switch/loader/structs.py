@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.json_values import Json
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import Source, Statement
+from p4reduce_switch.program.ir import SourceLocation, Statement
 from p4reduce_switch.program.load_error import LoadError
 
 
-def copy_of_struct(context: Context, item: Json, source: Source) -> tuple[Statement, ...] | None:
+def copy_of_struct(
+    context: LoaderContext, item: Json, source: SourceLocation
+) -> tuple[Statement, ...] | None:
     """Return an assignment per field if the primitive copies metadata; else None."""
     if item["op"] != "assign_header":
         return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from p4reduce_switch.loader.checksums import check_algorithm, load_calculation
-from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.context import LoaderContext
 from p4reduce_switch.loader.json_values import (
     Json,
     as_hex,
@@ -20,7 +20,7 @@ from p4reduce_switch.loader.json_values import (
 )
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import at_index
-from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
+from p4reduce_switch.program.ir import NOWHERE, FieldRef, SourceLocation
 from p4reduce_switch.program.limits import MAX_ENTRIES
 from p4reduce_switch.program.load_error import LoadError
 
@@ -28,7 +28,7 @@ _NOTHING = ir.Action(-1, "", (), (), NOWHERE)
 """What an indirect table does on a miss, or with an empty group."""
 
 
-def load_profile(context: Context, item: Json) -> ir.ActionProfile:
+def load_profile(context: LoaderContext, item: Json) -> ir.ActionProfileDecl:
     name = as_text(item["name"], "the name of an action profile")
     source = source_of(item)
     size = as_size(item["max_size"], f"action profile {name}")
@@ -39,10 +39,10 @@ def load_profile(context: Context, item: Json) -> ir.ActionProfile:
             context, {"name": name, "algo": hashing["algo"], "input": hashing["input"]}, source
         )
         check_algorithm(selector, source)
-    return ir.ActionProfile(name, size, selector, source)
+    return ir.ActionProfileDecl(name, size, selector, source)
 
 
-def load_table(context: Context, item: Json) -> ir.ApplyTable:
+def load_table(context: LoaderContext, item: Json) -> ir.ApplyTable:
     name = as_text(item["name"], "the name of a table")
     source = source_of(item)
     profile = None
@@ -96,7 +96,9 @@ def load_table(context: Context, item: Json) -> ir.ApplyTable:
     )
 
 
-def _with_no_default(context: Context, item: Json, table: str, source: Source) -> Json:
+def _with_no_default(
+    context: LoaderContext, item: Json, table: str, source: SourceLocation
+) -> Json:
     """An indirect table with an action that does nothing as its default: p4c writes none."""
     if item.get("default_entry") is not None:
         raise refusal(f"default action of indirect table '{table}'", source)
@@ -126,7 +128,9 @@ def negative_arguments(root: Json) -> frozenset[tuple[int, int]]:
     return frozenset(found)
 
 
-def _action_args(entry: Json, action: ir.Action, what: str, source: Source) -> tuple[int, ...]:
+def _action_args(
+    entry: Json, action: ir.Action, what: str, source: SourceLocation
+) -> tuple[int, ...]:
     args = tuple(as_hex(value, "an argument") for value in entry["action_data"])
     if len(args) != len(action.params):
         raise LoadError(
@@ -139,7 +143,9 @@ def _action_args(entry: Json, action: ir.Action, what: str, source: Source) -> t
 # -- Keys ------------------------------------------------------------------------------------------
 
 
-def _key_field(context: Context, item: Json, table: str, source: Source) -> ir.KeyField:
+def _key_field(
+    context: LoaderContext, item: Json, table: str, source: SourceLocation
+) -> ir.KeyField:
     kind = item["match_type"]
     if kind == "valid":
         valid = ir.Valid(context.headers.header(item["target"], source), is_bool=False)
@@ -152,7 +158,9 @@ def _key_field(context: Context, item: Json, table: str, source: Source) -> ir.K
     return ir.KeyField(name, kind, value, width, mask)
 
 
-def _key_value(context: Context, target: Any, table: str, source: Source) -> tuple[ir.Expr, int]:
+def _key_value(
+    context: LoaderContext, target: Any, table: str, source: SourceLocation
+) -> tuple[ir.Expr, int]:
     """What a key field looks for, and its width.
 
     As in BMv2 it is the bits of a signed field, also in ranges. `target` is a header's name and a
@@ -183,7 +191,7 @@ def _key_value(context: Context, target: Any, table: str, source: Source) -> tup
     return at_index(stack, index, field, ir.Const(0)), first.width
 
 
-def _bits(context: Context, field: FieldRef) -> ir.Expr:
+def _bits(context: LoaderContext, field: FieldRef) -> ir.Expr:
     if not field.signed:
         return field
     bits = ir.Binary("&", field, ir.Const((1 << field.width) - 1))
@@ -193,18 +201,18 @@ def _bits(context: Context, field: FieldRef) -> ir.Expr:
 
 def _if_valid(header: str, value: ir.Expr) -> ir.Expr:
     """The fields of an invalid header are zero in keys (and only there)."""
-    return ir.Choice(ir.Valid(header, is_bool=True), value, ir.Const(0))
+    return ir.Ternary(ir.Valid(header, is_bool=True), value, ir.Const(0))
 
 
 # -- Initial entries -------------------------------------------------------------------------------
 
 
 def _initial_entries(
-    context: Context,
+    context: LoaderContext,
     items: Sequence[Json],
     key: Sequence[ir.KeyField],
     table: str,
-    source: Source,
+    source: SourceLocation,
 ) -> tuple[ir.InitialEntry, ...]:
     # In BMv2 the smaller number wins, in P4Runtime the larger. p4c numbers 1..n by default;
     # turned over that is n..1, which is also what its P4Info has.

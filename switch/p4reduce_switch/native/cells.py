@@ -66,7 +66,7 @@ class WideCells:
         return self._bytes * index
 
 
-class _Memory(ctypes.Structure):
+class _StatsStruct(ctypes.Structure):
     """`struct p4r_stats`."""
 
     _fields_ = tuple((name, ctypes.c_uint64) for name in PipelineStats.__dataclass_fields__)
@@ -87,7 +87,7 @@ class NativeStats(PipelineStats):
     """Counts of the frames, as machine code keeps them."""
 
     def __init__(self, program: NativeProgram) -> None:
-        self._memory = _view(_Memory, program.common, program)
+        self._memory = _view(_StatsStruct, program.common, program)
 
     def as_dict(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in PipelineStats.__dataclass_fields__}

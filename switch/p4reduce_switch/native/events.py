@@ -7,7 +7,7 @@ import ctypes
 import logging
 from collections.abc import Mapping, Sequence
 
-from p4reduce_switch.codegen_c import Event
+from p4reduce_switch.codegen_c import PythonEvent
 from p4reduce_switch.messages import log_assertion, log_endless_loop, log_msg
 from p4reduce_switch.native.program import NativeProgram
 from p4reduce_switch.state.digests import Digest, DigestConfig
@@ -33,7 +33,7 @@ class NativeDigest(Digest):
 
 
 def serve_events(
-    program: NativeProgram, events: Sequence[Event], digests: Mapping[str, Digest]
+    program: NativeProgram, events: Sequence[PythonEvent], digests: Mapping[str, Digest]
 ) -> None:
     """Handle the events that wait."""
     used, lost = ctypes.c_uint32(), ctypes.c_uint64()
@@ -60,7 +60,7 @@ def serve_events(
         raise failed[0]
 
 
-def _serve(event: Event, values: Sequence[int], digests: Mapping[str, Digest]) -> None:
+def _serve(event: PythonEvent, values: Sequence[int], digests: Mapping[str, Digest]) -> None:
     if event.kind == "digest":
         digests[event.text].learn(*values)
     elif event.kind == "log":

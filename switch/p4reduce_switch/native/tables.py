@@ -16,12 +16,12 @@ from p4reduce_switch.native.meters import NativeMeter
 from p4reduce_switch.native.program import NativeProgram
 from p4reduce_switch.state.profiles import CHOOSE
 from p4reduce_switch.state.tables import (
-    Entry,
     Lookup,
     Match,
     MatchKey,
     MatchValue,
     Slot,
+    TableEntry,
     field_mask,
 )
 from p4reduce_switch.state.value_sets import ValueSet
@@ -34,7 +34,7 @@ def _words(width: int) -> int:
     return (width + 63) // 64
 
 
-class _Cell:
+class _EntryCounters:
     """Where an entry's counts are. It keeps the memory alive, as an entry may outlive its table."""
 
     __slots__ = ("address", "places", "program")
@@ -48,18 +48,18 @@ class _Cell:
 def _count(which: int) -> Any:
     """A property whose value is in the entry's cell."""
 
-    def read(entry: Entry) -> int:
+    def read(entry: TableEntry) -> int:
         cell = entry.cell
         return ctypes.c_int64.from_address(cell.address + cell.places[which]).value
 
-    def write(entry: Entry, value: int) -> None:
+    def write(entry: TableEntry, value: int) -> None:
         cell = entry.cell
         ctypes.c_int64.from_address(cell.address + cell.places[which]).value = value
 
     return property(read, write)
 
 
-class _LiveEntry(Entry):
+class _LiveEntry(TableEntry):
     """An entry in a compiled program's table: packets change what is read of it."""
 
     __slots__ = ()
@@ -79,7 +79,7 @@ class _LiveEntry(Entry):
         _METER.__set__(self, meter)
 
 
-_METER: Any = Entry.__dict__["meter"]
+_METER: Any = TableEntry.__dict__["meter"]
 _COUNTS = ("packets", "bytes", "last_hit_ns", "meter")
 
 
@@ -109,7 +109,7 @@ class NativeIndex:
         self._slots: dict[int, Slot] = {}
         self.lookup: Lookup = self._lookup
 
-    def add(self, entry: Entry, slot: Slot) -> None:
+    def add(self, entry: TableEntry, slot: Slot) -> None:
         masks, words = _masked(self._key, entry.match)
         priority = 0 if self._by_prefix else entry.priority
         for field, value in zip(self._key, entry.match, strict=True):
@@ -125,22 +125,22 @@ class NativeIndex:
         self._set(address, slot)
         self._move(entry, address)
 
-    def _move(self, entry: Entry, address: int) -> None:
+    def _move(self, entry: TableEntry, address: int) -> None:
         """Keep an entry's counts in memory that is all zero."""
         counts = [getattr(entry, name) for name in _COUNTS]
-        entry.cell = _Cell(self._program, address)
+        entry.cell = _EntryCounters(self._program, address)
         entry.__class__ = _LiveEntry
         for name, value in zip(_COUNTS, counts, strict=True):
             if value:
                 setattr(entry, name, value)
 
-    def replace(self, entry: Entry, slot: Slot) -> None:
+    def replace(self, entry: TableEntry, slot: Slot) -> None:
         self._set(entry.cell.address, slot)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: TableEntry) -> None:
         counts = [getattr(entry, name) for name in _COUNTS]
         address = entry.cell.address
-        entry.__class__ = Entry
+        entry.__class__ = TableEntry
         for name, value in zip(_COUNTS, counts, strict=True):
             setattr(entry, name, value)
         entry.cell = None

@@ -52,7 +52,7 @@ def format_election_id(election_id: int | None) -> str:
     return "unset" if election_id is None else str(election_id)
 
 
-class Controller:
+class ControllerStream:
     """An open stream: the messages to send, and the controller's claimed role."""
 
     def __init__(self, peer: str) -> None:
@@ -94,13 +94,13 @@ class Controller:
 
 class _Role:
     def __init__(self) -> None:
-        self.live: list[Controller] = []
-        self.primary: Controller | None = None
-        self.next: Controller | None = None  # primary once the writes in flight have ended
+        self.live: list[ControllerStream] = []
+        self.primary: ControllerStream | None = None
+        self.next: ControllerStream | None = None  # primary once the writes in flight have ended
         self.highest: int | None = None
 
     @property
-    def chosen(self) -> Controller | None:
+    def chosen(self) -> ControllerStream | None:
         return self.primary or self.next
 
 
@@ -116,14 +116,14 @@ class Arbiter:
         self._device_id = device_id
         self._max_streams = max_streams
         self._changed = threading.Condition()
-        self._open: set[Controller] = set()
+        self._open: set[ControllerStream] = set()
         self._writes = 0  # requests of primaries that are being carried out
         self._stopped: P4RuntimeError | None = None
         self._roles: dict[str, _Role] = {}
         # Replaced as a whole: the data plane reads it without the lock.
-        self.primaries: tuple[Controller, ...] = ()
+        self.primaries: tuple[ControllerStream, ...] = ()
 
-    def join(self, peer: str) -> Controller:
+    def join(self, peer: str) -> ControllerStream:
         """Return the controller of a new stream.
 
         Raises:
@@ -136,11 +136,11 @@ class Arbiter:
                 raise exhausted(
                     f"{len(self._open)} streams are open, which is the maximum; close one first"
                 )
-            controller = Controller(peer)
+            controller = ControllerStream(peer)
             self._open.add(controller)
             return controller
 
-    def update(self, controller: Controller, message: Any) -> None:
+    def update(self, controller: ControllerStream, message: Any) -> None:
         """Apply a `MasterArbitrationUpdate`, and notify the controllers concerned.
 
         Raises:
@@ -166,7 +166,7 @@ class Arbiter:
             controller.election_id = election_id
             self._elect(role, controller)
 
-    def leave(self, controller: Controller) -> None:
+    def leave(self, controller: ControllerStream) -> None:
         """Forget a controller whose stream ended, and notify the others if it was the primary."""
         with self._changed:
             controller.is_gone = True
@@ -219,7 +219,7 @@ class Arbiter:
         with self._changed:
             self._check_primary(role_name, election_id)
 
-    def is_primary(self, controller: Controller) -> bool:
+    def is_primary(self, controller: ControllerStream) -> bool:
         return controller in self.primaries
 
     # -- With the lock held ------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Arbiter:
                 "only the primary may write"
             )
 
-    def _check(self, controller: Controller, message: Any, role_name: str) -> None:
+    def _check(self, controller: ControllerStream, message: Any, role_name: str) -> None:
         known = controller.role is not None
         if message.device_id != self._device_id:
             refuse = too_early if known else not_found
@@ -264,7 +264,7 @@ class Arbiter:
                 "no scheme of role configs is supported, leave it unset for full access"
             )
 
-    def _elect(self, role: _Role, controller: Controller) -> None:
+    def _elect(self, role: _Role, controller: ControllerStream) -> None:
         election_id = controller.election_id
         if election_id is not None and (role.highest is None or election_id >= role.highest):
             role.highest = election_id
@@ -282,7 +282,7 @@ class Arbiter:
         else:
             self._notify(role, [controller])
 
-    def _wait_for_writes(self, role: _Role, controller: Controller) -> None:
+    def _wait_for_writes(self, role: _Role, controller: ControllerStream) -> None:
         """Make the chosen controller primary, once the writes in flight have ended."""
         name = _role_text(controller.role or "")
         ended = self._changed.wait_for(
@@ -299,10 +299,12 @@ class Arbiter:
         self._set_primaries()
         log.info(
             "controller %s is primary of %s with election id %d",
-            *(controller.peer, name, controller.election_id),
+            controller.peer,
+            name,
+            controller.election_id,
         )
 
-    def _choose(self, role: _Role, controller: Controller | None) -> None:
+    def _choose(self, role: _Role, controller: ControllerStream | None) -> None:
         """Nobody is primary, and at most one will be."""
         role.primary, role.next = None, controller
         self._set_primaries()
@@ -311,7 +313,7 @@ class Arbiter:
     def _set_primaries(self) -> None:
         self.primaries = tuple(r.primary for r in self._roles.values() if r.primary is not None)
 
-    def _notify(self, role: _Role, controllers: list[Controller]) -> None:
+    def _notify(self, role: _Role, controllers: list[ControllerStream]) -> None:
         for controller in controllers:
             response = p4runtime_pb2.StreamMessageResponse()
             update = response.arbitration

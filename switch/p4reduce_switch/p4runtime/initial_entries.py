@@ -21,7 +21,7 @@ from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime.entities.table_entries import decode_match
 from p4reduce_switch.p4runtime.p4info import P4Info, TableSpec
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def _by_table(entries_file: bytes) -> dict[int, list[Any]]:
     return tables
 
 
-def _check(spec: TableSpec, entries: Sequence[Entry], messages: Sequence[Any]) -> None:
+def _check(spec: TableSpec, entries: Sequence[TableEntry], messages: Sequence[Any]) -> None:
     """Refuse the entries file of another program."""
     try:
         matches = [decode_match(spec, message.match) for message in messages]
@@ -89,6 +89,7 @@ def _priorities(spec: TableSpec, messages: Sequence[Any]) -> list[int] | None:
     log.warning(
         "the smallest priority wins in table '%s' (largest_priority_wins), and in P4Runtime the "
         "largest: its entries have the priorities %d to 1, in their order",
-        *(spec.name, len(priorities)),
+        spec.name,
+        len(priorities),
     )
     return None

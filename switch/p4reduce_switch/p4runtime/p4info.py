@@ -50,7 +50,7 @@ class P4InfoError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class P4InfoField:
     """An action parameter, or a field of a packet-in or packet-out header; `width` in bits."""
 
     id: int
@@ -84,7 +84,7 @@ def state_key(fields: Iterable[MatchField]) -> list[MatchKey]:
 class ActionSpec:
     id: int
     name: str
-    params: tuple[Field, ...]
+    params: tuple[P4InfoField, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class PacketHeader:
     packets with this header cannot be read or written.
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[P4InfoField, ...]
     strings: tuple[str, ...] = ()
 
     @property
@@ -396,7 +396,7 @@ def _width(item: Any, types: Any) -> tuple[int, Translation]:
     return width, None if width > 0 else "number"
 
 
-_Identified = TypeVar("_Identified", Field, MatchField)
+_Identified = TypeVar("_Identified", P4InfoField, MatchField)
 _Spec = TypeVar(
     "_Spec",
     ActionSpec,
@@ -455,7 +455,7 @@ def _parse_register(message: Any, types: Any) -> RegisterSpec:
 def _parse_action(message: Any, types: Any) -> ActionSpec:
     name = message.preamble.name
     params = _unique(
-        (Field(p.id, p.name, *_width(p, types)) for p in message.params),
+        (P4InfoField(p.id, p.name, *_width(p, types)) for p in message.params),
         f"action '{name}'",
     )
     return ActionSpec(message.preamble.id, name, params)
@@ -482,7 +482,7 @@ def _match_field(message: Any, where: str, types: Any) -> MatchField:
 
 def _parse_header(message: Any) -> PacketHeader:
     name = message.preamble.name
-    fields = (Field(f.id, f.name, int(f.bitwidth)) for f in message.metadata)
+    fields = (P4InfoField(f.id, f.name, int(f.bitwidth)) for f in message.metadata)
     strings = tuple(field.name for field in message.metadata if field.bitwidth <= 0)
     return PacketHeader(_unique(fields, f"header '{name}'"), strings)
 

@@ -40,7 +40,7 @@ from p4reduce_switch.errors import (
 )
 from p4reduce_switch.p4runtime.arbitration import (
     Arbiter,
-    Controller,
+    ControllerStream,
     election_id_of,
     refuse_role_id,
 )
@@ -69,7 +69,7 @@ API_VERSION = "1.4.1"
 PORTS_METADATA = "p4reduce-ports"
 NO_CARRIER_METADATA = "p4reduce-ports-without-carrier"
 
-_STEPS_PER_TURN = 64  # of a Write or Read, that the data plane does between two packets
+_STEPS_PER_CHUNK = 64  # of a Write or Read, that the data plane does between two packets
 _LOCK_TIMEOUT_S = 30.0
 
 _SetRequest = p4runtime_pb2.SetForwardingPipelineConfigRequest
@@ -135,7 +135,7 @@ class P4RuntimeServer:
 
     def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Listen, as `listening.listen` says; return the TCP port (0 for unix)."""
-        self._server, self._executor, port = listen(_Servicer(self), address, credentials)
+        self._server, self._executor, port = listen(_P4RuntimeServicer(self), address, credentials)
         return port
 
     def stop(self, grace: float = 0.2) -> None:
@@ -289,7 +289,7 @@ class P4RuntimeServer:
             plans = [_attempt(partial(plan_update, config, u)) for u in request.updates]
             results: list[P4RuntimeError | None] = []
             try:
-                for done in self._in_turns(plans):
+                for done in self._in_chunks(plans):
                     results += done
             except P4RuntimeError as error:  # the rest is not carried out
                 rest = plans[len(results) :]
@@ -307,7 +307,7 @@ class P4RuntimeServer:
             config = self._configured()
             plans = [_attempt(partial(plan_read, config, e)) for e in request.entities]
             steps = [p if isinstance(p, P4RuntimeError) else p.snapshot for p in plans]
-            found = [rows for done in self._in_turns(steps) for rows in done]
+            found = [rows for done in self._in_chunks(steps) for rows in done]
         results = [rows if isinstance(rows, P4RuntimeError) else None for rows in found]
         entities = (
             query.encode(row)
@@ -320,26 +320,28 @@ class P4RuntimeServer:
         if any(results):
             raise BatchError(results)
 
-    def _in_turns(self, steps: Sequence[Callable[[], Any] | P4RuntimeError]) -> Iterator[list[Any]]:
+    def _in_chunks(
+        self, steps: Sequence[Callable[[], Any] | P4RuntimeError]
+    ) -> Iterator[list[Any]]:
         """What each step returns, or its error; the data plane does a few between two packets.
 
         Raises:
             P4RuntimeError: UNAVAILABLE, the data plane does not answer. What has not been yielded
                 was not carried out.
         """
-        for start in range(0, len(steps), _STEPS_PER_TURN):
-            turn = steps[start : start + _STEPS_PER_TURN]
-            yield self._dataplane.run(partial(_attempt_all, turn))
+        for start in range(0, len(steps), _STEPS_PER_CHUNK):
+            chunk = steps[start : start + _STEPS_PER_CHUNK]
+            yield self._dataplane.run(partial(_attempt_all, chunk))
 
     # -- Stream ------------------------------------------------------------------------------------
 
-    def open_stream(self, peer: str) -> Controller:
+    def open_stream(self, peer: str) -> ControllerStream:
         return self._arbiter.join(peer)
 
-    def close_stream(self, controller: Controller) -> None:
+    def close_stream(self, controller: ControllerStream) -> None:
         self._arbiter.leave(controller)
 
-    def handle(self, controller: Controller, request: Any) -> None:
+    def handle(self, controller: ControllerStream, request: Any) -> None:
         """Handle one `StreamMessageRequest`.
 
         Raises:
@@ -359,15 +361,15 @@ class P4RuntimeServer:
         except P4RuntimeError as error:
             controller.send(_stream_error(error, kind, request))
 
-    def _packet_out(self, controller: Controller, packet: Any) -> None:
+    def _packet_out(self, controller: ControllerStream, packet: Any) -> None:
         config = self._active_for(controller, "send packet-outs")
         self._dataplane.inject(config.packet_out.packet_out(packet.payload, packet.metadata))
 
-    def _acknowledge(self, controller: Controller, message: Any) -> None:
+    def _acknowledge(self, controller: ControllerStream, message: Any) -> None:
         config = self._active_for(controller, "acknowledge digests")
         self._dataplane.run(plan_acknowledgement(config, message))
 
-    def _active_for(self, controller: Controller, what: str) -> ForwardingConfig:
+    def _active_for(self, controller: ControllerStream, what: str) -> ForwardingConfig:
         """What packets go through, for a primary that wants to do something with it."""
         if not self._arbiter.is_primary(controller):
             raise denied(f"only the primary may {what}")
@@ -433,7 +435,7 @@ class BatchError(Exception):
         self.results = results
 
 
-class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
+class _P4RuntimeServicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
     """The gRPC side: statuses instead of exceptions. Method names are gRPC's."""
 
     def __init__(self, server: P4RuntimeServer) -> None:
@@ -518,7 +520,9 @@ def _packet_in_message(codec: PacketCodec, frame: bytes) -> Any | None:
     return response
 
 
-def _read_stream(server: P4RuntimeServer, controller: Controller, requests: Iterator[Any]) -> None:
+def _read_stream(
+    server: P4RuntimeServer, controller: ControllerStream, requests: Iterator[Any]
+) -> None:
     """Thread of one stream: hands on what the client sends until it stops or hangs up."""
     try:
         for request in requests:

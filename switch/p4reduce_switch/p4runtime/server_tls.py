@@ -15,12 +15,12 @@ from p4reduce_common.fresh_certificates import fresh_credentials
 from p4reduce_native.files import read_file
 
 
-class TlsError(ValueError):
+class ServerTlsError(ValueError):
     """The files cannot be used; the message names the one at fault."""
 
 
 @dataclass(frozen=True, slots=True)
-class TlsFiles:
+class ServerTlsFiles:
     """A certificate (PEM, with its chain), its key, and the CA of the controllers' certificates.
 
     Without a CA every client is served. `options` has the names of the three files' options.
@@ -37,7 +37,7 @@ class TlsFiles:
         Changed files are read again.
 
         Raises:
-            TlsError: a file cannot be read, is no PEM, or the key is another certificate's.
+            ServerTlsError: a file cannot be read, is no PEM, or the key is another certificate's.
         """
         self._pem()  # says what is wrong with them, before they are watched
         files = (self.cert, self.key) if self.ca is None else (self.cert, self.key, self.ca)
@@ -52,7 +52,7 @@ class TlsFiles:
             # An empty password, or OpenSSL would ask for one at the terminal.
             context.load_cert_chain(self.cert, self.key, password="")
         except ssl.SSLError as error:
-            raise TlsError(
+            raise ServerTlsError(
                 f"{cert_option} {self.cert} and {key_option} {self.key} are not a certificate "
                 "and its key, without a password, in PEM form: "
                 f"{error.reason or 'the key does not open'}"
@@ -62,7 +62,9 @@ class TlsFiles:
         try:
             context.load_verify_locations(cafile=self.ca)
         except ssl.SSLError:
-            raise TlsError(f"{ca_option} {self.ca} is not a CA certificate in PEM form") from None
+            raise ServerTlsError(
+                f"{ca_option} {self.ca} is not a CA certificate in PEM form"
+            ) from None
         return cert, key, ca
 
 
@@ -70,4 +72,4 @@ def _read(path: Path) -> bytes:
     try:
         return read_file(path)[0]
     except OSError as error:
-        raise TlsError(f"cannot read {path}: {error.strerror}") from None
+        raise ServerTlsError(f"cannot read {path}: {error.strerror}") from None

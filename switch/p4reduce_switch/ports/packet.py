@@ -11,11 +11,11 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from p4reduce_native.loop import Loop, LoopPort, News, PortKind
+from p4reduce_native.loop import Loop, LoopPort, PortEvent, PortKind
 
 from p4reduce_switch.ports.capture import Captures
-from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, Port, PortError, PortStats
+from p4reduce_switch.ports.place import PortOptions, PortPlace, PortSpec
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortStats, SwitchPort
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _SHALLOW_BYTES = 53_248  # which the kernel doubles: some 45 full frames
 
 
 @dataclass(frozen=True, slots=True)
-class InterfacePlace(Place):
+class InterfacePlace(PortPlace):
     """A network interface.
 
     With `offload`, large packets are split into frames, and are sent to peers that send such
@@ -80,7 +80,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-class PacketPort(Port):
+class PacketPort(SwitchPort):
     """A port on an interface.
 
     The socket receives all incoming frames of the interface, in promiscuous mode, but not those
@@ -148,13 +148,13 @@ class PacketPort(Port):
     def _begin(self, poller: Poller) -> None:
         self._in_loop.attach(self._socket.fileno())
 
-    def look_for_news(self) -> News:
-        news, error = self._in_loop.take_news()
-        if news is News.ERROR:
+    def poll_events(self) -> PortEvent:
+        event, error = self._in_loop.take_port_event()
+        if event is PortEvent.ERROR:
             # Reported once per change; the socket continues when the interface comes up again.
             why = _reason(self._interface, OSError(error, os.strerror(error)))
             log.warning("port %s: %s", self.description, why)
-        return news
+        return event
 
     def poll_stats(self) -> None:
         raw = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)  # resets the kernel's

@@ -13,16 +13,16 @@ import select
 import socket
 from abc import abstractmethod
 
-from p4reduce_native.loop import News
+from p4reduce_native.loop import PortEvent
 
 from p4reduce_switch.ports.place import PortSpec
-from p4reduce_switch.ports.port import Poller, Port
+from p4reduce_switch.ports.port import Poller, SwitchPort
 from p4reduce_switch.rate_limited_log import RateLimitedLog
 
 _BUFFER_BYTES = 4 << 20
 
 
-class PeerPort(Port):
+class PeerPort(SwitchPort):
     """A port that serves one peer at a time.
 
     Args:
@@ -47,12 +47,12 @@ class PeerPort(Port):
     def has_carrier(self) -> bool:
         return True  # as a link on which nobody has been heard yet
 
-    def look_for_news(self) -> News:
-        """Handle the news of the loop, and return it."""
-        news, error = self._in_loop.take_news()
-        if news is News.DOWN:
+    def poll_events(self) -> PortEvent:
+        """Handle the event of the loop, and return it."""
+        event, error = self._in_loop.take_port_event()
+        if event is PortEvent.DOWN:
             self._disconnect(_why_gone(error))
-        return news
+        return event
 
     def close(self) -> None:
         self._disconnect("is cut off: the switch stops")
@@ -85,7 +85,7 @@ class PeerListener(PeerPort):
     # -- In the data plane's thread --------------------------------------------------------------
 
     def _look_up(self, events: int) -> None:
-        self.look_for_news()  # the peer so far may have left in the same turn
+        self.poll_events()  # the peer so far may have left in the same iteration
         self._on_arrival()
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from p4reduce_switch.ports.capture import Captures
     from p4reduce_switch.ports.core import Core
-    from p4reduce_switch.ports.port import Port
+    from p4reduce_switch.ports.port import SwitchPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class PortOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Place(ABC):
+class PortPlace(ABC):
     """The place of a port: the text after `NUMBER=`.
 
     Each kind of port has a subclass in its module, and an entry in `registry.py`.
@@ -44,7 +44,7 @@ class Place(ABC):
 
     @classmethod
     @abstractmethod
-    def parse(cls, where: str) -> Place:
+    def parse(cls, where: str) -> PortPlace:
         """Parse the text after the scheme. Raises ValueError with a message that continues
         "'1=udp:x' …".
         """
@@ -54,7 +54,7 @@ class Place(ABC):
         """As it is written."""
 
     @abstractmethod
-    def open(self, spec: PortSpec, options: PortOptions) -> Port:
+    def open(self, spec: PortSpec, options: PortOptions) -> SwitchPort:
         """Open the port. Raises PortError."""
 
     @property
@@ -62,11 +62,11 @@ class Place(ABC):
         """Whether only one port can have this place."""
         return True
 
-    def after(self, steps: int) -> Place:
+    def after(self, steps: int) -> PortPlace:
         """Return the place of a later port in a range. Raises ValueError as `parse` does."""
         raise ValueError("is a range of ports, which is for udp:HOST:PORT alone")
 
-    def at_core(self, core: int) -> Place:
+    def at_core(self, core: int) -> PortPlace:
         """Return the place of this port at a core, from 0, of a switch with several cores.
 
         Raises ValueError with a message that continues "'1=eth1' …".
@@ -79,7 +79,7 @@ class PortSpec:
     """A port of a `--port` option."""
 
     number: int
-    place: Place
+    place: PortPlace
 
     def __str__(self) -> str:
         return f"{self.number}={self.place}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from p4reduce_switch.ports.capture import Capture, Captures
 
 if TYPE_CHECKING:
-    from p4reduce_native.loop import Loop, LoopPort, News
+    from p4reduce_native.loop import Loop, LoopPort, PortEvent
 
 MAX_FRAME_BYTES = 2048
 MAX_PORT = 510  # 9 bits in v1model, of which 511 means "drop"
@@ -77,7 +77,7 @@ class Poller:
                 yield partial(handler, events)
 
 
-class Port(ABC):
+class SwitchPort(ABC):
     """A port of the switch. Python opens it, closes it and writes the log; C moves its frames.
 
     Only `stats` may be used outside the data plane's thread. A subclass's constructor ends with
@@ -143,8 +143,8 @@ class Port(ABC):
         return self._served
 
     @abstractmethod
-    def look_for_news(self) -> News:
-        """Handle the news of the loop, and return it."""
+    def poll_events(self) -> PortEvent:
+        """Handle the event of the loop, and return it."""
 
     def poll_stats(self) -> None:  # noqa: B027 - most counts are the loop's
         """Update `stats` with counts that the kernel keeps."""

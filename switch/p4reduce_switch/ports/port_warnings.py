@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Port
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, SwitchPort
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class PortWarnings:
     The sender of such a frame gets no answer.
     """
 
-    def __init__(self, ports: Iterable[Port]) -> None:
+    def __init__(self, ports: Iterable[SwitchPort]) -> None:
         self._ports = tuple(ports)
         self._reported: dict[int, _Counts] = {}
         self._next: dict[int, float] = {}

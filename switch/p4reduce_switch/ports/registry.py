@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of ports, and the `--port` notation.
 
-To add a kind, write a module with a `Place` and a `Port`, and an entry here.
+To add a kind, write a module with a `PortPlace` and a `Port`, and an entry here.
 """
 
 from __future__ import annotations
 
 from p4reduce_switch.ports.packet import InterfacePlace
-from p4reduce_switch.ports.place import Place, PortSpec
+from p4reduce_switch.ports.place import PortPlace, PortSpec
 from p4reduce_switch.ports.port import MAX_PORT
 from p4reduce_switch.ports.udp import UdpPlace
 from p4reduce_switch.ports.unix import UnixCallingPlace, UnixPlace
 
-PLACES: tuple[type[Place], ...] = (InterfacePlace, UnixPlace, UnixCallingPlace, UdpPlace)
+PLACES: tuple[type[PortPlace], ...] = (InterfacePlace, UnixPlace, UnixCallingPlace, UdpPlace)
 
 HELP = f"A port: {', '.join(f'1={place.form} {place.purpose}' for place in PLACES)}; " + (
     "1-64=udp:HOST:7001 for many, whose UDP ports count up. May be given many times."

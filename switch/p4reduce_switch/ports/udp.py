@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from p4reduce_common.host_port import LAST_PORT, format_host_port, parse_host_port
 from p4reduce_native.link import Link
-from p4reduce_native.loop import Loop, LoopPort, News, PortKind
+from p4reduce_native.loop import Loop, LoopPort, PortEvent, PortKind
 from p4reduce_native.udp_handshake import (
     TOKEN_BYTES,
     HandshakeResult,
@@ -33,15 +33,15 @@ from p4reduce_native.udp_handshake import (
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.core import Core
 from p4reduce_switch.ports.peer_port import PeerListener, grow_buffers
-from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
-from p4reduce_switch.ports.port import Port, PortError, PortStats
+from p4reduce_switch.ports.place import PortOptions, PortPlace, PortSpec
+from p4reduce_switch.ports.port import PortError, PortStats, SwitchPort
 
 log = logging.getLogger(__name__)
 
 GONE_AFTER = 10
 """So many seconds a peer may say nothing, though it is asked."""
 
-_HANDSHAKES = 64  # of one turn, so that a flood of them does not stop the port's frames
+_HANDSHAKES = 64  # of one iteration, so that a flood of them does not stop the port's frames
 
 _CHALLENGE_S = 0.2  # between two questions whether the peer has moved
 _PING, _PONG = b"\1\0\0\0", b"\2\0\0\0"  # types of datagrams, behind the token
@@ -50,7 +50,7 @@ _Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class UdpPlace(Place):
+class UdpPlace(PortPlace):
     """A host's name or address, and a UDP port (0: any free one)."""
 
     host: str
@@ -81,7 +81,7 @@ class UdpPlace(Place):
             raise ValueError(f"needs UDP port {self.udp_port + steps}; {LAST_PORT} is the last")
         return replace(self, udp_port=self.udp_port + steps)
 
-    def open(self, spec: PortSpec, options: PortOptions) -> Port:
+    def open(self, spec: PortSpec, options: PortOptions) -> SwitchPort:
         return UdpPort(spec, options.udp_key, options.captures, options.core)
 
     def at_core(self, core: int) -> UdpPlace:
@@ -89,7 +89,7 @@ class UdpPlace(Place):
 
 
 @dataclass
-class _Move:
+class _PathChallenge:
     """The peer may have another address, where it was asked for a nonce."""
 
     address: _Address
@@ -120,10 +120,10 @@ class UdpPort(PeerListener):
         assert isinstance(spec.place, UdpPlace)
         super().__init__(spec, log, names_peer=True)
         core = core or Core()
-        self._doorkeeper = HandshakeServer(key, core.number, core.count)
+        self._admission = HandshakeServer(key, core.number, core.count)
         self._token = b""  # the peer's
         self._peer_address: _Address | None = None
-        self._move: _Move | None = None
+        self._challenge: _PathChallenge | None = None
         self._path_bytes = self._too_narrow = 0  # that are in the log
         self._strangers = 0  # of the listener; the loop counts those of its peers
         address = spec.place
@@ -152,17 +152,21 @@ class UdpPort(PeerListener):
         stats.rx_stranger += self._strangers
         return stats
 
-    def look_for_news(self) -> News:
-        news = super().look_for_news()
+    def poll_events(self) -> PortEvent:
+        event = super().poll_events()
         link = self._in_loop.link
-        if news is News.LETTER and link is not None and self._peer_address is not None:
-            self._answer(link.letter(), self._peer_address)
-        return news
+        if (
+            event is PortEvent.CONTROL_MESSAGE
+            and link is not None
+            and self._peer_address is not None
+        ):
+            self._answer(link.control_message(), self._peer_address)
+        return event
 
     def flush(self) -> None:
         """Check whether the peer is still there."""
         link = self._in_loop.link
-        if link is not None and link.poke() > GONE_AFTER:
+        if link is not None and link.keepalive() > GONE_AFTER:
             self._disconnect(f"has not been heard for {GONE_AFTER} s")
         elif link is not None:
             self._report_path(link)
@@ -179,7 +183,7 @@ class UdpPort(PeerListener):
             except OSError:
                 return
             if self._token and hmac.compare_digest(message[:TOKEN_BYTES], self._token):
-                self._hear_from_elsewhere(message[TOKEN_BYTES:], address)
+                self._on_path_challenge(message[TOKEN_BYTES:], address)
             else:
                 self._answer(message, address)
 
@@ -187,20 +191,20 @@ class UdpPort(PeerListener):
         """A message of a handshake; from the peer's own address, it was started again."""
         again = address == self._peer_address
         is_free = not self._who or again
-        answer, entered = self._doorkeeper.answer(message, address, is_free=is_free)
+        answer, entered = self._admission.answer(message, address, is_free=is_free)
         if not answer:
             self._strangers += 1
             return
         if entered is not None:
             if again:
                 self._disconnect("was started again")
-            if not self._let_in(address, entered):
+            if not self._accept(address, entered):
                 return
         elif self._who and not again:
-            self._ask_for_a_word()
+            self._probe_peer()
         self._send(answer, address)
 
-    def _ask_for_a_word(self) -> None:
+    def _probe_peer(self) -> None:
         """Somebody else wants the port: a peer that is gone silently is found sooner, by its host's
         ICMP messages."""
         link = self._in_loop.link
@@ -208,23 +212,23 @@ class UdpPort(PeerListener):
             with contextlib.suppress(OSError):
                 os.write(link.fileno(), self._token + _PING)
 
-    def _hear_from_elsewhere(self, rest: bytes, address: _Address) -> None:
+    def _on_path_challenge(self, rest: bytes, address: _Address) -> None:
         """The peer's token came from another address than the peer's."""
-        move = self._move
-        if move and move.address == address and rest == _PONG + move.nonce:
-            self._follow(address)
+        challenge = self._challenge
+        if challenge and challenge.address == address and rest == _PONG + challenge.nonce:
+            self._migrate(address)
             return
         self._strangers += 1
         now = time.monotonic()
         question = _PING + os.urandom(8)
-        if len(rest) < len(question) or (move and now < move.asked + _CHALLENGE_S):
+        if len(rest) < len(question) or (challenge and now < challenge.asked + _CHALLENGE_S):
             return
         # Each question has a nonce of its own, so an answer proves who receives there now. It is
         # not longer than what came.
-        self._move = _Move(address, question[len(_PING) :], now)
+        self._challenge = _PathChallenge(address, question[len(_PING) :], now)
         self._send(self._token + question, address)
 
-    def _follow(self, address: _Address) -> None:
+    def _migrate(self, address: _Address) -> None:
         """Serve the peer at another address."""
         link = self._in_loop.link
         if link is None:
@@ -236,7 +240,7 @@ class UdpPort(PeerListener):
                 self._warnings.warning("port %s: cannot follow: %s", self.description, error)
                 return
         former, self._who = self._who, format_host_port(*address[:2])
-        self._peer_address, self._move = address, None
+        self._peer_address, self._challenge = address, None
         log.info("port %s: its peer %s is at %s now", self.description, former, self._who)
 
     def _report_path(self, link: Link) -> None:
@@ -247,7 +251,10 @@ class UdpPort(PeerListener):
             log.log(
                 logging.WARNING if less else logging.INFO,
                 "port %s: datagrams of up to %d bytes now, not %d, to %s%s",
-                *(self.description, counts.path_bytes, self._path_bytes, self._who),
+                self.description,
+                counts.path_bytes,
+                self._path_bytes,
+                self._who,
                 ": larger ones are lost on the path" if less else "",
             )
             self._path_bytes = counts.path_bytes
@@ -256,7 +263,9 @@ class UdpPort(PeerListener):
             self._warnings.warning(
                 "port %s: no datagram of %d bytes reaches %s, which is the least for a frame: "
                 "a host or router on the path takes smaller ones only, or the peer does not answer",
-                *(self.description, counts.path_bytes, self._who),
+                self.description,
+                counts.path_bytes,
+                self._who,
             )
 
     def _send(self, answer: bytes, address: _Address) -> None:
@@ -267,9 +276,9 @@ class UdpPort(PeerListener):
 
     def _disconnect(self, why: str) -> None:
         super()._disconnect(why)
-        self._token, self._peer_address, self._move = b"", None, None
+        self._token, self._peer_address, self._challenge = b"", None, None
 
-    def _let_in(self, address: _Address, entered: HandshakeResult) -> bool:
+    def _accept(self, address: _Address, entered: HandshakeResult) -> bool:
         with contextlib.ExitStack() as undo:  # what has found an owner, none of this touches
             try:
                 peer = undo.enter_context(_socket_for(self._listener, address))
@@ -284,7 +293,9 @@ class UdpPort(PeerListener):
         self._path_bytes, self._too_narrow = entered.size, 0
         log.info(
             "port %s is up: peer is %s, datagrams of up to %d bytes",
-            *(self.description, self._who, entered.size),
+            self.description,
+            self._who,
+            entered.size,
         )
         return True
 

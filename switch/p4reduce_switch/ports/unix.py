@@ -22,8 +22,8 @@ from p4reduce_native.loop import Loop, LoopPort, PortKind
 
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.peer_port import PeerListener, PeerPort, grow_buffers
-from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
-from p4reduce_switch.ports.port import Poller, Port, PortError
+from p4reduce_switch.ports.place import PortOptions, PortPlace, PortSpec
+from p4reduce_switch.ports.port import Poller, PortError, SwitchPort
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class UnixPlace(Place):
+class UnixPlace(PortPlace):
     """A socket in the file system, where a worker connects."""
 
     path: Path
@@ -83,10 +83,10 @@ class UnixPlace(Place):
     def __str__(self) -> str:
         return f"{self.scheme}{self.path}"
 
-    def open(self, spec: PortSpec, options: PortOptions) -> Port:
+    def open(self, spec: PortSpec, options: PortOptions) -> SwitchPort:
         return UnixPort(spec, options.captures)
 
-    def at_core(self, core: int) -> Place:
+    def at_core(self, core: int) -> PortPlace:
         return UnixPlace(Path(path_at_core(str(self.path), core)))
 
 
@@ -98,11 +98,11 @@ class UnixCallingPlace(UnixPlace):
     form = "unix-to:PATH"
     purpose = "to connect to one of another switch"
 
-    def open(self, spec: PortSpec, options: PortOptions) -> Port:
+    def open(self, spec: PortSpec, options: PortOptions) -> SwitchPort:
         return UnixCallingPort(spec, options.captures)
 
-    def at_core(self, core: int) -> Place:
-        return Place.at_core(self, core)
+    def at_core(self, core: int) -> PortPlace:
+        return PortPlace.at_core(self, core)
 
 
 class UnixPort(PeerListener):
@@ -158,8 +158,8 @@ class UnixPort(PeerListener):
         if self._who:
             # It may have hung up, which the loop has not seen yet.
             assert self._loop is not None
-            self._loop.hear_out(self._in_loop)
-            self.look_for_news()
+            self._loop.drain(self._in_loop)
+            self.poll_events()
         who = _credentials(peer)
         if self._who:
             log.warning(

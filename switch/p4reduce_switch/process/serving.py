@@ -37,7 +37,7 @@ def serving(server: Served, settings: SwitchSettings) -> Iterator[GrpcAddress]:
         StartError: the address or the TLS files cannot be used.
     """
     from p4reduce_switch.p4runtime.listening import BindError
-    from p4reduce_switch.p4runtime.server_tls import TlsError
+    from p4reduce_switch.p4runtime.server_tls import ServerTlsError
     from p4reduce_switch.ports.unix import prepare_socket_path
 
     address, files = settings.address, settings.tls
@@ -52,7 +52,7 @@ def serving(server: Served, settings: SwitchSettings) -> Iterator[GrpcAddress]:
             port = server.start(str(address), credentials)
         finally:
             os.umask(old)
-    except (BindError, TlsError) as error:
+    except (BindError, ServerTlsError) as error:
         raise StartError(str(error)) from None
     except OSError as error:
         raise StartError(f"cannot listen on {address}: {error.strerror or error}") from None

@@ -14,7 +14,7 @@ from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.state.queue_settings import QueueSettings
 
 if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.server_tls import TlsFiles
+    from p4reduce_switch.p4runtime.server_tls import ServerTlsFiles
     from p4reduce_switch.pipeline_choice import Engine
 
 DEFAULT_DROP_PORT = 511
@@ -51,7 +51,7 @@ class SwitchSettings:
     drop_port: int = DEFAULT_DROP_PORT
     queues: QueueSettings = field(default_factory=QueueSettings)
     engine: Engine = "auto"
-    tls: TlsFiles | None = None
+    tls: ServerTlsFiles | None = None
     udp_key_file: Path | None = None
     capture_dir: Path | None = None
     capture_by_direction: bool = False

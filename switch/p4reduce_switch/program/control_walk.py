@@ -45,7 +45,7 @@ class ControlWalk(ABC):
         """Write an `if` and its ways as far as the node where they join."""
 
     @abstractmethod
-    def _call(self, node: ir.Call) -> None:
+    def _call(self, node: ir.DirectCall) -> None:
         """Write the action that a node runs."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class ControlWalk(ABC):
             join = self._join[name]
             if isinstance(node, ir.Branch):
                 self._branch(node, join)
-            elif isinstance(node, ir.Call):
+            elif isinstance(node, ir.DirectCall):
                 self._call(node)
             else:
                 self._table(node, partial(self._region, stop=join))

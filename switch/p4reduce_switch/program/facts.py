@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import FieldRef, Header, Program
+from p4reduce_switch.program.ir import FieldRef, HeaderInstance, Program
 from p4reduce_switch.program.usage import ASSIGNING, Stage, StageUsage, Usage
 
 
@@ -115,7 +115,7 @@ class Facts:
             for checksum in self.program.verify
         )
 
-    def variables(self, header: Header) -> tuple[FieldRef, ...]:
+    def variables(self, header: HeaderInstance) -> tuple[FieldRef, ...]:
         """Return the fields of a header that are unpacked."""
         return tuple(filter(self.is_taken_out, header.fields))
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import Expr, FieldRef, Source, Statement
+from p4reduce_switch.program.ir import Expr, FieldRef, SourceLocation, Statement
 
 STACKS = "$stacks"
 """The hidden metadata; p4c's names never start like this."""
@@ -45,25 +45,25 @@ class HeaderStack:
         """The expression for a field of `last`. For an empty stack, at which BMv2 ends, it is 0."""
         return at_index(self, self.last_index(), field, ir.Const(0))
 
-    def push(self, count: int, source: Source) -> list[Statement]:
+    def push(self, count: int, source: SourceLocation) -> list[Statement]:
         """`push_front`."""
         pushed = [_invalidate(header, source) for header in self.elements[:count]]
         return [*self.shift_up(count, source), *pushed, _after_push(self, count, source)]
 
-    def pop(self, count: int, source: Source) -> list[Statement]:
+    def pop(self, count: int, source: SourceLocation) -> list[Statement]:
         """`pop_front`."""
         kept = max(len(self.elements) - count, 0)
         popped = [_invalidate(header, source) for header in self.elements[kept:]]
         return [*self.shift_down(count, source), *popped, _after_pop(self, count, source)]
 
-    def shift_up(self, count: int, source: Source) -> list[Statement]:
+    def shift_up(self, count: int, source: SourceLocation) -> list[Statement]:
         """Move elements away from the front. The last ones move to the front."""
         return [
             _swap(self.elements[to], self.elements[to - count], source)
             for to in range(len(self.elements) - 1, count - 1, -1)
         ]
 
-    def shift_down(self, count: int, source: Source) -> list[Statement]:
+    def shift_down(self, count: int, source: SourceLocation) -> list[Statement]:
         """Move elements to the front. The first ones move to the end."""
         return [
             _swap(self.elements[to], self.elements[to + count], source)
@@ -99,30 +99,30 @@ class UnionStack:
         number = self.members.index(member)
         return HeaderStack(self.name, tuple(element[number] for element in self.elements))
 
-    def push(self, count: int, source: Source) -> list[Statement]:
+    def push(self, count: int, source: SourceLocation) -> list[Statement]:
         """`push_front`. BMv2 invalidates no union, so the last elements move to the front."""
         shifted = [s for name in self.members for s in self.column(name).shift_up(count, source)]
         return [*shifted, _after_push(self, count, source)]
 
-    def pop(self, count: int, source: Source) -> list[Statement]:
+    def pop(self, count: int, source: SourceLocation) -> list[Statement]:
         """`pop_front`. BMv2 invalidates no union, so the first elements move to the end."""
         shifted = [s for name in self.members for s in self.column(name).shift_down(count, source)]
         return [*shifted, _after_pop(self, count, source)]
 
 
-def _after_push(stack: HeaderStack | UnionStack, count: int, source: Source) -> Statement:
+def _after_push(stack: HeaderStack | UnionStack, count: int, source: SourceLocation) -> Statement:
     size = ir.Const(len(stack.elements))
     taken = ir.Binary("+", stack.next, ir.Const(count))
-    return _set_next(stack, ir.Choice(ir.Binary(">", taken, size), size, taken), source)
+    return _set_next(stack, ir.Ternary(ir.Binary(">", taken, size), size, taken), source)
 
 
-def _after_pop(stack: HeaderStack | UnionStack, count: int, source: Source) -> Statement:
+def _after_pop(stack: HeaderStack | UnionStack, count: int, source: SourceLocation) -> Statement:
     left = ir.Binary("-", stack.next, ir.Const(count))
     some = ir.Binary(">", stack.next, ir.Const(count))
-    return _set_next(stack, ir.Choice(some, left, ir.Const(0)), source)
+    return _set_next(stack, ir.Ternary(some, left, ir.Const(0)), source)
 
 
-def _set_next(stack: HeaderStack | UnionStack, value: Expr, source: Source) -> Statement:
+def _set_next(stack: HeaderStack | UnionStack, value: Expr, source: SourceLocation) -> Statement:
     return ir.Primitive("assign", (stack.next, value), source)
 
 
@@ -134,7 +134,7 @@ def at_index(
     result = otherwise
     for number in range(len(stack.elements) - 1, -1, -1):
         here = ir.Binary("==", index, ir.Const(number))
-        result = ir.Choice(here, value(stack.elements[number]), result)
+        result = ir.Ternary(here, value(stack.elements[number]), result)
     return result
 
 
@@ -152,15 +152,17 @@ def do_at_index(
     return statements
 
 
-def hidden_metadata(stacks: Iterable[HeaderStack], of_unions: Iterable[UnionStack]) -> ir.Header:
+def hidden_metadata(
+    stacks: Iterable[HeaderStack], of_unions: Iterable[UnionStack]
+) -> ir.HeaderInstance:
     """Return the metadata with each stack's `next`."""
     counts = [*(stack.next for stack in stacks), *(stack.next for stack in of_unions)]
-    return ir.Header(STACKS, tuple(counts), is_metadata=True)
+    return ir.HeaderInstance(STACKS, tuple(counts), is_metadata=True)
 
 
-def _swap(one: str, other: str, source: Source) -> Statement:
+def _swap(one: str, other: str, source: SourceLocation) -> Statement:
     return ir.Primitive("swap_headers", (ir.HeaderValue(one), ir.HeaderValue(other)), source)
 
 
-def _invalidate(header: str, source: Source) -> Statement:
+def _invalidate(header: str, source: SourceLocation) -> Statement:
     return ir.Primitive("invalidate", (ir.HeaderValue(header),), source)

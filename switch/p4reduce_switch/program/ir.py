@@ -16,7 +16,7 @@ from p4reduce_switch.state.tables import MatchKind
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceLocation:
     """A place in the P4 source; empty if p4c does not give it."""
 
     filename: str = ""
@@ -27,7 +27,7 @@ class Source:
         return f"{self.filename}:{self.line}" if self.line else self.filename or "unknown source"
 
 
-NOWHERE = Source()
+NOWHERE = SourceLocation()
 
 
 # -- Headers ---------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class HeaderInstance:
     """A header or metadata instance, with its fields in the order of the wire."""
 
     name: str
@@ -197,7 +197,7 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Ternary:
     """The expression condition ? left : right."""
 
     condition: Expr
@@ -205,7 +205,7 @@ class Choice:
     right: Expr
 
 
-Expr = Const | BoolConst | FieldRef | Param | Valid | HeaderValue | Unary | Binary | Choice
+Expr = Const | BoolConst | FieldRef | Param | Valid | HeaderValue | Unary | Binary | Ternary
 ExprType = Literal["data", "bool", "header"]
 
 # Operator -> (type of the operands, type of the result).
@@ -250,7 +250,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
     elif isinstance(expr, Binary):
         yield from walk(expr.left)
         yield from walk(expr.right)
-    elif isinstance(expr, Choice):
+    elif isinstance(expr, Ternary):
         yield from walk(expr.condition)
         yield from walk(expr.left)
         yield from walk(expr.right)
@@ -297,7 +297,7 @@ class Primitive:
 
     op: str
     args: tuple[Argument, ...]
-    source: Source
+    source: SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ class Jumps:
     """
 
     blocks: tuple[Block, ...]
-    source: Source
+    source: SourceLocation
 
     def loops(self) -> bool:
         """Whether any jump goes back."""
@@ -406,7 +406,7 @@ class Action:
     name: str
     params: tuple[Param, ...]
     body: tuple[Statement, ...]
-    source: Source
+    source: SourceLocation
 
 
 # -- Parser ----------------------------------------------------------------------------------------
@@ -470,7 +470,7 @@ ParserOp = Extract | ExtractVariable | ExtractNext | Peek | Verify | Advance | E
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SelectCase:
     """A case of `select`: taken if (key & mask) == value, field by field. `next_state` None ends
     the parser.
 
@@ -488,7 +488,7 @@ class ParserState:
     name: str
     ops: tuple[ParserOp, ...]
     key: tuple[FieldRef, ...]
-    cases: tuple[Case, ...]
+    cases: tuple[SelectCase, ...]
     default: str | None
 
 
@@ -522,7 +522,7 @@ class InitialEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ActionProfile:
+class ActionProfileDecl:
     """The implementation of indirect tables. `selector` hashes the selector key, if there is one.
 
     `size` is the number of members.
@@ -531,7 +531,7 @@ class ActionProfile:
     name: str
     size: int
     selector: Calculation | None
-    source: Source
+    source: SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,10 +550,10 @@ class ApplyTable:
     next_hit: str | None
     next_miss: str | None
     next_by_action: Mapping[int, str | None] | None
-    source: Source
-    profile: ActionProfile | None = None
+    source: SourceLocation
+    profile: ActionProfileDecl | None = None
     """The last action then is one without a name that does nothing, the default."""
-    meter: MeterArray | None = None
+    meter: MeterArrayDecl | None = None
     has_idle_timeout: bool = False
 
     @property
@@ -583,7 +583,7 @@ class Branch:
     condition: Expr
     if_true: str | None
     if_false: str | None
-    source: Source
+    source: SourceLocation
 
     @property
     def successors(self) -> tuple[str | None, ...]:
@@ -591,20 +591,20 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DirectCall:
     """An action without parameters that is called directly."""
 
     name: str
     action: int
     next: str | None
-    source: Source
+    source: SourceLocation
 
     @property
     def successors(self) -> tuple[str | None, ...]:
         return (self.next,)
 
 
-Node = ApplyTable | Branch | Call
+Node = ApplyTable | Branch | DirectCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -635,7 +635,7 @@ class Calculation:
     algorithm: str
     inputs: tuple[FieldRef | ConstBits, ...]
     with_payload: bool
-    source: Source
+    source: SourceLocation
 
     @property
     def groups(self) -> Iterator[tuple[str, list[FieldRef | ConstBits]]]:
@@ -659,7 +659,7 @@ class CounterArray:
 
 
 @dataclass(frozen=True, slots=True)
-class MeterArray:
+class MeterArrayDecl:
     """Two-rate three-colour meters of bytes or packets.
 
     A table's direct meter sets `target` at each hit, whatever the action does.
@@ -673,7 +673,7 @@ class MeterArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class DigestDecl:
     """The values that `digest` sends: those of the fields at the end of ingress."""
 
     id: int
@@ -689,7 +689,7 @@ class RegisterArray:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueSet:
+class ValueSetDecl:
     """A set that `select` looks up a key in. `widths` of the key's fields are in bits."""
 
     name: str
@@ -703,9 +703,9 @@ class StatefulObjects:
 
     counters: dict[str, CounterArray] = field(default_factory=dict)
     registers: dict[str, RegisterArray] = field(default_factory=dict)
-    meters: dict[str, MeterArray] = field(default_factory=dict)
-    value_sets: dict[str, ValueSet] = field(default_factory=dict)
-    digests: dict[str, Digest] = field(default_factory=dict)
+    meters: dict[str, MeterArrayDecl] = field(default_factory=dict)
+    value_sets: dict[str, ValueSetDecl] = field(default_factory=dict)
+    digests: dict[str, DigestDecl] = field(default_factory=dict)
 
 
 ARRAYS: Mapping[ArgumentKind, str] = {
@@ -718,7 +718,7 @@ ARRAYS: Mapping[ArgumentKind, str] = {
 
 @dataclass(frozen=True, slots=True, eq=False)  # so that what is made of one can be kept for it
 class Program:
-    headers: Mapping[str, Header]
+    headers: Mapping[str, HeaderInstance]
     errors: Mapping[str, int]
     intrinsic: Mapping[str, FieldRef]
     """The target's own fields by simple_switch's name ("mcast_grp"), if the program has them."""

@@ -22,7 +22,7 @@ MAX_DEPTH = 200
 """Operations within each other, and nested conditionals in an action."""
 MAX_PARTS = 1 << 14
 """Of an expression with a header stack's element at an index known only at run time."""
-MAX_TURNS = 1 << 16
+MAX_ITERATIONS = 1 << 16
 """How often an action may jump back, each time that it is run; then its frame is dropped."""
 MAX_VALUE_BITS = 1 << 18
 """Of what is computed on the way; it is cut to a width only when it is assigned."""

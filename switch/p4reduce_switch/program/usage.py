@@ -173,7 +173,7 @@ class Usage:
         for node in control.nodes.values():
             if isinstance(node, ir.Branch):
                 self._expr(node.condition, usage)
-            elif isinstance(node, ir.Call):
+            elif isinstance(node, ir.DirectCall):
                 self._statements(self._program.actions[node.action].body, usage)
             else:
                 for key in node.key:

@@ -33,7 +33,7 @@ _REFUSED = {
 _WITHOUT_VALUE = ("--debugger",)
 
 
-class _Parser(argparse.ArgumentParser):
+class _ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized"):
             message += " (target options, such as --cpu-port, stand behind a '--' of their own)"
@@ -61,9 +61,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options = _general().parse_args(before)
     _target().parse_args(after, namespace=options)
     if options.input_config is None and not options.no_p4:
-        _Parser(prog=NAME).error("please specify an input JSON configuration file, or --no-p4")
+        _ArgumentParser(prog=NAME).error(
+            "please specify an input JSON configuration file, or --no-p4"
+        )
     if options.log_console and options.log_file is not None:
-        _Parser(prog=NAME).error("--log-console and --log-file are exclusive")
+        _ArgumentParser(prog=NAME).error("--log-console and --log-file are exclusive")
     return options
 
 
@@ -79,7 +81,7 @@ def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _general() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _ArgumentParser(
         prog=NAME,
         usage="%(prog)s [options] <path to JSON config file> [-- target options]",
         description="The embedded switch of p4reduce behind the command line of BMv2's "
@@ -139,7 +141,7 @@ _OF_TARGET = ("--dp-grpc-server-addr", "--load-modules")
 
 
 def _target() -> argparse.ArgumentParser:
-    parser = _Parser(prog=NAME, add_help=False, usage=argparse.SUPPRESS)
+    parser = _ArgumentParser(prog=NAME, add_help=False, usage=argparse.SUPPRESS)
     target = parser.add_argument_group("target options, behind --")
     add = target.add_argument
     add(

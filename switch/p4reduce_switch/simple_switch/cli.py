@@ -18,7 +18,7 @@ from p4reduce_switch.process.settings import StartError, SwitchSettings
 from p4reduce_switch.simple_switch.arguments import NAME, parse
 
 if TYPE_CHECKING:
-    from p4reduce_switch.p4runtime.server_tls import TlsFiles
+    from p4reduce_switch.p4runtime.server_tls import ServerTlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def settings_of(options: argparse.Namespace) -> SwitchSettings:
     return settings
 
 
-def _tls_files(options: argparse.Namespace) -> TlsFiles | None:
+def _tls_files(options: argparse.Namespace) -> ServerTlsFiles | None:
     if not options.grpc_server_ssl:
         return None
     cert, key = options.grpc_server_cert, options.grpc_server_key
@@ -101,10 +101,10 @@ def _tls_files(options: argparse.Namespace) -> TlsFiles | None:
                 "could be verified"
             )
         ca = Path(options.grpc_server_cacert)
-    from p4reduce_switch.p4runtime.server_tls import TlsFiles
+    from p4reduce_switch.p4runtime.server_tls import ServerTlsFiles
 
     names = ("--grpc-server-cert", "--grpc-server-key", "--grpc-server-cacert")
-    return TlsFiles(Path(cert), Path(key), ca, names)
+    return ServerTlsFiles(Path(cert), Path(key), ca, names)
 
 
 def _start_log(options: argparse.Namespace) -> None:

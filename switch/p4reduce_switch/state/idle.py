@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p4reduce_switch.state.tables import Entry, Table
+from p4reduce_switch.state.tables import Table, TableEntry
 from p4reduce_switch.state.timers import Timers
 
 _SHORTEST_NS = 10_000_000
 _PER_ENTRY_NS = 20_000
 
-IdleSink = Callable[[str, list[Entry]], None]
+IdleSink = Callable[[str, list[TableEntry]], None]
 """Takes the name of a table and its idle entries."""
 
 
@@ -30,7 +30,7 @@ class IdleMonitor:
         self._timers = timers
         self._next_ns: int | None = None  # when the table will be checked
 
-    def start(self, entry: Entry, timeout_ns: int) -> None:
+    def start(self, entry: TableEntry, timeout_ns: int) -> None:
         """Give an entry a timeout from now on; 0 means none."""
         entry.idle_timeout_ns = timeout_ns
         entry.last_hit_ns = entry.idle_since_ns = self._timers.clock()

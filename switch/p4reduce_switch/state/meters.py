@@ -26,7 +26,7 @@ class Rates:
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _TokenBucket:
     per_microsecond: float
     burst: int
     tokens: int
@@ -53,7 +53,7 @@ class Meter:
         self._clock = clock
         self._in_bytes = in_bytes
         self._start_ns = clock()
-        self._buckets: tuple[_Bucket, ...] = ()
+        self._buckets: tuple[_TokenBucket, ...] = ()
 
     def configure(self, rates: Rates | None) -> None:
         """Set the rates with full buckets; with None every packet is green."""
@@ -61,8 +61,8 @@ class Meter:
         self._buckets = ()
         if rates is not None:
             self._buckets = (
-                _Bucket(rates.pir / 1e6, rates.pburst, rates.pburst, RED),
-                _Bucket(rates.cir / 1e6, rates.cburst, rates.cburst, YELLOW),
+                _TokenBucket(rates.pir / 1e6, rates.pburst, rates.pburst, RED),
+                _TokenBucket(rates.cir / 1e6, rates.cburst, rates.cburst, YELLOW),
             )
 
     def execute(self, size: int) -> int:

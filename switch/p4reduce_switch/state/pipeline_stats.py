@@ -20,7 +20,8 @@ class PipelineStats:
         dropped_queue: reached a full egress queue.
         dropped_priority: no queue has that `priority`; simple_switch drops these too.
         dropped_assertion: an `assert` or `assume` failed; BMv2 would end.
-        dropped_loop: a loop in an action took more than `limits.MAX_TURNS` turns; BMv2 would hang.
+        dropped_loop: a loop in an action took more than `limits.MAX_ITERATIONS` iterations; BMv2
+            would hang.
     """
 
     frames_in: int = 0

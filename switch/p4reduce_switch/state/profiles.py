@@ -21,7 +21,7 @@ from p4reduce_switch.state.errors import (
     MixedUseError,
     NotThereError,
 )
-from p4reduce_switch.state.tables import ActionInfo, Entry, Match, Slot, Table
+from p4reduce_switch.state.tables import ActionInfo, Match, Slot, Table, TableEntry
 from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, Target
 
 CHOOSE = -1
@@ -29,7 +29,7 @@ CHOOSE = -1
 
 
 @dataclass(slots=True)
-class Member:
+class ProfileMember:
     id: int
     action: str
     args: tuple[int, ...]
@@ -37,7 +37,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Group:
+class ProfileGroup:
     """A group: `weights` by member id. The rest is only stored for the controller.
 
     `watching`: the members that were given with an empty watch port.
@@ -79,12 +79,14 @@ class ActionProfile:
         self.name = name
         self.size = size
         self.has_selector = has_selector
-        self.members: dict[int, Member] = {}
-        self.groups: dict[int, Group] = {}
+        self.members: dict[int, ProfileMember] = {}
+        self.groups: dict[int, ProfileGroup] = {}
         self.tables: list[IndirectTable] = []
         self._handles = _Handles()
         self._one_shots = 0  # entries with an action set
-        self._users: dict[Target, dict[tuple[str, Match, int], tuple[IndirectTable, Entry]]] = {}
+        self._users: dict[
+            Target, dict[tuple[str, Match, int], tuple[IndirectTable, TableEntry]]
+        ] = {}
 
     # -- Members -----------------------------------------------------------------------------------
 
@@ -96,7 +98,9 @@ class ActionProfile:
             raise AlreadyThereError(f"{self._where} already has a member {member_id}")
         if len(self.members) >= self.size:
             raise FullError(f"{self._where} is full: it holds {self.size} members")
-        self.members[member_id] = Member(member_id, action, arguments, [self._handles.take()])
+        self.members[member_id] = ProfileMember(
+            member_id, action, arguments, [self._handles.take()]
+        )
 
     def modify_member(self, member_id: int, action: str, args: Sequence[int]) -> None:
         """Give a member another action, also where it is in use. Raises NotThereError."""
@@ -120,7 +124,7 @@ class ActionProfile:
             self._handles.release(handle)
         del self.members[member_id]
 
-    def member(self, member_id: int) -> Member:
+    def member(self, member_id: int) -> ProfileMember:
         """The member of an id. Raises NotThereError."""
         member = self.members.get(member_id)
         if member is None:
@@ -142,7 +146,7 @@ class ActionProfile:
             raise AlreadyThereError(f"{self._where} already has a group {group_id}")
         for member_id in weights:
             self.member(member_id)
-        self.groups[group_id] = Group(group_id, {}, max_size, watching)
+        self.groups[group_id] = ProfileGroup(group_id, {}, max_size, watching)
         self._set_weights(self.groups[group_id], weights)
 
     def modify_group(
@@ -163,14 +167,14 @@ class ActionProfile:
         del self.groups[group_id]
         self._trim(group.weights)
 
-    def group(self, group_id: int) -> Group:
+    def group(self, group_id: int) -> ProfileGroup:
         """The group of an id. Raises NotThereError."""
         group = self.groups.get(group_id)
         if group is None:
             raise NotThereError(f"{self._where} has no group {group_id}")
         return group
 
-    def chosen(self, group_id: int) -> list[Member]:
+    def chosen(self, group_id: int) -> list[ProfileMember]:
         """Return the members of a group in the hash's order, each as often as its weight."""
         group = self.group(group_id)
         ordered = sorted(
@@ -195,13 +199,13 @@ class ActionProfile:
                 "(one-shot programming), so it takes neither members nor groups"
             )
 
-    def add_user(self, target: Target, table: IndirectTable, entry: Entry) -> None:
+    def add_user(self, target: Target, table: IndirectTable, entry: TableEntry) -> None:
         """Note that an entry refers to `target`."""
         key = (table.name, entry.match, entry.priority)
         self._users.setdefault(target, {})[key] = (table, entry)
         self._one_shots += isinstance(target, ActionSet)
 
-    def remove_user(self, target: Target, table: IndirectTable, entry: Entry) -> None:
+    def remove_user(self, target: Target, table: IndirectTable, entry: TableEntry) -> None:
         """Note that an entry no longer refers to `target`."""
         users = self._users[target]
         del users[table.name, entry.match, entry.priority]
@@ -231,7 +235,7 @@ class ActionProfile:
         # All tables of a profile have the same actions.
         return self.tables[0].check_action(action, args)
 
-    def _set_weights(self, group: Group, weights: Mapping[int, int]) -> None:
+    def _set_weights(self, group: ProfileGroup, weights: Mapping[int, int]) -> None:
         changed = sorted({*group.weights, *weights})
         for member_id in changed:
             handles = self.members[member_id].handles
@@ -288,21 +292,21 @@ class IndirectTable(Table):
         assert entry.target is not None
         self.profile.remove_user(entry.target, self, entry)
 
-    def refresh(self, entry: Entry) -> None:
+    def refresh(self, entry: TableEntry) -> None:
         """Update an entry whose target has changed."""
         self._index.replace(entry, self._make_slot(entry))
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: TableEntry) -> None:
         super()._add(entry)
         assert entry.target is not None
         self.profile.add_user(entry.target, self, entry)
 
-    def _make_slot(self, entry: Entry) -> Slot:
+    def _make_slot(self, entry: TableEntry) -> Slot:
         if entry.target is None:
             raise ValueError(f"table {self.name} is indirect: an entry needs a target")
         return self._slot(entry, entry.target)
 
-    def _slot(self, entry: Entry, target: Target) -> Slot:
+    def _slot(self, entry: TableEntry, target: Target) -> Slot:
         self.profile.check_use(one_shot=isinstance(target, ActionSet))
         if isinstance(target, MemberRef):
             member = self.profile.member(target.id)

@@ -58,7 +58,7 @@ class ActionInfo:
 
 
 @dataclass(slots=True)
-class Entry:
+class TableEntry:
     """An entry of a table. `Table` returns the live object, whose counts packets change.
 
     `match` has one value for each key field: exact -> int; lpm -> (value, prefix length); ternary
@@ -86,7 +86,7 @@ class Entry:
     """Where machine code keeps its counts, time and meter (`native/tables.py`); else None."""
 
 
-Slot = tuple[int, tuple[Any, ...], Entry]
+Slot = tuple[int, tuple[Any, ...], TableEntry]
 """What the generated code needs of an entry: (index of the action, its arguments, the entry)."""
 
 Lookup = Callable[[Any], "Slot | None"]
@@ -99,13 +99,13 @@ class TableIndex(Protocol):
     def lookup(self) -> Lookup:
         """Return the slot of a key, or None on a miss."""
 
-    def add(self, entry: Entry, slot: Slot) -> None:
+    def add(self, entry: TableEntry, slot: Slot) -> None:
         """Return `slot` for the entry's key from now on."""
 
-    def replace(self, entry: Entry, slot: Slot) -> None:
+    def replace(self, entry: TableEntry, slot: Slot) -> None:
         """Give an existing entry another slot."""
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: TableEntry) -> None:
         """Remove an entry."""
 
     def set_miss(self, slot: Slot) -> None:
@@ -135,7 +135,7 @@ class Table:
         *,
         const_default_action: bool = False,
         has_direct_counter: bool = False,
-        initial_entries: Sequence[Entry] = (),
+        initial_entries: Sequence[TableEntry] = (),
     ) -> None:
         self.name = name
         self.key = tuple(key)
@@ -146,20 +146,20 @@ class Table:
         self.has_direct_counter = has_direct_counter
         self._uses_priority = any(field.kind in _PRIORITY_KINDS for field in self.key)
         self._action_index = {action: index for index, action in enumerate(self.actions)}
-        self._entries: dict[tuple[Match, int], Entry] = {}
+        self._entries: dict[tuple[Match, int], TableEntry] = {}
         self._index: TableIndex = make_index(self.key)
         self.lookup: Lookup = self._index.lookup
         """Key -> slot, or None on a miss. The key is the value of the only key field, or a tuple
         of all of them."""
         self._program_default = (default[0], tuple(default[1]))
-        first = Entry((), 0, default[0], self._program_default[1])
+        first = TableEntry((), 0, default[0], self._program_default[1])
         self.default_slot: list[Slot] = [self._default(first, *self._program_default)]
         """One item, so that the packet path finds a new default entry in the same place."""
         for entry in initial_entries:
             entry.is_const = True
             self._add(entry)
 
-    def insert(self, entry: Entry) -> None:
+    def insert(self, entry: TableEntry) -> None:
         """Add an entry; its key is brought into canonical form (bits that do not count are 0).
 
         Raises:
@@ -209,11 +209,11 @@ class Table:
             entry.priority = priority
             self._add(entry)
 
-    def find(self, match: Match, priority: int) -> Entry | None:
+    def find(self, match: Match, priority: int) -> TableEntry | None:
         """Return the entry with this key and priority, or None."""
         return self._entries.get((self._canonical(match), self._canonical_priority(priority)))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[TableEntry]:
         """Return all entries except the default one, in the order of insertion."""
         return list(self._entries.values())
 
@@ -223,7 +223,7 @@ class Table:
         return len(self._entries)
 
     @property
-    def default_entry(self) -> Entry:
+    def default_entry(self) -> TableEntry:
         """Return the default entry, always the same one. Its `match` is empty."""
         return self.default_slot[0][2]
 
@@ -258,7 +258,7 @@ class Table:
 
     # -- Checks ------------------------------------------------------------------------------------
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: TableEntry) -> None:
         match = self._canonical(entry.match)
         priority = self._canonical_priority(entry.priority)
         slot = self._make_slot(entry)
@@ -271,11 +271,11 @@ class Table:
         self._entries[match, priority] = entry
         self._index.add(entry, slot)
 
-    def _make_slot(self, entry: Entry) -> Slot:
+    def _make_slot(self, entry: TableEntry) -> Slot:
         entry.args = self.check_action(entry.action, entry.args)
         return self._action_index[entry.action], entry.args, entry
 
-    def _default(self, entry: Entry, action: str, args: Sequence[int]) -> Slot:
+    def _default(self, entry: TableEntry, action: str, args: Sequence[int]) -> Slot:
         entry.args = self.check_action(action, args)
         entry.action = action
         return self._action_index[action], entry.args, entry
@@ -284,7 +284,7 @@ class Table:
         self.default_slot[0] = slot
         self._index.set_miss(slot)
 
-    def changeable(self, match: Match, priority: int) -> Entry:
+    def changeable(self, match: Match, priority: int) -> TableEntry:
         """Return an entry that is to be changed. Raises NotThereError, ConstantError."""
         entry = self.find(match, priority)
         if entry is None:
@@ -382,12 +382,12 @@ class _ExactIndex:
         self._slots: dict[Hashable, Slot] = {}
         self.lookup: Lookup = self._slots.get
 
-    def add(self, entry: Entry, slot: Slot) -> None:
+    def add(self, entry: TableEntry, slot: Slot) -> None:
         self._slots[_scalar(entry.match)] = slot
 
     replace = add
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: TableEntry) -> None:
         del self._slots[_scalar(entry.match)]
 
     def set_miss(self, slot: Slot) -> None:
@@ -408,7 +408,7 @@ class _Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _MaskGroup:
     """All entries with the same mask: buckets by masked key, best candidate first."""
 
     masks: tuple[int, ...]
@@ -430,7 +430,7 @@ class _MaskedIndex:
         self._by_prefix = not any(field.kind in _PRIORITY_KINDS for field in key)
         self._inserted = 0
         self._slots: dict[tuple[Match, int], _Candidate] = {}
-        self._groups: tuple[_Group, ...] = ()
+        self._groups: tuple[_MaskGroup, ...] = ()
 
     def lookup(self, key: Any) -> Slot | None:
         values: tuple[int, ...] = (key,) if self._single else key
@@ -447,23 +447,25 @@ class _MaskedIndex:
                     break
         return found.slot if found is not None else None
 
-    def add(self, entry: Entry, slot: Slot) -> None:
+    def add(self, entry: TableEntry, slot: Slot) -> None:
         self._inserted += 1
         rank = self._prefix_length(entry) if self._by_prefix else entry.priority
         self._put(entry, _Candidate((rank, -self._inserted), slot, self._ranges(entry)))
 
-    def replace(self, entry: Entry, slot: Slot) -> None:
+    def replace(self, entry: TableEntry, slot: Slot) -> None:
         old = self._slots[entry.match, entry.priority]
         self._put(entry, _Candidate(old.rank, slot, old.ranges), old)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: TableEntry) -> None:
         old = self._slots.pop((entry.match, entry.priority))
         self._put(entry, None, old)
 
     def set_miss(self, slot: Slot) -> None:
         """Do nothing: the packet path finds it in `default_slot`."""
 
-    def _put(self, entry: Entry, new: _Candidate | None, old: _Candidate | None = None) -> None:
+    def _put(
+        self, entry: TableEntry, new: _Candidate | None, old: _Candidate | None = None
+    ) -> None:
         """Build the changed group and swap in the tuple of groups: copy on write."""
         masks, masked = self._masks(entry)
         groups = {group.masks: group for group in self._groups}
@@ -477,12 +479,12 @@ class _MaskedIndex:
         else:
             buckets.pop(masked, None)
         if buckets:
-            groups[masks] = _Group(masks, max(b[0].rank for b in buckets.values()), buckets)
+            groups[masks] = _MaskGroup(masks, max(b[0].rank for b in buckets.values()), buckets)
         else:
             del groups[masks]
         self._groups = tuple(sorted(groups.values(), key=lambda g: g.best, reverse=True))
 
-    def _prefix_length(self, entry: Entry) -> int:
+    def _prefix_length(self, entry: TableEntry) -> int:
         lengths = [
             value[1]
             for field, value in zip(self._key, entry.match, strict=True)
@@ -490,7 +492,7 @@ class _MaskedIndex:
         ]
         return lengths[0]
 
-    def _masks(self, entry: Entry) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _masks(self, entry: TableEntry) -> tuple[tuple[int, ...], tuple[int, ...]]:
         masks: list[int] = []
         masked: list[int] = []
         for field, value in zip(self._key, entry.match, strict=True):
@@ -500,7 +502,7 @@ class _MaskedIndex:
             masked.append(first & mask)
         return tuple(masks), tuple(masked)
 
-    def _ranges(self, entry: Entry) -> tuple[tuple[int, int, int], ...]:
+    def _ranges(self, entry: TableEntry) -> tuple[tuple[int, int, int], ...]:
         return tuple(
             (i, *value)
             for i, (field, value) in enumerate(zip(self._key, entry.match, strict=True))

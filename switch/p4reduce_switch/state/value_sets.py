@@ -8,9 +8,9 @@ from typing import Any
 
 from p4reduce_switch.state.errors import FullError
 from p4reduce_switch.state.tables import (
-    Entry,
     Match,
     MatchKey,
+    TableEntry,
     TableIndex,
     canonical_match,
     make_index,
@@ -56,7 +56,7 @@ class ValueSet:
         self.replace(())
 
     def replace(self, members: Iterable[Match]) -> None:
-        """Have these members from now on, each with one value for each key field as in `Entry`.
+        """Have these members from now on, each with a value for each key field as in `TableEntry`.
 
         Raises:
             FullError: there are more than `size` different ones.
@@ -72,7 +72,7 @@ class ValueSet:
             raise FullError(f"{owner} has room for {self.size} members, not {len(found)}")
         index = make_index(self.key)
         for match in found:
-            entry = Entry(match, 0, "", ())
+            entry = TableEntry(match, 0, "", ())
             index.add(entry, (0, (), entry))
         self._index = index
         self.members = tuple(found)

@@ -25,7 +25,7 @@ from controller_harness import (
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce_controller.cli.command_line import cli as command
-from p4reduce_controller.cli.watch import Snapshot, is_there, show
+from p4reduce_controller.cli.watch import WatchSnapshot, is_there, show
 from p4reduce_controller.terminal import render
 from p4reduce_controller.terminal.exit_codes import Exit
 from p4reduce_controller.terminal.json_output import plain
@@ -299,7 +299,7 @@ def test_watch_goes_on_with_the_next_controller(
 
 
 def test_the_live_view_says_that_no_controller_is_there() -> None:
-    now = Snapshot(0.0, [pb.Switch(address="a", connected=True, slots=4)], [])
+    now = WatchSnapshot(0.0, [pb.Switch(address="a", connected=True, slots=4)], [])
     view = show(now, None, [], "", "no controller answers at unix:/c; waiting for one")
     text = text_of(lambda console: console.print(view), 100)
     assert text.startswith("no controller answers at unix:/c; waiting for one\nswitch a")
@@ -356,13 +356,13 @@ def a_job(name: str = "train") -> pb.Job:
 def test_the_live_view_fits_and_shows_rates(width: int) -> None:
     switch = pb.Switch(address="unix:/x", connected=True, slots=1024, slots_free=992)
 
-    def at(time: float, frames: int) -> Snapshot:
+    def at(time: float, frames: int) -> WatchSnapshot:
         ranks = [
             pb.RankStatistics(rank=rank, frames_up=frames, bytes_up=frames * 1102)
             for rank in range(2)
         ]
         outcomes = {"round-opened": pb.Count(name="round-opened", frames=frames)}
-        return Snapshot(time, [switch], [a_job()], {switch.name: outcomes}, {7: ranks})
+        return WatchSnapshot(time, [switch], [a_job()], {switch.name: outcomes}, {7: ranks})
 
     events = [pb.Event(time=1.0, job="train", kind="job-running", text="2 ranks " + "x" * 300)]
     view = show(at(12.0, 50_100), at(10.0, 100), events, "")

@@ -23,13 +23,13 @@ from click.testing import Result
 from controller_harness import RunningController, ServingProcess, SwitchProcess, cli_here, stopped
 from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlError, ControllerUnreachableError
+from p4reduce.control.client import ControlError, NoAnswerError
 from p4reduce.control.tls import TlsFiles
 from p4reduce.environment import LAUNCHERS, OWN
 from p4reduce.transport import packet
 from p4reduce.transport.packet import INTERFACE
 from p4reduce_controller.doctor import (
-    Target,
+    DoctorTarget,
     clock,
     control_path,
     data_path,
@@ -39,12 +39,12 @@ from p4reduce_controller.doctor import (
     software,
     switch,
 )
-from p4reduce_controller.doctor.finding import Finding, Status
+from p4reduce_controller.doctor.finding import Finding, FindingStatus
 from p4reduce_controller.doctor.interface import Interface, fill
 from p4reduce_controller.fabric import switch_ports
 from p4reduce_controller.fabric.compiled_program import load_program
-from p4reduce_controller.fabric.outcome import Outcome
-from p4reduce_controller.fabric.switch_ports import Ports
+from p4reduce_controller.fabric.outcome import FrameOutcome
+from p4reduce_controller.fabric.switch_ports import SwitchPorts
 from p4reduce_controller.jobs import tokens
 from p4reduce_switch.p4runtime import server
 from p4reduce_switch.ports.packet import InterfacePlace, PacketPort
@@ -147,7 +147,7 @@ def test_ports_that_the_switch_does_not_have(mortal_switch: SwitchProcess) -> No
     said.ports[:] = range(1, 65)
     answers = control_path.Answers(switch=said)
     found = only(switch.examine(None, None, 10.0, answers, near=True), "ports")
-    assert found.status is Status.FAILURE
+    assert found.status is FindingStatus.FAILURE
     assert found.found == "the switch has no port 5-64, only 1-4"
     assert found.cure.startswith("serve --ports 1-4;")
 
@@ -247,9 +247,9 @@ def test_a_crash_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         raise RuntimeError("boom")
 
     monkeypatch.setattr(clock, "examine", crash)
-    target = Target(f"unix:{tmp_path}/no", None, None, None, None, tmp_path, 0.1)
+    target = DoctorTarget(f"unix:{tmp_path}/no", None, None, None, None, tmp_path, 0.1)
     findings = {finding.section: finding for finding in examine(target)}
-    assert findings["Clock"].status is Status.FAILURE
+    assert findings["Clock"].status is FindingStatus.FAILURE
     assert "boom" in findings["Clock"].found
     assert "Data plane" in findings  # the rest was looked at all the same
 
@@ -266,9 +266,9 @@ def test_missing_tools_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     findings = {finding.name: finding for finding in software.examine()}
     tools = [findings[tool.name] for tool in software.TOOLS]
-    assert {finding.status for finding in tools} == {Status.NOTE}
+    assert {finding.status for finding in tools} == {FindingStatus.NOTE}
     assert all(finding.cure for finding in tools)
-    assert only(kernel.examine(None), "namespaces, veth").status is Status.NOTE
+    assert only(kernel.examine(None), "namespaces, veth").status is FindingStatus.NOTE
 
 
 def test_a_tool_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def test_a_tool_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = only(software.examine(), "BMv2")
-    assert found.status is Status.NOTE
+    assert found.status is FindingStatus.NOTE
     assert "cannot open libfoo.so" in found.found
 
 
@@ -299,16 +299,16 @@ def test_requirements(requirement: str, wrong: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(metadata, "requires", lambda _: [requirement])
     found = only(software.examine(), "packages")
     assert wrong in found.found
-    assert found.status is (Status.FAILURE if wrong else Status.OK)
+    assert found.status is (FindingStatus.FAILURE if wrong else FindingStatus.OK)
 
 
 def test_small_buffers_and_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "WANTED_BUFFER", 1 << 60)
     monkeypatch.setattr(kernel, "WANTED_FILES", 1 << 60)
     findings = {finding.name: finding for finding in kernel.examine(None)}
-    assert findings["wmem_max"].status is Status.WARNING
+    assert findings["wmem_max"].status is FindingStatus.WARNING
     assert "sysctl -w net.core.wmem_max" in findings["wmem_max"].cure
-    assert findings["open files"].status is Status.WARNING
+    assert findings["open files"].status is FindingStatus.WARNING
 
 
 def test_packet_sockets_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,34 +316,34 @@ def test_packet_sockets_where_there_are_none(monkeypatch: pytest.MonkeyPatch) ->
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(kernel.socket, "socket", refuse)
-    assert only(kernel.examine(None), kernel.PACKET_SOCKET).status is Status.NOTE
+    assert only(kernel.examine(None), kernel.PACKET_SOCKET).status is FindingStatus.NOTE
     needed = only(kernel.examine("eth0"), kernel.PACKET_SOCKET)
-    assert needed.status is Status.FAILURE
+    assert needed.status is FindingStatus.FAILURE
     assert "CAP_NET_RAW" in needed.cure
 
 
 def test_a_kernel_without_runs_of_datagrams(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert only(kernel.examine("udp:127.0.0.1:7001"), kernel.UDP_RUNS).status is Status.OK
+    assert only(kernel.examine("udp:127.0.0.1:7001"), kernel.UDP_RUNS).status is FindingStatus.OK
     monkeypatch.setattr(kernel, "UDP_SEGMENT", 250)  # no kernel knows that
     needed = only(kernel.examine("udp:127.0.0.1:7001"), kernel.UDP_RUNS)
-    assert needed.status is Status.WARNING
+    assert needed.status is FindingStatus.WARNING
     assert "Invalid argument" in needed.found
-    assert only(kernel.examine("eth0"), kernel.UDP_RUNS).status is Status.NOTE
+    assert only(kernel.examine("eth0"), kernel.UDP_RUNS).status is FindingStatus.NOTE
 
 
 def test_clocks() -> None:
     good = clock.Reading(late=0.001, drift=0.0001, slept=0.0, date=1.8e9)
 
-    def wrong(**changes: float) -> dict[str, Status]:
+    def wrong(**changes: float) -> dict[str, FindingStatus]:
         findings = clock.judge(replace(good, **changes))
-        return {each.name: each.status for each in findings if each.status is not Status.OK}
+        return {each.name: each.status for each in findings if each.status is not FindingStatus.OK}
 
     assert wrong() == {}
-    assert wrong(late=0.2) == {"timers": Status.WARNING}
-    assert wrong(drift=-0.02) == {"drift": Status.WARNING}
-    assert wrong(slept=3600.0) == {"sleep": Status.WARNING}
-    assert wrong(date=0.0) == {"date": Status.FAILURE}
-    assert wrong(date=2.3e9) == {"date": Status.FAILURE}  # 2042
+    assert wrong(late=0.2) == {"timers": FindingStatus.WARNING}
+    assert wrong(drift=-0.02) == {"drift": FindingStatus.WARNING}
+    assert wrong(slept=3600.0) == {"sleep": FindingStatus.WARNING}
+    assert wrong(date=0.0) == {"date": FindingStatus.FAILURE}
+    assert wrong(date=2.3e9) == {"date": FindingStatus.FAILURE}  # 2042
 
 
 def of_state(directory: Path) -> list[Finding]:
@@ -358,8 +358,8 @@ def test_a_state_directory_open_to_others(tmp_path: Path) -> None:
     tokens.operator_token(tmp_path)
     (tmp_path / tokens.OPERATOR_FILE).chmod(0o644)
     findings = of_state(tmp_path)
-    wrong = [finding for finding in findings if finding.status is not Status.OK]
-    assert [finding.status for finding in wrong] == [Status.FAILURE, Status.FAILURE]
+    wrong = [finding for finding in findings if finding.status is not FindingStatus.OK]
+    assert [finding.status for finding in wrong] == [FindingStatus.FAILURE, FindingStatus.FAILURE]
     assert wrong[0].cure == f"chmod 700 {tmp_path}"
     assert wrong[1].cure.startswith(f"rm {tmp_path}/operator.token")
 
@@ -372,7 +372,7 @@ def test_a_state_directory_that_cannot_be_written_to(
 
     monkeypatch.setattr(os, "fsync", full)
     [found] = of_state(tmp_path)
-    assert found.status is Status.FAILURE
+    assert found.status is FindingStatus.FAILURE
     assert "No space left on device" in found.found
 
 
@@ -381,7 +381,7 @@ def test_what_to_do_about_a_controller_that_does_not_answer(tmp_path: Path) -> N
     nowhere = f"unix:{tmp_path}/none.sock"
 
     def cure(text: str, code: grpc.StatusCode = status.UNAVAILABLE) -> str:
-        return control_path.cure(nowhere, ControllerUnreachableError(code, text))
+        return control_path.cure(nowhere, NoAnswerError(code, text))
 
     assert cure("no controller answers (Connection refused)").startswith("Start one")
     assert "unset P4REDUCE_TLS_" in cure("(it does not speak TLS (WRONG_VERSION_NUMBER))")
@@ -392,26 +392,30 @@ def test_what_to_do_about_a_controller_that_does_not_answer(tmp_path: Path) -> N
 
 
 def test_leases() -> None:
-    assert control_path.judge_lease(10.0, 0.002, 0.001).status is Status.OK
-    assert control_path.judge_lease(0.5, 0.002, 0.001).status is Status.WARNING
-    assert control_path.judge_lease(10.0, 0.5, 0.1).status is Status.WARNING  # for those answers
-    assert control_path.judge_lease(10.0, 0.002, 0.6).status is Status.WARNING  # for those timers
-    assert control_path.judge_lease(0.0, 0.002, 0.001).status is Status.SKIPPED
+    assert control_path.judge_lease(10.0, 0.002, 0.001).status is FindingStatus.OK
+    assert control_path.judge_lease(0.5, 0.002, 0.001).status is FindingStatus.WARNING
+    assert (
+        control_path.judge_lease(10.0, 0.5, 0.1).status is FindingStatus.WARNING
+    )  # for those answers
+    assert (
+        control_path.judge_lease(10.0, 0.002, 0.6).status is FindingStatus.WARNING
+    )  # for those timers
+    assert control_path.judge_lease(0.0, 0.002, 0.001).status is FindingStatus.SKIPPED
     assert "dates need not agree" in control_path.judge_lease(10.0, 0.002, 0.001).found
 
 
 def test_ports() -> None:
     def compared(there: set[int], dark: set[int] | None = None) -> Finding:
-        return ports.compare("Switch", [1, 2], Ports(frozenset(there), frozenset(dark or ())))
+        return ports.compare("Switch", [1, 2], SwitchPorts(frozenset(there), frozenset(dark or ())))
 
-    assert compared({1, 2}).status is Status.OK
+    assert compared({1, 2}).status is FindingStatus.OK
     assert "3-4, too" in compared({1, 2, 3, 4}).found
-    assert compared({1}).status is Status.FAILURE
+    assert compared({1}).status is FindingStatus.FAILURE
     assert "only none" in compared(set()).found
-    assert compared({1, 2, 3}, dark={3}).status is Status.OK  # nobody uses it
+    assert compared({1, 2, 3}, dark={3}).status is FindingStatus.OK  # nobody uses it
     assert compared({1, 2}, dark={2}).found == "no carrier on port 2"
     unknown = ports.compare("Switch", [1, 2], None, "it says nothing")
-    assert unknown.status is Status.NOTE
+    assert unknown.status is FindingStatus.NOTE
     assert "whether the switch has 1-2 cannot be checked: it says nothing" in unknown.found
 
 
@@ -420,7 +424,7 @@ def test_ports_that_the_embedded_switch_tells() -> None:
     assert server.NO_CARRIER_METADATA == switch_ports.NO_CARRIER_METADATA
     assert switch_ports.ports_in([("date", "today")]) is None
     said = [(switch_ports.PORTS_METADATA, "1,2,7"), (switch_ports.NO_CARRIER_METADATA, "")]
-    assert switch_ports.ports_in(said) == Ports(frozenset({1, 2, 7}))
+    assert switch_ports.ports_in(said) == SwitchPorts(frozenset({1, 2, 7}))
 
 
 def test_ports_on_the_command_line_of_bmv2(tmp_path: Path) -> None:
@@ -438,16 +442,16 @@ def test_ports_on_the_command_line_of_bmv2(tmp_path: Path) -> None:
         (tmp_path / str(number) / "cmdline").write_text("\0".join(command.split()) + "\0")
     (tmp_path / "9").mkdir()
     (tmp_path / "9" / "cmdline").write_text("")  # of the kernel's own
-    assert switch_ports.of_bmv2("127.0.0.1:50002", tmp_path) == Ports(frozenset({1, 2}))
+    assert switch_ports.of_bmv2("127.0.0.1:50002", tmp_path) == SwitchPorts(frozenset({1, 2}))
     assert switch_ports.of_bmv2("127.0.0.1:50003", tmp_path) is None
-    assert switch_ports.of_bmv2("unix:/run/b.sock", tmp_path) == Ports(frozenset({6}))
+    assert switch_ports.of_bmv2("unix:/run/b.sock", tmp_path) == SwitchPorts(frozenset({6}))
     assert switch_ports.of_bmv2("unix:/run/c.sock", tmp_path) is None
 
 
 def test_a_switch_whose_ports_are_not_known() -> None:
     answers = control_path.Answers(switch=switched(address="127.0.0.1:1"))
     found = only(switch.examine(None, None, 0.1, answers, near=False), "ports")
-    assert found.status is Status.NOTE
+    assert found.status is FindingStatus.NOTE
     assert "is an address of the controller's machine" in found.found
     found = only(switch.examine(None, None, 0.1, answers, near=True), "ports")
     assert "no P4Runtime server answers at 127.0.0.1:1" in found.found
@@ -466,7 +470,7 @@ def test_a_port_without_a_carrier(tmp_path: Path) -> None:
         command = "simple_switch_grpc -i 1@p4rdoc1 -i 2@lo -- --grpc-server-addr 127.0.0.1:50001"
         (process / "cmdline").write_text("\0".join(command.split()) + "\0")
         found = switch_ports.of_bmv2("127.0.0.1:50001", tmp_path)
-        assert found == Ports(frozenset({1, 2}), dark=frozenset({1}))
+        assert found == SwitchPorts(frozenset({1, 2}), dark=frozenset({1}))
         specs = [PortSpec(1, InterfacePlace("p4rdoc1")), PortSpec(2, InterfacePlace("lo"))]
         opened = [PacketPort(spec) for spec in specs]
         assert [port.has_carrier for port in opened] == [False, True]
@@ -502,16 +506,16 @@ def switched(**changes: Any) -> pb.Switch:
         (
             {"connected": False, "reason": "hung up"},
             "connection",
-            Status.FAILURE,
+            FindingStatus.FAILURE,
             "Start the switch",
         ),
-        ({"primary": False}, "connection", Status.FAILURE, "--election-id"),
-        ({"program": "p4reduce 123"}, "program", Status.FAILURE, "different versions"),
-        ({"slots_free": 0}, "slots", Status.WARNING, "job list"),
-        ({"hellos_refused": 7}, "HELLOs refused", Status.WARNING, "watch"),
+        ({"primary": False}, "connection", FindingStatus.FAILURE, "--election-id"),
+        ({"program": "p4reduce 123"}, "program", FindingStatus.FAILURE, "different versions"),
+        ({"slots_free": 0}, "slots", FindingStatus.WARNING, "job list"),
+        ({"hellos_refused": 7}, "HELLOs refused", FindingStatus.WARNING, "watch"),
     ],
 )
-def test_switches(changes: dict[str, Any], name: str, status: Status, cure: str) -> None:
+def test_switches(changes: dict[str, Any], name: str, status: FindingStatus, cure: str) -> None:
     answers = control_path.Answers(switch=switched(**changes), counts={"malformed": 0})
     found = only(switch.examine(None, None, 0.1, answers, near=True), name)
     assert found.status is status
@@ -522,8 +526,10 @@ def test_counters() -> None:
     counts = {"hello-limited": 3, "malformed": 0, "stale": 9}
     answers = control_path.Answers(switch=switched(), counts=counts)
     findings = list(switch.examine(None, None, 0.1, answers, near=True))
-    assert [each.name for each in findings if each.status is Status.WARNING] == ["hello-limited"]
-    labels = {outcome.label for outcome in Outcome}
+    assert [each.name for each in findings if each.status is FindingStatus.WARNING] == [
+        "hello-limited"
+    ]
+    labels = {outcome.label for outcome in FrameOutcome}
     assert labels > switch.SYMPTOMS.keys()
 
 
@@ -549,7 +555,7 @@ def test_patterns(case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     findings = data_path.examine(nowhere, None, filled, 0.1, control_path.Answers())
     finding = only(findings, "pattern")
     assert f"eth{{local_rank}} is {name} for {who}" in finding.found
-    assert finding.status is (Status.NOTE if guessed else Status.OK)
+    assert finding.status is (FindingStatus.NOTE if guessed else FindingStatus.OK)
     assert fill("eth0") == Interface("eth0", "eth0")
     assert fill(None) == Interface(None)
 
@@ -558,7 +564,7 @@ def test_a_pattern_that_cannot_be_filled_in(monkeypatch: pytest.MonkeyPatch) -> 
     unknown = fill("eth{card}")
     assert unknown.name is None
     found = only(data_path.examine("", None, unknown, 0.1, control_path.Answers()), "interface")
-    assert found.status is Status.FAILURE
+    assert found.status is FindingStatus.FAILURE
     assert "{local_rank} and {port} are filled in" in found.found
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert "RANK is not set" in fill("eth{rank}").error
@@ -605,7 +611,7 @@ def test_a_udp_port(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 )
 def test_a_udp_port_that_is_none(name: str, told: str) -> None:
     [found] = data_path.examine("unix:/c", None, Interface(name, name), 0.1, control_path.Answers())
-    assert (found.name, found.status) == ("UDP port", Status.FAILURE)
+    assert (found.name, found.status) == ("UDP port", FindingStatus.FAILURE)
     assert found.found.startswith(told) or told in found.found
 
 
@@ -619,9 +625,9 @@ def test_a_udp_port_takes_no_packet_sockets(monkeypatch: pytest.MonkeyPatch) -> 
         for name in ("eth0", "udp:127.0.0.1:7001", "unix:/p")
     }
     assert status == {
-        "eth0": Status.FAILURE,
-        "udp:127.0.0.1:7001": Status.NOTE,
-        "unix:/p": Status.NOTE,
+        "eth0": FindingStatus.FAILURE,
+        "udp:127.0.0.1:7001": FindingStatus.NOTE,
+        "unix:/p": FindingStatus.NOTE,
     }
 
 
@@ -631,7 +637,7 @@ def test_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert none.found == "there is no interface 'nosuch0'"
     by_offload = Interface("lo,offload", "lo,offload")
     found = list(data_path.examine("unix:/c", None, by_offload, 0.1, control_path.Answers()))
-    assert [each.status for each in found] == [Status.OK, Status.SKIPPED]
+    assert [each.status for each in found] == [FindingStatus.OK, FindingStatus.SKIPPED]
     monkeypatch.setattr(packet, "LEAST_MTU", 1 << 20)
     [small] = INTERFACE.look("lo")
     assert "ip link set lo mtu" in small.cure
@@ -650,7 +656,7 @@ def test_an_interface_that_is_down() -> None:
 
 
 def test_findings_in_json() -> None:
-    finding = Finding("a", "b", Status.NOTE, "c", "d")
+    finding = Finding("a", "b", FindingStatus.NOTE, "c", "d")
     assert replace(finding, cure="").plain() == {
         "section": "a", "name": "b", "status": "note", "found": "c", "cure": "",
     }  # fmt: skip

@@ -23,17 +23,17 @@ from controller_harness import (
     result,
 )
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControllerUnreachableError
+from p4reduce.control.client import ControlClient, NoAnswerError
 from p4reduce.wire import format as wire
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.hello_limit import HelloLimit
 from p4reduce_controller.fabric.p4client import (
+    NoSwitchAnswerError,
     NotPrimaryError,
     SwitchClient,
     SwitchError,
-    SwitchUnreachableError,
 )
-from p4reduce_controller.fabric.schema import Op, Row, Update
+from p4reduce_controller.fabric.schema import Op, TableRow, Update
 from p4reduce_controller.service.listen import ListenError
 
 Start = Callable[..., RunningController]
@@ -305,8 +305,8 @@ def test_a_thousand_wait_at_once(start: Start, switch: SwitchProcess) -> None:
 def test_wrong_hellos(controller: RunningController, switch: SwitchProcess) -> None:
     rank = controller.rank(switch, 0, 2)
     rank.send(rank.hello_frame(nonce=rank.joined.nonce ^ 1))
-    rank.send(rank.frame(kind=wire.Kind.HELLO, job=rank.joined.incarnation + 1))
-    rank.send(rank.frame(kind=wire.Kind.HELLO, rank=1))
+    rank.send(rank.frame(kind=wire.FrameKind.HELLO, job=rank.joined.incarnation + 1))
+    rank.send(rank.frame(kind=wire.FrameKind.HELLO, rank=1))
     rank.hello()
     eventually(
         lambda: controller.job("train").members[0].state == "attached", "the right one attached"
@@ -446,7 +446,7 @@ def test_events_of_one_job_in_order(controller: RunningController, switch: Switc
 
 
 def test_nobody_there(tmp_path: Path) -> None:
-    with pytest.raises(SwitchUnreachableError, match=r"answers at unix:.*none \(waited 0.3 s\)"):
+    with pytest.raises(NoSwitchAnswerError, match=r"answers at unix:.*none \(waited 0.3 s\)"):
         RunningController(f"unix:{tmp_path}/none", tmp_path, connect_timeout=0.3)
 
 
@@ -523,7 +523,7 @@ def test_a_switch_without_room_refuses_the_job_as_a_whole(
         [
             Update(
                 Op.INSERT,
-                Row(
+                TableRow(
                     "admission",
                     {"ingress_port": 9, "src_ip": number, "job": 1, "rank": 0},
                     "grant",
@@ -608,7 +608,7 @@ def test_loopback_tcp(start: Start, switch: SwitchProcess, tmp_path: Path) -> No
 def test_no_controller_there(tmp_path: Path) -> None:
     with (
         ControlClient(f"unix:{tmp_path}/none") as client,
-        pytest.raises(ControllerUnreachableError, match="no controller answers at unix:"),
+        pytest.raises(NoAnswerError, match="no controller answers at unix:"),
     ):
         client.call(client.stub.GetSwitch, pb.GetSwitchRequest())
 

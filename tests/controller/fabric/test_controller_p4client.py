@@ -18,13 +18,13 @@ from p4reduce_controller.fabric.p4client import (
     SwitchClient,
     WriteRefusedError,
 )
-from p4reduce_controller.fabric.schema import Group, Op, Row, Update
+from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
 from p4reduce_controller.jobs.job import GROUP_IDS, REPLICA_IDS
-from p4reduce_controller.values.counts import Counts
+from p4reduce_controller.values.counts import CounterValue
 
 
 def station(mac: int, port: int = 1) -> Update:
-    return Update(Op.INSERT, Row("bridge", {"dst_mac": mac}, "forward", {"port": port}))
+    return Update(Op.INSERT, TableRow("bridge", {"dst_mac": mac}, "forward", {"port": port}))
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def client(switch: SwitchProcess) -> Iterator[SwitchClient]:
     client = SwitchClient.connect(switch.address, 1, 1)
     client.set_pipeline(load_program())
     for group in client.read_groups():
-        client.write([Update(Op.DELETE, Group(group.group))])
+        client.write([Update(Op.DELETE, MulticastGroup(group.group))])
     yield client
     client.close()
 
@@ -46,19 +46,22 @@ def test_rows_that_were_written_are_read(client: SwitchClient) -> None:
         (mac, mac % 4 + 1) for mac in range(1, 601)
     }
     assert {row.action for row in read} == {"forward"}
-    client.write([Update(Op.DELETE, Row("bridge", {"dst_mac": mac})) for mac in range(1, 600)])
+    client.write([Update(Op.DELETE, TableRow("bridge", {"dst_mac": mac})) for mac in range(1, 600)])
     [last] = client.read_table("bridge")
     assert last.match == {"dst_mac": 600}
 
 
 def test_groups(client: SwitchClient) -> None:
-    groups = [Group(2, ((1, 10), (1, 11), (4, 12))), Group(GROUP_IDS[1], ((2, REPLICA_IDS[1]),))]
+    groups = [
+        MulticastGroup(2, ((1, 10), (1, 11), (4, 12))),
+        MulticastGroup(GROUP_IDS[1], ((2, REPLICA_IDS[1]),)),
+    ]
     client.write([Update(Op.INSERT, group) for group in groups])
     read = sorted(client.read_groups(), key=lambda group: group.group)
     assert [(group.group, sorted(group.replicas)) for group in read] == [
         (group.group, list(group.replicas)) for group in groups
     ]
-    client.write([Update(Op.DELETE, Group(group.group)) for group in groups])
+    client.write([Update(Op.DELETE, MulticastGroup(group.group)) for group in groups])
     assert client.read_groups() == []
 
 
@@ -78,7 +81,7 @@ def test_a_failed_update_among_others_is_named(client: SwitchClient) -> None:
 def test_each_of_many_failed_updates_is_named(client: SwitchClient) -> None:
     """The statuses of a Write fit into what gRPC takes of an error."""
     client.write([station(1)])
-    updates = [Update(Op.DELETE, Row("bridge", {"dst_mac": mac})) for mac in range(1, 601)]
+    updates = [Update(Op.DELETE, TableRow("bridge", {"dst_mac": mac})) for mac in range(1, 601)]
     with pytest.raises(WriteRefusedError) as caught:
         client.write(updates)
     assert caught.value.done == updates[:1]
@@ -88,7 +91,7 @@ def test_each_of_many_failed_updates_is_named(client: SwitchClient) -> None:
 
 def test_what_is_not_there_cannot_be_deleted(client: SwitchClient) -> None:
     with pytest.raises(WriteRefusedError, match=r"delete bridge\(dst_mac=0x7\): NOT_FOUND"):
-        client.write([Update(Op.DELETE, Row("bridge", {"dst_mac": 7}))])
+        client.write([Update(Op.DELETE, TableRow("bridge", {"dst_mac": 7}))])
 
 
 def test_packets_both_ways(client: SwitchClient, switch: SwitchProcess) -> None:
@@ -110,7 +113,7 @@ def test_packets_both_ways(client: SwitchClient, switch: SwitchProcess) -> None:
     client.insert("own_address", {"ip": 0x0A4DFFFE}, "is_own", {"mac": 0x027034726564})
     worker = wire.Endpoint("02:00:00:00:00:09", "10.77.0.9", 4000)
     here = wire.Endpoint(SWITCH_MAC, SWITCH_IP, wire.AGGREGATION_PORT)
-    hello = wire.template(worker, here, Aggregation(kind=wire.Kind.HELLO, job=5))
+    hello = wire.template(worker, here, Aggregation(kind=wire.FrameKind.HELLO, job=5))
     switch.plug(2).send(hello)
     packet = eventually(lambda: client.receive(0.1), "the HELLO is punted")
     assert packet == PacketIn(2, hello)
@@ -118,7 +121,7 @@ def test_packets_both_ways(client: SwitchClient, switch: SwitchProcess) -> None:
 
 def test_counters(client: SwitchClient) -> None:
     cells = client.read_counter("outcomes")
-    assert cells == [Counts(0, 0)] * 64
+    assert cells == [CounterValue(0, 0)] * 64
     assert client.read_table("admission") == []
 
 

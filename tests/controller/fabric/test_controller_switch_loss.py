@@ -24,10 +24,10 @@ from controller_harness import (
     stopped,
 )
 from p4reduce.control import control_pb2 as pb
-from p4reduce_controller.fabric import p4client, switch_link
+from p4reduce_controller.fabric import p4client, switch_session
 from p4reduce_controller.fabric.compiled_program import load_program
-from p4reduce_controller.fabric.p4client import SwitchUnreachableError
-from p4reduce_controller.fabric.schema import Group, Op, Row, Update
+from p4reduce_controller.fabric.p4client import NoSwitchAnswerError
+from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
 
 Start = Callable[..., RunningController]
 
@@ -120,10 +120,10 @@ def test_what_is_missing_or_too_much_is_put_right(start: Start, switch: SwitchPr
     rows = client.read_table("admission")
     client.write(
         [
-            Update(Op.DELETE, Row("admission", rows[0].match)),
-            Update(Op.INSERT, Row("bridge", {"dst_mac": 7}, "forward", {"port": 1})),
-            Update(Op.INSERT, Group(77, ((1, 900),))),
-            Update(Op.MODIFY, Group(1, ((1, 0),))),
+            Update(Op.DELETE, TableRow("admission", rows[0].match)),
+            Update(Op.INSERT, TableRow("bridge", {"dst_mac": 7}, "forward", {"port": 1})),
+            Update(Op.INSERT, MulticastGroup(77, ((1, 900),))),
+            Update(Op.MODIFY, MulticastGroup(1, ((1, 0),))),
         ]
     )
     controller.break_session()
@@ -142,12 +142,12 @@ def test_what_is_missing_or_too_much_is_put_right(start: Start, switch: SwitchPr
 def test_a_switch_that_forgot_its_program(
     start: Start, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switch_link, "PULSE", 0.2)
+    monkeypatch.setattr(switch_session, "PULSE", 0.2)
     controller = start(switch)
     ranks = controller.running(switch, 2)
     # Even by the same one: what was in the registers is gone. The controller may notice before the
     # switch has answered, and then closes the session by which it was asked.
-    with contextlib.suppress(SwitchUnreachableError):
+    with contextlib.suppress(NoSwitchAnswerError):
         controller.client_now().set_pipeline(load_program())
     reply = failed(ranks)
     assert reply.cause == pb.CAUSE_SWITCH_LOST
@@ -191,7 +191,7 @@ def test_a_job_whose_entries_are_gone_is_formed_anew(
     ranks = controller.running(mortal_switch, 2)
     client = controller.client_now()
     [entry, *_] = client.read_table("admission")
-    client.write([Update(Op.DELETE, Row("admission", entry.match))])
+    client.write([Update(Op.DELETE, TableRow("admission", entry.match))])
     assert ranks[0].heartbeat(unanswered=16.0).state == pb.RUNNING  # of a lease of 30 s
     reply = failed(ranks)
     assert reply.cause == pb.CAUSE_SWITCH_LOST

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from p4reduce.wire.format import MAX_SLOTS
 from p4reduce_controller.fabric.layout import FLOOD_GROUP
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.jobs.job import SLOTS
 from p4reduce_controller.topology.given import CPU_PORT
 
@@ -17,7 +17,7 @@ def test_outcomes_are_those_of_the_program() -> None:
     found = re.search(r"enum bit<8> Outcome \{(.*?)\n\}", CONSTANTS.read_text(), re.DOTALL)
     assert found, "constants.p4 has no enum Outcome"
     members = re.findall(r"^\s*(\w+)\s*=\s*(\d+)", found[1], re.MULTILINE)
-    assert {name: int(value) for name, value in members} == {o.name: o.value for o in Outcome}
+    assert {name: int(value) for name, value in members} == {o.name: o.value for o in FrameOutcome}
 
 
 def test_numbers_are_those_of_the_program() -> None:
@@ -29,4 +29,4 @@ def test_numbers_are_those_of_the_program() -> None:
 
 
 def test_labels() -> None:
-    assert Outcome.ROUND_COMPLETED_HALVES.label == "round-completed-halves"
+    assert FrameOutcome.ROUND_COMPLETED_HALVES.label == "round-completed-halves"

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from p4reduce_controller.fabric.compiled_program import load_program
-from p4reduce_controller.fabric.schema import Op, Row, Schema, SchemaError, Update, decode, encode
+from p4reduce_controller.fabric.schema import (
+    Op,
+    Schema,
+    SchemaError,
+    TableRow,
+    Update,
+    decode,
+    encode,
+)
 
 SCHEMA = Schema(load_program().p4info)
 GRANT = {
@@ -16,7 +24,7 @@ GRANT = {
     "group_full": 2,
     "group_halves": 0xFFFF,
 }
-ADMISSION = Row(
+ADMISSION = TableRow(
     "admission",
     {"ingress_port": 511, "src_ip": 0x0A4D0001, "job": 0, "rank": 63},
     "grant",
@@ -45,16 +53,25 @@ def test_bytestrings_are_canonical(value: int) -> None:
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        (Row("admissions", {}), "no table 'admissions'; there are admission, bridge, delivery"),
-        (Row("bridge", {"mac": 1}), "table bridge matches on dst_mac, not mac"),
-        (Row("bridge", {"dst_mac": 1 << 48}), r"bridge.dst_mac: 281474976710656 does not fit 48"),
-        (Row("bridge", {"dst_mac": -1}), r"bridge.dst_mac: -1 does not fit 48 bits"),
-        (Row("bridge", {"dst_mac": 1}, "grant", GRANT), "table bridge has no action 'grant'"),
-        (Row("bridge", {"dst_mac": 1}, "forward", {}), "action forward takes port, not"),
-        (Row("bridge", {"dst_mac": 1}, "forward", {"port": 512}), "forward.port: 512 does not fit"),
+        (
+            TableRow("admissions", {}),
+            "no table 'admissions'; there are admission, bridge, delivery",
+        ),
+        (TableRow("bridge", {"mac": 1}), "table bridge matches on dst_mac, not mac"),
+        (
+            TableRow("bridge", {"dst_mac": 1 << 48}),
+            r"bridge.dst_mac: 281474976710656 does not fit 48",
+        ),
+        (TableRow("bridge", {"dst_mac": -1}), r"bridge.dst_mac: -1 does not fit 48 bits"),
+        (TableRow("bridge", {"dst_mac": 1}, "grant", GRANT), "table bridge has no action 'grant'"),
+        (TableRow("bridge", {"dst_mac": 1}, "forward", {}), "action forward takes port, not"),
+        (
+            TableRow("bridge", {"dst_mac": 1}, "forward", {"port": 512}),
+            "forward.port: 512 does not fit",
+        ),
     ],
 )
-def test_what_the_program_does_not_have_is_named(row: Row, complaint: str) -> None:
+def test_what_the_program_does_not_have_is_named(row: TableRow, complaint: str) -> None:
     with pytest.raises(SchemaError, match=complaint):
         SCHEMA.update(Update(Op.INSERT, row))
 

@@ -10,7 +10,7 @@ import pytest
 from controller_harness import RunningController, SwitchProcess, eventually
 from p4reduce.control import control_pb2 as pb
 from p4reduce_controller.fabric.p4client import SwitchClient
-from p4reduce_controller.fabric.slots import SlotState, read_slots
+from p4reduce_controller.fabric.slots import SwitchSlotState, read_slots
 
 Start = Callable[..., RunningController]
 
@@ -68,7 +68,7 @@ class Registers:
         return [[self.versions[index % 2][field] for index in indices] for field in at]
 
 
-def of_slot(number: int, job: int, *versions: tuple[int, int, int, int]) -> SlotState:
+def of_slot(number: int, job: int, *versions: tuple[int, int, int, int]) -> SwitchSlotState:
     [state] = read_slots(cast(SwitchClient, Registers(*versions)), [number], job)
     return state
 
@@ -79,9 +79,9 @@ def of_slot(number: int, job: int, *versions: tuple[int, int, int, int]) -> Slot
 )
 def test_the_newer_version_counts_over_the_wrap_too(rounds: tuple[int, int], newest: int) -> None:
     versions = [(9, number, 1, 2) for number in rounds]
-    assert of_slot(3, 9, *versions) == SlotState(3, 9, newest, 2, 1)
+    assert of_slot(3, 9, *versions) == SwitchSlotState(3, 9, newest, 2, 1)
 
 
 def test_a_version_of_another_job_does_not_count() -> None:
-    assert of_slot(3, 9, (8, 7, 1, 2), (9, 1, 1, 2)) == SlotState(3, 9, 1, 2, 1)
-    assert of_slot(3, 9, (8, 7, 1, 2), (7, 1, 1, 2)) == SlotState(3)
+    assert of_slot(3, 9, (8, 7, 1, 2), (9, 1, 1, 2)) == SwitchSlotState(3, 9, 1, 2, 1)
+    assert of_slot(3, 9, (8, 7, 1, 2), (7, 1, 1, 2)) == SwitchSlotState(3)

@@ -27,7 +27,7 @@ from controller_harness import (
     result,
 )
 from p4reduce.control import control_pb2 as pb
-from p4reduce_controller.settings import Server
+from p4reduce_controller.settings import SwitchServer
 from p4reduce_controller.topology.switches import Switch, Topology, Uplink
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
@@ -92,7 +92,7 @@ class Net:
     cable: Cable
 
     def settings(self) -> dict[str, object]:
-        servers = {name: Server(switch.address, 1) for name, switch in self.switches.items()}
+        servers = {name: SwitchServer(switch.address, 1) for name, switch in self.switches.items()}
         return {"topology": self.topology, "servers": servers}
 
 

@@ -8,9 +8,9 @@ import pytest
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2
 from p4reduce_controller.fabric.p4client import WriteRefusedError, write_failures
-from p4reduce_controller.fabric.schema import Group, Op, Update
+from p4reduce_controller.fabric.schema import MulticastGroup, Op, Update
 
-UPDATES = [Update(Op.INSERT, Group(number)) for number in range(4)]
+UPDATES = [Update(Op.INSERT, MulticastGroup(number)) for number in range(4)]
 
 
 class Refusal(grpc.RpcError):

@@ -13,7 +13,7 @@ from jobs_world import LEASE, World, attach, join, leave, make_jobs, refused
 from p4reduce.control.client import ControlError
 from p4reduce_controller.jobs.job import SLOTS, Job
 from p4reduce_controller.jobs.lifecycle import Jobs
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.jobs.roster import PAST_JOBS
 from p4reduce_controller.topology.switches import ONLY
 
@@ -29,11 +29,11 @@ def fill(jobs: Jobs, rng: random.Random) -> list[Job]:
             for rank in range(size):
                 job, member = join(jobs, f"job{len(made)}", rank, size, slots)
                 attach(jobs, job, member)
-        except RefusedError as error:
+        except JobRefusedError as error:
             why = error
             break
         if rng.random() < 0.5:
-            jobs.configured(job)
+            jobs.on_configured(job)
         made.append(job)
     assert why.cause is Cause.EXHAUSTED
     return made

@@ -28,7 +28,7 @@ from p4reduce_controller.jobs.job import (
     SLOTS,
     Attachment,
     Job,
-    Member,
+    JobMember,
     MemberState,
     Reformation,
 )
@@ -36,7 +36,7 @@ from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.jobs.reforming import Reforming
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.dataclass_json import decode, encode
 
@@ -109,28 +109,28 @@ def test_jobs_side_by_side_share_nothing(jobs: Jobs) -> None:
 def test_ranks_agree_on_urgent_slots(jobs: Jobs) -> None:
     """The first rank's word counts; also in a job that an operator made, and over a restart."""
 
-    def seat(name: str, rank: int, *urgent: int) -> Job:
+    def member(name: str, rank: int, *urgent: int) -> Job:
         return jobs.join(name, rank, 2, 8, "here", 1, urgent_slots=urgent)[0]
 
     jobs.create("made", 2, 8)
     for name in ("train", "made"):
-        job = seat(name, 0, 3)
-        message = refused(Cause.INVALID, lambda name=name: seat(name, 1, 4))
+        job = member(name, 0, 3)
+        message = refused(Cause.INVALID, lambda name=name: member(name, 1, 4))
         assert message.startswith("4 urgent slots do not fit job")
-        assert seat(name, 1, 3) is job
+        assert member(name, 1, 3) is job
         assert decode(Job, encode(job)).urgent_slots == [3]
-    message = refused(Cause.INVALID, lambda: seat("other", 0, 8))
+    message = refused(Cause.INVALID, lambda: member("other", 0, 8))
     assert message.startswith("8 urgent slots of 8 in job 'other'")
     for urgent, words in (
         ((3, 5), "3 + 5 urgent slots of 8 in job 'other'"),
         ((1, 0), "1 + 0 urgent slots in job 'other': each class needs one"),
         ((1,) * 8, "urgent slots of 8 classes in job 'other': 7 classes can have some"),
     ):
-        message = refused(Cause.INVALID, lambda urgent=urgent: seat("other", 0, *urgent))
+        message = refused(Cause.INVALID, lambda urgent=urgent: member("other", 0, *urgent))
         assert message.startswith(words)
-    seat("several", 0, 2, 1)
+    member("several", 0, 2, 1)
     for urgent in ((3,), (1, 2), ()):
-        message = refused(Cause.INVALID, lambda urgent=urgent: seat("several", 1, *urgent))
+        message = refused(Cause.INVALID, lambda urgent=urgent: member("several", 1, *urgent))
         assert message.endswith("which has 2 + 1; all ranks must ask for the same")
     assert jobs.living("other") is None
 
@@ -488,7 +488,7 @@ def test_a_rank_that_dies_before_the_job_runs_makes_room(jobs: Jobs, world: Worl
     _, again = join(jobs, "train", 0, 2)
     attach(jobs, job, again)
     attach(jobs, job, waiting)
-    jobs.configured(job)
+    jobs.on_configured(job)
     jobs.end_waiting(waiting)
     assert job.state is JobState.RUNNING
 
@@ -522,7 +522,7 @@ def test_a_rank_that_goes_while_the_switch_is_configured(jobs: Jobs, world: Worl
     attach(jobs, job, second)
     jobs.give_up(job, second, "its connection broke")
     assert job.state is JobState.FAILED
-    jobs.configured(job)  # too late
+    jobs.on_configured(job)  # too late
     assert job.state is JobState.FAILED
     assert world.to_remove == [job]
     jobs.release(job)
@@ -533,14 +533,14 @@ def test_a_job_deleted_while_the_switch_is_configured(jobs: Jobs, world: World) 
     job, member = join(jobs, "train", 0, 1)
     attach(jobs, job, member)
     jobs.delete("train")
-    jobs.configured(job)
+    jobs.on_configured(job)
     assert job.state is JobState.ENDED
     assert world.to_remove == [job]
 
 
 def test_a_lost_switch_fails_what_ran_there(jobs: Jobs, world: World) -> None:
     runs = running(jobs, "a")
-    jobs.lost(ONLY, "it burns")
+    jobs.on_part_lost(ONLY, "it burns")
     assert (runs.state, runs.cause) == (JobState.FAILED, Cause.SWITCH_LOST)
     assert runs.reason == "the switch was lost: it burns"
     assert world.to_remove == [runs]
@@ -549,7 +549,7 @@ def test_a_lost_switch_fails_what_ran_there(jobs: Jobs, world: World) -> None:
     for call in (lambda: join(jobs, "c", 0, 2), lambda: jobs.create("d", 1, 1)):
         assert refused(Cause.SWITCH_LOST, call) == "the switch was lost: it burns"
     assert jobs.heartbeat(runs.incarnation, 0, runs.members[0].nonce).state is JobState.FAILED
-    jobs.back(ONLY)
+    jobs.on_part_back(ONLY)
     join(jobs, "c", 0, 2)
     refused(Cause.WRONG_STATE, lambda: join(jobs, "a", 0, 3))  # its ranks may continue
     desert(jobs, world)
@@ -564,28 +564,28 @@ def test_a_forming_job_outlives_the_switch(jobs: Jobs, world: World) -> None:
     attach(jobs, job, second)
     assert job.configuring
     ids = set(job.root.replica_ids)
-    jobs.lost(ONLY, "it burns")
+    jobs.on_part_lost(ONLY, "it burns")
     assert job.state is JobState.FORMING
     assert not job.configuring
     assert not job.root.replica_ids
-    jobs.configured(job)  # from a switch that is no more
+    jobs.on_configured(job)  # from a switch that is no more
     assert job.state is JobState.FORMING
-    jobs.back(ONLY)
+    jobs.on_part_back(ONLY)
     assert world.to_configure == [job]  # only the first time
     attach(jobs, job, first, place(0, port=3))  # it may come by another port now
     attach(jobs, job, second)
     assert world.to_configure == [job, job]
     assert ids.isdisjoint(job.root.replica_ids)
-    jobs.configured(job)
+    jobs.on_configured(job)
     assert job.state is JobState.RUNNING
 
 
 def test_a_session_that_broke_while_the_switch_was_written_to(jobs: Jobs, world: World) -> None:
     job, member = join(jobs, "train", 0, 1)
     attach(jobs, job, member)
-    jobs.back(ONLY)  # another session, with the same switch as it was
+    jobs.on_part_back(ONLY)  # another session, with the same switch as it was
     assert world.to_configure == [job, job]
-    jobs.configured(job)
+    jobs.on_configured(job)
     assert job.state is JobState.RUNNING
 
 
@@ -680,15 +680,15 @@ class AnyOrder(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
         self.jobs = make_jobs(self.world)
-        self.known: list[tuple[Job, Member]] = []
-        self.asking: list[tuple[Reformation, Member]] = []
+        self.known: list[tuple[Job, JobMember]] = []
+        self.asking: list[tuple[Reformation, JobMember]] = []
         self.reforming = Reforming(self.jobs, self.world)
 
     @rule(name=st.sampled_from("ab"), rank=st.integers(0, 2), size=st.integers(1, 3))
     def join(self, name: str, rank: int, size: int) -> None:
         try:
             self.known.append(join(self.jobs, name, rank, size, 400))
-        except RefusedError as error:
+        except JobRefusedError as error:
             if not str(error):
                 raise
 
@@ -705,7 +705,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.jobs.heartbeat(job.incarnation, member.rank, member.nonce)
             else:
                 self.jobs.give_up(job, member, "tired")
-        except RefusedError as error:
+        except JobRefusedError as error:
             if error.cause not in (Cause.UNKNOWN, Cause.WRONG_NONCE):
                 raise
 
@@ -714,7 +714,7 @@ class AnyOrder(RuleBasedStateMachine):
     def configure(self, works: bool) -> None:
         job = self.world.to_configure.pop(0)
         if works:
-            self.jobs.configured(job)
+            self.jobs.on_configured(job)
         else:
             self.jobs.fail(job, Cause.SWITCH_REFUSED, "no")
 
@@ -729,7 +729,7 @@ class AnyOrder(RuleBasedStateMachine):
     def delete(self, name: str) -> None:
         try:
             self.jobs.delete(name)
-        except RefusedError as error:
+        except JobRefusedError as error:
             if error.cause is not Cause.UNKNOWN:
                 raise
 
@@ -744,7 +744,7 @@ class AnyOrder(RuleBasedStateMachine):
         job, member = data.draw(st.sampled_from(self.known))
         try:
             asked = self.reforming.ask(job, member, world_size, 0, "", intact=intact)
-        except RefusedError as error:
+        except JobRefusedError as error:
             if not str(error):
                 raise
         else:
@@ -759,7 +759,7 @@ class AnyOrder(RuleBasedStateMachine):
             if asked.settled.is_set():
                 place = self.reforming.place(asked, member)
                 self.known.append((place.job, place.member))
-        except RefusedError as error:
+        except JobRefusedError as error:
             if not str(error):
                 raise
         self.reforming.withdraw(asked, member)
@@ -769,8 +769,8 @@ class AnyOrder(RuleBasedStateMachine):
         # What was asked of the old session is not done.
         self.world.to_configure.clear()
         if not back:
-            self.jobs.lost(ONLY, "it burns")
-        self.jobs.back(ONLY)
+            self.jobs.on_part_lost(ONLY, "it burns")
+        self.jobs.on_part_back(ONLY)
 
     @rule()
     def restart(self) -> None:
@@ -837,12 +837,12 @@ def test_ranks_whose_processes_end_one_by_one_are_told_of_together(
     job = running(jobs, size=8)
     for member in job.members.values():
         member.local = True
-        jobs.begin_attending(member)
+        jobs.begin_presence(member)
     world.kinds.clear()
     world.texts.clear()
     for rank in (3, 4, 6, 7):
         ended.add(job.members[rank].pid)
-        jobs.end_attending(job, job.members[rank])
+        jobs.end_presence(job, job.members[rank])
     assert world.kinds == ["rank-lost", "job-failed"]
     assert "others" not in job.reason
     jobs.expire()

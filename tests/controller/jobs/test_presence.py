@@ -14,7 +14,7 @@ import pytest
 from jobs_world import LEASE, World, attach, make_jobs, place
 from p4reduce.control.namespaces import namespace_id
 from p4reduce_controller.jobs import leases
-from p4reduce_controller.jobs.job import Job, Member, MemberState
+from p4reduce_controller.jobs.job import Job, JobMember, MemberState
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.presence import UNATTENDED, is_local, process_start
@@ -36,16 +36,16 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     child.communicate()
 
 
-def ranks(world: World, pids: list[int], *, local: bool) -> tuple[Jobs, Job, list[Member]]:
+def ranks(world: World, pids: list[int], *, local: bool) -> tuple[Jobs, Job, list[JobMember]]:
     """A job that runs; rank r is process pids[r]."""
     jobs = make_jobs(world)
     members = []
     for rank, pid in enumerate(pids):
         job, member = jobs.join("a", rank, len(pids), 0, HERE, pid, local=local)
         attach(jobs, job, member, place(rank))
-        jobs.begin_attending(member)
+        jobs.begin_presence(member)
         members.append(member)
-    jobs.configured(job)
+    jobs.on_configured(job)
     assert job.state is JobState.RUNNING
     return jobs, job, members
 
@@ -70,7 +70,7 @@ def test_a_killed_process_frees_its_rank_at_once(
 ) -> None:
     jobs, job, members = ranks(world, [os.getpid(), process.pid], local=True)
     kill(process)
-    jobs.end_attending(job, members[1])
+    jobs.end_presence(job, members[1])
     assert members[1].state is MemberState.LOST
     assert job.state is JobState.FAILED
     assert f"rank 1 (host {HERE}, pid {process.pid}) was lost: its process has ended" in job.reason
@@ -79,7 +79,7 @@ def test_a_killed_process_frees_its_rank_at_once(
 def test_a_process_that_ends_after_its_call(world: World, process: subprocess.Popen[bytes]) -> None:
     """The kernel closes a process's files before it is gone."""
     jobs, job, members = ranks(world, [os.getpid(), process.pid], local=True)
-    jobs.end_attending(job, members[1])
+    jobs.end_presence(job, members[1])
     assert job.state is JobState.RUNNING
     kill(process)
     world.now += leases.LOOK * LEASE
@@ -93,7 +93,7 @@ def test_a_name_whose_processes_are_gone_is_free_at_once(
     jobs, job, members = ranks(world, [process.pid, process.pid], local=True)
     kill(process)
     for member in members:
-        jobs.end_attending(job, member)
+        jobs.end_presence(job, member)
     jobs.release(job)
     again, _ = jobs.join("a", 0, 3, 0, HERE, os.getpid(), local=True)
     assert again is not job
@@ -103,7 +103,7 @@ def test_another_process_of_the_same_number(world: World, process: subprocess.Po
     jobs, job, members = ranks(world, [os.getpid(), process.pid], local=True)
     assert members[1].process is not None
     members[1].process -= 1  # that one began earlier
-    jobs.end_attending(job, members[1])
+    jobs.end_presence(job, members[1])
     assert members[1].state is MemberState.LOST
 
 
@@ -111,13 +111,13 @@ def test_another_process_of_the_same_number(world: World, process: subprocess.Po
 def test_a_call_that_ends_costs_nobody_its_rank(world: World, local: bool) -> None:
     """The process lives; or nobody can know, and heartbeats continue, or another call comes."""
     jobs, job, members = ranks(world, [os.getpid()] * 2, local=local)
-    jobs.end_attending(job, members[1])
+    jobs.end_presence(job, members[1])
     for _ in range(30):
         world.now += LEASE / 8
         for member in members:
             jobs.heartbeat(job.incarnation, member.rank, member.nonce)
         jobs.expire()
-    jobs.begin_attending(members[1])
+    jobs.begin_presence(members[1])
     assert job.state is JobState.RUNNING
 
 
@@ -125,7 +125,7 @@ def test_all_calls_cut_on_this_machine(world: World) -> None:
     """As by a proxy that is restarted: the processes live, so the leases decide."""
     jobs, job, members = ranks(world, [os.getpid()] * 2, local=True)
     for member in members:
-        jobs.end_attending(job, member)
+        jobs.end_presence(job, member)
     world.now += (leases.DESERTED - 1) * LEASE
     jobs.expire()
     assert job.state is JobState.RUNNING
@@ -134,7 +134,7 @@ def test_all_calls_cut_on_this_machine(world: World) -> None:
 def test_elsewhere_a_rank_that_hung_up_has_a_lease_to_come_back(world: World) -> None:
     jobs, job, members = ranks(world, [1, 1], local=False)
     for member in members:
-        jobs.end_attending(job, member)
+        jobs.end_presence(job, member)
     world.now += 0.9 * LEASE
     jobs.expire()
     assert job.state is JobState.RUNNING
@@ -149,7 +149,7 @@ def test_elsewhere_a_cut_network_is_no_word_of_anybody(world: World) -> None:
     jobs, job, members = ranks(world, [1, 1], local=False)
     world.now += 3 * LEASE
     for member in members:
-        jobs.end_attending(job, member)
+        jobs.end_presence(job, member)
     world.now += 2 * LEASE
     jobs.expire()
     assert job.state is JobState.RUNNING
@@ -162,7 +162,7 @@ def test_a_process_that_ended_while_no_controller_was_there(
     kill(process)
     again = make_jobs(world)
     for member in members:  # what the job table does not hold
-        member.attending, member.process = 0, None
+        member.presence_calls, member.process = 0, None
     again.restore([job])
     again.expire()
     assert job.active == members

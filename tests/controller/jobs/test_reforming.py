@@ -16,11 +16,11 @@ from jobs_world import (
     refused,
     running,
 )
-from p4reduce_controller.jobs.job import SLOTS, Job, Member, MemberState, Reformation
+from p4reduce_controller.jobs.job import SLOTS, Job, JobMember, MemberState, Reformation
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
-from p4reduce_controller.jobs.reforming import Place, Reforming
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.reforming import ReformedPlace, Reforming
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.token_hash import TokenHash
 
@@ -46,7 +46,7 @@ class Survivors:
 
     def ask(
         self, job: Job, rank: int, world_size: int = 0, completed: int = 0
-    ) -> tuple[Reformation, Member]:
+    ) -> tuple[Reformation, JobMember]:
         member = job.members[rank]
         address = f"host{rank}:7{rank}"
         self.asked.append(self.reforming.ask(job, member, world_size, completed, address))
@@ -59,7 +59,7 @@ class Survivors:
             while self.world.to_remove:
                 self.jobs.release(self.world.to_remove.pop(0))
 
-    def reform(self, job: Job, world_size: int = 0) -> dict[int, Place]:
+    def reform(self, job: Job, world_size: int = 0) -> dict[int, ReformedPlace]:
         """All ask, and all are answered."""
         asked = [self.ask(job, member.rank, world_size) for member in job.active]
         self.advance()
@@ -83,7 +83,7 @@ def survivors(world: World, jobs: Jobs) -> Survivors:
     return Survivors(world, jobs)
 
 
-def ranks(places: dict[int, Place]) -> dict[int, int]:
+def ranks(places: dict[int, ReformedPlace]) -> dict[int, int]:
     return {old: place.member.rank for old, place in places.items()}
 
 
@@ -109,7 +109,7 @@ def test_survivors_go_on_in_a_smaller_job(survivors: Survivors, jobs: Jobs, worl
     assert jobs.holdings.slots_free(ONLY) == SLOTS - 10
     for member in new.active:
         attach(jobs, new, member)
-    jobs.configured(new)
+    jobs.on_configured(new)
     assert new.state is JobState.RUNNING
     assert "job-reformed" in world.kinds
 
@@ -308,11 +308,11 @@ def test_a_new_job_that_all_gave_up_is_formed_once_more(
 ) -> None:
     """Its switch was lost before it ran, and stayed away for longer than its ranks waited."""
     job = running(jobs, size=3)
-    jobs.lost(ONLY, "killed")
-    jobs.back(ONLY)
+    jobs.on_part_lost(ONLY, "killed")
+    jobs.on_part_back(ONLY)
     survivors.reform(job, 3)
     second = jobs.named("train")
-    jobs.lost(ONLY, "killed again")
+    jobs.on_part_lost(ONLY, "killed again")
     for rank in range(3):
         jobs.give_up(second, second.members[rank], "gave up after 60 s")
     assert second.state is JobState.ENDED
@@ -320,7 +320,7 @@ def test_a_new_job_that_all_gave_up_is_formed_once_more(
     survivors.advance()
     assert not any(each.settled.is_set() for each, _ in asked)  # there is no switch
     assert jobs.named("train") is job  # nobody else can have the name meanwhile
-    jobs.back(ONLY)
+    jobs.on_part_back(ONLY)
     survivors.advance()
     third = jobs.named("train")
     assert third.incarnation not in (job.incarnation, second.incarnation)
@@ -329,7 +329,7 @@ def test_a_new_job_that_all_gave_up_is_formed_once_more(
         place = survivors.reforming.place(*each)
         assert (place.job, place.member.rank, place.resume_from) == (third, rank, 7)
         attach(jobs, third, place.member)
-    jobs.configured(third)
+    jobs.on_configured(third)
     assert third.state is JobState.RUNNING
 
 
@@ -465,7 +465,7 @@ def test_shutting_down_while_ranks_ask(survivors: Survivors, jobs: Jobs) -> None
     asked = survivors.ask(job, 0)
     jobs.close("the controller is shutting down")
     survivors.advance()
-    with pytest.raises(RefusedError, match="shutting down"):
+    with pytest.raises(JobRefusedError, match="shutting down"):
         survivors.reforming.place(*asked)
 
 

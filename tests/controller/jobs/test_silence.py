@@ -100,7 +100,7 @@ def test_who_comes_later_counts_as_well(jobs: Jobs) -> None:
     beat(jobs, job, 0)
     assert job.completed_by_all == 0
     attach(jobs, job, join(jobs, "train", 1, 2)[1])
-    jobs.configured(job)
+    jobs.on_configured(job)
     beat(jobs, job, 0, completed=5)
     assert job.completed_by_all == 0
 
@@ -143,8 +143,8 @@ def test_it_is_looked_whether_the_switch_has_the_job(jobs: Jobs, world: World) -
     for _ in range(4):  # not at each heartbeat
         beat(jobs, job, 0, unanswered=LEASE / 2)
     assert world.looks == [job]
-    jobs.looked(job, "")
+    jobs.on_looked(job, "")
     assert job.state is JobState.RUNNING
-    jobs.looked(job, "admission {port: 1}")
+    jobs.on_looked(job, "admission {port: 1}")
     assert (job.state, job.cause) == (JobState.FAILED, Cause.SWITCH_LOST)
     assert "has lost entries of the job: admission {port: 1}" in job.reason

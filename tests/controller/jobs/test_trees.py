@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 from jobs_world import SWITCH_IP, SWITCH_MAC, World, join, make_jobs, refused
 from p4reduce_controller.fabric.layout import lay_out
-from p4reduce_controller.fabric.schema import Row
+from p4reduce_controller.fabric.schema import TableRow
 from p4reduce_controller.jobs.job import Attachment, Job
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
-from p4reduce_controller.jobs.plan import Child, plan
+from p4reduce_controller.jobs.plan import PlanChild, plan
 from p4reduce_controller.jobs.refusals import Cause
 from p4reduce_controller.topology.switches import Switch, Topology, Uplink
 
@@ -70,12 +70,16 @@ def attached(jobs: Jobs, leaves: list[int], name: str = "train") -> Job:
 def test_a_plan_of_three_levels(jobs: Jobs) -> None:
     job = attached(jobs, [0, 1, 0, 2])
     assert plan(job, jobs.topology) == {
-        "root": (Child((3,), "leaf-2"), Child((0, 2), "spine-0"), Child((1,), "spine-1")),
-        "leaf-2": (Child((3,)),),
-        "spine-0": (Child((0, 2), "leaf-0"),),
-        "spine-1": (Child((1,), "leaf-1"),),
-        "leaf-0": (Child((0,)), Child((2,))),
-        "leaf-1": (Child((1,)),),
+        "root": (
+            PlanChild((3,), "leaf-2"),
+            PlanChild((0, 2), "spine-0"),
+            PlanChild((1,), "spine-1"),
+        ),
+        "leaf-2": (PlanChild((3,)),),
+        "spine-0": (PlanChild((0, 2), "leaf-0"),),
+        "spine-1": (PlanChild((1,), "leaf-1"),),
+        "leaf-0": (PlanChild((0,)), PlanChild((2,))),
+        "leaf-1": (PlanChild((1,)),),
     }
     assert list(job.shares) == ["root", "leaf-2", "spine-0", "spine-1", "leaf-0", "leaf-1"]
 
@@ -117,7 +121,7 @@ def test_the_entries_of_leaf_spine_and_root(jobs: Jobs) -> None:
     assert (uplink.action, uplink.params) == ("pass_down", {"all_workers": 1, **common})
     [(port, replica)] = spine.groups[2].replicas
     assert port == 500
-    assert spine.deliveries[-1] == Row(
+    assert spine.deliveries[-1] == TableRow(
         "delivery",
         {"replica": replica},
         "whole",
@@ -141,7 +145,7 @@ def test_4096_ranks(world: World) -> None:
     assert {len(children) for children in planned.values()} == {64}
     layouts = lay_out(job, jobs.topology, planned)
     assert sum(len(layout.admissions) for layout in layouts.values()) == 4096 + 64
-    jobs.configured(job)
+    jobs.on_configured(job)
     for rank, member in job.members.items():
         jobs.heartbeat(job.incarnation, rank, member.nonce, completed=rank + 1)
     assert job.completed_by_all == 1
@@ -164,48 +168,48 @@ def test_a_loss_hits_only_the_jobs_that_need_it(jobs: Jobs, world: World) -> Non
         for name, leaves in (("wide", [0, 1]), ("left", [0, 0]), ("right", [1, 1]))
     )
     for job in (wide, left, right):
-        jobs.configured(job)
-    jobs.lost("leaf-1", "it burns")
+        jobs.on_configured(job)
+    jobs.on_part_lost("leaf-1", "it burns")
     assert (wide.state, left.state, right.state) == (
         JobState.FAILED,
         JobState.RUNNING,
         JobState.FAILED,
     )
     assert wide.reason == "switch leaf-1 was lost: it burns"
-    jobs.back("leaf-1")
+    jobs.on_part_back("leaf-1")
     link = jobs.topology.uplinks["spine-0"].text("spine-0")
     again = attached(jobs, [0, 2], "again")
-    jobs.configured(again)
-    jobs.lost(link, "dead")
+    jobs.on_configured(again)
+    jobs.on_part_lost(link, "dead")
     assert (again.state, left.state) == (JobState.FAILED, JobState.RUNNING)
     assert again.reason == "the link from spine-0 port 500 to root port 1 was lost: dead"
 
 
 def test_a_job_waits_for_the_switches_that_it_needs(jobs: Jobs, world: World) -> None:
-    jobs.lost("root", "it burns")
+    jobs.on_part_lost("root", "it burns")
     here = attached(jobs, [0, 0], "here")
     assert world.to_configure == [here]
     there = attached(jobs, [0, 1], "there")
     assert not there.configuring
     assert str(jobs.why_closed_for(there)) == "switch root was lost: it burns"
-    jobs.back("root")
+    jobs.on_part_back("root")
     assert world.to_configure == [here, there]
 
 
 def test_a_loss_while_the_switches_are_written_to(jobs: Jobs, world: World) -> None:
     job = attached(jobs, [0, 1])
-    jobs.lost("leaf-1", "it burns")
+    jobs.on_part_lost("leaf-1", "it burns")
     assert (job.state, job.configuring, world.to_withdraw) == (JobState.FORMING, False, [job])
     assert [member.attachment is None for member in job.active] == [False, True]
-    jobs.configured(job)  # what had been begun comes too late
+    jobs.on_configured(job)  # what had been begun comes too late
     assert job.state is JobState.FORMING
-    jobs.back("leaf-1")
+    jobs.on_part_back("leaf-1")
     member = job.members[1]
     at = Attachment(9, member.mac, jobs.holdings.suggested_ip(member), 49152, "leaf-2")
     jobs.hello(job.incarnation, 1, member.nonce, at)  # it comes back at another leaf
     assert world.to_configure == [job, job]
     assert list(job.shares) == ["root", "leaf-2", "spine-0", "leaf-0"]
-    jobs.configured(job)
+    jobs.on_configured(job)
     jobs.delete("train")
     jobs.release(job)
     for name in jobs.topology.switches:
@@ -215,10 +219,10 @@ def test_a_loss_while_the_switches_are_written_to(jobs: Jobs, world: World) -> N
 def test_links_that_were_not_probed_yet(jobs: Jobs, world: World) -> None:
     link = jobs.topology.uplinks["leaf-2"].text("leaf-2")
     running = attached(jobs, [0, 2], "running")
-    jobs.configured(running)
-    jobs.hold(link, "no probe has come through it yet")
+    jobs.on_configured(running)
+    jobs.on_part_away(link, "no probe has come through it yet")
     assert running.state is JobState.RUNNING
     waits = attached(jobs, [0, 2], "waits")
     assert not waits.configuring
-    jobs.back(link)
+    jobs.on_part_back(link)
     assert waits.configuring

@@ -15,7 +15,7 @@ import grpc
 import pytest
 from p4reduce.control.tls import TlsFiles
 from p4reduce_controller.web.certificate import keep_fresh
-from p4reduce_switch.p4runtime.server_tls import TlsFiles as SwitchTlsFiles
+from p4reduce_switch.p4runtime.server_tls import ServerTlsFiles as SwitchTlsFiles
 
 MAKE = Path(__file__).parents[3] / "tools" / "make-certificates"
 

@@ -90,8 +90,16 @@ def serving(
         grpc_addr = ("--grpc-addr", address.format("switch"))
         switch = start("p4reduce_switch", *grpc_addr, *ports, *options)
         controller = start(
-            *("p4reduce_controller", "serve", "--switch", switch, "--ports", "1-2"),
-            *("--listen", address.format("controller"), "--state-dir", str(directory / "state")),
+            "p4reduce_controller",
+            "serve",
+            "--switch",
+            switch,
+            "--ports",
+            "1-2",
+            "--listen",
+            address.format("controller"),
+            "--state-dir",
+            str(directory / "state"),
         )
         yield {
             "P4REDUCE_CONTROLLER": controller,

@@ -16,9 +16,9 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce_common.grpc_channels import open_channel
 from p4reduce_controller.events import MAX_WATCHERS
-from p4reduce_controller.jobs.job import Job, Member
+from p4reduce_controller.jobs.job import Job, JobMember
 from p4reduce_controller.jobs.job_states import Stage
-from p4reduce_controller.jobs.refusals import Cause, RefusedError
+from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.service import limits
 
 METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["Control"].methods]
@@ -123,7 +123,7 @@ def forming(limit: limits.PeerLimits, peer: str, jobs: int, ranks: int) -> list[
     for number in range(jobs):
         job = Job(f"job{number}", number + 1, ranks, range(1), 0.0, False, b"")
         for rank in range(ranks):
-            job.members[rank] = Member(rank, 0, "", 0, 1, 0.0)
+            job.members[rank] = JobMember(rank, 0, "", 0, 1, 0.0)
             limit.joined(peer, job, job.members[rank])
         made.append(job)
     return made
@@ -134,7 +134,7 @@ def test_a_peer_has_so_many_jobs_in_the_making() -> None:
     made = forming(limit, "unix", limits.MAX_FORMING_JOBS_A_PEER, 2)
     limit.check("unix", new_job=False)
     limit.check("ipv4:10.0.0.1", new_job=True)
-    with pytest.raises(RefusedError, match="still forming") as caught:
+    with pytest.raises(JobRefusedError, match="still forming") as caught:
         limit.check("unix", new_job=True)
     assert caught.value.cause is Cause.EXHAUSTED
     made[0].stage = Stage.RUNNING
@@ -145,7 +145,7 @@ def test_a_peer_has_so_many_ranks_in_the_making() -> None:
     limit = limits.PeerLimits()
     ranks = 64
     made = forming(limit, "unix", limits.MAX_FORMING_RANKS_A_PEER // ranks, ranks)
-    with pytest.raises(RefusedError, match="have joined"):
+    with pytest.raises(JobRefusedError, match="have joined"):
         limit.check("unix", new_job=False)
     del made[0].members[5]  # it left, or its lease ran out
     limit.check("unix", new_job=False)

@@ -22,10 +22,10 @@ import pytest
 from controller_harness import DEADLINE, RunningController, SwitchProcess, cli_here, eventually
 from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControllerUnreachableError
+from p4reduce.control.client import ControlClient, NoAnswerError
 from p4reduce.control.tls import TlsError, TlsFiles
 from p4reduce_controller.fabric.compiled_program import load_program
-from p4reduce_controller.fabric.p4client import SwitchClient, SwitchUnreachableError
+from p4reduce_controller.fabric.p4client import NoSwitchAnswerError, SwitchClient
 from p4reduce_controller.service.listen import ListenError, prepare
 from p4reduce_lab.switches.bmv2 import bmv2_command
 
@@ -69,7 +69,7 @@ def controller(start: Start, switch: SwitchProcess, ours: Path) -> RunningContro
 def unreachable(address: str, client: TlsFiles | None) -> str:
     with (
         ControlClient(address, client) as control,
-        pytest.raises(ControllerUnreachableError) as caught,
+        pytest.raises(NoAnswerError) as caught,
     ):
         control.call(control.stub.ListJobs, pb.ListJobsRequest())
     return str(caught.value)
@@ -280,7 +280,7 @@ def test_p4runtime(switch_with_tls: str, ours: Path, theirs: Path) -> None:
         "its certificate does not pass": replace(files(ours, "client"), ca=theirs / "ca.pem"),
     }
     for complaint, stranger in strangers.items():
-        with pytest.raises(SwitchUnreachableError) as caught:
+        with pytest.raises(NoSwitchAnswerError) as caught:
             SwitchClient.connect(switch_with_tls, 1, 2, timeout=0.5, files=stranger)
         assert complaint in str(caught.value)
 

@@ -13,7 +13,7 @@ from jobs_world import World, attach, join, make_jobs, running
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.storage.job_table import (
     FORMAT,
-    Header,
+    JobTableHeader,
     SwitchState,
     TableError,
     assemble,
@@ -34,7 +34,9 @@ def some_jobs() -> list[Job]:
 
 
 def a_table() -> bytes:
-    header = Header([SwitchState("switch", "unix:/switch", 1, 0x0A4DFFFE, 0x027034726564, 7)])
+    header = JobTableHeader(
+        [SwitchState("switch", "unix:/switch", 1, 0x0A4DFFFE, 0x027034726564, 7)]
+    )
     return assemble(header, map(encode_job, some_jobs()))
 
 
@@ -50,7 +52,7 @@ def accepts(data: bytes) -> bool:
         header, jobs = parse(data)
     except TableError:
         return False
-    assert isinstance(header, Header)
+    assert isinstance(header, JobTableHeader)
     assert all(isinstance(job, Job) for job in jobs)
     return True
 

@@ -18,17 +18,17 @@ from jobs_world import World, join, make_jobs, running
 from p4reduce_controller.jobs.job import (
     Attachment,
     Job,
-    Member,
+    JobMember,
     MemberState,
     NewPlace,
     Share,
     Succession,
 )
-from p4reduce_controller.jobs.job_states import Event, JobState, Stage
+from p4reduce_controller.jobs.job_states import JobEvent, JobState, Stage
 from p4reduce_controller.jobs.refusals import Cause
 from p4reduce_controller.storage import durable
 from p4reduce_controller.storage.job_table import (
-    Header,
+    JobTableHeader,
     SwitchState,
     TableError,
     TableFile,
@@ -41,18 +41,26 @@ from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.dataclass_json import CodecError, decode, encode
 from p4reduce_controller.values.token_hash import TokenHash
 
-HEADER = Header(
+HEADER = JobTableHeader(
     [SwitchState("a", "unix:/run/switch.sock", 1, 0x0A4DFFFE, 0x027034726564, 0xFEDCBA9876543210)]
 )
 TRANSIENT = {"heard", "lease_ends", "waiting", "refusal", "completed", "report", "statistics"}
-TRANSIENT |= {"attending", "cut", "process", "latest", "progress", "silence_noticed", "looked_at"}
+TRANSIENT |= {
+    "presence_calls",
+    "cut",
+    "process",
+    "latest",
+    "progress",
+    "silence_noticed",
+    "looked_at",
+}
 TRANSIENT |= {"settled", "installing", "comparison", "reformation", "final_counts"}
 TRANSIENT |= {"encoded", "known_gone"}
 
 
 def a_job() -> Job:
     """A job whose every field has a value that is not its default."""
-    member = Member(
+    member = JobMember(
         rank=3,
         nonce=0xFFFFFFFFFFFFFFFE,
         host="größe",
@@ -329,7 +337,7 @@ def test_a_succession_is_kept_as_long_as_its_job() -> None:
     old, new = running(jobs, "old"), running(jobs, "new")
     jobs.fail(old, Cause.SWITCH_LOST, "x")
     jobs.release(old)
-    old.step(Event.REFORMED)
+    old.step(JobEvent.REFORMED)
     old.successor = Succession(new.incarnation, {}, 0)
     for member in old.active:
         member.state = MemberState.LEFT

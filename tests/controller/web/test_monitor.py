@@ -15,7 +15,7 @@ pytest.importorskip("starlette", reason="the page needs it")
 from p4reduce.control import control_pb2 as pb
 from p4reduce_controller.events import EventLog
 from p4reduce_controller.web import monitor
-from p4reduce_controller.web.sample import Sample
+from p4reduce_controller.web.sample import MetricsSample
 
 DEADLINE = 60.0
 
@@ -25,15 +25,15 @@ def test_a_scrape_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     those with slots have found."""
     samples = 0
 
-    async def take(*given: Any, slots: bool) -> Sample:
+    async def take(*given: Any, slots: bool) -> MetricsSample:
         nonlocal samples
         samples += 1
         collecting = pb.Slot(slot=3, activity=pb.COLLECTING, round=9, missing_ranks=[1])
         there = pb.Slots(jobs=[pb.JobSlots(incarnation=7, slots=[collecting])])
         jobs = (pb.Job(incarnation=7),)
-        return Sample(0.0, float(samples), jobs, (), {}, {}, {"s": there} if slots else {})
+        return MetricsSample(0.0, float(samples), jobs, (), {}, {}, {"s": there} if slots else {})
 
-    def view(controller: Any, now: Sample, *given: Any) -> dict[str, Any]:
+    def view(controller: Any, now: MetricsSample, *given: Any) -> dict[str, Any]:
         before, found, watched, history = given
         return {
             "open since": now.clock - found[7].seconds if found else None,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from p4reduce_lab.compare.cells import (
     CONTENDERS,
-    Case,
     CellOptions,
+    CompareCase,
     cells_of,
     expected_seconds,
     standard,
@@ -21,32 +21,34 @@ MIB = 1 << 20
 
 def test_the_bound_of_a_switch_is_the_tensor_once_with_its_headers() -> None:
     # 2 MiB are 2,048 blocks, each a frame of 1,102 bytes; one more frame of 78 opens.
-    seconds = Case("p4reduce", "int32").bound(8, 2 * MIB, 10)
+    seconds = CompareCase("p4reduce", "int32").bound(8, 2 * MIB, 10)
     assert seconds == pytest.approx((2048 * 1102 + 78) * 8 / 10e6)
-    assert Case("p4reduce", "int32").bound(2, 2 * MIB, 10) == seconds  # whatever the ranks
-    quarter = Case("p4reduce", "int8").bound(8, 2 * MIB, 10)
+    assert CompareCase("p4reduce", "int32").bound(2, 2 * MIB, 10) == seconds  # whatever the ranks
+    quarter = CompareCase("p4reduce", "int8").bound(8, 2 * MIB, 10)
     assert quarter == pytest.approx((512 * 1102 + 78) * 8 / 10e6)
 
 
 def test_the_bound_of_hosts_is_that_of_the_ring() -> None:
     # 2 (n - 1) / n S/B, in frames of 1,514 bytes with 1,448 of payload.
-    seconds = Case("gloo", "float32").bound(4, 2 * MIB, 10)
+    seconds = CompareCase("gloo", "float32").bound(4, 2 * MIB, 10)
     assert seconds == pytest.approx(1.5 * 2 * MIB * 1514 / 1448 * 8 / 10e6)
-    assert Case("gloo", "float16").bound(4, 2 * MIB, 10) == pytest.approx(seconds / 2)
-    assert Case("mpi", "float32").bound(2, MIB, 10) == pytest.approx(MIB * 1514 / 1448 * 8 / 10e6)
+    assert CompareCase("gloo", "float16").bound(4, 2 * MIB, 10) == pytest.approx(seconds / 2)
+    assert CompareCase("mpi", "float32").bound(2, MIB, 10) == pytest.approx(
+        MIB * 1514 / 1448 * 8 / 10e6
+    )
 
 
 def test_a_udp_port_adds_a_datagrams_headers_to_each_frame() -> None:
-    case = Case("p4reduce", "int32")
+    case = CompareCase("p4reduce", "int32")
     seconds = case.bound(4, 2 * MIB, 1000, "udp")
     assert seconds == pytest.approx((2048 * 1158 + 134) * 8 / 1e9)
-    gloo = Case("gloo", "float32")
+    gloo = CompareCase("gloo", "float32")
     assert gloo.bound(4, MIB, 10, "udp") == gloo.bound(4, MIB, 10, "ethernet")
 
 
 @pytest.mark.parametrize(("overlap", "union"), [("aligned", 0.1), ("independent", 1 - 0.9**4)])
 def test_the_bound_of_a_sparse_tensor_is_that_of_the_union(overlap: str, union: float) -> None:
-    seconds = Case("p4reduce", "int32", 0.1, overlap).bound(4, 2 * MIB, 10)
+    seconds = CompareCase("p4reduce", "int32", 0.1, overlap).bound(4, 2 * MIB, 10)
     assert seconds == pytest.approx((2048 * union * 1102 + 78) * 8 / 10e6)
 
 
@@ -92,15 +94,15 @@ def test_the_standard_set_over_udp_is_time_against_size_at_each_rate() -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        Case("p4reduce", "int32"),
-        Case("p4reduce", "int8"),
-        Case("gloo", "float16"),
-        Case("p4reduce", "int32", 0.1, "aligned"),
-        Case("p4reduce", "int32", 0.1, "independent"),
+        CompareCase("p4reduce", "int32"),
+        CompareCase("p4reduce", "int8"),
+        CompareCase("gloo", "float16"),
+        CompareCase("p4reduce", "int32", 0.1, "aligned"),
+        CompareCase("p4reduce", "int32", 0.1, "independent"),
     ],
     ids=lambda case: case.name,
 )
-def test_sums_are_told_from_others(case: Case) -> None:
+def test_sums_are_told_from_others(case: CompareCase) -> None:
     """The right one passes, as exact as what travels; one number off by a tenth does not."""
     ranks, size = 4, 64 << 10
     tensors = [tensor(case, rank, ranks, size, turn=1) for rank in range(ranks)]
@@ -119,6 +121,6 @@ def test_sums_are_told_from_others(case: Case) -> None:
 
 
 def test_the_tensors_differ_by_turn_where_they_are_sparse() -> None:
-    case = Case("p4reduce", "int32", 0.1, "aligned")
+    case = CompareCase("p4reduce", "int32", 0.1, "aligned")
     one, other = (tensor(case, 0, 2, 64 << 10, turn) for turn in range(2))
     assert not np.array_equal(one, other)

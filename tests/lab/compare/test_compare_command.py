@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from p4reduce_lab.cli import commands
 from p4reduce_lab.compare import starting
-from p4reduce_lab.compare.run import Report
+from p4reduce_lab.compare.run import ComparisonReport
 from p4reduce_lab.errors import ArgumentsError, LabError, UnavailableError
 from p4reduce_lab.networks import links
 from p4reduce_lab.networks.routed import RoutedNetwork
@@ -187,7 +187,7 @@ def compared(directory: Path, contenders: str, rate: str, *more: str) -> list[di
         catch_exceptions=False,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    assert Report.read(directory / "out" / "compare.json").rows
+    assert ComparisonReport.read(directory / "out" / "compare.json").rows
     rows: list[dict[str, Any]] = json.loads((directory / "out" / "compare.json").read_text())[
         "results"
     ]

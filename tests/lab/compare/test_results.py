@@ -8,11 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from p4reduce_lab.compare.cells import Case, Cell, dense_cases, narrow_cases, sparse_cases
+from p4reduce_lab.compare.cells import (
+    CompareCase,
+    CompareCell,
+    dense_cases,
+    narrow_cases,
+    sparse_cases,
+)
+from p4reduce_lab.compare.contenders import ReductionCost
 from p4reduce_lab.compare.pictures import draw
 from p4reduce_lab.compare.results import (
     HEAD,
-    Row,
+    ResultRow,
     aims_table,
     cells_of_table,
     headline,
@@ -20,8 +27,7 @@ from p4reduce_lab.compare.results import (
     rows_of,
     seconds_text,
 )
-from p4reduce_lab.compare.run import Report, draw_pictures, introduction
-from p4reduce_lab.compare.turns import Turn
+from p4reduce_lab.compare.run import ComparisonReport, draw_pictures, introduction
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import provenance
 
@@ -29,20 +35,20 @@ MIB = 1 << 20
 BOTH = ("p4reduce", "gloo")
 
 
-def turn(seconds: float, busiest: float = 0.1, machine: float = 0.2) -> Turn:
-    return Turn(seconds, 0.01, 0.02, busiest, machine, 2_300_000, 2_400_000, 0)
+def turn(seconds: float, busiest: float = 0.1, machine: float = 0.2) -> ReductionCost:
+    return ReductionCost(seconds, 0.01, 0.02, busiest, machine, 2_300_000, 2_400_000, 0)
 
 
-def cell(ranks: int = 4, rate: float | None = 10, size: int = 2 * MIB) -> Cell:
+def cell(ranks: int = 4, rate: float | None = 10, size: int = 2 * MIB) -> CompareCell:
     cases = [
         *dense_cases(BOTH),
         *narrow_cases(BOTH, ("int16", "int8")),
         *sparse_cases((0.1, 0.01)),
     ]
-    return Cell(ranks, rate, size, tuple(cases), 3)
+    return CompareCell(ranks, rate, size, tuple(cases), 3)
 
 
-def measured(cell: Cell, slower: float = 1.1, **more: float) -> list[Row]:
+def measured(cell: CompareCell, slower: float = 1.1, **more: float) -> list[ResultRow]:
     """As if each case had taken that many times its bound, and a little more each turn."""
     return rows_of(
         cell,
@@ -58,7 +64,7 @@ def measured(cell: Cell, slower: float = 1.1, **more: float) -> list[Row]:
 
 def test_medians_spreads_and_shares() -> None:
     own, gloo = ({row.name: row for row in measured(cell())}[name] for name in ("p4reduce", "gloo"))
-    bound = Case("p4reduce", "int32").bound(4, 2 * MIB, 10)
+    bound = CompareCase("p4reduce", "int32").bound(4, 2 * MIB, 10)
     assert own.seconds == pytest.approx(1.1 * bound)
     assert (own.fastest_seconds, own.slowest_seconds) == pytest.approx(
         (1.1 * 0.99 * bound, 1.1 * 1.01 * bound)
@@ -118,14 +124,14 @@ def test_times_for_people(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
 
 
-def report() -> Report:
-    rows: list[Row] = []
+def report() -> ComparisonReport:
+    rows: list[ResultRow] = []
     for ranks in (2, 4, 8):
         rows += measured(cell(ranks)) + measured(cell(ranks, 100, 16 * MIB))
     rows += measured(cell(4, 100, 4096)) + measured(cell(4, None))
     begun = provenance("torch")
     settings = {"switch": "embedded", "queue_bytes": 1 << 18, "congestion_control": "cubic"}
-    return Report(begun, settings, tuple(rows), 12.0)
+    return ComparisonReport(begun, settings, tuple(rows), 12.0)
 
 
 def test_the_headline_is_of_the_most_ranks_and_says_only_what_the_links_allow() -> None:
@@ -141,10 +147,10 @@ def test_a_report_can_be_read_again(tmp_path: Path) -> None:
     written = report()
     path = tmp_path / "compare.json"
     path.write_text(json.dumps(written.json()))
-    assert Report.read(path) == written
+    assert ComparisonReport.read(path) == written
     path.write_text("{}")
     with pytest.raises(LabError, match="not a result of `p4reduce-lab compare`"):
-        Report.read(path)
+        ComparisonReport.read(path)
 
 
 def test_questions_without_figures_have_no_picture(tmp_path: Path) -> None:

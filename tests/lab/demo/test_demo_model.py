@@ -11,7 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from p4reduce_lab.demo.config import CONFIG_FILE, DATA_FILE, REFERENCE_FILE, TrainingConfig
-from p4reduce_lab.demo.ranks.record import Recorder, contributions_path, measure, recorded_every
+from p4reduce_lab.demo.ranks.record import (
+    TensorRecorder,
+    contributions_path,
+    measure,
+    recorded_every,
+)
 from p4reduce_lab.demo.training.curve import Curve
 from p4reduce_lab.demo.training.data import (
     PIXEL_MAXIMUM,
@@ -22,7 +27,7 @@ from p4reduce_lab.demo.training.data import (
 )
 from p4reduce_lab.demo.training.model import Floats, Momentum, Perceptron, tensor_sizes
 from p4reduce_lab.demo.training.reference import NumpyAggregator, run_reference
-from p4reduce_lab.demo.training.sgd import FewerRanksError, Step, train
+from p4reduce_lab.demo.training.sgd import FewerRanksError, SgdStep, train
 from p4reduce_lab.errors import LabError
 
 
@@ -169,7 +174,7 @@ def test_ranks_that_lose_one_go_on_from_rank_0s_state(digits: Digits) -> None:
     seen = []
 
     class Losing(NumpyAggregator):
-        def aggregate(self, step: Step, gradient: Floats) -> float:
+        def aggregate(self, step: SgdStep, gradient: Floats) -> float:
             seen.append(step.number)
             if step.number == 2 and seen.count(2) == 1:
                 gradient[:] = np.nan  # what an all-reduce that was cut off may leave
@@ -234,7 +239,7 @@ def _record(directory: Path, results_error: float, zero_block_error: float = 0.0
     results[2, 1 + 260] += results_error * np.abs(exact[2, block]).max()
     results[1, 301] = zero_block_error
     for rank in range(2):
-        recorder = Recorder(directory, rank, steps=3, size=sum(sizes))
+        recorder = TensorRecorder(directory, rank, steps=3, size=sum(sizes))
         for step in range(3):
             start = 0
             for size in sizes:
@@ -287,7 +292,7 @@ def test_a_nan_that_was_sent_is_not_overlooked_either(tmp_path: Path) -> None:
 def test_the_digest_tells_results_apart(tmp_path: Path) -> None:
     digests = set()
     for last in (1.0, 2.0):
-        recorder = Recorder(tmp_path, rank=1, steps=2, size=2)
+        recorder = TensorRecorder(tmp_path, rank=1, steps=2, size=2)
         recorder.result(0, 0, np.array([0, 1], np.float32))
         recorder.result(1, 0, np.array([0, last], np.float32))
         digests.add(recorder.digest())

@@ -13,14 +13,14 @@ from typing import Any
 import p4reduce
 import pytest
 from p4reduce_lab.demo.config import TrainingConfig
-from p4reduce_lab.demo.display import Status, display
+from p4reduce_lab.demo.display import DemoStatus, display
 from p4reduce_lab.demo.ranks.compressed import CompressionHistory
 from p4reduce_lab.demo.ranks.report import ProgressReader, ProgressWriter, progress_path
 from p4reduce_lab.demo.ranks.worker import RankTraining
 from p4reduce_lab.demo.training.curve import Curve
-from p4reduce_lab.demo.training.sgd import Progress
+from p4reduce_lab.demo.training.sgd import SgdProgress
 from p4reduce_lab.demo.verdict.plot import plot
-from p4reduce_lab.demo.verdict.summary import Compression, Fault, Summary
+from p4reduce_lab.demo.verdict.summary import CompressionSummary, FaultSummary, Summary
 from rich.console import Console
 
 GOOD = Summary(
@@ -52,7 +52,7 @@ GOOD = Summary(
 COMPRESSED = replace(
     GOOD,
     test_accuracy=0.966,
-    compression=Compression(
+    compression=CompressionSummary(
         name="cat",
         learning_rate=1.0,
         momentum=0.0,
@@ -179,7 +179,7 @@ def test_the_printed_summary_says_what_compression_saved_and_cost() -> None:
     assert "75.0%: 2.5 MB a worker instead of 10.0 MB" in text
 
 
-FAULT = Fault(
+FAULT = FaultSummary(
     name="restart-switch",
     text="the switch was killed after 3 steps, up again 1.2 s later",
     step=3,
@@ -247,11 +247,11 @@ def test_progress_is_followed_line_by_line(tmp_path: Path) -> None:
     reader = ProgressReader(tmp_path, rank=2)
     assert reader.poll() is None, "there is no file yet"
     writer = ProgressWriter(tmp_path, rank=2, steps=9)
-    writer.write(Progress(1, 2.5, None), contributions=10)
+    writer.write(SgdProgress(1, 2.5, None), contributions=10)
     sample = reader.poll()
     assert sample is not None
     assert (sample.step, sample.loss, sample.accuracy, sample.contributions) == (1, 2.5, None, 10)
-    writer.write(Progress(2, 2.0, 0.5), contributions=20)
+    writer.write(SgdProgress(2, 2.0, 0.5), contributions=20)
     writer.close()
     with progress_path(tmp_path, 2).open("a") as file:
         file.write('{"step": 3, "lo')  # a line that is being written
@@ -283,9 +283,9 @@ def test_contributions_are_counted_over_the_loss_of_a_rank(tmp_path: Path) -> No
 
 def test_the_last_step_is_always_due(tmp_path: Path) -> None:
     writer = ProgressWriter(tmp_path, rank=0, steps=9)
-    writer.write(Progress(8, 1.0, None), contributions=1)
-    assert not writer.due(Progress(8, 1.0, None))
-    assert writer.due(Progress(9, 1.0, None))
+    writer.write(SgdProgress(8, 1.0, None), contributions=1)
+    assert not writer.due(SgdProgress(8, 1.0, None))
+    assert writer.due(SgdProgress(9, 1.0, None))
     writer.close()
 
 
@@ -294,7 +294,7 @@ def test_without_a_terminal_progress_is_about_ten_plain_lines() -> None:
     with display(Console(file=stream, width=200), steps=100) as shown:
         for step in range(1, 101):
             for _ in range(3):  # the launcher looks more often than there is news
-                shown.show(Status(step, 0.5, 0.9, 12345.0))
+                shown.show(DemoStatus(step, 0.5, 0.9, 12345.0))
     lines = stream.getvalue().splitlines()
     assert 8 <= len(lines) <= 13
     assert "100/100" in lines[-1]
@@ -306,5 +306,5 @@ def test_on_a_terminal_progress_is_a_bar() -> None:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=80)
     with display(console, steps=330) as shown:
-        shown.show(Status(330, 10.5, 0.9666, 117345.0))
+        shown.show(DemoStatus(330, 10.5, 0.9666, 117345.0))
     assert re.search(r"330/330 .*96.66%  117,345 contributions/s", stream.getvalue())

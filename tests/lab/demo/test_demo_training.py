@@ -11,7 +11,7 @@ from p4reduce.compression import compressor_by_name
 from p4reduce_lab.demo.config import TrainingConfig
 from p4reduce_lab.demo.training.data import load_digits
 from p4reduce_lab.demo.training.model import Floats
-from p4reduce_lab.demo.training.sgd import Step, train
+from p4reduce_lab.demo.training.sgd import SgdStep, train
 from ranks_here import exchange
 
 pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
@@ -27,7 +27,7 @@ class Ranks:
             compressor_by_name(config.compression, config.workers) for _ in range(config.workers)
         ]
 
-    def aggregate(self, step: Step, gradient: Floats) -> float:
+    def aggregate(self, step: SgdStep, gradient: Floats) -> float:
         loss, parts = 0.0, []
         for rank in range(len(self._ranks)):
             parts.append(np.zeros_like(gradient))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from p4reduce_lab.deploy.arrangement import Arrangement, arrange
 from p4reduce_lab.deploy.interface import UNKNOWN_RATE, link_rate
-from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.errors import ArgumentsError
-from p4reduce_lab.planning.network import SWITCHES, Link
+from p4reduce_lab.planning.network import SWITCHES, PlannedLink
 from p4reduce_lab.planning.sizing import switches_for_an_interface
 from p4reduce_lab.switches.udp_ports import free_udp_ports, udp_ports
 
@@ -20,7 +20,7 @@ REMOTE = "192.0.2.9"
 
 
 def test_ranks_of_this_host_share_one_switch() -> None:
-    assert arrange(Settings(64), cores=64) == Arrangement(("switch",), (64,))
+    assert arrange(DeploySettings(64), cores=64) == Arrangement(("switch",), (64,))
 
 
 @pytest.mark.parametrize(
@@ -28,17 +28,17 @@ def test_ranks_of_this_host_share_one_switch() -> None:
     [(1e9, 64, 1), (2.5e9, 64, 1), (10e9, 64, 4), (10e9, 3, 2), (10e9, 1, 1), (100e9, 64, 16)],
 )
 def test_switches_keep_a_hosts_interface_busy(rate: float, cores: int, switches: int) -> None:
-    needed = switches_for_an_interface(Link(rate), SWITCHES["embedded"])
+    needed = switches_for_an_interface(PlannedLink(rate), SWITCHES["embedded"])
     # One fewer would leave the interface idle at times.
     cost = SWITCHES["embedded"].contribution + SWITCHES["embedded"].copy
-    assert cost / needed <= Link(rate).seconds(1096) < cost / max(needed - 1, 1e-9)
-    settings = Settings(8, host=REMOTE, link_rate=rate)
+    assert cost / needed <= PlannedLink(rate).seconds(1096) < cost / max(needed - 1, 1e-9)
+    settings = DeploySettings(8, host=REMOTE, link_rate=rate)
     assert len(arrange(settings, cores=cores).names) == switches
 
 
 @pytest.mark.parametrize("ranks", [65, 100, 128, 1000, 4096])
 def test_more_ranks_than_a_switch_has_are_a_tree(ranks: int) -> None:
-    made = arrange(Settings(ranks, host=REMOTE))
+    made = arrange(DeploySettings(ranks, host=REMOTE))
     assert made.root == "root"
     assert sum(made.ranks) == ranks
     assert max(made.ranks) <= 64
@@ -48,8 +48,10 @@ def test_more_ranks_than_a_switch_has_are_a_tree(ranks: int) -> None:
 
 
 def test_it_can_be_told() -> None:
-    assert arrange(Settings(4, switches=2)) == Arrangement(("a", "b"), (4, 4))
-    assert arrange(Settings(5, tree="2x3")) == Arrangement(("leaf-1", "leaf-2"), (3, 2), "root")
+    assert arrange(DeploySettings(4, switches=2)) == Arrangement(("a", "b"), (4, 4))
+    assert arrange(DeploySettings(5, tree="2x3")) == Arrangement(
+        ("leaf-1", "leaf-2"), (3, 2), "root"
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_it_can_be_told() -> None:
 )
 def test_what_does_not_fit_is_refused(wrong: dict[str, object], says: str) -> None:
     with pytest.raises(ArgumentsError, match=says):
-        arrange(Settings(**wrong))  # type: ignore[arg-type]
+        arrange(DeploySettings(**wrong))  # type: ignore[arg-type]
 
 
 def test_udp_ports_are_this_hosts_and_free() -> None:

@@ -22,7 +22,7 @@ from p4reduce.environment import Placement
 from p4reduce.switches.addresses import switch_addresses
 from p4reduce_lab.planning.advice import Question, advise
 from p4reduce_lab.planning.commands import commands as planned
-from p4reduce_lab.planning.network import SWITCHES, Link
+from p4reduce_lab.planning.network import SWITCHES, PlannedLink
 from p4reduce_lab.planning.schemes import Cluster
 from p4reduce_lab.planning.training import even_step
 from p4reduce_switch.simple_switch.arguments import parse as parse_as_bmv2
@@ -214,7 +214,7 @@ def containers_in(manifest: object) -> Iterator[dict[str, list[str]]]:
 
 def planned_lines(kind: str, ranks: int, *, one_interface: bool) -> dict[str, list[str]]:
     """The lines for each of the planner's ways to sum."""
-    link = Link(1e9, 1e-5)
+    link = PlannedLink(1e9, 1e-5)
     trunk = link if one_interface else None
     cluster = Cluster(ranks, link, switch=SWITCHES[kind], trunk=trunk)
     advice = advise(Question(cluster, even_step(0.1, 500_000, 250_000)))

@@ -11,21 +11,21 @@ import pytest
 from click.testing import CliRunner
 from p4reduce.wire import format as wire
 from p4reduce_controller.fabric.compiled_program import compiled_files
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.topology.given import CPU_PORT
 from p4reduce_lab.cli import commands as lab
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.lesson.commands import Commands
 from p4reduce_lab.lesson.lessons import LESSONS, Lesson
 from p4reduce_lab.lesson.terminal import run
-from p4reduce_lab.lesson.world import REGISTERS, World, header
+from p4reduce_lab.lesson.world import REGISTERS, LessonWorld, header
 from p4reduce_switch.pipeline import Pipeline
 
 EACH = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
 ONES, TENS = np.array([1, 2, 3, 4], np.int32), np.array([10, 20, 30, 40], np.int32)
 
 
-def numbers(world: World, rank: int) -> list[int]:
+def numbers(world: LessonWorld, rank: int) -> list[int]:
     found = world.ranks[rank].result
     assert found is not None, world.ranks[rank].state
     return [int(number) for number in found]
@@ -78,16 +78,16 @@ def test_what_the_lessons_teach_is_to_be_seen() -> None:
 
 
 def test_a_forged_frame_is_not_admitted() -> None:
-    world = World([ONES, TENS])
+    world = LessonWorld([ONES, TENS])
     for change in ({"job": 8}, {"rank": 1}):  # another job, and another rank from rank 0's port
         forged = world.forge(1, **change)
-        assert world.let(forged.number).outcome is Outcome.NOT_ADMITTED
+        assert world.let(forged.number).outcome is FrameOutcome.NOT_ADMITTED
     Commands(world).do("go")
     assert numbers(world, 0) == [11, 22, 33, 44]
 
 
 def test_a_dead_rank_sends_and_takes_nothing() -> None:
-    world = World([ONES, TENS])
+    world = LessonWorld([ONES, TENS])
     world.kill(1)
     assert world.repeat(1) == []
     world.drop(2)
@@ -95,7 +95,7 @@ def test_a_dead_rank_sends_and_takes_nothing() -> None:
     for _ in range(3):
         [again] = world.repeat(0)
         step = world.let(again.number)
-        assert step.outcome is Outcome.STATUS_SENT
+        assert step.outcome is FrameOutcome.STATUS_SENT
         world.let(step.sent[0].number)
     assert world.ranks[0].state == "waits for round 0"
     assert world.ranks[1].state == "dead"
@@ -104,7 +104,7 @@ def test_a_dead_rank_sends_and_takes_nothing() -> None:
 def test_any_order_of_loss_and_copies_gives_the_sum() -> None:
     seed = random.randrange(1 << 32)
     draw = random.Random(seed)
-    world = World([ONES, TENS, ONES])
+    world = LessonWorld([ONES, TENS, ONES])
     for _ in range(4000):
         if all(rank.result is not None for rank in world.ranks):
             break
@@ -118,7 +118,7 @@ def test_any_order_of_loss_and_copies_gives_the_sum() -> None:
 
 
 def test_ranks_that_do_not_agree_end_with_an_error() -> None:
-    world = World([ONES, TENS.astype(np.float32)])
+    world = LessonWorld([ONES, TENS.astype(np.float32)])
     Commands(world).do("go")
     assert all("error: " in rank.state for rank in world.ranks)
 
@@ -144,14 +144,14 @@ def test_ranks_that_do_not_agree_end_with_an_error() -> None:
 )
 def test_what_is_wrong_is_said(typed: str, said: str) -> None:
     with pytest.raises(LabError) as caught:
-        Commands(World([ONES, TENS])).do(typed)
+        Commands(LessonWorld([ONES, TENS])).do(typed)
     assert said in str(caught.value)
 
 
 def test_each_step_says_why_and_each_register_what_for() -> None:
     for lesson in LESSONS:
         assert all(scene.text for scene in lesson.scenes), lesson.name
-    said = "\n".join(Commands(World([ONES, TENS])).do("registers"))
+    said = "\n".join(Commands(LessonWorld([ONES, TENS])).do("registers"))
     for name in REGISTERS:
         assert f"\n  {name} " in f"\n{said}"
 
@@ -169,7 +169,7 @@ def test_nobody_gets_two_rounds_ahead() -> None:
 
 
 def test_a_header_in_words_and_bytes() -> None:
-    commands = Commands(World([ONES, TENS]))
+    commands = Commands(LessonWorld([ONES, TENS]))
     shown = "\n".join(commands.do("show 1"))
     data = commands.world.flying[0].data
     tag = header(data)["tag"]
@@ -182,7 +182,7 @@ def test_a_header_in_words_and_bytes() -> None:
 
 
 def test_a_frame_is_held_looked_at_and_let_go_on() -> None:
-    commands = Commands(World([ONES, TENS]))
+    commands = Commands(LessonWorld([ONES, TENS]))
     commands.do("break table admission")
     commands.do("break line aggregation.p4:70")
     assert "holds it at table admission" in "\n".join(commands.do("let 1"))
@@ -202,7 +202,7 @@ def test_a_frame_is_held_looked_at_and_let_go_on() -> None:
 
 
 def test_a_breakpoint_at_a_header_value() -> None:
-    commands = Commands(World([ONES, TENS]))
+    commands = Commands(LessonWorld([ONES, TENS]))
     commands.do("break field agg.rank 1")
     assert "counts it as" in "\n".join(commands.do("let 1"))
     assert "(field agg.rank 0x1)" in "\n".join(commands.do("let 2"))
@@ -269,7 +269,7 @@ def test_the_command() -> None:
 def test_tracing_changes_nothing() -> None:
     seed = random.randrange(1 << 32)
     draw = random.Random(seed)
-    world = World([ONES, TENS])
+    world = LessonWorld([ONES, TENS])
     plain = Pipeline(compiled_files()[0].read_bytes(), cpu_port=CPU_PORT)
     traced = world.switch.pipeline
     for name, table in traced.tables.items():

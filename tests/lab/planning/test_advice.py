@@ -14,7 +14,7 @@ from p4reduce_lab.cli import commands
 from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.planning.advice import RING, Advice, Question, advise
 from p4reduce_lab.planning.commands import commands as lines_to_run
-from p4reduce_lab.planning.network import MOST_SIDE_BY_SIDE, SWITCHES, Link
+from p4reduce_lab.planning.network import MOST_SIDE_BY_SIDE, SWITCHES, PlannedLink
 from p4reduce_lab.planning.profile import Profile
 from p4reduce_lab.planning.report import as_json, text
 from p4reduce_lab.planning.schemes import Cluster
@@ -31,7 +31,7 @@ def answer(cluster: Cluster, density: float = 1.0) -> Advice:
 
 
 def test_where_links_are_the_limit_one_switch_nearly_halves_what_a_ring_takes() -> None:
-    advice = answer(Cluster(8, Link(1e8, 1e-5)))
+    advice = answer(Cluster(8, PlannedLink(1e8, 1e-5)))
     ring, switch, int16, int8 = advice.options[:4]
     assert ring.name == RING
     assert ring.time.communication / switch.time.communication == pytest.approx(1.75, rel=0.05)
@@ -48,7 +48,7 @@ def test_where_links_are_the_limit_one_switch_nearly_halves_what_a_ring_takes() 
 
 
 def test_where_the_switch_is_the_limit_it_is_named() -> None:
-    advice = answer(Cluster(8, Link(1e9, 1e-5), switch=SWITCHES["bmv2"]))
+    advice = answer(Cluster(8, PlannedLink(1e9, 1e-5), switch=SWITCHES["bmv2"]))
     assert advice.limit[1] == "the switches' cores"
     assert advice.side_by_side == 41  # 8 · 46 µs for what a link does in 9 µs
     assert any("41 switches side by side" in reason for reason in advice.reasons)
@@ -58,17 +58,17 @@ def test_where_the_switch_is_the_limit_it_is_named() -> None:
 
 
 def test_where_nothing_helps_it_says_so() -> None:
-    link = Link(1e9, 1e-5)
+    link = PlannedLink(1e9, 1e-5)
     advice = answer(Cluster(2, link, switch=SWITCHES["bmv2"], trunk=link))
     assert advice.best.name == RING
     assert any("no way to sum whole float32 gradients" in reason for reason in advice.reasons)
 
 
 def test_the_switchs_host_needs_the_bandwidth_of_all_ranks_links() -> None:
-    link, switch = Link(1e9, 1e-5), SWITCHES["embedded-udp"]
+    link, switch = PlannedLink(1e9, 1e-5), SWITCHES["embedded-udp"]
     own = answer(Cluster(8, link, switch=switch))
     shared = answer(Cluster(8, link, switch=switch, trunk=link))
-    wide = answer(Cluster(8, link, switch=switch, trunk=Link(8e9, 1e-5)))
+    wide = answer(Cluster(8, link, switch=switch, trunk=PlannedLink(8e9, 1e-5)))
     float32, int8 = (
         next(one for one in shared.options if one.name == name)
         for name in ("one switch", "one switch, int8")
@@ -86,21 +86,21 @@ def test_the_switchs_host_needs_the_bandwidth_of_all_ranks_links() -> None:
 
 @pytest.mark.parametrize("kind", ["hardware", "embedded-memory"])
 def test_ports_of_hardware_and_of_shared_memory_are_no_interfaces_of_a_host(kind: str) -> None:
-    advice = answer(Cluster(8, Link(1e9, 1e-5), switch=SWITCHES[kind]))
+    advice = answer(Cluster(8, PlannedLink(1e9, 1e-5), switch=SWITCHES[kind]))
     assert not any("--one-interface" in reason for reason in advice.reasons)
 
 
 @pytest.mark.parametrize("buckets", [1, 2])
 def test_one_bucket_does_not_overlap(buckets: int) -> None:
     step = even_step(0.1, 500_000, 500_000 // buckets)
-    advice = advise(Question(Cluster(4, Link(1e8, 1e-5)), step))
+    advice = advise(Question(Cluster(4, PlannedLink(1e8, 1e-5)), step))
     equal = all(one.time.overlapped == one.time.after for one in advice.options)
     said = any("All gradients fit one bucket" in reason for reason in advice.reasons)
     assert equal is said is (buckets == 1)
 
 
 def test_zero_blocks_stay_at_home() -> None:
-    advice = answer(Cluster(4, Link(1e7)), density=0.01)
+    advice = answer(Cluster(4, PlannedLink(1e7)), density=0.01)
     dense = advice.options[1]
     sparse = next(one for one in advice.options if "of the blocks" in one.name)
     assert sparse.octets < dense.octets / 10
@@ -110,7 +110,7 @@ def test_zero_blocks_stay_at_home() -> None:
 
 
 def test_more_than_64_ranks_take_a_tree() -> None:
-    advice = answer(Cluster(1000, Link(1e9, 1e-6)))
+    advice = answer(Cluster(1000, PlannedLink(1e9, 1e-6)))
     assert advice.options[1].name == "tree of 33 switches with up to 32 children"
     assert advice.network.fanouts == (32, 32)
     assert any("32 by 32" in reason for reason in advice.reasons)
@@ -119,7 +119,7 @@ def test_more_than_64_ranks_take_a_tree() -> None:
 
 
 def test_the_answer_as_text_and_as_json() -> None:
-    advice = answer(Cluster(4, Link(1e8, 1e-5)))
+    advice = answer(Cluster(4, PlannedLink(1e8, 1e-5)))
     said = text(advice)
     for option in advice.options:
         assert option.name in said

@@ -5,76 +5,76 @@ from __future__ import annotations
 
 import pytest
 from p4reduce_lab.planning.events import FOLLOWED, allreduce_seconds
-from p4reduce_lab.planning.framing import Load, load_of
-from p4reduce_lab.planning.network import SWITCHES, Link, Network, SwitchCost, tree
+from p4reduce_lab.planning.framing import LinkLoad, load_of
+from p4reduce_lab.planning.network import SWITCHES, PlannedLink, PlannedNetwork, SwitchCost, tree
 
-MEGABIT = Link(1e6, 0.0, overhead=0)  # a byte takes 8 µs
+MEGABIT = PlannedLink(1e6, 0.0, overhead=0)  # a byte takes 8 µs
 SLOW = SwitchCost("slow", 100e-6, 50e-6)
 FREE = SWITCHES["hardware"]
 
 
 def test_one_block_in_one_slot() -> None:
     # The opening round up and down, then the block up and down.
-    seconds = allreduce_seconds(Network((4,), (MEGABIT,)), Load(1), slots=1)
+    seconds = allreduce_seconds(PlannedNetwork((4,), (MEGABIT,)), LinkLoad(1), slots=1)
     assert seconds == pytest.approx(8e-6 * 2 * (78 + 1102))
 
 
 def test_one_slot_waits_for_each_round_trip() -> None:
-    link = Link(1e6, 1e-3, overhead=0)
-    seconds = allreduce_seconds(Network((4,), (link,)), Load(10), slots=1)
+    link = PlannedLink(1e6, 1e-3, overhead=0)
+    seconds = allreduce_seconds(PlannedNetwork((4,), (link,)), LinkLoad(10), slots=1)
     assert seconds == pytest.approx(8e-6 * 2 * (78 + 10 * 1102) + 11 * 2e-3)
 
 
 def test_many_slots_fill_the_link() -> None:
     # Up: 4 openings, then 400 blocks; the last one has to come down after that.
-    seconds = allreduce_seconds(Network((2,), (MEGABIT,)), Load(400), slots=4)
+    seconds = allreduce_seconds(PlannedNetwork((2,), (MEGABIT,)), LinkLoad(400), slots=4)
     assert seconds == pytest.approx(8e-6 * (4 * 78 + 400 * 1102 + 1102), rel=1e-3)
 
 
 def test_ethernet_adds_its_bytes() -> None:
-    network = Network((2,), (Link(1e6),))
-    assert allreduce_seconds(network, Load(1), 1) == pytest.approx(8e-6 * 2 * (102 + 1126))
+    network = PlannedNetwork((2,), (PlannedLink(1e6),))
+    assert allreduce_seconds(network, LinkLoad(1), 1) == pytest.approx(8e-6 * 2 * (102 + 1126))
 
 
 def test_a_bucket_of_tokens_lets_the_first_frames_pass_at_once() -> None:
-    link = Link(1e6, 0.0, overhead=0, burst=10_000)
-    assert allreduce_seconds(Network((2,), (link,)), Load(8), 8) == 0.0
-    steady = allreduce_seconds(Network((2,), (link,)), Load(1000), 8)
+    link = PlannedLink(1e6, 0.0, overhead=0, burst=10_000)
+    assert allreduce_seconds(PlannedNetwork((2,), (link,)), LinkLoad(8), 8) == 0.0
+    steady = allreduce_seconds(PlannedNetwork((2,), (link,)), LinkLoad(1000), 8)
     assert steady == pytest.approx(8e-6 * (8 * 78 + 1000 * 1102 - 10_000), rel=0.01)
 
 
 def test_a_slow_switch_takes_one_frame_after_the_other() -> None:
-    fast = Link(1e12, 0.0, overhead=0)
-    network = Network((10,), (fast,), SLOW)
+    fast = PlannedLink(1e12, 0.0, overhead=0)
+    network = PlannedNetwork((10,), (fast,), SLOW)
     # 10 contributions and 10 copies for each of 200 blocks and 32 openings.
-    seconds = allreduce_seconds(network, Load(200), slots=32)
+    seconds = allreduce_seconds(network, LinkLoad(200), slots=32)
     assert seconds == pytest.approx(232 * 10 * 150e-6, rel=0.01)
 
 
 def test_hosts_can_be_the_limit() -> None:
-    network = Network((4,), (Link(1e12, 0.0, overhead=0),), FREE, host=1e-3)
-    assert allreduce_seconds(network, Load(100), 8) == pytest.approx(0.108, rel=0.02)
+    network = PlannedNetwork((4,), (PlannedLink(1e12, 0.0, overhead=0),), FREE, host=1e-3)
+    assert allreduce_seconds(network, LinkLoad(100), 8) == pytest.approx(0.108, rel=0.02)
 
 
 def test_each_level_adds_its_delay() -> None:
-    near, far = Link(1e6, 1e-3, overhead=0), Link(1e6, 10e-3, overhead=0)
-    seconds = allreduce_seconds(Network((4, 3), (near, far)), Load(1), slots=1)
+    near, far = PlannedLink(1e6, 1e-3, overhead=0), PlannedLink(1e6, 10e-3, overhead=0)
+    seconds = allreduce_seconds(PlannedNetwork((4, 3), (near, far)), LinkLoad(1), slots=1)
     assert seconds == pytest.approx(8e-6 * 4 * (78 + 1102) + 2 * 2 * 11e-3)
 
 
 def test_a_switchs_machine_with_one_interface_is_the_limit() -> None:
-    network = Network((8,), (MEGABIT,), trunk=MEGABIT)
-    alone = allreduce_seconds(network, Load(100), slots=32)
+    network = PlannedNetwork((8,), (MEGABIT,), trunk=MEGABIT)
+    alone = allreduce_seconds(network, LinkLoad(100), slots=32)
     assert alone == pytest.approx(8e-6 * 8 * 100 * 1102, rel=0.05)
     # Eight of them with a rank's one link to share are as fast as a switch with a port for each.
-    eight = Network((8,), (MEGABIT,), planes=8, trunk=MEGABIT, one_interface=True)
-    switch = allreduce_seconds(Network((8,), (MEGABIT,)), Load(800), slots=32)
-    assert allreduce_seconds(eight, Load(800), slots=32) == pytest.approx(switch, rel=0.1)
+    eight = PlannedNetwork((8,), (MEGABIT,), planes=8, trunk=MEGABIT, one_interface=True)
+    switch = allreduce_seconds(PlannedNetwork((8,), (MEGABIT,)), LinkLoad(800), slots=32)
+    assert allreduce_seconds(eight, LinkLoad(800), slots=32) == pytest.approx(switch, rel=0.1)
 
 
 def test_two_side_by_side_take_half_the_time() -> None:
-    one = allreduce_seconds(Network((4,), (MEGABIT,)), Load(2000), 32)
-    two = allreduce_seconds(Network((4,), (MEGABIT,), planes=2), Load(2000), 32)
+    one = allreduce_seconds(PlannedNetwork((4,), (MEGABIT,)), LinkLoad(2000), 32)
+    two = allreduce_seconds(PlannedNetwork((4,), (MEGABIT,), planes=2), LinkLoad(2000), 32)
     assert one / two == pytest.approx(2, rel=0.02)
 
 
@@ -84,8 +84,8 @@ def test_two_side_by_side_take_half_the_time() -> None:
 def test_one_rank_may_stand_for_all(
     fanouts: tuple[int, ...], slots: int, switch: SwitchCost
 ) -> None:
-    link = Link(1e7, 200e-6)
-    network = Network(fanouts, (link,) * len(fanouts), switch, host=5e-6)
+    link = PlannedLink(1e7, 200e-6)
+    network = PlannedNetwork(fanouts, (link,) * len(fanouts), switch, host=5e-6)
     load = load_of(256 * 120, ranks=network.world_size)
     one = allreduce_seconds(network, load, slots)
     each = allreduce_seconds(network, load, slots, symmetric=False)
@@ -101,20 +101,20 @@ def test_one_rank_may_stand_for_all(
 
 
 def test_beyond_what_is_followed_time_grows_evenly() -> None:
-    network = Network((4,), (Link(1e7, 1e-3),))
+    network = PlannedNetwork((4,), (PlannedLink(1e7, 1e-3),))
     blocks = 3 * FOLLOWED
-    followed = allreduce_seconds(network, Load(blocks), slots=blocks // 8)
-    extrapolated = allreduce_seconds(network, Load(blocks), slots=128)
+    followed = allreduce_seconds(network, LinkLoad(blocks), slots=blocks // 8)
+    extrapolated = allreduce_seconds(network, LinkLoad(blocks), slots=128)
     assert extrapolated == pytest.approx(followed, rel=0.02)
 
 
 def test_a_hundred_thousand_ranks_take_the_delay_of_three_levels_more() -> None:
-    link = Link(1e8, 1e-3)
-    few = allreduce_seconds(tree(64, link, FREE), Load(1), 1)
-    many = allreduce_seconds(tree(100_000, link, FREE), Load(1), 1)
+    link = PlannedLink(1e8, 1e-3)
+    few = allreduce_seconds(tree(64, link, FREE), LinkLoad(1), 1)
+    many = allreduce_seconds(tree(100_000, link, FREE), LinkLoad(1), 1)
     assert many == pytest.approx(3 * few)
 
 
 def test_no_slots_are_an_error() -> None:
     with pytest.raises(ValueError, match="0 slots"):
-        allreduce_seconds(Network((2,), (MEGABIT,)), Load(1), 0)
+        allreduce_seconds(PlannedNetwork((2,), (MEGABIT,)), LinkLoad(1), 0)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce_lab.planning.framing import Load, load_of
+from p4reduce_lab.planning.framing import LinkLoad, load_of
 
 
 def test_dense_floats_fill_blocks_of_256() -> None:
     load = load_of(1000, ranks=4)
-    assert load == Load(4, up=1102, down=1102, opening=78)
+    assert load == LinkLoad(4, up=1102, down=1102, opening=78)
     assert load.octets_up(slots=32) == 4 * 1102 + 4 * 78
     assert load.octets_up(slots=2) == 4 * 1102 + 2 * 78
 
@@ -38,7 +38,7 @@ def test_nothing_at_all_is_a_round_that_opens() -> None:
 
 
 def test_a_part_is_rounded_up() -> None:
-    assert Load(7).part(2).blocks == 4
+    assert LinkLoad(7).part(2).blocks == 4
 
 
 @pytest.mark.parametrize(

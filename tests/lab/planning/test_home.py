@@ -13,10 +13,10 @@ from p4reduce_lab.cli import commands
 from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.planning.events import allreduce_seconds
 from p4reduce_lab.planning.framing import load_of
-from p4reduce_lab.planning.home import LANES, PLACES, HomeEstimate, Home, Lanes, allreduce, answer
+from p4reduce_lab.planning.home import LANES, PLACES, Home, HomeEstimate, Lanes, allreduce, answer
 from p4reduce_lab.planning.home_report import as_json, text
 from p4reduce_lab.planning.hosts import equal_hosts, read_host_file
-from p4reduce_lab.planning.network import SWITCHES, Link
+from p4reduce_lab.planning.network import SWITCHES, PlannedLink
 from p4reduce_lab.planning.schemes import Cluster
 from p4reduce_lab.planning.training import even_step
 
@@ -24,10 +24,12 @@ FLOAT32, INT16, FEEDBACK, INT8 = LANES
 BLOCKS = 10_000
 NUMBERS = 256 * BLOCKS
 FRAME = 1102 + 14 + 20 + 8 + 14  # a frame of ours in a datagram of Ethernet, IP, UDP and ours
-SLOW = Link(1e7, overhead=0)  # no core limits it
+SLOW = PlannedLink(1e7, overhead=0)  # no core limits it
 
 
-def home(*ranks: int, link: Link = SLOW, spare: Link | None = None, cores: float = 4) -> Home:
+def home(
+    *ranks: int, link: PlannedLink = SLOW, spare: PlannedLink | None = None, cores: float = 4
+) -> Home:
     hosts, first = [], 0
     for own in ranks:
         hosts.append(Host(f"h{len(hosts)}", tuple(range(first, first + own)), ""))
@@ -82,7 +84,7 @@ def test_narrow_lanes_take_fewer_blocks_and_feedback_takes_cpu() -> None:
 
 
 def test_where_cores_are_the_limit_more_of_them_help() -> None:
-    fast = Link(1e12)
+    fast = PlannedLink(1e12)
     one, four = (
         allreduce(home(4, 4, link=fast, cores=cores), "each", FLOAT32, NUMBERS) for cores in (1, 4)
     )
@@ -105,7 +107,7 @@ def test_where_cores_are_the_limit_more_of_them_help() -> None:
 @pytest.mark.parametrize("own", [FLOAT32, INT8], ids=["float32", "int8"])
 def test_the_closed_form_is_as_good_as_the_events(rate: float, ranks: int, own: Lanes) -> None:
     """For a spare host, whose switch and link all ranks share."""
-    link = Link(rate, 1e-5, overhead=0)
+    link = PlannedLink(rate, 1e-5, overhead=0)
     found = allreduce(home(*[1] * ranks, link=link), "spare", own, NUMBERS).seconds
     cluster = Cluster(ranks, link, switch=SWITCHES["embedded-udp"], trunk=link)
     load = load_of(NUMBERS, ranks=ranks, precision=own.precision)
@@ -115,7 +117,7 @@ def test_the_closed_form_is_as_good_as_the_events(rate: float, ranks: int, own: 
 
 def test_the_best_ways_are_named() -> None:
     step = even_step(0.1, 2_500_000, 6_553_600)
-    found = answer(home(1, 1, 1, link=Link(1e8, 1e-5)), step, 64)
+    found = answer(home(1, 1, 1, link=PlannedLink(1e8, 1e-5)), step, 64)
     by = {(way.place, way.lanes, way.every): way for way in found.ways}
     assert len(by) == len(found.ways) == 1 + 4 * 4 + 4
     assert found.lossless.exact
@@ -130,7 +132,7 @@ def test_the_best_ways_are_named() -> None:
 
 def test_where_sums_hide_the_least_loss_is_best() -> None:
     step = even_step(60.0, 1_000_000, 100_000)
-    found = answer(home(1, 1, link=Link(1e8)), step, 64)
+    found = answer(home(1, 1, link=PlannedLink(1e8)), step, 64)
     assert found.lossless.place == "ring"  # nothing to change
     assert found.lossy.lanes == "int16"
     assert found.further is None

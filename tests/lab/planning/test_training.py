@@ -7,7 +7,7 @@ import math
 
 import pytest
 from p4reduce_lab.planning.training import (
-    Step,
+    TrainingStep,
     amdahl,
     efficiency,
     even_step,
@@ -24,7 +24,7 @@ def test_gradients_come_at_an_even_pace_during_backward() -> None:
 
 
 def test_sums_that_overlap_and_those_that_do_not() -> None:
-    step = Step(1.0, (10, 20), (0.5, 1.0))
+    step = TrainingStep(1.0, (10, 20), (0.5, 1.0))
     time = step_time(step, lambda size: 0.03 * size)
     # The first from 0.5 to 0.8; the second from 1.0 to 1.6.
     assert time.communication == pytest.approx(0.9)
@@ -35,12 +35,12 @@ def test_sums_that_overlap_and_those_that_do_not() -> None:
 
 
 def test_sums_wait_for_each_other() -> None:
-    time = step_time(Step(1.0, (10, 10), (0.5, 0.6)), lambda size: 0.4)
+    time = step_time(TrainingStep(1.0, (10, 10), (0.5, 0.6)), lambda size: 0.4)
     assert time.overlapped == pytest.approx(1.3)
 
 
 def test_a_step_is_no_shorter_than_its_computing() -> None:
-    assert step_time(Step(1.0, (1,), (0.2,)), lambda size: 0.1).overlapped == 1.0
+    assert step_time(TrainingStep(1.0, (1,), (0.2,)), lambda size: 0.1).overlapped == 1.0
 
 
 def test_amdahls_law() -> None:
@@ -55,7 +55,7 @@ def test_amdahls_law() -> None:
 
 
 def test_the_batch_that_hides_sums() -> None:
-    step = Step(1.0, (1, 1), (0.5, 1.0))
+    step = TrainingStep(1.0, (1, 1), (0.5, 1.0))
     # The last sum of 0.2 s has to fit into 5 % of a longer step; both of them into 55 %.
     assert hiding_factor(step, [0.2, 0.2]) == pytest.approx(4)
     assert hiding_factor(step, [5.3, 0.2]) == pytest.approx(10)
@@ -77,11 +77,11 @@ def test_that_batch_is_just_enough() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Step(0, (1,), (1,)), "above 0"),
-        (lambda: Step(1, (), ()), "0 buckets"),
-        (lambda: Step(1, (1,), (1, 1)), "2 moments"),
-        (lambda: Step(1, (-1,), (1,)), "negative"),
-        (lambda: Step(1, (1,), (1.5,)), "from 0 to 1"),
+        (lambda: TrainingStep(0, (1,), (1,)), "above 0"),
+        (lambda: TrainingStep(1, (), ()), "0 buckets"),
+        (lambda: TrainingStep(1, (1,), (1, 1)), "2 moments"),
+        (lambda: TrainingStep(1, (-1,), (1,)), "negative"),
+        (lambda: TrainingStep(1, (1,), (1.5,)), "from 0 to 1"),
         (lambda: even_step(1, 0, 1), "0 parameters"),
         (lambda: even_step(1, 1, 0), "0 elements"),
     ],

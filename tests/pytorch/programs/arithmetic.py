@@ -55,8 +55,7 @@ def compared(operation: Any, name: str, tensor: torch.Tensor, right: torch.Tenso
                 torch.equal(got, whole)
                 if not right.is_floating_point()
                 else torch.allclose(
-                    *(got.double(), whole.double()),
-                    rtol=2e-2 if right.element_size() == 2 else 1e-6,
+                    got.double(), whole.double(), rtol=2e-2 if right.element_size() == 2 else 1e-6
                 )
             )
             if got.dtype != tensor.dtype or not same:

@@ -75,14 +75,16 @@ def calls(layout: str, dtype: torch.dtype) -> Iterator[Call]:
         yield call(
             f"all_reduce {operation}",
             lambda group, one=one, op=operation: dist.all_reduce(one, op, group, async_op=True),
-            *([one], [total]),
+            [one],
+            [total],
         )
         yield call(
             f"all_reduce_coalesced {operation}",
             lambda group, one=two, two=three, op=operation: ours(group).allreduce_coalesced(
                 [one, two], coalesced(op)
             ),
-            *([two, three], [total, total]),
+            [two, three],
+            [total, total],
         )
         root = made(every[rank])
         yield call(
@@ -96,7 +98,8 @@ def calls(layout: str, dtype: torch.dtype) -> Iterator[Call]:
             lambda group, out=output, rows=rows, op=operation: dist.reduce_scatter(
                 out, rows, op, group, async_op=True
             ),
-            *([output], [part]),
+            [output],
+            [part],
         )
         output, whole = room(), made(tall[rank])
         yield call(
@@ -104,32 +107,34 @@ def calls(layout: str, dtype: torch.dtype) -> Iterator[Call]:
             lambda group, out=output, whole=whole, op=operation: dist.reduce_scatter_tensor(
                 out, whole, op, group, async_op=True
             ),
-            *([output], [part]),
+            [output],
+            [part],
         )
     copied = made(every[rank])
     yield call(
-        "broadcast",
-        lambda group: dist.broadcast(copied, 0, group, async_op=True),
-        *([copied], every),
+        "broadcast", lambda group: dist.broadcast(copied, 0, group, async_op=True), [copied], every
     )
     mine = made(every[rank])
     listed = [room() for _ in range(size)]
     yield call(
         "all_gather",
         lambda group: dist.all_gather(listed, mine, group, async_op=True),
-        *(listed, every),
+        listed,
+        every,
     )
     whole_room = room(size * ROWS)
     yield call(
         "all_gather_into_tensor",
         lambda group: dist.all_gather_into_tensor(whole_room, mine, group, async_op=True),
-        *([whole_room], [torch.cat(every)]),
+        [whole_room],
+        [torch.cat(every)],
     )
     gathered = [room() for _ in range(size)] if rank == 0 else None
     yield call(
         "gather",
         lambda group: dist.gather(mine, gathered, 0, group, async_op=True),
-        *(gathered or [], every if rank == 0 else []),
+        gathered or [],
+        every if rank == 0 else [],
     )
     scattered, scattering = room(), [made(one) for one in tall[0].split(ROWS)]
     yield call(
@@ -137,20 +142,23 @@ def calls(layout: str, dtype: torch.dtype) -> Iterator[Call]:
         lambda group: dist.scatter(
             scattered, scattering if rank == 0 else None, 0, group, async_op=True
         ),
-        *([scattered], [tall[0].split(ROWS)[rank]]),
+        [scattered],
+        [tall[0].split(ROWS)[rank]],
     )
     exchanged, sent = room(size * ROWS), made(tall[rank])
     theirs = [one.split(ROWS)[rank] for one in tall]
     yield call(
         "all_to_all_single",
         lambda group: dist.all_to_all_single(exchanged, sent, group=group, async_op=True),
-        *([exchanged], [torch.cat(theirs)]),
+        [exchanged],
+        [torch.cat(theirs)],
     )
     places, parts = [room() for _ in range(size)], [made(one) for one in tall[rank].split(ROWS)]
     yield call(
         "all_to_all",
         lambda group: dist.all_to_all(places, parts, group=group, async_op=True),
-        *(places, theirs),
+        places,
+        theirs,
     )
     received = room()
     yield call(
@@ -159,7 +167,8 @@ def calls(layout: str, dtype: torch.dtype) -> Iterator[Call]:
             dist.irecv(received, before, group=group),
             dist.isend(made(every[rank]), following, group=group),
         ),
-        *([received], [every[before]]),
+        [received],
+        [every[before]],
     )
 
 
@@ -175,7 +184,8 @@ def sparse_calls() -> Iterator[Call]:
         yield Call(
             f"all_reduce of sparse {dtype} {width}",
             lambda group, tensor=tensor: dist.all_reduce(tensor, group=group, async_op=True),
-            *([tensor], [total.to(dtype)]),
+            [tensor],
+            [total.to(dtype)],
         )
 
 

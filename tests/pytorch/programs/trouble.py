@@ -99,10 +99,10 @@ def main() -> None:
         lose_one_at(communicators, "init")
     elif WRONG == "connecting":  # when all have joined the job
         routes.CONNECT_TIMEOUT = 5.0
-        lose_one_at(routes, "Gloo")
+        lose_one_at(routes, "GlooDelegate")
     elif WRONG == "connecting slowly":
         routes.CONNECT_TIMEOUT = 2.0
-        fail_once(routes, "Gloo")
+        fail_once(routes, "GlooDelegate")
     elif WRONG == "exit":  # without destroy_process_group, with works that nobody waits for
         dist.all_reduce(tensor, async_op=True).get_future()
         if RANK == 0:

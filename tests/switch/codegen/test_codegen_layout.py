@@ -8,13 +8,13 @@ from struct import Struct
 
 import pytest
 from p4reduce_switch.codegen_python.layout import HeaderLayout
-from p4reduce_switch.codegen_python.text import Names
-from p4reduce_switch.program.ir import FieldRef, Header
+from p4reduce_switch.codegen_python.text import PyNames
+from p4reduce_switch.program.ir import FieldRef, HeaderInstance
 
 WIDTHS = (1, 3, 4, 5, 7, 8, 9, 12, 16, 20, 24, 32, 40, 48, 56, 64, 72, 128, 2048)
 
 
-def random_header(generator: random.Random) -> Header:
+def random_header(generator: random.Random) -> HeaderInstance:
     widths = [generator.choice(WIDTHS) for _ in range(generator.randrange(1, 12))]
     if sum(widths) % 8:
         widths.append(8 - sum(widths) % 8)
@@ -22,10 +22,10 @@ def random_header(generator: random.Random) -> Header:
         FieldRef("h", f"f{index}", width, width > 1 and generator.random() < 0.3)
         for index, width in enumerate(widths)
     ]
-    return Header("h", tuple(fields), is_metadata=False)
+    return HeaderInstance("h", tuple(fields), is_metadata=False)
 
 
-def wire_values(header: Header, data: bytes) -> dict[str, int]:
+def wire_values(header: HeaderInstance, data: bytes) -> dict[str, int]:
     """The fields by cutting up the bits, without any of the code under test."""
     bits = "".join(f"{byte:08b}" for byte in data)
     values = {}
@@ -47,7 +47,7 @@ def test_random_headers(rebuilt: bool) -> None:
     for _ in range(300):
         header = random_header(generator)
         needed = {field for field in header.fields if generator.random() < 0.5}
-        names = Names()
+        names = PyNames()
         layout = HeaderLayout(names, header, needed.__contains__, rebuilt)
         assert needed <= set(layout.ints)
         data = generator.randbytes(header.size)
@@ -68,16 +68,20 @@ def test_random_headers(rebuilt: bool) -> None:
 
 
 def test_nothing_is_unpacked_that_nobody_needs() -> None:
-    header = Header("h", (FieldRef("h", "a", 48), FieldRef("h", "b", 16)), is_metadata=False)
-    layout = HeaderLayout(Names(), header, lambda _: False, rebuilt=False)
+    header = HeaderInstance(
+        "h", (FieldRef("h", "a", 48), FieldRef("h", "b", 16)), is_metadata=False
+    )
+    layout = HeaderLayout(PyNames(), header, lambda _: False, rebuilt=False)
     assert layout.unpack("frame", "0") == []
-    only_b = HeaderLayout(Names(), header, lambda field: field.name == "b", rebuilt=False)
+    only_b = HeaderLayout(PyNames(), header, lambda field: field.name == "b", rebuilt=False)
     assert only_b.unpack("frame", "14") == ["h_b, = _layout_h.unpack_from(frame, 14)"]
     assert only_b.definitions == ['_layout_h = Struct(">6xH")']
 
 
 def test_a_header_without_fields() -> None:
-    layout = HeaderLayout(Names(), Header("h", (), is_metadata=False), lambda _: True, rebuilt=True)
+    layout = HeaderLayout(
+        PyNames(), HeaderInstance("h", (), is_metadata=False), lambda _: True, rebuilt=True
+    )
     assert layout.unpack("frame", "0") == []
     scope: dict[str, object] = {"Struct": Struct}
     exec("\n".join([*layout.definitions, f"packed = {layout.pack()}"]), scope)

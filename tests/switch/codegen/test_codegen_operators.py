@@ -7,8 +7,8 @@ import random
 import struct
 
 import pytest
-from p4reduce_switch.codegen_python.expressions import Expressions
-from p4reduce_switch.codegen_python.text import Names
+from p4reduce_switch.codegen_python.expressions import PyExpressions
+from p4reduce_switch.codegen_python.text import PyNames
 from p4reduce_switch.program import ir
 from pipeline_programs import load
 
@@ -141,7 +141,7 @@ def random_data(generator: random.Random, depth: int) -> ir.Expr:
         width = ir.Const(generator.choice((2, 8, 16, 33)))
         return ir.Binary(op, random_data(generator, depth - 1), width)
     if kind == 3:
-        return ir.Choice(
+        return ir.Ternary(
             random_bool(generator, depth - 1),
             random_data(generator, depth - 1),
             random_data(generator, depth - 1),
@@ -177,7 +177,7 @@ def evaluate(expr: ir.Expr, values: dict[ir.FieldRef, int]) -> int:
         return int(expr.value)
     if isinstance(expr, ir.FieldRef):
         return values[expr]
-    if isinstance(expr, ir.Choice):
+    if isinstance(expr, ir.Ternary):
         chosen = expr.left if evaluate(expr.condition, values) else expr.right
         return evaluate(chosen, values)
     if isinstance(expr, ir.Unary):
@@ -225,8 +225,8 @@ def test_random_expressions(depth: int) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     generator = random.Random(seed)
-    names = Names()
-    expressions = Expressions(names, {})
+    names = PyNames()
+    expressions = PyExpressions(names, {})
     for _ in range(500):
         expr = random_data(generator, depth)
         code = expressions.data(expr)
@@ -257,7 +257,7 @@ def field(width: int, name: str = "x", is_signed: bool = False) -> ir.FieldRef:
 
 
 def source(expr: ir.Expr, width: int) -> str:
-    return Expressions(Names(), {}).assigned(expr, width).text
+    return PyExpressions(PyNames(), {}).assigned(expr, width).text
 
 
 def test_superfluous_masks_are_left_out() -> None:

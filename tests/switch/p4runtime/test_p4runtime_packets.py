@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4reduce_switch.p4runtime.p4info import Field, PacketHeader
+from p4reduce_switch.p4runtime.p4info import P4InfoField, PacketHeader
 from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4rt_client import INSERT, Builder, Client, config, exact
 from switch_peer import ethernet, eventually
@@ -175,7 +175,7 @@ def test_header_of_any_widths() -> None:
     for _ in range(50):
         widths = [rng.randrange(1, 70) for _ in range(rng.randrange(1, 8))]
         codec = PacketCodec(
-            PacketHeader(tuple(Field(i, f"f{i}", w) for i, w in enumerate(widths, start=1)))
+            PacketHeader(tuple(P4InfoField(i, f"f{i}", w) for i, w in enumerate(widths, start=1)))
         )
         values = [rng.randrange(1 << w) for w in widths]
         bits = "".join(f"{v:0{w}b}" for v, w in zip(values, widths, strict=True))
@@ -194,7 +194,7 @@ def test_no_header_is_an_empty_one() -> None:
 
 
 def test_a_frame_shorter_than_the_header() -> None:
-    assert PacketCodec(PacketHeader((Field(1, "f", 17),))).packet_in(b"\x00\x00") is None
+    assert PacketCodec(PacketHeader((P4InfoField(1, "f", 17),))).packet_in(b"\x00\x00") is None
 
 
 def test_headers_with_strings(

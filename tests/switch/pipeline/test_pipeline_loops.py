@@ -10,7 +10,7 @@ import struct
 
 import pytest
 from p4reduce_switch import messages
-from p4reduce_switch.program.limits import MAX_TURNS
+from p4reduce_switch.program.limits import MAX_ITERATIONS
 from p4reduce_switch.state.tables import Table
 from pipeline_programs import load
 
@@ -75,7 +75,7 @@ def test_an_endless_loop_ends_with_its_packet(
     assert pipeline.stats.dropped_loop == 2
     (said,) = caplog.messages
     assert "a loop at loops.p4:" in said
-    assert str(MAX_TURNS) in said
+    assert str(MAX_ITERATIONS) in said
     # As many turns as a counter of 16 bits has are no harm.
     ((_, out),) = pipeline.process(1, command(ENDLESS, 255, 1))
     assert REPORT.unpack_from(out)[1] == 255

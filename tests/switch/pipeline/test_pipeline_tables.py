@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.errors import AlreadyThereError, ConstantError, FullError, NotThereError
-from p4reduce_switch.state.tables import ActionInfo, Entry, MatchKey, Table
+from p4reduce_switch.state.tables import ActionInfo, MatchKey, Table, TableEntry
 from pipeline_programs import config, load, make
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -52,8 +52,8 @@ def verdict(pipeline: Pipeline, which: int, a: int = 0, b: int = 0, c: int = 0) 
 def test_exact(pipeline: Pipeline) -> None:
     table = pipeline.tables["I.exact_one"]
     assert verdict(pipeline, EXACT_ONE, a=5) == MISS
-    table.insert(Entry((5,), 0, "I.set", (123,)))
-    table.insert(Entry((6,), 0, "I.set_big", ((1 << 2048) - 2, 1)))
+    table.insert(TableEntry((5,), 0, "I.set", (123,)))
+    table.insert(TableEntry((6,), 0, "I.set_big", ((1 << 2048) - 2, 1)))
     assert verdict(pipeline, EXACT_ONE, a=5) == 123
     assert run(pipeline, EXACT_ONE, a=6) == (0, (1 << 2048) - 1)
     table.modify((5,), 0, "I.set", (124,))
@@ -70,7 +70,7 @@ def test_signed_key(pipeline: Pipeline) -> None:
 def test_direct_counter_counts_hits_and_survives_modify(pipeline: Pipeline) -> None:
     table = pipeline.tables["I.exact_one"]
     assert table.has_direct_counter
-    entry = Entry((5,), 0, "I.set", (1,))
+    entry = TableEntry((5,), 0, "I.set", (1,))
     table.insert(entry)
     size = 13 + 2 + 256 + 4
     run(pipeline, EXACT_ONE, a=5)
@@ -96,7 +96,7 @@ def test_default_entry(pipeline: Pipeline) -> None:
 def test_several_exact_fields_and_miss(pipeline: Pipeline) -> None:
     table = pipeline.tables["I.exact_two"]
     assert [key.name for key in table.key] == ["hdr.key.a", "mac"]
-    table.insert(Entry((5, 0xA0B0C0D0E0F0), 0, "I.set", (9,)))
+    table.insert(TableEntry((5, 0xA0B0C0D0E0F0), 0, "I.set", (9,)))
     assert run(pipeline, EXACT_TWO, a=5, c=0xA0B0C0D0E0F0) == (9, 0)
     assert run(pipeline, EXACT_TWO, a=5, c=0xA0B0C0D0E0F1) == (MISS, 1)
 
@@ -106,7 +106,7 @@ def test_longest_prefix_wins(pipeline: Pipeline) -> None:
     assert run(pipeline, PREFIX, b=0x0A000001) is None
     for length, value in ((8, 8), (24, 24), (0, 100), (16, 16), (32, 32)):
         prefix = 0x0A0B0C0D
-        table.insert(Entry(((prefix, length),), 0, "I.set", (value,)))
+        table.insert(TableEntry(((prefix, length),), 0, "I.set", (value,)))
     assert run(pipeline, PREFIX, b=0x0A0B0C0D) == (32, 2)
     assert run(pipeline, PREFIX, b=0x0A0B0C0E) == (24, 2)
     assert run(pipeline, PREFIX, b=0x0A0B0D0D) == (16, 2)
@@ -118,9 +118,9 @@ def test_longest_prefix_wins(pipeline: Pipeline) -> None:
 
 def test_prefix_with_an_exact_field(pipeline: Pipeline) -> None:
     table = pipeline.tables["I.mixed"]
-    table.insert(Entry((1, (0x0A000000, 8)), 0, "I.set", (8,)))
-    table.insert(Entry((1, (0x0A0B0000, 16)), 0, "I.set", (16,)))
-    table.insert(Entry((2, (0, 0)), 0, "I.set", (2,)))
+    table.insert(TableEntry((1, (0x0A000000, 8)), 0, "I.set", (8,)))
+    table.insert(TableEntry((1, (0x0A0B0000, 16)), 0, "I.set", (16,)))
+    table.insert(TableEntry((2, (0, 0)), 0, "I.set", (2,)))
     assert verdict(pipeline, MIXED, a=1, b=0x0A0B0001) == 16
     assert verdict(pipeline, MIXED, a=1, b=0x0A0C0001) == 8
     assert verdict(pipeline, MIXED, a=1, b=0x0B000000) == MISS
@@ -129,9 +129,9 @@ def test_prefix_with_an_exact_field(pipeline: Pipeline) -> None:
 
 def test_larger_priority_wins(pipeline: Pipeline) -> None:
     table = pipeline.tables["I.masked"]
-    table.insert(Entry(((0x1200, 0xFF00), (0, 0)), 10, "I.set", (10,)))
-    table.insert(Entry(((0, 0), (0, 0)), 1, "I.set", (1,)))
-    table.insert(Entry(((0x1000, 0xF000), (5, 0xFFFFFFFF)), 20, "I.set", (20,)))
+    table.insert(TableEntry(((0x1200, 0xFF00), (0, 0)), 10, "I.set", (10,)))
+    table.insert(TableEntry(((0, 0), (0, 0)), 1, "I.set", (1,)))
+    table.insert(TableEntry(((0x1000, 0xF000), (5, 0xFFFFFFFF)), 20, "I.set", (20,)))
     assert verdict(pipeline, MASKED, a=0x1234, b=5) == 20
     assert verdict(pipeline, MASKED, a=0x1234, b=6) == 10
     assert verdict(pipeline, MASKED, a=0x2234, b=5) == 1
@@ -139,15 +139,15 @@ def test_larger_priority_wins(pipeline: Pipeline) -> None:
 
 def test_same_priority_the_first_inserted_wins(pipeline: Pipeline) -> None:
     table = pipeline.tables["I.masked"]
-    table.insert(Entry(((0, 0), (5, 0xFFFFFFFF)), 7, "I.set", (1,)))
-    table.insert(Entry(((9, 0xFFFF), (0, 0)), 7, "I.set", (2,)))
+    table.insert(TableEntry(((0, 0), (5, 0xFFFFFFFF)), 7, "I.set", (1,)))
+    table.insert(TableEntry(((9, 0xFFFF), (0, 0)), 7, "I.set", (2,)))
     assert verdict(pipeline, MASKED, a=9, b=5) == 1
 
 
 def test_range(pipeline: Pipeline) -> None:
     table = pipeline.tables["I.ranges"]
-    table.insert(Entry(((10, 20), 1), 5, "I.set", (1,)))
-    table.insert(Entry(((15, 15), 1), 9, "I.set", (2,)))
+    table.insert(TableEntry(((10, 20), 1), 5, "I.set", (1,)))
+    table.insert(TableEntry(((15, 15), 1), 9, "I.set", (2,)))
     found = {a: verdict(pipeline, RANGES, a=a, b=1) for a in (9, 10, 14, 15, 16, 20, 21)}
     assert found == {9: MISS, 10: 1, 14: 1, 15: 2, 16: 1, 20: 1, 21: MISS}
     assert verdict(pipeline, RANGES, a=15, b=2) == MISS
@@ -157,8 +157,8 @@ def test_optional_comes_as_ternary(pipeline: Pipeline) -> None:
     # p4c writes optional fields as ternary ones into the JSON.
     table = pipeline.tables["I.maybe"]
     assert [key.kind for key in table.key] == ["ternary", "ternary"]
-    table.insert(Entry(((3, 0xFFFF), (0, 0)), 1, "I.set", (1,)))
-    table.insert(Entry(((3, 0xFFFF), (4, (1 << 48) - 1)), 2, "I.set", (2,)))
+    table.insert(TableEntry(((3, 0xFFFF), (0, 0)), 1, "I.set", (1,)))
+    table.insert(TableEntry(((3, 0xFFFF), (4, (1 << 48) - 1)), 2, "I.set", (2,)))
     assert verdict(pipeline, MAYBE, a=3, c=5) == 1
     assert verdict(pipeline, MAYBE, a=3, c=4) == 2
     assert verdict(pipeline, MAYBE, a=4, c=4) == MISS
@@ -176,7 +176,7 @@ def test_const_entries(pipeline: Pipeline) -> None:
     assert verdict(pipeline, CONSTANTS, a=0x5000) == MISS
     match, priority = table.entries()[0].match, table.entries()[0].priority
     with pytest.raises(ConstantError):
-        table.insert(Entry(((0, 0), 1), 1, "I.set", (1,)))
+        table.insert(TableEntry(((0, 0), 1), 1, "I.set", (1,)))
     with pytest.raises(ConstantError):
         table.modify(match, priority, "I.set", (1,))
     with pytest.raises(ConstantError):
@@ -197,8 +197,8 @@ def test_table_without_key(pipeline: Pipeline) -> None:
 
 def test_action_run(pipeline: Pipeline) -> None:
     table = pipeline.tables["I.chosen"]
-    table.insert(Entry((1,), 0, "I.set", (5,)))
-    table.insert(Entry((2,), 0, "I.drop", ()))
+    table.insert(TableEntry((1,), 0, "I.set", (5,)))
+    table.insert(TableEntry((2,), 0, "I.drop", ()))
     assert run(pipeline, CHOSEN, a=1) == (5, 110)
     assert run(pipeline, CHOSEN, a=2) is None
     assert run(pipeline, CHOSEN, a=3) == (MISS, 112)
@@ -217,14 +217,14 @@ def table_of(*key: MatchKey, size: int = 1000) -> Table:
 
 def test_errors() -> None:
     table = table_of(MatchKey("k", 8, "exact"), size=2)
-    table.insert(Entry((1,), 0, "a", (1,)))
+    table.insert(TableEntry((1,), 0, "a", (1,)))
     with pytest.raises(AlreadyThereError):
-        table.insert(Entry((1,), 0, "none", ()))
-    table.insert(Entry((2,), 0, "a", (1,)))
+        table.insert(TableEntry((1,), 0, "none", ()))
+    table.insert(TableEntry((2,), 0, "a", (1,)))
     with pytest.raises(FullError):
-        table.insert(Entry((3,), 0, "a", (1,)))
+        table.insert(TableEntry((3,), 0, "a", (1,)))
     table.delete((1,), 0)
-    table.insert(Entry((3,), 0, "a", (1,)))
+    table.insert(TableEntry((3,), 0, "a", (1,)))
     with pytest.raises(NotThereError):
         table.delete((1,), 0)
     with pytest.raises(NotThereError):
@@ -236,15 +236,15 @@ def test_errors() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        (Entry((256,), 0, "a", (1,)), "8 bits"),
-        (Entry((1, 2), 0, "a", (1,)), "1 key fields"),
-        (Entry(((1, 2),), 0, "a", (1,)), "takes an int"),
-        (Entry((1,), 0, "b", (1,)), "no action b"),
-        (Entry((1,), 0, "a", ()), "1 arguments"),
-        (Entry((1,), 0, "a", (256,)), "8 bits"),
+        (TableEntry((256,), 0, "a", (1,)), "8 bits"),
+        (TableEntry((1, 2), 0, "a", (1,)), "1 key fields"),
+        (TableEntry(((1, 2),), 0, "a", (1,)), "takes an int"),
+        (TableEntry((1,), 0, "b", (1,)), "no action b"),
+        (TableEntry((1,), 0, "a", ()), "1 arguments"),
+        (TableEntry((1,), 0, "a", (256,)), "8 bits"),
     ],
 )
-def test_entries_that_do_not_fit(entry: Entry, said: str) -> None:
+def test_entries_that_do_not_fit(entry: TableEntry, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         table_of(MatchKey("k", 8, "exact")).insert(entry)
 
@@ -254,17 +254,17 @@ def test_entries_that_do_not_fit(entry: Entry, said: str) -> None:
 )
 def test_key_values_that_do_not_fit(kind: str, value: object) -> None:
     with pytest.raises(ValueError, match="key field k of table t"):
-        table_of(MatchKey("k", 8, kind)).insert(Entry((value,), 0, "none", ()))  # type: ignore[arg-type]
+        table_of(MatchKey("k", 8, kind)).insert(TableEntry((value,), 0, "none", ()))  # type: ignore[arg-type]
 
 
 def test_keys_are_canonical() -> None:
     table = table_of(MatchKey("p", 16, "lpm"))
-    table.insert(Entry(((0x1234, 8),), 99, "none", ()))
+    table.insert(TableEntry(((0x1234, 8),), 99, "none", ()))
     (entry,) = table.entries()
     assert (entry.match, entry.priority) == (((0x1200, 8),), 0)
     assert table.find(((0x12FF, 8),), 5) is entry
     with pytest.raises(AlreadyThereError):
-        table.insert(Entry(((0x1255, 8),), 0, "none", ()))
+        table.insert(TableEntry(((0x1255, 8),), 0, "none", ()))
 
 
 def test_random_ternary_tables_against_a_linear_search() -> None:
@@ -275,7 +275,7 @@ def test_random_ternary_tables_against_a_linear_search() -> None:
         table = table_of(
             MatchKey("a", 8, "ternary"), MatchKey("b", 8, "range"), MatchKey("c", 4, "optional")
         )
-        present: list[Entry] = []
+        present: list[TableEntry] = []
         for step in range(120):
             if present and generator.random() < 0.3:
                 entry = present.pop(generator.randrange(len(present)))
@@ -285,7 +285,7 @@ def test_random_ternary_tables_against_a_linear_search() -> None:
                 low, high = sorted(generator.choices(range(256), k=2))
                 optional = generator.choice((None, generator.randrange(16)))
                 match = ((generator.randrange(256) & mask, mask), (low, high), optional)
-                entry = Entry(match, generator.randrange(1, 6), "a", (step,))
+                entry = TableEntry(match, generator.randrange(1, 6), "a", (step,))
                 try:
                     table.insert(entry)
                 except AlreadyThereError:
@@ -337,9 +337,9 @@ def test_a_miss_counts_for_the_default_entry(constant_defaults: bool) -> None:
     rng = random.Random(seed)
     pipeline = make(counting(constant_defaults))
     tables = pipeline.tables
-    tables[EXACT].insert(Entry((2, 1), 0, "ingress.forward", (3,)))
-    tables[TERNARY].insert(Entry(((4, 4), 0x88B5), 1, "ingress.forward", (3,)))
-    tables[LPM].insert(Entry(((1 << 47, 1),), 0, "ingress.forward", (3,)))
+    tables[EXACT].insert(TableEntry((2, 1), 0, "ingress.forward", (3,)))
+    tables[TERNARY].insert(TableEntry(((4, 4), 0x88B5), 1, "ingress.forward", (3,)))
+    tables[LPM].insert(TableEntry(((1 << 47, 1),), 0, "ingress.forward", (3,)))
     wanted: Counter[tuple[str, bool]] = Counter()
     sizes: Counter[tuple[str, bool]] = Counter()
     for _ in range(300):

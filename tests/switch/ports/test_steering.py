@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 from p4reduce_native.cores import core_of_token, path_at_core
 from p4reduce_native.udp_handshake import (
+    HandshakeRefusedError,
     HandshakeResult,
     HandshakeServer,
     Refusal,
-    RefusedError,
     enter,
 )
 from p4reduce_switch.ports.port import PortError
@@ -105,24 +105,24 @@ def serve(listener: socket.socket, door: HandshakeServer, entered: list[Handshak
         if not readable([listener], 0.05):
             continue
         message, address = listener.recvfrom(65536)
-        answer, let_in = door.answer(message, address, is_free=True)
+        answer, accepted = door.answer(message, address, is_free=True)
         listener.sendto(answer, address)
-        if let_in is not None:
-            entered.append(let_in)
+        if accepted is not None:
+            entered.append(accepted)
 
 
 def test_each_core_lets_in_who_asks_for_it(listeners: list[socket.socket]) -> None:
     for core in range(CORES):
-        let_in: list[HandshakeResult] = []
+        accepted: list[HandshakeResult] = []
         door = HandshakeServer(b"", core, CORES)
-        thread = threading.Thread(target=serve, args=(listeners[core], door, let_in))
+        thread = threading.Thread(target=serve, args=(listeners[core], door, accepted))
         thread.start()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)
             sock.connect(listeners[0].getsockname())
             entered = enter(sock, b"", time.monotonic() + SECONDS, core)
         thread.join(SECONDS)
-        assert entered.token == let_in[0].token
+        assert entered.token == accepted[0].token
         assert core_of_token(entered.token, CORES) == core
 
 
@@ -134,7 +134,7 @@ def test_a_core_that_there_is_not_is_refused(listeners: list[socket.socket]) -> 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         sock.connect(listeners[0].getsockname())
-        with pytest.raises(RefusedError, match="fewer cores") as refused:
+        with pytest.raises(HandshakeRefusedError, match="fewer cores") as refused:
             enter(sock, b"", time.monotonic() + SECONDS, CORES + 1)
     assert refused.value.refusal is Refusal.NO_SUCH_CORE
     never.append(HandshakeResult(b"", 0, b"", b""))

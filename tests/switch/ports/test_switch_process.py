@@ -219,8 +219,10 @@ def test_a_preloaded_pipeline_with_its_entries(start: Any, tmp_path: Path) -> No
     file = tmp_path / "entries.txtpb"
     file.write_text(text_format.MessageToString(request))
     program = [
-        *("--pipeline", str(PROGRAMS / "p4rt_features.json")),
-        *("--p4info", str(PROGRAMS / "p4rt_features.p4info.txtpb")),
+        "--pipeline",
+        str(PROGRAMS / "p4rt_features.json"),
+        "--p4info",
+        str(PROGRAMS / "p4rt_features.p4info.txtpb"),
     ]
     process = start(*program, "--entries", str(file))
     client = Client(process.wait_ready()["grpc_addr"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from p4reduce_native.datagrams import DatagramLink, unpack
 from p4reduce_native.link import Link
-from p4reduce_native.udp_handshake import RefusedError, enter, never_cut_up
+from p4reduce_native.udp_handshake import HandshakeRefusedError, enter, never_cut_up
 from p4reduce_switch.dataplane import DataPlane, open_data_plane
 from p4reduce_switch.ports import udp
 from p4reduce_switch.ports.place import PortOptions
@@ -110,7 +110,7 @@ def test_frames_that_came_one_after_the_other_leave_together(open_switch: Open) 
 def test_a_second_worker_is_refused_until_the_first_leaves(open_switch: Open) -> None:
     switch = open_switch()
     first = worker_at(switch, 1)
-    with pytest.raises(RefusedError, match="has another worker"):
+    with pytest.raises(HandshakeRefusedError, match="has another worker"):
         worker_at(switch, 1)
     first.close()
     eventually(lambda: not switch.ports[1].is_up, "the port is free", SECONDS)
@@ -120,7 +120,7 @@ def test_a_second_worker_is_refused_until_the_first_leaves(open_switch: Open) ->
 def test_a_key_is_asked_for(open_switch: Open) -> None:
     switch = open_switch(key=b"sixteen bytes or more")
     for wrong in (b"", b"another key, as long"):
-        with pytest.raises(RefusedError, match="the same key"):
+        with pytest.raises(HandshakeRefusedError, match="the same key"):
             worker_at(switch, 1, wrong)
     assert not switch.ports[1].is_up
     worker_at(switch, 1, b"sixteen bytes or more").close()
@@ -352,7 +352,7 @@ def test_a_worker_without_a_host_frees_its_port_when_somebody_wants_it(
     def gets_in() -> bool:
         try:
             worker_at(switch, 1).close()
-        except RefusedError:
+        except HandshakeRefusedError:
             return False
         return True
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 from p4rt_client import INSERT, MODIFY, Builder, Client, exact, ternary
 from pipeline_programs import config, make
 from two_targets import Start, exchange
@@ -32,11 +32,11 @@ class Bench:
         for monitor in self.pipeline.idle.values():
             monitor.sink = self._report
 
-    def _report(self, table: str, entries: list[Entry]) -> None:
+    def _report(self, table: str, entries: list[TableEntry]) -> None:
         self.reports.append(((self.now - 7) // MS, table, [entry.match for entry in entries]))
 
-    def insert(self, key: int, timeout_ms: int) -> Entry:
-        entry = Entry((key,), 0, "NoAction", ())
+    def insert(self, key: int, timeout_ms: int) -> TableEntry:
+        entry = TableEntry((key,), 0, "NoAction", ())
         self.pipeline.tables[AGES].insert(entry)
         self.pipeline.idle[AGES].start(entry, timeout_ms * MS)
         return entry

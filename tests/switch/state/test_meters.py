@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_switch.state.meters import GREEN, RED, YELLOW, Meter, Rates
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 from p4rt_client import DELETE, INSERT, MODIFY, Builder, Client, exact, ternary
 from pipeline_programs import config, make
 from two_targets import Start, exchange
@@ -102,7 +102,9 @@ def test_direct_meters_in_the_pipeline() -> None:
     pipeline = make(config("meters"), clock=clock)
     table = pipeline.tables[MEASURED]
     assert pipeline.process(0, frame(1, 8))[0][1][:6] == bytes((1, 8, 9, 9, UNSET, 0))
-    table.insert(Entry((1,), 0, "I.ignore", ()))  # the result is there whatever the action does
+    table.insert(
+        TableEntry((1,), 0, "I.ignore", ())
+    )  # the result is there whatever the action does
     assert pipeline.process(0, frame(1, 8))[0][1][:6] == bytes((1, 8, 9, 9, GREEN, 0))
     (entry,) = table.entries()
     entry.meter = pipeline.meters["I.rate"].make()

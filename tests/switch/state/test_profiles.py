@@ -17,7 +17,7 @@ import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_switch.program.hashes import ALGORITHMS
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 from p4reduce_switch.state.targets import GroupRef
 from p4rt_client import DELETE, INSERT, MODIFY, Builder, Client, config, exact, ternary
 from p4rt_fixtures import CPU_PORT
@@ -143,7 +143,7 @@ def test_misses_do_nothing(start: Start) -> None:
 def test_a_group_without_members_does_nothing() -> None:
     pipeline = load("profiles")
     pipeline.profiles["I.balancer"].insert_group(1, {}, 0)
-    pipeline.tables[PICKED].insert(Entry((1,), 0, "", (), target=GroupRef(1)))
+    pipeline.tables[PICKED].insert(TableEntry((1,), 0, "", (), target=GroupRef(1)))
     assert pipeline.process(0, frame(1)) == [(9, frame(1))]
     (hit,) = pipeline.tables[PICKED].entries()
     assert (hit.packets, hit.bytes) == (1, len(frame(1)))

@@ -461,15 +461,15 @@ def test_a_forked_child_does_not_wait_for_what_its_parent_started(system: System
             return 0
         over = comm.allreduce_async(np.empty(0, np.float32), timeout=DEADLINE)
         over.wait()
-        under_way = comm.allreduce_async(ONES, timeout=DEADLINE)
+        in_flight = comm.allreduce_async(ONES, timeout=DEADLINE)
         child = os.fork()
         if child == 0:
-            error = outcome(under_way.wait)
+            error = outcome(in_flight.wait)
             told = isinstance(error, p4reduce.ClosedError) and "was forked" in str(error)
             os._exit(told and over.wait().size == 0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         forked.append(child)
-        assert np.array_equal(under_way.wait(), 2 * ONES)
+        assert np.array_equal(in_flight.wait(), 2 * ONES)
         return code
 
     forked: list[int] = []

@@ -192,8 +192,8 @@ def test_the_first_of_several_calls_that_differs_is_told(system: System) -> None
 def test_a_rank_that_says_nothing_is_named(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = disputes.explained
 
-    def explained(error: Any, calls: Any, membership: Any, seat: Any) -> Any:
-        return error if seat.rank == 0 else asked(error, calls, membership, seat)
+    def explained(error: Any, calls: Any, job_client: Any, member: Any) -> Any:
+        return error if member.rank == 0 else asked(error, calls, job_client, member)
 
     monkeypatch.setattr(disputes, "explained", explained)
     errors = system.run(3, lambda comm: outcome(lambda: comm.allreduce(np.ones(comm.rank + 1))))
@@ -207,10 +207,10 @@ def test_a_rank_that_says_nothing_is_named(system: System, monkeypatch: pytest.M
 def test_without_a_controller_a_rank_says_what_it_called_itself(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(self: Any, seat: Any, calls: Any, timeout: float) -> pb.CompareReply:
+    def away(self: Any, member: Any, calls: Any, timeout: float) -> pb.CompareReply:
         raise ValueError("the client is closed")
 
-    monkeypatch.setattr("p4reduce.session.membership.Membership.compare", away)
+    monkeypatch.setattr("p4reduce.session.job_client.JobClient.compare", away)
     for error in system.run(
         2, lambda comm: outcome(lambda: comm.allreduce((TALL, WIDE)[comm.rank]))
     ):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 import pytest
-from p4reduce.tensors.fusion import Group
+from p4reduce.tensors.fusion import ArrayGroup
 from p4reduce.wire.calls import Operation
 from worker_system import System, outcome
 
@@ -123,7 +123,7 @@ def test_streams_are_as_large_as_the_threshold_allows(
     sizes[[0, 1, 30]] = 0
     kinds = rng.choice([np.float32, np.float64], 60)
     arrays = [np.zeros(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-    streams, _ = Group(Operation.SUM, threshold, None, None, 4).plan(arrays, None, None)
+    streams, _ = ArrayGroup(Operation.SUM, threshold, None, None, 4).plan(arrays, None, None)
     names = [name for stream in streams for name, _ in stream.call.pieces]
     assert sorted(names, key=lambda name: int(name.split()[1])) == [f"array {n}" for n in range(60)]
     last: dict[str, int] = {}

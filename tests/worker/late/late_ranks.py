@@ -13,5 +13,5 @@ def wait_until_behind(sums: Sums, by: int = 1) -> None:
 
 
 def wait_until_there(sums: Sums, ranks: int) -> None:
-    """Return when a roll has had that many ranks present."""
+    """Return when a negotiation has had that many ranks present."""
     wait_for(lambda: sums.present >= ranks, f"{ranks} ranks have called the sum")

@@ -56,7 +56,7 @@ def to_gap(
     method: Callable[..., Any], parts: Sequence[Any], best: float, gap: float, **settings: Any
 ) -> Run:
     """Run a method in one process until |Σ f_i(θ_i) − best| is at most the gap; count uploads."""
-    run, traffic = Run(), in_process.Traffic()
+    run, traffic = Run(), in_process.InProcessTraffic()
     values = np.zeros(len(parts))
 
     def work(comm: in_process.InProcess) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.methods.adanet import AdaNetClassifier
-from p4reduce.methods.subnetworks import Network, cross_entropy, probabilities
+from p4reduce.methods.subnetworks import SubNetwork, cross_entropy, probabilities
 from parts import refusals
 from worker_system import System
 
@@ -64,16 +64,16 @@ def test_an_ensemble_of_four_ranks(system: System) -> None:
 def _one_network(parameters: int, train: Any, classes: Any, test: Any, wanted: Any) -> float:
     width = 1
     rng = np.random.default_rng(0)
-    while Network((64, width, 10), rng).parameters < parameters:
+    while SubNetwork((64, width, 10), rng).parameters < parameters:
         width += 1
-    network = Network((64, width, 10), rng)
+    network = SubNetwork((64, width, 10), rng)
     mean, spread = train.mean(axis=0), train.std(axis=0) + 1e-12
     network.train((train - mean) / spread, classes, EPOCHS, 32, rng)
     return float((network.logits((test - mean) / spread).argmax(axis=1) == wanted).mean())
 
 
 def test_gradients_of_a_network(rng: np.random.Generator) -> None:
-    network = Network((5, 4, 3, 2), rng)
+    network = SubNetwork((5, 4, 3, 2), rng)
     samples, classes = rng.standard_normal((7, 5)), rng.integers(0, 2, 7)
     gradients = network.gradients(samples, classes)
     for variable, gradient in zip(network.variables, gradients, strict=True):

@@ -16,7 +16,7 @@ from p4reduce.methods.boosting import (
 )
 from p4reduce.methods.cat import cat
 from p4reduce.methods.dslsr1 import dslsr1
-from p4reduce.methods.fedbcd import Party, Settings, fedbcd_p, fedbcd_s
+from p4reduce.methods.fedbcd import FedBCDSettings, Party, fedbcd_p, fedbcd_s
 from p4reduce.methods.gadmm import dgadmm, gadmm
 from p4reduce.methods.gd import gd
 from p4reduce.methods.in_process import outcomes_of
@@ -250,7 +250,7 @@ def test_a_bad_party(method: Method, bad: tuple[Any, Any]) -> None:
 
     def work(comm: Any) -> Any:
         data = bad if comm.rank == WRONG else (ONES, LABELS if comm.rank == 0 else None)
-        return method(comm, Party(*data), Settings(rate=0.1, rounds=3))
+        return method(comm, Party(*data), FedBCDSettings(rate=0.1, rounds=3))
 
     said = refused(work)
     assert str(WRONG) in said
@@ -261,7 +261,7 @@ def test_a_bad_rate_of_a_party(method: Method) -> None:
     def work(comm: Any) -> Any:
         rate = -1.0 if comm.rank == WRONG else 0.1
         party = Party(ONES, LABELS if comm.rank == 0 else None)
-        return method(comm, party, Settings(rate=rate, rounds=3))
+        return method(comm, party, FedBCDSettings(rate=rate, rounds=3))
 
     assert f"rank {WRONG}: rate=-1: a positive number" in refused(work)
 

@@ -11,7 +11,7 @@ import p4reduce
 import pytest
 from p4reduce.methods.curved_network import CurvedNetwork
 from p4reduce.methods.dslsr1 import ACCEPT, BAD, FORCING, GOOD, dslsr1, inverse_of, steihaug
-from p4reduce.methods.in_process import InProcess, Traffic, outcomes_of, run
+from p4reduce.methods.in_process import InProcess, InProcessTraffic, outcomes_of, run
 from worker_system import System
 
 MEMORY, STEPS, RANKS = 6, 25, 3
@@ -63,7 +63,7 @@ def serial(parts: list[CurvedNetwork], model: Any, seed: int) -> list[Any]:
 
 def iterates_of(parts: list[CurvedNetwork], start: Any, seed: int, **more: Any) -> Any:
     """Those of rank 0, and what was summed."""
-    traffic, found = Traffic(), []
+    traffic, found = InProcessTraffic(), []
 
     def work(comm: InProcess) -> Any:
         def watch(_step: int, model: Any) -> None:
@@ -116,7 +116,7 @@ def test_a_quarter_of_the_floats_on_digits() -> None:
     data = datasets.load_digits()
     pairs = zip(np.array_split(data.data[:1200] / 16, 4), np.array_split(data.target[:1200], 4))  # noqa: B905
     parts = [CurvedNetwork(*pair, hidden=32, classes=10) for pair in pairs]
-    traffic = Traffic()
+    traffic = InProcessTraffic()
     settings: dict[str, Any] = {"steps": 60, "memory": 16, "start": parts[0].start(0)}
     run(4, lambda comm: dslsr1(comm, parts[comm.rank], **settings), traffic)
     naive = 60 * 16 * parts[0].size  # Y alone

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import p4reduce
 import pytest
-from p4reduce.methods.fedbcd import Party, Settings, fedbcd_p, fedbcd_s
-from p4reduce.methods.in_process import InProcess, Traffic, outcomes_of, run
+from p4reduce.methods.fedbcd import FedBCDSettings, Party, fedbcd_p, fedbcd_s
+from p4reduce.methods.in_process import InProcess, InProcessTraffic, outcomes_of, run
 from p4reduce.methods.problems import Logistic
 from scipy.special import expit
 from worker_system import System
 
 BOTH = pytest.mark.parametrize("method", [fedbcd_p, fedbcd_s])
-SETTINGS = Settings(rate=0.2, rounds=15, penalty=0.01)
+SETTINGS = FedBCDSettings(rate=0.2, rounds=15, penalty=0.01)
 
 
 def samples(rng: np.random.Generator, parties: int) -> tuple[list[Any], Any]:
@@ -25,7 +25,9 @@ def samples(rng: np.random.Generator, parties: int) -> tuple[list[Any], Any]:
     return np.array_split(features, parties, axis=1), np.sign(rng.standard_normal(80))
 
 
-def gathered(parts: list[Any], labels: Any, method: Any, settings: Settings, at: int = 0) -> Any:
+def gathered(
+    parts: list[Any], labels: Any, method: Any, settings: FedBCDSettings, at: int = 0
+) -> Any:
     """The whole model that parties find; the one at rank `at` has the labels."""
 
     def work(comm: InProcess) -> Any:
@@ -66,7 +68,7 @@ def test_squares_and_batches(rng: np.random.Generator, method: Any) -> None:
     parts, _ = samples(rng, 2)
     truth = rng.standard_normal(5)
     labels = np.concatenate(parts, axis=1) @ truth
-    settings = Settings(rate=0.1, rounds=800, local_steps=2, batch=40, seed=7)
+    settings = FedBCDSettings(rate=0.1, rounds=800, local_steps=2, batch=40, seed=7)
 
     def work(comm: InProcess) -> Any:
         own = None if comm.rank else labels
@@ -96,7 +98,7 @@ def rounds(features: Any, labels: Any, method: Any, steps: int, most: int) -> in
     task = Logistic(features, labels, 1e-3, 1 / len(labels))
     least = task.value(task.proximal(np.zeros(task.size), 0.0))
     parts = np.array_split(features, 2, axis=1)
-    settings = Settings(0.5 / task.smoothness(), most, local_steps=steps, penalty=1e-3)
+    settings = FedBCDSettings(0.5 / task.smoothness(), most, local_steps=steps, penalty=1e-3)
     last = [0]
 
     def work(comm: InProcess) -> None:
@@ -140,7 +142,7 @@ def test_what_travels(rng: np.random.Generator) -> None:
     for method, sums in ((fedbcd_p, 2), (fedbcd_s, 8)):
         elements = []
         for number in (3, 13):
-            traffic = Traffic()
+            traffic = InProcessTraffic()
 
             def work(comm: InProcess) -> Any:
                 own = None if comm.rank else labels
@@ -190,7 +192,7 @@ def test_bad_input_is_an_error_on_all(
 
 def test_models_that_run_away_are_an_error_on_all(rng: np.random.Generator) -> None:
     parts, _ = samples(rng, 3)
-    settings = Settings(rate=1e6, rounds=400, local_steps=2)
+    settings = FedBCDSettings(rate=1e6, rounds=400, local_steps=2)
 
     def work(comm: InProcess) -> Any:
         labels = None if comm.rank else np.ones(80)

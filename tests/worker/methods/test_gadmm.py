@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from method_tasks import gd_steps, optimum, refusal, synthetic, to_gap
 from p4reduce.methods.gadmm import By, dgadmm, gadmm
-from p4reduce.methods.in_process import Traffic, run
+from p4reduce.methods.in_process import InProcessTraffic, run
 from p4reduce.methods.neighbours import HEADS, TAILS, Grid, Groups, OneJob
 from p4reduce.methods.problems import LeastSquares, Logistic, split_evenly
 from scipy.optimize import minimize
@@ -138,7 +138,7 @@ def test_a_logistic_task_ends_where_scipy_does(rng: np.random.Generator) -> None
 @pytest.mark.parametrize("by", [OneJob, Groups])
 def test_who_gets_whose_sum(by: By) -> None:
     chain = [4, 0, 3, 1, 2]
-    traffic = Traffic()
+    traffic = InProcessTraffic()
 
     def work(comm: Any) -> tuple[Any, Any]:
         neighbours = by(comm, Grid(20))

@@ -45,7 +45,7 @@ def test_ranks_that_differ_in_what_they_sum_do_not_hang() -> None:
 
 
 def test_what_is_sent_is_counted() -> None:
-    traffic = in_process.Traffic()
+    traffic = in_process.InProcessTraffic()
     run(4, lambda comm: comm.allreduce(np.full(5, float(comm.rank > 1))), traffic)
     assert (traffic.calls, traffic.uploads, traffic.elements) == (1, 2, 5)
     assert traffic.patterns == {(4, 2): 1}

@@ -11,7 +11,7 @@ import p4reduce
 import pytest
 from method_tasks import Run, gd_steps, hessian, refusal, synthetic
 from p4reduce.methods.gd import gd
-from p4reduce.methods.in_process import Traffic, run
+from p4reduce.methods.in_process import InProcessTraffic, run
 from p4reduce.methods.lag import lag_ps, lag_wk
 from p4reduce.methods.problems import LeastSquares, Logistic, split_evenly
 from scipy.optimize import minimize
@@ -28,7 +28,7 @@ def rate_of(parts: list[LeastSquares]) -> float:
 
 def to_gap(method: Method, parts: list[LeastSquares], gap: float, **settings: Any) -> Run:
     """Run to a gap; all ranks have the same model, so each can tell by itself."""
-    outcome, traffic = Run(), Traffic()
+    outcome, traffic = Run(), InProcessTraffic()
     whole = hessian(parts)
     best = np.linalg.solve(whole, sum(part.features.T @ part.targets for part in parts))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from method_tasks import refusal, synthetic
 from p4reduce.methods.gd import gd
-from p4reduce.methods.in_process import Traffic, run
+from p4reduce.methods.in_process import InProcessTraffic, run
 from p4reduce.methods.local_sgd import DILOCO_MOMENTUM, DILOCO_RATE, local_sgd
 from p4reduce.methods.network import NetworkPart
 from p4reduce.methods.problems import LeastSquares, Logistic, split_evenly
@@ -42,7 +42,7 @@ def score(by_label: bool, every: int, **outer: float) -> float:
     scores = []
     for seed in range(3):
         parts, images, labels = digits(by_label, seed)
-        traffic = Traffic()
+        traffic = InProcessTraffic()
 
         def work(comm: Any, parts: Any = parts, seed: int = seed) -> Any:
             settings: dict[str, Any] = {"rate": 0.3, "steps": STEPS, "every": every, "batch": 32}

@@ -13,7 +13,7 @@ import p4reduce
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import NO_BLOCK, Endpoint, Flag, Kind
+from p4reduce.wire.format import NO_BLOCK, Endpoint, Flag, FrameKind
 from p4reduce_lab.networks.veth import open_interface
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -68,7 +68,7 @@ def forge(system: System, comm: p4reduce.Communicator, tagged: bool) -> None:
     victim = Endpoint(asked.src, asked[IP].src, asked[UDP].sport)
     switch = Endpoint(asked.dst, asked[IP].dst, asked[UDP].dport)
     opening = Aggregation(
-        kind=Kind.RESULT,
+        kind=FrameKind.RESULT,
         job=asked[Aggregation].job,
         round=asked[Aggregation].round,
         block=NO_BLOCK,

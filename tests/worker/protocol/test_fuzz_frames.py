@@ -17,11 +17,11 @@ import pytest
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.tensors import plans
-from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.plans import CollectivePlan
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
-from p4reduce.wire.format import AGG_OFFSET, NO_BLOCK, Kind
+from p4reduce.wire.format import AGG_OFFSET, NO_BLOCK, FrameKind
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.layer import Aggregation
 
@@ -36,13 +36,13 @@ TIMEOUT = 30.0
 # contributors
 HEADER = struct.Struct(">BBHIHBBIIIIQ")
 TEMPLATES = {
-    lanes: wire.template(SWITCH, HERE, Aggregation(kind=Kind.RESULT), bytes(lanes))
+    lanes: wire.template(SWITCH, HERE, Aggregation(kind=FrameKind.RESULT), bytes(lanes))
     for lanes in (0, 512, 1024)
 }
 EDGES = (0, 1, 2, 3, 4, 255, 256, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 
 
-def random_plan(rng: Any) -> Plan[Any]:
+def random_plan(rng: Any) -> CollectivePlan[Any]:
     size = rng.choice((0, 1, 255, 256, 257, 2000))
     dtype = rng.choice((np.int32, np.float32, np.float64, np.float16))
     array = np.arange(size).astype(dtype)
@@ -102,15 +102,17 @@ class Machine:
     def answer(self) -> bytes:
         """What the switch might say about some slot, with none to three fields of it wrong."""
         rng = self.rng
-        _, flags, _, _, slot, lane_format, _, turn, block, _, tag, _ = rng.choice(self.asked)
+        _, flags, _, _, slot, lane_format, _, iteration, block, _, tag, _ = rng.choice(self.asked)
         lanes = 1024 if block != NO_BLOCK and rng.random() < 0.7 else 0
         flags = wire.Flag.PAYLOAD if lanes else 0
         if lanes and rng.random() < 0.3:
             lanes = 512
             flags |= rng.choice((wire.Flag.FIRST_HALF, wire.Flag.SECOND_HALF))
         next_block = rng.choice((NO_BLOCK, block + SLOTS & NO_BLOCK, slot, slot + SLOTS))
-        kind = 0x10 | rng.choice((Kind.RESULT, Kind.RESULT, Kind.RESULT, Kind.STATUS))
-        fields = [kind, flags, RANK, JOB, slot, lane_format, 127, turn, block, next_block, tag]
+        kind = 0x10 | rng.choice(
+            (FrameKind.RESULT, FrameKind.RESULT, FrameKind.RESULT, FrameKind.STATUS)
+        )
+        fields = [kind, flags, RANK, JOB, slot, lane_format, 127, iteration, block, next_block, tag]
         fields.append(EVERYONE if kind == 0x11 else rng.randrange(EVERYONE))
         for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
             at = rng.randrange(len(fields))

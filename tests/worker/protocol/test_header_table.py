@@ -25,7 +25,7 @@ def test_committed_files_are_what_the_table_gives(tool: ModuleType) -> None:
 
 
 def test_a_field_reaches_every_file(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = header.Field("colour", 16, "worker", "of nothing", "Colour")
+    more = header.HeaderField("colour", 16, "worker", "of nothing", "Colour")
     fields = (*header.HEADER_FIELDS, more, more._replace(name="shade"))
     monkeypatch.setattr(tool, "HEADER_FIELDS", fields)
     monkeypatch.setattr(tool.make_dissector.wire, "HEADER_FIELDS", fields)
@@ -39,6 +39,6 @@ def test_a_field_reaches_every_file(tool: ModuleType, monkeypatch: pytest.Monkey
 
 def test_everything_has_a_meaning() -> None:
     assert set(header.FLAGS) == set(header.Flag.__members__)
-    assert set(header.KINDS) == set(header.Kind)
+    assert set(header.KINDS) == set(header.FrameKind)
     assert set(header.FORMATS) == set(header.Format)
     assert sum(field.bits for field in header.HEADER_FIELDS) % 32 == 0

@@ -48,7 +48,7 @@ class Training(SlowLinks):
         self._classes = class_slots(self.slots, self.urgent)
         self._layer = computing / LAYERS / 3
         self._by_layer = by_layer
-        self._under_way: list[dict[int, Collective]] = [{} for _ in range(RANKS)]
+        self._in_flight: list[dict[int, Collective]] = [{} for _ in range(RANKS)]
         self._called = [0] * RANKS
         self._waits: list[int | None] = [None] * RANKS  # the layer that a rank is to run
         self.ends: list[list[float]] = [[] for _ in range(RANKS)]  # of backward passes
@@ -64,15 +64,15 @@ class Training(SlowLinks):
 
     def _forward(self, rank: int, layer: int) -> None:
         needed = [layer] if self._by_layer else range(LAYERS)
-        running = self._under_way[rank]
+        running = self._in_flight[rank]
         if any(one in running and not running[one].done() for one in needed):
             self._waits[rank] = layer
             return
         self._waits[rank] = None
-        then = self._forward if layer + 1 < LAYERS else self._turn
+        then = self._forward if layer + 1 < LAYERS else self._iteration
         self._at(self.now + self._layer, lambda: then(rank, layer + 1))
 
-    def _turn(self, rank: int, layer: int) -> None:
+    def _iteration(self, rank: int, layer: int) -> None:
         self._at(self.now + 2 * self._layer, lambda: self._backward(rank, layer - 1))
 
     def _backward(self, rank: int, layer: int) -> None:
@@ -82,7 +82,7 @@ class Training(SlowLinks):
         priority = count - 1 - layer * count // LAYERS
         own = self._classes[priority]
         call = plan.with_priority(priority)
-        self._under_way[rank][layer] = one = Collective(
+        self._in_flight[rank][layer] = one = Collective(
             call.call,
             call.source,
             call.target,
@@ -96,7 +96,7 @@ class Training(SlowLinks):
         self.machines[rank].submit(one)
         self._send(rank)
         if layer:
-            self._turn(rank, layer)
+            self._iteration(rank, layer)
             return
         self.ends[rank].append(self.now)
         self._forward(rank, 0)

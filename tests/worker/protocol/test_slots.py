@@ -26,14 +26,14 @@ from p4reduce.errors import (
 from p4reduce.handle import Handle
 from p4reduce.protocol.slots import FEW, SlotMachine
 from p4reduce.session.engine import Engine
-from p4reduce.session.port import Port
+from p4reduce.session.port import WorkerPort
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.transport import FaultPlan, FaultyTransport, Transport
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import NO_BLOCK, Flag, Kind
+from p4reduce.wire.format import NO_BLOCK, Flag, FrameKind
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.lanes import lane_type, pack, unpack
 from scapy.layers.l2 import Ether
@@ -119,7 +119,7 @@ def answer(to: Packet, lanes: Any = None, **changes: Any) -> bytes:
     fields: dict[str, Any] = {
         name: getattr(to, name) for name in ("rank", "job", "slot", "format", "round", "block")
     }
-    fields |= {"kind": Kind.RESULT, "tag": to.tag, "contributors": EVERYONE, "flags": 0}
+    fields |= {"kind": FrameKind.RESULT, "tag": to.tag, "contributors": EVERYONE, "flags": 0}
     fields |= {"next_block": NO_BLOCK, "next_exponent": 0} | changes
     payload = b""
     if lanes is not None:
@@ -142,7 +142,7 @@ def test_a_stripe_from_opening_to_end() -> None:
     script = Script()
     collective = script.submit(np.full(256, 1.5, np.float32))
     (opening,) = script.sent()
-    assert (opening.kind, opening.rank, opening.job) == (Kind.CONTRIBUTE, RANK, JOB)
+    assert (opening.kind, opening.rank, opening.job) == (FrameKind.CONTRIBUTE, RANK, JOB)
     assert (opening.slot, opening.round, opening.flags) == (0, 0, 0)
     assert (opening.block, opening.next_block, opening.next_exponent) == (NO_BLOCK, 0, ONE)
     assert len(opening) == wire.AGG_BYTES
@@ -401,8 +401,8 @@ def test_duplicates_of_results_count_once() -> None:
         {"next_block": 1},
         {"next_block": NO_BLOCK - 1},
         {"version": 2},
-        {"kind": Kind.CONTRIBUTE},
-        {"kind": Kind.HELLO},
+        {"kind": FrameKind.CONTRIBUTE},
+        {"kind": FrameKind.HELLO},
         {"kind": 15},
         {"flags": int(Flag.PAYLOAD)},
         {"flags": int(Flag.FIRST_HALF)},
@@ -627,7 +627,7 @@ def test_when_nothing_comes_one_frame_asks_for_all() -> None:
     script, sent = outstanding(4)
     (again,) = script.expire(0.06)
     assert (again.slot, again.flags) == (0, "PAYLOAD+RETRANSMISSION")
-    status = answer(sent[0], kind=Kind.STATUS, contributors=1 << RANK)
+    status = answer(sent[0], kind=FrameKind.STATUS, contributors=1 << RANK)
     assert script.receive(status) == []
     assert script.expire(0.11) == []
     again = script.expire(0.17)  # twice as long later
@@ -760,7 +760,7 @@ def test_who_has_only_just_sent_may_not_have_been_heard_yet() -> None:
 def test_others_being_a_round_ahead_tells_that_a_result_was_lost(ahead: int, heard: int) -> None:
     script, sent = outstanding(4, few=1)
     script.now = 0.04
-    told = answer(sent[2], kind=Kind.STATUS, contributors=heard, round=sent[2].round + ahead)
+    told = answer(sent[2], kind=FrameKind.STATUS, contributors=heard, round=sent[2].round + ahead)
     assert script.receive(told) == []
     again = [one.slot for one in script.expire(0.041)]
     assert again == ([2] if heard == 0b01 and ahead < 2 else [])
@@ -831,7 +831,7 @@ def test_status_shows_a_repetition_to_be_needless() -> None:
     script, data = repeated_round()
     script.receive(status(data, 1 << RANK))
     assert script.machine.counts.spurious == 0  # the network had doubled the frame
-    script.receive(answer(data, kind=Kind.STATUS, flags=int(Flag.RETRANSMISSION)))
+    script.receive(answer(data, kind=FrameKind.STATUS, flags=int(Flag.RETRANSMISSION)))
     assert script.machine.counts.spurious == 1
 
 
@@ -901,7 +901,7 @@ def test_mismatch_ends_everything() -> None:
 
 
 def status(to: Packet, heard: int) -> bytes:
-    return answer(to, kind=Kind.STATUS, contributors=heard)
+    return answer(to, kind=FrameKind.STATUS, contributors=heard)
 
 
 def test_status_tells_who_is_missing_at_the_deadline() -> None:
@@ -966,7 +966,7 @@ def test_engine_runs_the_machine_over_a_socket(
 ) -> None:
     ends = pair_of_ends()
     script = Script()
-    engine = Engine(script.machine, Port.alone(near(ends[0]), RANK))
+    engine = Engine(script.machine, WorkerPort.alone(near(ends[0]), RANK))
     far = ends[1]
     far.settimeout(120.0)
     array = np.full(10, 1.0, np.float32)
@@ -994,7 +994,7 @@ def test_engine_ends_when_the_switch_hangs_up(
 ) -> None:
     ends = pair_of_ends()
     script = Script()
-    engine = Engine(script.machine, Port.alone(near(ends[0]), RANK))
+    engine = Engine(script.machine, WorkerPort.alone(near(ends[0]), RANK))
     array = np.ones(10, np.float32)
     collective = allreduce(array, array, Operation.SUM)
     engine.submit(collective)
@@ -1010,7 +1010,11 @@ def test_engine_ends_when_the_switch_hangs_up(
 def test_what_was_ended_unfinished_does_not_make_others_patient() -> None:
     """Since then its loop has not run, as if the process had been stopped; but nothing waited."""
     near, far = pair_of_ends()
-    shares = [share := Port.alone(Connected(near), RANK), share.port.share(), share.port.share()]
+    shares = [
+        share := WorkerPort.alone(Connected(near), RANK),
+        share.port.share(),
+        share.port.share(),
+    ]
     engines = [Engine(Script().machine, one) for one in shares if one is not None]
     lost, *others = [allreduce(np.ones(10), np.ones(10), timeout=3.0) for _ in engines]
     engines[1].submit(lost)

@@ -32,7 +32,7 @@ def as_record(frame: bytes) -> np.void:
 
 def full_header() -> Aggregation:
     return Aggregation(
-        kind=wire.Kind.RESULT,
+        kind=wire.FrameKind.RESULT,
         flags=int(wire.Flag.PAYLOAD | wire.Flag.RETRANSMISSION),
         rank=0x0102,
         job=0x03040506,
@@ -69,7 +69,7 @@ def test_numbers_are_those_of_the_p4_program() -> None:
     ):
         assert getattr(wire, name) == p4[name], name
     assert p4["SLOTS"] == wire.MAX_SLOTS
-    for enum, prefix in ((wire.Kind, "KIND_"), (wire.Flag, "FLAG_"), (wire.Format, "FORMAT_")):
+    for enum, prefix in ((wire.FrameKind, "KIND_"), (wire.Flag, "FLAG_"), (wire.Format, "FORMAT_")):
         assert {said: int(member) for said, member in enum.__members__.items()} == {
             name.removeprefix(prefix): value
             for name, value in p4.items()
@@ -172,7 +172,7 @@ def test_scapy_reads_what_numpy_writes() -> None:
     layer = Ether(buffer[: len(empty)].tobytes())[Aggregation]
     assert layer.flags == "NONFINITE"
     assert (layer.next_block, layer.contributors) == (77, 1 << 63)
-    assert layer.kind == wire.Kind.CONTRIBUTE
+    assert layer.kind == wire.FrameKind.CONTRIBUTE
 
 
 @pytest.mark.parametrize(("payload", "length"), [(b"", 78), (bytes(1024), 1102)])
@@ -195,7 +195,7 @@ def test_layer_is_found_in_both_directions() -> None:
 
 
 def test_hello_is_read_back() -> None:
-    header = Aggregation(kind=wire.Kind.HELLO, job=9, rank=63, contributors=0xFEDCBA9876543210)
+    header = Aggregation(kind=wire.FrameKind.HELLO, job=9, rank=63, contributors=0xFEDCBA9876543210)
     hello = wire.parse_hello(wire.template(WORKER, SWITCH, header))
     assert hello == wire.Hello(9, 63, 0xFEDCBA9876543210, WORKER.mac, WORKER.ip, WORKER.udp_port)
 
@@ -211,7 +211,7 @@ def test_hello_of_other_length_is_refused(length: int) -> None:
     [("eth_type", 0x86DD), ("ip_proto", 6), ("udp_dport", 80), ("version_kind", 0x10)],
 )
 def test_other_frames_are_no_hello(column: str, value: int) -> None:
-    frame = wire.template(WORKER, SWITCH, Aggregation(kind=wire.Kind.HELLO))
+    frame = wire.template(WORKER, SWITCH, Aggregation(kind=wire.FrameKind.HELLO))
     buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
     buffer[: len(frame)] = np.frombuffer(frame, np.uint8)
     buffer.view(HEADER)[column] = value

@@ -22,7 +22,7 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation, class_slots
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import NO_BLOCK, Flag, Kind
+from p4reduce.wire.format import NO_BLOCK, Flag, FrameKind
 from p4reduce.wire.frames import FrameBuffer
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
@@ -157,7 +157,7 @@ def _said(frame: bytes) -> str:
 
 def answer(rng: random.Random, to: Packet, slots: int) -> bytes:
     """What the switch might say to a contribution, mostly rightly."""
-    kind = rng.choice((Kind.RESULT,) * 5 + (Kind.STATUS,))
+    kind = rng.choice((FrameKind.RESULT,) * 5 + (FrameKind.STATUS,))
     flags = rng.choice((0, 0, 0, Flag.RETRANSMISSION))
     fields = {name: getattr(to, name) for name in ("rank", "job", "slot", "format", "round")}
     fields |= {"block": to.block, "tag": to.tag, "contributors": EVERYONE}
@@ -168,7 +168,7 @@ def answer(rng: random.Random, to: Packet, slots: int) -> bytes:
         exponent = rng.choice((exponent, exponent, min(exponent + 3, 254), 255))
     fields |= {"next_block": next_block, "next_exponent": exponent}
     lanes = b""
-    if kind == Kind.STATUS:
+    if kind == FrameKind.STATUS:
         flags |= rng.choice((0, 0, Flag.PADDED))
         fields |= {"contributors": rng.randrange(EVERYONE + 1), "next_exponent": 0}
     elif to.block != NO_BLOCK and rng.random() < 0.9:
@@ -247,7 +247,7 @@ def test_a_rank_that_left_is_named_by_both() -> None:
     both.expire()
     to = both.latest[0]
     fields = {name: getattr(to, name) for name in ("rank", "job", "slot", "format", "round")}
-    header = Aggregation(kind=Kind.STATUS, contributors=0b011, tag=to.tag, **fields)
+    header = Aggregation(kind=FrameKind.STATUS, contributors=0b011, tag=to.tag, **fields)
     both.receive(wire.template(SWITCH, HERE, header))
     both.check()
     assert "rank 2 left the job" in str(both.calls[0][0].error)

@@ -23,8 +23,8 @@ import pytest
 from p4reduce.errors import P4ReduceError
 from p4reduce.ring import handshake, rounds
 from p4reduce.ring.handshake import Introduction
-from p4reduce.ring.links import FALL_BACK, Links, Neighbourhood, form
-from p4reduce.ring.rank_address import Listener
+from p4reduce.ring.links import FALL_BACK, RingLinks, RingNeighbours, form
+from p4reduce.ring.rank_address import RingListener
 from p4reduce_common.host_port import parse_host_port
 from worker_system import DEADLINE
 
@@ -39,10 +39,10 @@ class Two:
     """Two ranks; each test is one of them, or both."""
 
     def __init__(self) -> None:
-        self.listeners = [Listener("127.0.0.1", "") for _ in range(2)]
+        self.listeners = [RingListener("127.0.0.1", "") for _ in range(2)]
         addresses = tuple(one.address for one in self.listeners)
         self.secret = secrets.token_bytes(32)
-        self.who = [Neighbourhood(INCARNATION, rank, addresses, self.secret) for rank in range(2)]
+        self.who = [RingNeighbours(INCARNATION, rank, addresses, self.secret) for rank in range(2)]
 
     async def exchange(self, rank: int) -> bytes:
         links = await form(self.who[rank], self.listeners[rank], FALL_BACK)
@@ -177,7 +177,7 @@ def hostile_message(rng: Any) -> bytes:
     return HEAD.pack(kind, length) + body
 
 
-async def outcome(links: Links) -> str:
+async def outcome(links: RingLinks) -> str:
     """Assert that what a rank does in a ring ends, with what it waits for or with our error."""
     try:
         for _ in range(4):

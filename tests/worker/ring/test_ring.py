@@ -31,11 +31,11 @@ from p4reduce.errors import (
 )
 from p4reduce.ring.fallback import RingRun, try_ring
 from p4reduce.ring.handshake import HandshakeError, Introduction, accept, connect
-from p4reduce.ring.links import TRY, Neighbourhood
-from p4reduce.ring.rank_address import Listener
+from p4reduce.ring.links import TRY, RingNeighbours
+from p4reduce.ring.rank_address import RingListener
 from p4reduce.tensors import plans
-from p4reduce.tensors.ledger import Ledger
-from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.plans import CollectivePlan
+from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
 from p4reduce_common.host_port import parse_host_port
@@ -49,10 +49,10 @@ INCARNATION = 77
 class Rank:
     """A rank that has lost its switch: what `RingRun` needs, without a session."""
 
-    def __init__(self, number: int, who: Neighbourhood, listener: Listener) -> None:
-        self.ledger = Ledger()
+    def __init__(self, number: int, who: RingNeighbours, listener: RingListener) -> None:
+        self.replay_log = ReplayLog()
         self.calls: list[Collective] = []
-        self.plans: list[Plan[Any]] = []
+        self.plans: list[CollectivePlan[Any]] = []
         self.number = number
         self.listener = listener
         self.back = 0  # the incarnation by which it could use a switch
@@ -61,7 +61,9 @@ class Rank:
         self.by_ring = 0
         self.killed = False
         self.ended: int | P4ReduceError | None = None
-        self.run = RingRun(self.ledger, self.count, who, listener, lambda: self.back, self._left)
+        self.run = RingRun(
+            self.replay_log, self.count, who, listener, lambda: self.back, self._left
+        )
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
@@ -71,7 +73,7 @@ class Rank:
             assert self.killed
         except P4ReduceError as error:
             self.ended = error
-            self.ledger.fail(error)
+            self.replay_log.fail(error)
 
     def _left(self, what: str, rank: int | None) -> float:
         if self.killed:
@@ -88,9 +90,9 @@ class Rank:
 
     # What a test does.
 
-    def call(self, plan: Plan[Any]) -> Collective:
+    def call(self, plan: CollectivePlan[Any]) -> Collective:
         collective = started(plan, self.number, len(self.calls))
-        self.ledger.add(collective)
+        self.replay_log.add(collective)
         self.calls.append(collective)
         self.plans.append(plan)
         self.run.wake()
@@ -106,7 +108,7 @@ class Rank:
         self.run.wake()
 
 
-def started(plan: Plan[Any], rank: int, sequence: int) -> Collective:
+def started(plan: CollectivePlan[Any], rank: int, sequence: int) -> Collective:
     return Collective(
         plan.call,
         plan.source,
@@ -121,11 +123,11 @@ def started(plan: Plan[Any], rank: int, sequence: int) -> Collective:
 
 class Ring:
     def __init__(self, world_size: int) -> None:
-        self.listeners = [Listener("127.0.0.1", "") for _ in range(world_size)]
+        self.listeners = [RingListener("127.0.0.1", "") for _ in range(world_size)]
         addresses = tuple(one.address for one in self.listeners)
         self.secret = secrets.token_bytes(32)
         self.who = [
-            Neighbourhood(INCARNATION, rank, addresses, self.secret) for rank in range(world_size)
+            RingNeighbours(INCARNATION, rank, addresses, self.secret) for rank in range(world_size)
         ]
         self.ranks = [
             Rank(rank, self.who[rank], self.listeners[rank]) for rank in range(world_size)
@@ -159,7 +161,7 @@ def ring() -> Iterator[Ring]:
         running.close()
 
 
-def summing(array: npt.NDArray[Any], precision: str | None = None) -> Plan[Any]:
+def summing(array: npt.NDArray[Any], precision: str | None = None) -> CollectivePlan[Any]:
     return plans.allreduce(array, Operation.SUM, None, None, precision, world_size=WORLD)
 
 
@@ -185,7 +187,7 @@ def numbers(rng: np.random.Generator, dtype: str, size: int) -> npt.NDArray[Any]
     return array
 
 
-MakePlan = Callable[[npt.NDArray[Any], int], Plan[Any]]
+MakePlan = Callable[[npt.NDArray[Any], int], CollectivePlan[Any]]
 
 
 def by_allreduce(op: Operation = Operation.SUM, precision: str | None = None) -> MakePlan:
@@ -194,7 +196,7 @@ def by_allreduce(op: Operation = Operation.SUM, precision: str | None = None) ->
     )
 
 
-def sparse_sum(array: npt.NDArray[Any], rank: int) -> Plan[Any]:
+def sparse_sum(array: npt.NDArray[Any], rank: int) -> CollectivePlan[Any]:
     """Of rows of 100, as the whole flat array."""
     numbers = np.flatnonzero(np.arange(len(array) // 100) % WORLD != rank)
     rows = SparseRows(numbers, array.reshape(-1, 100)[numbers], (len(array) // 100, 100))
@@ -376,7 +378,7 @@ def test_all_go_back_to_the_switch_at_the_same_collective(ring: Ring) -> None:
     assert ring.ends() == [2, 2, 2]
     for rank in ring.ranks:
         assert not rank.calls[2].done()
-        assert [call.sequence for call in rank.ledger.replay(2)] == [2]
+        assert [call.sequence for call in rank.replay_log.replay(2)] == [2]
         assert rank.by_ring == 2
 
 
@@ -453,10 +455,10 @@ def test_strangers_get_nowhere(ring: Ring, rng: np.random.Generator) -> None:
             silent = strangers.enter_context(socket.create_connection((host, port)))
         chatty = strangers.enter_context(socket.create_connection((host, port)))
         chatty.sendall(rng.bytes(100_000))
-        other = Neighbourhood(
+        other = RingNeighbours(
             INCARNATION, WORLD - 1, ring.who[0].addresses, secrets.token_bytes(32)
         )
-        intruder = Rank(WORLD - 1, other, Listener("127.0.0.1", ""))
+        intruder = Rank(WORLD - 1, other, RingListener("127.0.0.1", ""))
         intruder.thread.start()
         ring.start()
         for rank in ring.ranks:
@@ -630,7 +632,7 @@ def test_a_rank_of_another_incarnation_is_refused() -> None:
     """With the right secret, but from an earlier life."""
     ring = Ring(2)
     try:
-        old = Neighbourhood(INCARNATION - 1, 1, ring.who[1].addresses, ring.secret)
+        old = RingNeighbours(INCARNATION - 1, 1, ring.who[1].addresses, ring.secret)
         late = Rank(1, old, ring.listeners[1])
         late.deadline = time.monotonic() + 0.5
         ring.start(0)
@@ -652,17 +654,17 @@ def test_a_ring_that_cannot_come_about_shows_when_the_job_begins(ring: Ring) -> 
 
 
 def test_all_ranks_need_one() -> None:
-    who = Neighbourhood(INCARNATION, 0, ("127.0.0.1:5", "", ""), b"")
+    who = RingNeighbours(INCARNATION, 0, ("127.0.0.1:5", "", ""), b"")
     with pytest.raises(ConfigurationError, match="ranks 1, 2 without"):
-        try_ring(who, Listener("127.0.0.1", ""), 1.0)
+        try_ring(who, RingListener("127.0.0.1", ""), 1.0)
 
 
 @pytest.mark.parametrize("text", ["", ":5", "host:x", "host:70000", "[::1", "[::1]x", "host:-1"])
 def test_what_is_no_address_is_named(text: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(f"cannot listen at {text!r}")):
-        Listener(None, text)
+        RingListener(None, text)
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'192\.0\.2\.1'.*P4REDUCE_RING_ADDRESS"):
-        Listener("192.0.2.1", "")
+        RingListener("192.0.2.1", "")

@@ -14,12 +14,12 @@ import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.environment import Placement
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.session.membership import Membership, Seat
+from p4reduce.session.job_client import JobClient, Member
 from p4reduce.wire.format import Endpoint
 
 HERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
 SWITCH = Endpoint("02:00:00:00:00:02", "10.77.0.2", 2)
-SEAT = Seat(7, 0, 2, 99, HERE, SWITCH)
+MEMBER = Member(7, 0, 2, 99, HERE, SWITCH)
 
 
 class Way:
@@ -65,12 +65,12 @@ class Waiting:
         self.cancelled = not self.done()
 
 
-def membership(call: Waiting) -> Membership:
+def job_client(call: Waiting) -> JobClient:
     stub = SimpleNamespace(AwaitReady=SimpleNamespace(future=lambda request, timeout: call))
     client = SimpleNamespace(
         stub=stub, call=lambda method, request, timeout: method(request, timeout=timeout)
     )
-    return Membership(cast(Any, client), Placement(0, 2, 0), "test")
+    return JobClient(cast(Any, client), Placement(0, 2, 0), "test")
 
 
 def test_the_place_is_kept_and_another_way_is_opened() -> None:
@@ -86,9 +86,9 @@ def test_the_place_is_kept_and_another_way_is_opened() -> None:
             raise SwitchUnreachableError("nobody listens there")
         return way
 
-    attached = membership(call).attach(SEAT, cast(Any, first), 30.0, reopen=reopen)
-    assert attached.transport is cast(Any, last)
-    assert attached.ready.world_size == 2
+    joined = job_client(call).attach(MEMBER, cast(Any, first), 30.0, reopen=reopen)
+    assert joined.transport is cast(Any, last)
+    assert joined.ready.world_size == 2
     assert not last.closed
     assert first.hellos > 0
     assert last.hellos == 1
@@ -99,7 +99,7 @@ def test_the_place_is_kept_and_another_way_is_opened() -> None:
 def test_where_there_is_no_other_way_the_call_ends() -> None:
     call, way = Waiting(None), Way(looks=1)
     with pytest.raises(SwitchUnreachableError, match="hung up"):
-        membership(call).attach(SEAT, cast(Any, way), 30.0)
+        job_client(call).attach(MEMBER, cast(Any, way), 30.0)
     assert call.cancelled
     assert way.closed
 
@@ -113,4 +113,4 @@ def test_a_way_that_is_broken_when_all_are_there_is_told() -> None:
         raise SwitchUnreachableError("nobody listens there")
 
     with pytest.raises(SwitchUnreachableError, match="hung up"):
-        membership(call).attach(SEAT, cast(Any, Way(looks=2)), 30.0, reopen=reopen)
+        job_client(call).attach(MEMBER, cast(Any, Way(looks=2)), 30.0, reopen=reopen)

@@ -19,8 +19,8 @@ import pytest
 from interrupting import interrupted, places
 from p4reduce.communicator import Communicator
 from p4reduce.machine_code import native_library
-from p4reduce.protocol.native_turn import LinkLock
-from p4reduce.session.port import PORTS, Port
+from p4reduce.protocol.native_iteration import LinkLock
+from p4reduce.session.port import PORTS, WorkerPort
 from p4reduce.transport.link import LinkTransport
 from worker_system import DEADLINE, System, at_once, outcome
 
@@ -32,7 +32,7 @@ pytestmark = [
 SAMPLE = 10  # of the places where an exception is raised; drawn again each time
 
 
-def port_of(system: System, comm: Communicator) -> Port:
+def port_of(system: System, comm: Communicator) -> WorkerPort:
     found = PORTS.named(system.interface(1 + comm.rank))
     assert found is not None
     return found

@@ -18,7 +18,7 @@ import p4reduce
 import pytest
 from fault_system import EMBEDDED, PATIENT_LEASE, FaultSystem, fault_system_with
 from p4reduce.control import control_pb2 as pb
-from p4reduce.session.membership import Attached, Membership
+from p4reduce.session.job_client import JobClient, JoinedJob
 from relay import Relay
 from test_recovery import beside
 from test_reform import Process
@@ -41,7 +41,7 @@ def beside_pair(system: FaultSystem, meanwhile: Callable[[], None], **options: s
     beside(lambda: at_once([lambda: rank(0), lambda: rank(1)]), meanwhile)
 
 
-def attached(system: FaultSystem, job: str) -> list[int]:
+def joined(system: FaultSystem, job: str) -> list[int]:
     """Return the ranks that wait at the switch."""
     jobs = system.control.call(system.control.stub.ListJobs, pb.ListJobsRequest()).jobs
     members = [member for one in jobs if one.name == job for member in one.members]
@@ -82,7 +82,7 @@ def test_init_begins_again_where_the_switch_goes_away(broken: FaultSystem) -> No
             assert (comm.allreduce(PAIR) == 2).all()
 
     def break_and_mend() -> None:
-        wait_for(lambda: attached(broken, job), "the first rank is attached")
+        wait_for(lambda: joined(broken, job), "the first rank is attached")
         broken.kill_switch()
         broken.start_switch()
         rank(1)
@@ -95,17 +95,17 @@ def test_the_switch_goes_away_when_all_ranks_are_there(
     recover: bool, broken: FaultSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The controller has said so, and the rank has not begun to compute."""
-    attach = Membership.attach
+    attach = JobClient.attach
 
-    def attach_and_lose(*arguments: Any, **options: Any) -> Attached:
+    def attach_and_lose(*arguments: Any, **options: Any) -> JoinedJob:
         there = attach(*arguments, **options)
-        monkeypatch.setattr(Membership, "attach", attach)
+        monkeypatch.setattr(JobClient, "attach", attach)
         broken.kill_switch()
         wait_for(lambda: there.transport.port.over, "the connection to the switch is lost")
         broken.start_switch()
         return there
 
-    monkeypatch.setattr(Membership, "attach", attach_and_lose)
+    monkeypatch.setattr(JobClient, "attach", attach_and_lose)
     with broken.init(0, 1, broken.new_job(), recover=recover) as comm:
         if recover:
             assert (comm.allreduce(PAIR) == 1).all()
@@ -126,7 +126,7 @@ def test_init_joins_again_where_the_connection_to_the_controller_breaks(
 
     def break_connections(relay: Relay) -> None:
         for _ in range(3):
-            wait_for(lambda: attached(broken, job), "the first rank is attached")
+            wait_for(lambda: joined(broken, job), "the first rank is attached")
             relay.hang_up()
             time.sleep(0.3)
         rank(1)

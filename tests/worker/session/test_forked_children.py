@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from p4reduce.ring.rank_address import Listener
+from p4reduce.ring.rank_address import RingListener
 
 SETTING = "GRPC_ENABLE_FORK_SUPPORT"
 # Prints how many threads the child has after a moment, and what the parent then sums.
@@ -125,7 +125,7 @@ def test_init_in_a_child() -> None:
 
 
 def test_a_child_does_not_keep_the_rings_port() -> None:
-    listener = Listener("127.0.0.1", "")
+    listener = RingListener("127.0.0.1", "")
     duplicate = listener.socket()
     ours, its = socket.socketpair()
     child = os.fork()
@@ -139,7 +139,7 @@ def test_a_child_does_not_keep_the_rings_port() -> None:
         assert ours.recv(5)
         duplicate.close()
         listener.close()
-        Listener(listener.address, "").close()
+        RingListener(listener.address, "").close()
     finally:
         ours.close()
         os.waitpid(child, 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import p4reduce
 import pytest
-from p4reduce.session.membership import Membership
+from p4reduce.session.job_client import JobClient
 from worker_system import System, at_once, outcome
 
 pytestmark = pytest.mark.parametrize("system", ["embedded"], indirect=True)
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.parametrize("system", ["embedded"], indirect=True)
 def test_the_rank_hears_the_cause_and_the_others_of_its_end(
     system: System, monkeypatch: pytest.MonkeyPatch, cause: Exception
 ) -> None:
-    beat = Membership.heartbeat
+    beat = JobClient.heartbeat
     failing = False
 
-    def heartbeat(self: Membership, seat: Any, *given: Any, **more: Any) -> Any:
-        if failing and seat.rank == 1:
+    def heartbeat(self: JobClient, member: Any, *given: Any, **more: Any) -> Any:
+        if failing and member.rank == 1:
             raise cause
-        return beat(self, seat, *given, **more)
+        return beat(self, member, *given, **more)
 
-    monkeypatch.setattr(Membership, "heartbeat", heartbeat)
+    monkeypatch.setattr(JobClient, "heartbeat", heartbeat)
     job = system.new_job()
     comms = at_once([lambda rank=rank: system.init(rank, 2, job) for rank in range(2)])
     try:

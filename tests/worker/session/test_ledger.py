@@ -11,8 +11,8 @@ import pytest
 from one_process import OneProcess
 from p4reduce.errors import ClosedError, P4ReduceError
 from p4reduce.tensors.blocks import Blocks
-from p4reduce.tensors.kept import Spare
-from p4reduce.tensors.ledger import Ledger, Snapshot
+from p4reduce.tensors.copy_pool import CopyPool
+from p4reduce.tensors.replay_log import InputSnapshot, ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format
@@ -28,7 +28,7 @@ def collective(
     *,
     slots: int = SLOTS,
     out: npt.NDArray[np.int32] | None = None,
-    keep: Spare | None = None,
+    keep: CopyPool | None = None,
 ) -> Collective:
     result = np.full_like(array, 99) if out is None else out
     return Collective(
@@ -49,7 +49,7 @@ def test_a_snapshot_keeps_what_the_array_held(rng: np.random.Generator) -> None:
     array = rng.integers(1, 100, 5 * LANES + 7, np.int32)
     array[LANES : 2 * LANES] = 0
     before = array.copy()
-    snapshot = Snapshot(collective(array))
+    snapshot = InputSnapshot(collective(array))
     array[:] = -1
     blocks = np.array([0, 2, 3, 4, 5])
     rows = np.empty((5, LANES), np.int32)
@@ -62,8 +62,8 @@ def test_a_snapshot_keeps_what_the_array_held(rng: np.random.Generator) -> None:
 def test_blocks_of_zeros_take_no_room() -> None:
     array = np.zeros(1000 * LANES, np.int32)
     array[7 * LANES] = 1
-    assert Snapshot(collective(array)).nbytes < 10 * 1024
-    assert Snapshot(collective(np.ones(1000 * LANES, np.int32))).nbytes == 1000 * 1024
+    assert InputSnapshot(collective(array)).nbytes < 10 * 1024
+    assert InputSnapshot(collective(np.ones(1000 * LANES, np.int32))).nbytes == 1000 * 1024
 
 
 # -- How long copies are kept --------------------------------------------------------------------
@@ -75,7 +75,7 @@ class Rank:
 
     inputs: list[npt.NDArray[np.int32]]
     in_place: list[bool]
-    ledger: Ledger = field(default_factory=lambda: Ledger())
+    replay_log: ReplayLog = field(default_factory=lambda: ReplayLog())
     given: list[npt.NDArray[np.int32]] = field(default_factory=list)
     outs: list[npt.NDArray[np.int32]] = field(default_factory=list)
     results: dict[int, npt.NDArray[np.int32]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Rank:
         array = self.inputs[number].copy()
         out = array if self.in_place[number] else np.full_like(array, 99)
         call = collective(array, number, out=out)
-        self.ledger.add(call)
+        self.replay_log.add(call)
         self.calls.append(call)
         self.given.append(array)
         self.outs.append(out)
@@ -103,7 +103,7 @@ class Rank:
                 out[:] = USED
 
     def kept(self) -> set[int]:
-        return {one.sequence for one in self.ledger.since(0)}
+        return {one.sequence for one in self.replay_log.since(0)}
 
 
 def ranks_with_random_programs(rng: np.random.Generator, calls: int) -> list[Rank]:
@@ -147,9 +147,9 @@ def test_all_sums_are_exact_however_often_the_switch_is_lost(
                 lost += 1
                 until_loss = steps_between.pop() if steps_between else None
                 fabric.new_switch()
-                first = min(rank.ledger.completed for rank in ranks)
+                first = min(rank.replay_log.completed for rank in ranks)
                 for rank, machine in zip(ranks, fabric.machines, strict=True):
-                    for again in rank.ledger.replay(first):
+                    for again in rank.replay_log.replay(first):
                         machine.submit(again)
     assert lost >= min(losses, 1)  # the run may be over before the last one
     for number in range(calls):
@@ -162,96 +162,96 @@ def test_all_sums_are_exact_however_often_the_switch_is_lost(
 @pytest.mark.parametrize("blocks", [1, SLOTS, 10 * SLOTS])
 def test_what_is_kept_is_bounded(rng: np.random.Generator, blocks: int) -> None:
     """A hundred collectives one after the other leave the copies of the last few behind."""
-    ledger = Ledger()
+    replay_log = ReplayLog()
     fabric = OneProcess(1, SLOTS, rng)
     largest = 0
     for number in range(100):
         call = collective(np.ones(blocks * LANES, np.int32), number)
-        ledger.add(call)
+        replay_log.add(call)
         fabric.machines[0].submit(call)
         while fabric.step():
             pass
         assert call.done()
-        largest = max(largest, ledger.nbytes)
+        largest = max(largest, replay_log.nbytes)
     assert largest <= (2 * blocks + 3 * SLOTS + 8) * Format.INT32.lanes * 4
 
 
 def test_large_inputs_one_after_the_other_are_copied_to_two_places() -> None:
     """The kernel fills fresh memory with zeros, which costs more than the copy."""
-    ledger = Ledger()
+    replay_log = ReplayLog()
     array = np.ones(1000 * LANES, np.int32)
     places = []
     for number in range(10):
-        call = collective(array, number, keep=ledger.spare)
+        call = collective(array, number, keep=replay_log.copy_pool)
         assert call.copied is not None
         places.append(int(call.copied.rows.ctypes.data))
-        ledger.add(call)
+        replay_log.add(call)
         call.finish()
     assert len(set(places)) == 2
 
 
 def test_one_that_is_kept_keeps_those_after_it() -> None:
     """Or some ranks would repeat a collective that others would not."""
-    ledger = Ledger()
+    replay_log = ReplayLog()
     for number in range(9):
         call = collective(np.ones(3, np.int32), number, slots=2)
         call.offset = number % 2
         # Number 2 is slow, and those behind it in the slot that number 0 had wait for it.
         if number == 0 or number % 2:
             call.finish()
-        ledger.add(call)
-    assert [call.sequence for call in ledger.replay(0)] == list(range(9))
+        replay_log.add(call)
+    assert [call.sequence for call in replay_log.replay(0)] == list(range(9))
 
 
 def test_urgent_ones_are_kept_until_their_slots_come_again() -> None:
     """Or until the controller says that all ranks have them: `forget`."""
 
-    def called(ledger: Ledger, number: int, *, urgent: bool) -> None:
+    def called(replay_log: ReplayLog, number: int, *, urgent: bool) -> None:
         call = collective(np.ones(5 * LANES, np.int32), number, slots=2)
         call.first_slot = call.offset = 2 if urgent else 0
-        ledger.add(call)
+        replay_log.add(call)
         call.finish()
 
-    ledger = Ledger()
-    called(ledger, 0, urgent=True)
+    replay_log = ReplayLog()
+    called(replay_log, 0, urgent=True)
     for number in range(1, 20):
-        called(ledger, number, urgent=False)
-    assert len(ledger) == 20
-    ledger.forget(15)
-    assert len(ledger) == 5
-    called(ledger, 20, urgent=True)
+        called(replay_log, number, urgent=False)
+    assert len(replay_log) == 20
+    replay_log.forget(15)
+    assert len(replay_log) == 5
+    called(replay_log, 20, urgent=True)
     for number in range(21, 40):
-        called(ledger, number, urgent=False)
-    assert len(ledger) == 20
-    called(ledger, 40, urgent=True)
-    called(ledger, 41, urgent=False)
-    assert [one.sequence for one in ledger.since(0)] == [39, 40, 41]
+        called(replay_log, number, urgent=False)
+    assert len(replay_log) == 20
+    called(replay_log, 40, urgent=True)
+    called(replay_log, 41, urgent=False)
+    assert [one.sequence for one in replay_log.since(0)] == [39, 40, 41]
 
 
 # -- Asking for what is not there ----------------------------------------------------------------
 
 
 def test_an_input_that_is_gone_is_not_made_up(rng: np.random.Generator) -> None:
-    ledger = Ledger()
+    replay_log = ReplayLog()
     fabric = OneProcess(1, SLOTS, rng)
     for number in range(3):
         call = collective(np.ones(9 * LANES, np.int32), number)
-        ledger.add(call)
+        replay_log.add(call)
         fabric.machines[0].submit(call)
         while fabric.step():
             pass
     with pytest.raises(P4ReduceError, match="collective 0 is to be repeated"):
-        ledger.replay(0)
+        replay_log.replay(0)
 
 
 def test_all_end_with_the_error() -> None:
-    ledger = Ledger()
+    replay_log = ReplayLog()
     calls = [collective(np.ones(3, np.int32), number) for number in range(2)]
     for call in calls:
-        ledger.add(call)
-    assert ledger.completed == 0
-    ledger.fail(ClosedError("over"))
+        replay_log.add(call)
+    assert replay_log.completed == 0
+    replay_log.fail(ClosedError("over"))
     for call in calls:
         with pytest.raises(ClosedError, match="over"):
             call.wait(0)
-    assert len(ledger) == 0
+    assert len(replay_log) == 0

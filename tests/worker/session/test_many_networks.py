@@ -17,7 +17,7 @@ from fault_system import PATIENT_LEASE, FaultSystem
 from p4reduce.communicator import Communicator
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.engine import Engine
-from p4reduce.session.port import Port
+from p4reduce.session.port import WorkerPort
 from p4reduce.session.session import Session
 from p4reduce.transport.link import LinkTransport
 from p4reduce_native.link import Link
@@ -25,7 +25,7 @@ from worker_system import at_once, wait_for
 
 NETWORKS = 4
 PAIR = np.ones(300, np.float32)
-KEPT = (Port, Engine, Session, SlotMachine, LinkTransport, Link)
+KEPT = (WorkerPort, Engine, Session, SlotMachine, LinkTransport, Link)
 
 Use = Callable[[FaultSystem, Communicator, threading.Barrier], None]
 

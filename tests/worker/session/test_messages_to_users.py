@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import p4reduce
 import pytest
-from p4reduce.session import membership
+from p4reduce.session import job_client
 from worker_system import DEADLINE, System, outcome
 
 
 def test_who_calls_init_twice_is_told_so(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "TAKEN_FOR", 0.2)  # seconds
+    monkeypatch.setattr(job_client, "TAKEN_FOR", 0.2)  # seconds
 
     def work(comm: p4reduce.Communicator) -> Any:
         again = None

@@ -25,11 +25,11 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
-from p4reduce.session import recovery, seeker
-from p4reduce.session.fallback_switches import FallbackSwitches, Place
-from p4reduce.session.membership import Attached, Membership, Seat
+from p4reduce.session import reconnector, recovery
+from p4reduce.session.fallback_switches import FallbackSwitch, FallbackSwitches
+from p4reduce.session.job_client import JobClient, JoinedJob, Member
+from p4reduce.session.reconnector import JobIncarnations, Reconnection, Reconnector
 from p4reduce.session.recovery import Recovery
-from p4reduce.session.seeker import Found, JobLives, Seeker
 from p4reduce.wire.format import Endpoint
 from worker_system import DEADLINE
 
@@ -37,8 +37,8 @@ NOWHERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
 RESUME_FROM = 5
 
 
-def seat(incarnation: int) -> Seat:
-    return Seat(incarnation, 0, 3, incarnation, NOWHERE, NOWHERE)
+def member(incarnation: int) -> Member:
+    return Member(incarnation, 0, 3, incarnation, NOWHERE, NOWHERE)
 
 
 class Controller:
@@ -53,13 +53,13 @@ class Controller:
         self.job, self.who = "test", "rank 0"
         self.place = Placement(0, 3, 0)
         self.states = {1: pb.FAILED, 2: pb.FORMING}
-        self.await_ready: Callable[[Seat, Any, float, Callable[[], None], Any], pb.Ready]
+        self.await_ready: Callable[[Member, Any, float, Callable[[], None], Any], pb.Ready]
         self.reforms: list[int] = []
 
-    def attach(self, own: Seat, transport: Any, *rest: Any) -> Attached:
-        return Attached(own, transport, self.await_ready(own, transport, *rest))
+    def attach(self, own: Member, transport: Any, *rest: Any) -> JoinedJob:
+        return JoinedJob(own, transport, self.await_ready(own, transport, *rest))
 
-    def heartbeat(self, at: Seat, timeout: float, **_: Any) -> pb.HeartbeatReply:
+    def heartbeat(self, at: Member, timeout: float, **_: Any) -> pb.HeartbeatReply:
         state = self.states.get(at.incarnation)
         if state is None:
             raise ControlError(grpc.StatusCode.NOT_FOUND, f"no rank in {at.incarnation}")
@@ -67,9 +67,9 @@ class Controller:
             state=state, cause=pb.CAUSE_SWITCH_LOST if state == pb.FAILED else 0
         )
 
-    def reform(self, before: Seat, **options: Any) -> tuple[Seat, int]:
+    def reform(self, before: Member, **options: Any) -> tuple[Member, int]:
         self.reforms.append(before.incarnation)
-        return seat(2), RESUME_FROM
+        return member(2), RESUME_FROM
 
 
 class Host:
@@ -81,28 +81,28 @@ class Host:
     broken: P4ReduceError | None = None
 
     def __init__(self, controller: Controller, fallback_switches: FallbackSwitches) -> None:
-        self.membership = cast(Membership, controller)
+        self.job_client = cast(JobClient, controller)
         self.fallback_switches = fallback_switches
-        self.resumed: Found | None = None
+        self.resumed: Reconnection | None = None
         self.error: P4ReduceError | None = None
-        self.seats: list[int] = []
-        self.ledger = SimpleNamespace(completed=6, under_way=list[Any]())
+        self.members: list[int] = []
+        self.replay_log = SimpleNamespace(completed=6, in_flight=list[Any]())
         self.over_now = threading.Event()
         self._done = threading.Event()
 
     def connect(self, udp_port: int) -> Any:
         return SimpleNamespace(close=lambda: None)
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.over_now.is_set()
 
-    def halted(self) -> None:
+    def on_halted(self) -> None:
         pass
 
-    def moved(self, to: Seat) -> None:
-        self.seats.append(to.incarnation)
+    def on_member_changed(self, to: Member) -> None:
+        self.members.append(to.incarnation)
 
-    def resume(self, found: Found, before: Any) -> None:
+    def resume(self, found: Reconnection, before: Any) -> None:
         self.resumed = found
         self._done.set()
 
@@ -110,7 +110,7 @@ class Host:
         self.error = error
         self._done.set()
 
-    def wait(self) -> Found:
+    def wait(self) -> Reconnection:
         assert self._done.wait(DEADLINE)
         assert self.error is None, self.error
         assert self.resumed is not None
@@ -140,14 +140,14 @@ def recover(
         halt: the progress thread's end.
         calls: the collectives that are under way.
     """
-    places = [Place(cast(Any, None), nowhere), Place(cast(Any, None), nowhere)]
+    places = [FallbackSwitch(cast(Any, None), nowhere), FallbackSwitch(cast(Any, None), nowhere)]
     fallback_switches = FallbackSwitches(
         places, lambda at: f"test-at-{at}", lambda: frozenset({1}), frozenset, tuple, after
     )
     host = Host(controller, fallback_switches)
-    host.ledger.under_way = list(calls)
+    host.replay_log.in_flight = list(calls)
     engine = SimpleNamespace(halt=halt, udp_port=0)
-    running = Recovery(cast(Any, host), cast(Any, engine), seat(1), "a test")
+    running = Recovery(cast(Any, host), cast(Any, engine), member(1), "a test")
     running.start()
     return host, running
 
@@ -161,11 +161,11 @@ def test_slots_of_an_earlier_life_are_not_used_in_a_later_one(
     those of the lost life all its frames would be refused, and no call would ever end.
     """
     monkeypatch.setattr(recovery, "HOME_AGAIN", 0.2)
-    monkeypatch.setattr(seeker, "NOTICED_WITHIN", 0.0)
+    monkeypatch.setattr(reconnector, "NOTICED_WITHIN", 0.0)
     controller = Controller()
 
     def attach(
-        own: Seat, transport: Any, timeout: float, check: Callable[[], None], again: Any
+        own: Member, transport: Any, timeout: float, check: Callable[[], None], again: Any
     ) -> pb.Ready:
         while controller.states[2] != pb.RUNNING:
             try:
@@ -179,8 +179,8 @@ def test_slots_of_an_earlier_life_are_not_used_in_a_later_one(
     controller.await_ready = attach
     host, _ = recover(controller, after=0.1)
     found = host.wait()
-    assert found.attached is not None
-    assert found.attached.seat.incarnation == 2
+    assert found.joined is not None
+    assert found.joined.member.incarnation == 2
     assert found.resume_from == RESUME_FROM
 
 
@@ -189,7 +189,7 @@ def test_a_switch_that_is_back_is_taken_when_it_is_time_to_go_elsewhere() -> Non
     began = time.monotonic()
 
     def attach(
-        own: Seat, transport: Any, timeout: float, check: Callable[[], None], again: Any
+        own: Member, transport: Any, timeout: float, check: Callable[[], None], again: Any
     ) -> pb.Ready:
         time.sleep(max(0.0, began + 0.3 - time.monotonic()))  # until it is time, without a look
         controller.states[2] = pb.RUNNING
@@ -197,21 +197,21 @@ def test_a_switch_that_is_back_is_taken_when_it_is_time_to_go_elsewhere() -> Non
 
     controller.await_ready = attach
     host, _ = recover(controller, after=0.2)
-    assert isinstance(host.wait().attached, Attached)
+    assert isinstance(host.wait().joined, JoinedJob)
     assert controller.reforms == [1]
 
 
-def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_seat_before(
+def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_member_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its way to the switch broke while the job formed, and it has looked elsewhere since."""
     monkeypatch.setattr(recovery, "HOME_AGAIN", 0.2)
-    monkeypatch.setattr(seeker, "UNKNOWN_FOR", 0.0)
+    monkeypatch.setattr(reconnector, "UNKNOWN_FOR", 0.0)
     controller = Controller()
     tries: list[int] = []
 
     def attach(
-        own: Seat, transport: Any, timeout: float, check: Callable[[], None], again: Any
+        own: Member, transport: Any, timeout: float, check: Callable[[], None], again: Any
     ) -> pb.Ready:
         tries.append(own.incarnation)
         if len(tries) > 1:
@@ -225,9 +225,9 @@ def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_seat_before(
 
     controller.await_ready = attach
     host, _ = recover(controller, after=0.1)
-    assert host.wait().attached is not None
+    assert host.wait().joined is not None
     assert controller.reforms == [1, 1]
-    assert host.seats == [2, 1, 2]
+    assert host.members == [2, 1, 2]
 
 
 def call(seconds: float) -> Any:
@@ -248,7 +248,7 @@ def test_a_progress_thread_that_the_machine_holds_up_is_waited_for() -> None:
     controller = Controller()
     controller.await_ready = lambda *arguments: pb.Ready(world_size=3)
     host, _ = recover(controller, after=DEADLINE, halt=halt, calls=[call(DEADLINE)])
-    assert host.wait().attached is not None
+    assert host.wait().joined is not None
     assert len(looks) == 50
 
 
@@ -272,7 +272,7 @@ def test_a_rank_that_was_lost_while_there_was_no_switch_is_named(
     """The controller's reason is that of the job, which had failed before: its switch."""
     reason = "the switch was lost: nobody listens there"
     reply = pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_SWITCH_LOST, reason=reason, lost=lost)
-    error = seeker.why_over("train", Seat(1, 1, 3, 1, NOWHERE, NOWHERE), reply)
+    error = reconnector.why_over("train", Member(1, 1, 3, 1, NOWHERE, NOWHERE), reply)
     assert isinstance(error, WorkerLostError)
     assert error.ranks == lost
     assert str(error) == f"job 'train' has failed: {named} while it had no switch ({reason})"
@@ -282,7 +282,7 @@ def test_the_life_that_was_found_just_before_the_ring_is_let_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A rank that reduces by the ring is out of step with it, so it asks for another one."""
-    monkeypatch.setattr(seeker, "NOTICED_WITHIN", 0.0)
+    monkeypatch.setattr(reconnector, "NOTICED_WITHIN", 0.0)
     controller, closed, found = Controller(), list[int](), threading.Event()
     controller.states = {1: pb.RUNNING, 2: pb.FORMING}
     controller.await_ready = lambda *_: pb.Ready(world_size=3)
@@ -292,9 +292,9 @@ def test_the_life_that_was_found_just_before_the_ring_is_let_go(
         number = next(ways)
         return SimpleNamespace(close=lambda: closed.append(number))
 
-    seeking = Seeker(
-        cast(Membership, controller),
-        JobLives.of_engine(seat(1), 6),
+    seeking = Reconnector(
+        cast(JobClient, controller),
+        JobIncarnations.of_engine(member(1), 6),
         udp_port=0,
         connect=connect,
         completed=6,
@@ -333,7 +333,7 @@ def test_one_thread_seeks_if_what_was_found_is_let_go_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The thread that found the old life has not looked at what it found when the ring begins."""
-    monkeypatch.setattr(seeker, "NOTICED_WITHIN", 0.0)
+    monkeypatch.setattr(reconnector, "NOTICED_WITHIN", 0.0)
     controller, ways = Controller(), list[int]()
     controller.states = {1: pb.RUNNING, 2: pb.FORMING}
 
@@ -347,9 +347,9 @@ def test_one_thread_seeks_if_what_was_found_is_let_go_at_once(
 
     controller.await_ready = await_ready
     over = threading.Semaphore(0)
-    seeking = Seeker(
-        cast(Membership, controller),
-        JobLives.of_engine(seat(1), 6),
+    seeking = Reconnector(
+        cast(JobClient, controller),
+        JobIncarnations.of_engine(member(1), 6),
         udp_port=0,
         connect=connect,
         completed=6,

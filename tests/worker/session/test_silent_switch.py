@@ -11,8 +11,8 @@ import pytest
 from fault_system import EMBEDDED, FaultSystem, fault_system_with, short_time
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session import session
+from p4reduce.session.job_client import JoinedJob
 from p4reduce.session.machine import Machine
-from p4reduce.session.membership import Attached
 from worker_system import DEADLINE
 
 WORLD = 3
@@ -30,12 +30,12 @@ def test_ranks_that_nobody_answers_form_their_job_anew(
     real = session.machine_for
     first: set[int] = set()
 
-    def machine(attached: Attached, engine: str) -> Machine:
-        if (seat := attached.seat).rank in first:
-            return real(attached, engine)
-        first.add(seat.rank)
-        elsewhere = replace(seat, incarnation=seat.incarnation ^ 1 << 31)
-        wrong = real(replace(attached, seat=elsewhere), engine)
+    def machine(joined: JoinedJob, engine: str) -> Machine:
+        if (member := joined.member).rank in first:
+            return real(joined, engine)
+        first.add(member.rank)
+        elsewhere = replace(member, incarnation=member.incarnation ^ 1 << 31)
+        wrong = real(replace(joined, member=elsewhere), engine)
         if stuck:
             assert isinstance(wrong, SlotMachine)
             wrong.window_size = 0

@@ -122,7 +122,10 @@ def test_all_or_none(address: str) -> None:
 
     others = "ConfigurationError: rank 1: ValueError: wrong"
     assert all_ranks(4, rank_of) == [
-        *(others, "ValueError: wrong", "ConfigurationError: set it", others)
+        others,
+        "ValueError: wrong",
+        "ConfigurationError: set it",
+        others,
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from p4reduce.tensors.blocks import Absent, Blocks, Pieces, RawBlocks, Source
+from p4reduce.tensors.blocks import Absent, Blocks, BlockSource, Pieces, RawBlocks
 from p4reduce.tensors.noise import Noise
 from p4reduce.tensors.sparse_blocks import Runs, SparseSums
 from p4reduce.wire.calls import Call, CallPart
@@ -26,8 +26,8 @@ def dense(rng: np.random.Generator, size: int) -> Any:
     return array
 
 
-def runs(width: int) -> Callable[[np.random.Generator], Source]:
-    def make(rng: np.random.Generator) -> Source:
+def runs(width: int) -> Callable[[np.random.Generator], BlockSource]:
+    def make(rng: np.random.Generator) -> BlockSource:
         number = 40 if width == 1 else 12
         starts = np.sort(rng.choice(9000 // width, number, replace=False)) * width
         values = rng.standard_normal((number, width)).astype(np.float32)

@@ -12,8 +12,8 @@ from p4reduce.switches.shares import (
     LEAST_SHARE,
     PERIOD,
     WHOLE,
-    Rate,
     Shares,
+    SwitchRate,
 )
 from slow_links import Link, SlowLinks
 
@@ -84,7 +84,7 @@ def test_every_so_many_calls_the_ranks_agree() -> None:
 
 
 def test_time_counts_once_and_only_while_something_is_under_way() -> None:
-    rate = Rate()
+    rate = SwitchRate()
     assert rate.take() == 0
     rate.add(100, 1.0, 2.0)
     rate.add(100, 1.5, 2.5)  # half of it at the same time
@@ -101,7 +101,7 @@ def test_a_slow_switch_gets_fewer_blocks(ratio: int, rng: np.random.Generator) -
         SlowLinks(2, 16, rng, up=lambda rate=rate: Link(rate), down=lambda rate=rate: Link(rate))
         for rate in (fast, fast / ratio)
     ]
-    shares, rates, now = Shares(2, 2), [Rate(), Rate()], 0.0
+    shares, rates, now = Shares(2, 2), [SwitchRate(), SwitchRate()], 0.0
     for _ in range(9):
         taken = [0.0, 0.0]
         for switch, (first, stop) in enumerate(shares.ranges(200)):

@@ -13,7 +13,7 @@ import p4reduce
 import pytest
 from fault_system import short_time
 from p4reduce.switches.dealing import Dealer
-from p4reduce.switches.shares import PERIOD, Rate, Shares
+from p4reduce.switches.shares import PERIOD, Shares, SwitchRate
 from several_switches import SeveralSwitches
 from thread_faults import ThreadFault, fault_in_threads
 from worker_system import DEADLINE, at_once, outcome, wait_for
@@ -119,11 +119,11 @@ def test_shares_follow_what_the_ranks_measure_together(
     rates = iter([30.0, 10.0] * 1000)
     lock = threading.Lock()
 
-    def take(rate: Rate) -> float:
+    def take(rate: SwitchRate) -> float:
         with lock:
             return next(rates) * 100
 
-    monkeypatch.setattr(Rate, "take", take)
+    monkeypatch.setattr(SwitchRate, "take", take)
     deal, order = Dealer.deal, threading.Lock()
 
     def deal_alone(self: Dealer, calls: Any) -> Any:

@@ -13,9 +13,9 @@ from one_process import OneProcess
 from p4reduce import SparseBlocks, SparseRows
 from p4reduce.handle import Handle
 from p4reduce.tensors import plans
-from p4reduce.tensors.fusion import Group
-from p4reduce.tensors.ledger import Ledger
-from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.fusion import ArrayGroup
+from p4reduce.tensors.plans import CollectivePlan
+from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format
@@ -41,7 +41,7 @@ class Program:
         self.rows = [rng.integers(0, 60, int(rng.integers(0, 20))) for _ in range(WORLD)]
         self.blocks = [np.flatnonzero(rng.random(9) < 0.4) for _ in range(WORLD)]
 
-    def start(self, rank: int) -> tuple[list[list[Plan[Any]]], list[Any], list[Array]]:
+    def start(self, rank: int) -> tuple[list[list[CollectivePlan[Any]]], list[Any], list[Array]]:
         """One rank's plans by call, what gives the results, and the arrays that are in use."""
         numbers, raw = self.numbers[rank].copy(), self.bytes[rank].copy()
         part = raw[: self.lengths[rank]].copy()
@@ -50,10 +50,10 @@ class Program:
         blocks = SparseBlocks(self.blocks[rank], values, 9 * BLOCK)
         here: dict[str, Any] = {"rank": rank, "world_size": WORLD}
         one = (None, None)  # neither precision nor seed
-        grouped, results = Group(Operation.SUM, 5000, *one, WORLD).plan(
+        grouped, results = ArrayGroup(Operation.SUM, 5000, *one, WORLD).plan(
             [numbers, numbers[:1], numbers[:70], numbers], None, None
         )
-        calls: list[list[Plan[Any]]] = [
+        calls: list[list[CollectivePlan[Any]]] = [
             [plans.broadcast(raw, self.root, None, raw, **here)],
             [plans.reduce(numbers, Operation.SUM, self.root, None, None, *one, **here)],
             [plans.allgather(part, self.lengths, None, None, **here)],
@@ -99,7 +99,7 @@ class Rank:
 
     def __init__(self, program: Program, rank: int) -> None:
         calls, finish, self._arrays = program.start(rank)
-        self.ledger = Ledger()
+        self.replay_log = ReplayLog()
         self.results: list[Any] = []
         self._waiting: list[Collective] = []
         self._handles: list[Handle[Any]] = []
@@ -128,7 +128,7 @@ class Rank:
         if not self._waiting:
             return None
         stream = self._waiting.pop(0)
-        self.ledger.add(stream)
+        self.replay_log.add(stream)
         return stream
 
     def over(self) -> bool:
@@ -161,9 +161,9 @@ def test_all_are_right_even_if_the_switch_is_lost(rng: np.random.Generator, loss
             fabric.tick()
         if step in lost_at:
             fabric.new_switch()
-            first = min(rank.ledger.completed for rank in ranks)
+            first = min(rank.replay_log.completed for rank in ranks)
             for rank, machine in zip(ranks, fabric.machines, strict=True):
-                for again in rank.ledger.replay(first):
+                for again in rank.replay_log.replay(first):
                     machine.submit(again)
     for number, rank in enumerate(ranks):
         program.check(number, rank.results)
@@ -195,20 +195,22 @@ ONES = np.ones((6, 500), np.float32)
 HERE: dict[str, Any] = {"rank": 0, "world_size": 2}
 
 
-def broadcast(array: Array, root: int = 0) -> Plan[Any]:
+def broadcast(array: Array, root: int = 0) -> CollectivePlan[Any]:
     return plans.broadcast(array, root, None, None, **HERE)
 
 
-def reduce_scatter(array: Array, counts: list[int] | None = None) -> Plan[Any]:
+def reduce_scatter(array: Array, counts: list[int] | None = None) -> CollectivePlan[Any]:
     return plans.reduce_scatter(array, Operation.SUM, counts, None, None, **HERE)
 
 
-def allgather(array: Array, counts: list[int]) -> Plan[Any]:
+def allgather(array: Array, counts: list[int]) -> CollectivePlan[Any]:
     return plans.allgather(array, counts, None, None, **HERE)
 
 
-def grouped(arrays: list[Array], names: str = "abc", threshold: int = 1 << 20) -> Plan[Any]:
-    group = Group(Operation.SUM, threshold, None, None, 2)
+def grouped(
+    arrays: list[Array], names: str = "abc", threshold: int = 1 << 20
+) -> CollectivePlan[Any]:
+    group = ArrayGroup(Operation.SUM, threshold, None, None, 2)
     return group.plan(arrays, list(names[: len(arrays)]), None)[0][0]
 
 
@@ -238,7 +240,9 @@ def grouped(arrays: list[Array], names: str = "abc", threshold: int = 1 << 20) -
         pytest.param(grouped([ONES, ONES]), grouped([ONES, ONES], threshold=0), id="threshold"),
     ],
 )
-def test_ranks_that_call_different_things_find_out(one: Plan[Any], other: Plan[Any]) -> None:
+def test_ranks_that_call_different_things_find_out(
+    one: CollectivePlan[Any], other: CollectivePlan[Any]
+) -> None:
     assert one.call.fingerprint(0, Format.INT32) != other.call.fingerprint(0, Format.INT32)
 
 
@@ -246,7 +250,9 @@ def test_ranks_that_call_different_things_find_out(one: Plan[Any], other: Plan[A
     ("one", "other"),
     [(broadcast(ONES), broadcast(ONES.T)), (grouped([ONES, ONES]), grouped([ONES.T, ONES]))],
 )
-def test_ranks_that_let_shapes_differ_agree(one: Plan[Any], other: Plan[Any]) -> None:
+def test_ranks_that_let_shapes_differ_agree(
+    one: CollectivePlan[Any], other: CollectivePlan[Any]
+) -> None:
     calls = one.call.of_any_shape(), other.call.of_any_shape()
     assert len({call.fingerprint(0, Format.INT32) for call in calls}) == 1
     assert len({call.describe(0, fully=True) for call in calls}) == 1

@@ -105,7 +105,7 @@ class LosesOneResult(FaultyTransport):
         count = super().receive()
         frames = [self.received.get(row) for row in range(count)]
         for frame in frames:
-            is_result = frame[wire.AGG_OFFSET] & 0xF == wire.Kind.RESULT
+            is_result = frame[wire.AGG_OFFSET] & 0xF == wire.FrameKind.RESULT
             if is_result and len(frame) == wire.PAYLOAD_FRAME_BYTES and not self.lost:
                 self.lost.append(frame)
                 frames.remove(frame)

@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from p4reduce.compression import kernels
 from p4reduce.compression.costs import BoolArray, FloatArray, IntArray, SwitchLink
-from p4reduce.tensors.kept import Spare
+from p4reduce.tensors.copy_pool import CopyPool
 from p4reduce.wire.format import PAYLOAD_BYTES
 
 Array = npt.NDArray[Any]
@@ -186,7 +186,7 @@ class Compressor(ABC):
     switch_over: DenseSwitchOver | None = None
     seed: int = 0
     states: dict[str, TensorState] = field(default_factory=dict, init=False, repr=False)
-    spare: Spare = field(default_factory=Spare, init=False, repr=False, compare=False)
+    spare: CopyPool = field(default_factory=CopyPool, init=False, repr=False, compare=False)
 
     biased: ClassVar[bool] = True
     """Whether the mean of what is sent differs from the gradient, without feedback."""
@@ -293,9 +293,7 @@ class Compressor(ABC):
         units = np.ascontiguousarray(chosen.units, np.int64)
         some = np.zeros(-(-wanted.size // self.unit), np.bool_)
         some[units] = kernels.keep(
-            *(wanted, units, self.unit, values),
-            factors=chosen.factors,
-            magnitude=chosen.magnitude,
+            wanted, units, self.unit, values, factors=chosen.factors, magnitude=chosen.magnitude
         )
         return some
 
@@ -396,7 +394,9 @@ class Compressor(ABC):
         """Add the residual to a gradient, and measure units. Returns whether all is finite."""
         state.energies = np.empty(-(-gradient.size // self.unit))
         return kernels.want(
-            *(gradient, residual, self.unit),
+            gradient,
+            residual,
+            self.unit,
             wanted=None if wanted is gradient else wanted,
             energies=state.energies,
         )

@@ -141,7 +141,9 @@ class Cat(Compressor):
         cat.energies = np.empty(-(-gradient.size // self.unit))
         cat.own_energies = cat.energies if residual is None else np.empty_like(cat.energies)
         return kernels.want(
-            *(gradient, residual, self.unit),
+            gradient,
+            residual,
+            self.unit,
             wanted=None if wanted is gradient else wanted,
             own=None if residual is None else cat.own_energies,
             energies=cat.energies,

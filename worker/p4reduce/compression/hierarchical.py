@@ -31,7 +31,7 @@ from p4reduce.compression.base import Array, lanes_of
 from p4reduce.errors import ConfigurationError
 from p4reduce.handle import Handle
 from p4reduce.tensors.arguments import operation_of
-from p4reduce.tensors.kept import Spare
+from p4reduce.tensors.copy_pool import CopyPool
 from p4reduce.tensors.sparse import SparseElements
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.rank_sets import describe_ranks
@@ -58,7 +58,7 @@ class Sent:
 
 
 @dataclass
-class _Tensor:
+class _ShardState:
     """What is kept of one tensor: the shard's residual, in units of what the leaf computes."""
 
     op: Operation
@@ -119,8 +119,8 @@ class HierarchicalTopK:
         self.latest: dict[str, Sent] = {}
         self._precision, self._seed = precision, seed
         self._lanes = _lanes(precision) if blocks else 0
-        self._tensors: dict[str, _Tensor] = {}
-        self._spare = Spare()
+        self._tensors: dict[str, _ShardState] = {}
+        self._spare = CopyPool()
         mine = min(communicator.leaf) if leaf is None else leaf
         within = communicator.split(mine)
         assert within is not None, "a color is given"
@@ -190,7 +190,7 @@ class HierarchicalTopK:
         return Handle([elements], lambda: _dense(elements.wait(), counts, gradient))
 
     def _sum_elements(
-        self, shard: Array, before: _Tensor, name: str, left: Callable[[], float | None]
+        self, shard: Array, before: _ShardState, name: str, left: Callable[[], float | None]
     ) -> tuple[Array, Array]:
         """Sum the largest elements of a shard across the root; return which there are, and them."""
         wanted, finite = self._wanted(shard, before)
@@ -218,7 +218,7 @@ class HierarchicalTopK:
         return total.indices, total.values
 
     def _sum_blocks(
-        self, shard: Array, before: _Tensor, name: str, left: Callable[[], float | None]
+        self, shard: Array, before: _ShardState, name: str, left: Callable[[], float | None]
     ) -> Array:
         """Sum the blocks of most energy across the root; the others are zeros."""
         wanted, finite = self._wanted(shard, before)
@@ -232,7 +232,7 @@ class HierarchicalTopK:
             before.kept = np.where(np.isfinite(total), wanted - sent, wanted)
         return total
 
-    def _wanted(self, shard: Array, before: _Tensor) -> tuple[Array, bool]:
+    def _wanted(self, shard: Array, before: _ShardState) -> tuple[Array, bool]:
         """Add what was kept to a shard. Return also whether the sum is finite; else it is none."""
         wanted = kernels.lend(self._spare, shard.size, shard.dtype)
         if shard.dtype.kind != "f":
@@ -251,9 +251,9 @@ class HierarchicalTopK:
             sent[first : first + lanes] = wanted[first : first + lanes]
         return sent
 
-    def _tensor(self, name: str, shard: Array, op: Operation) -> _Tensor:
+    def _tensor(self, name: str, shard: Array, op: Operation) -> _ShardState:
         """Return what is kept of a tensor, at first zeros."""
-        known = self._tensors.setdefault(name, _Tensor(op, np.zeros_like(shard)))
+        known = self._tensors.setdefault(name, _ShardState(op, np.zeros_like(shard)))
         if known.kept.shape != shard.shape or known.kept.dtype != shard.dtype:
             raise ValueError(
                 f"tensor {name!r} has a shard of {shard.size} {shard.dtype}, but its residual has "

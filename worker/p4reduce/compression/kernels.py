@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from p4reduce_native.library import bind, engine
 
-from p4reduce.tensors.kept import Kept, Spare
+from p4reduce.tensors.copy_pool import CopyPool, PooledCopy
 from p4reduce.tensors.measure import numbers_of
 
 Array = npt.NDArray[Any]
@@ -35,11 +35,27 @@ def _library() -> ctypes.CDLL:
         {
             "p4r_units_want": (c_int32, c_uint32, array, array, c_uint64, c_uint64, *(array,) * 5),
             "p4r_units_keep": (
-                *(None, c_uint32, array, c_uint64, c_uint64, array, c_uint64, array),
-                *(c_double, array, array),
+                None,
+                c_uint32,
+                array,
+                c_uint64,
+                c_uint64,
+                array,
+                c_uint64,
+                array,
+                c_double,
+                array,
+                array,
             ),
             "p4r_units_subtract": (
-                *(None, c_uint32, array, array, c_uint64, c_uint64, array, c_uint64),
+                None,
+                c_uint32,
+                array,
+                array,
+                c_uint64,
+                c_uint64,
+                array,
+                c_uint64,
             ),
             "p4r_units_look": (c_int32, c_uint32, array, c_uint64, c_uint64, array),
             "p4r_units_norms": (None, c_uint32, array, c_uint64, c_uint64, array, array),
@@ -47,8 +63,17 @@ def _library() -> ctypes.CDLL:
             "p4r_votes": (c_int32, c_uint32, array, array, c_uint64, c_uint64, *(array,) * 3),
             "p4r_votes_majority": (None, c_uint32, array, c_uint32, c_uint64, c_double, array),
             "p4r_votes_settle": (
-                *(None, c_uint32, array, array, c_uint64, c_uint64, array, array, c_uint32),
-                *(c_uint64, array),
+                None,
+                c_uint32,
+                array,
+                array,
+                c_uint64,
+                c_uint64,
+                array,
+                array,
+                c_uint32,
+                c_uint64,
+                array,
             ),
         },
     )
@@ -72,12 +97,12 @@ def usable(gradient: Array) -> Array:
 class _Lent:
     """Memory for one array. It goes back when the array and its views are gone."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: PooledCopy) -> None:
         self._kept = kept
         self.__array_interface__ = kept.rows.__array_interface__
 
 
-def lend(spare: Spare, size: int, dtype: np.dtype[Any]) -> Array:
+def lend(spare: CopyPool, size: int, dtype: np.dtype[Any]) -> Array:
     """Return an array that is not yet filled, in memory that others have released."""
     return np.asarray(_Lent(spare.take(1, size, dtype))).reshape(-1)
 
@@ -109,8 +134,16 @@ def want(
         Whether everything is finite and less than 2^128; what was written means nothing if not.
     """
     finite: int = _library().p4r_units_want(
-        *(numbers_of(gradient.dtype), _at(gradient), _at(residual), gradient.size, unit),
-        *(_at(wanted), _at(own), _at(energies), _at(before), _at(products)),
+        numbers_of(gradient.dtype),
+        _at(gradient),
+        _at(residual),
+        gradient.size,
+        unit,
+        _at(wanted),
+        _at(own),
+        _at(energies),
+        _at(before),
+        _at(products),
     )
     return bool(finite)
 
@@ -136,8 +169,16 @@ def keep(
     """
     some = np.empty(len(units), np.bool_)
     _library().p4r_units_keep(
-        *(numbers_of(wanted.dtype), _at(wanted), wanted.size, unit, _at(units), len(units)),
-        *(_at(factors), magnitude, _at(values), _at(some)),
+        numbers_of(wanted.dtype),
+        _at(wanted),
+        wanted.size,
+        unit,
+        _at(units),
+        len(units),
+        _at(factors),
+        magnitude,
+        _at(values),
+        _at(some),
     )
     return some
 
@@ -145,7 +186,12 @@ def keep(
 def subtract(wanted: Array, values: Array, units: Places | None, unit: int) -> None:
     """Subtract what is sent from what was wanted, in place; of some units or all."""
     _library().p4r_units_subtract(
-        *(numbers_of(wanted.dtype), _at(wanted), _at(values), wanted.size, unit, _at(units)),
+        numbers_of(wanted.dtype),
+        _at(wanted),
+        _at(values),
+        wanted.size,
+        unit,
+        _at(units),
         0 if units is None else len(units),
     )
 
@@ -164,7 +210,7 @@ def norms(values: Array, unit: int) -> tuple[FloatArray, Places]:
     units = -(-values.size // unit)
     sums, counts = np.empty(units), np.empty(units, np.int64)
     _library().p4r_units_norms(
-        *(numbers_of(values.dtype), _at(values), values.size, unit, _at(sums), _at(counts))
+        numbers_of(values.dtype), _at(values), values.size, unit, _at(sums), _at(counts)
     )
     return sums, counts
 
@@ -206,8 +252,14 @@ def votes(
     """
     signs = np.empty(gradient.size, np.int8)
     finite: int = _library().p4r_votes(
-        *(numbers_of(gradient.dtype), _at(gradient), _at(residual), gradient.size, shared),
-        *(_at(wanted), _at(signs), _at(means)),
+        numbers_of(gradient.dtype),
+        _at(gradient),
+        _at(residual),
+        gradient.size,
+        shared,
+        _at(wanted),
+        _at(signs),
+        _at(means),
     )
     return bool(finite), signs
 
@@ -215,8 +267,7 @@ def votes(
 def majority(tallies: npt.NDArray[Any], more: float, result: Array) -> None:
     """Write the signs of tallies, which are int8 or int16, plus a number."""
     _library().p4r_votes_majority(
-        *(numbers_of(result.dtype), _at(tallies), tallies.itemsize, tallies.size, more),
-        _at(result),
+        numbers_of(result.dtype), _at(tallies), tallies.itemsize, tallies.size, more, _at(result)
     )
 
 
@@ -242,8 +293,16 @@ def settle_votes(
         ranks: world size.
     """
     _library().p4r_votes_settle(
-        *(numbers_of(wanted.dtype), _at(wanted), _at(before), wanted.size, shared, _at(means)),
-        *(_at(tallies), tallies.itemsize, ranks, _at(result)),
+        numbers_of(wanted.dtype),
+        _at(wanted),
+        _at(before),
+        wanted.size,
+        shared,
+        _at(means),
+        _at(tallies),
+        tallies.itemsize,
+        ranks,
+        _at(result),
     )
 
 

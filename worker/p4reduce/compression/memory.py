@@ -231,7 +231,9 @@ class MemoryCat(Cat):
         elif residual is not None:
             memory.products = np.empty(2)
         finite = kernels.want(
-            *(gradient, residual, self.unit),
+            gradient,
+            residual,
+            self.unit,
             wanted=wanted,
             own=memory.own_energies,
             energies=memory.energies,

@@ -80,12 +80,12 @@ Make = Callable[[Settings], Compressor]
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _CompressorEntry:
     forms: tuple[str, ...]
     make: Make
 
 
-_registered: dict[str, _Entry] = {}
+_registered: dict[str, _CompressorEntry] = {}
 
 
 def register(name: str, *forms: str) -> Callable[[Make], Make]:
@@ -107,7 +107,7 @@ def register(name: str, *forms: str) -> Callable[[Make], Make]:
             raise ValueError(
                 f"compressor {name!r} of {make.__module__}: {there.make.__module__} has that name"
             )
-        _registered[name] = _Entry(forms or (name,), make)
+        _registered[name] = _CompressorEntry(forms or (name,), make)
         return make
 
     return enter
@@ -166,7 +166,7 @@ def _by_name(text: str, world_size: int, cost: CostModel | None, seed: int) -> C
     return make(Settings(name, argument, world_size, lane_bits, seed, cost, over))
 
 
-def _find(name: str) -> _Entry:
+def _find(name: str) -> _CompressorEntry:
     _load_own()
     if name not in _registered and (point := _others().get(name)):
         failed = _load(point)

@@ -29,7 +29,7 @@ from p4reduce.control import tls
 from p4reduce.control.control_pb2_grpc import ControlStub
 from p4reduce.control.controller_address import connections_to, default_address
 from p4reduce.errors import ConfigurationError
-from p4reduce.inherited import let_go
+from p4reduce.inherited import close_inherited
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
@@ -91,7 +91,7 @@ def _keep_inherited() -> None:
     _AtFork.inherited = _AtFork.inherited or _AtFork.busy or bool(_CHANNELS)
     _INHERITED.extend(_CHANNELS)
     if addresses := frozenset(_CHANNELS.values()):
-        let_go(list(connections_to(addresses)))
+        close_inherited(list(connections_to(addresses)))
     _CHANNELS.clear()
 
 
@@ -126,7 +126,7 @@ class ControlError(Exception):
         self.missing = missing
 
 
-class ControllerUnreachableError(ControlError):
+class NoAnswerError(ControlError):
     """Nobody answers at the controller's address, or not in time.
 
     `lasting`: whether waiting cannot help.
@@ -214,7 +214,7 @@ class ControlClient:
         """Call a method of `stub` and return the reply, within `timeout` seconds.
 
         With `wait`, wait for a controller that has not started yet. Raises ControlError, and
-        ControllerUnreachableError if no answer comes, and ClientClosedError.
+        NoAnswerError if no answer comes, and ClientClosedError.
         """
         try:
             with self.naming_closed():
@@ -247,14 +247,14 @@ class ControlClient:
             ranks = dict(pairs).get(_MISSING, "")
             return ControlError(code, details, tuple(map(int, ranks.split(",") if ranks else ())))
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return ControllerUnreachableError(
+            return NoAnswerError(
                 code, f"the controller at {self.address} did not answer within {timeout:g} s"
             )
         if code == grpc.StatusCode.UNAVAILABLE:
             # gRPC's own text says the address three times.
             by_tls = tls.diagnose(self.address, self._tls)
             why = by_tls or details.rpartition("error: ")[2]
-            return ControllerUnreachableError(
+            return NoAnswerError(
                 code,
                 f"no controller answers at {self.address} ({why})",
                 lasting=bool(by_tls),

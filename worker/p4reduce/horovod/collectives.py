@@ -48,7 +48,7 @@ class _Allgather(torch.autograd.Function):
         return mean.narrow(0, first, ctx.rows), None, None
 
 
-class _Broadcast(torch.autograd.Function):
+class _HorovodBroadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, root: int, name: Any, process_set: Any) -> Any:
         ctx.root, ctx.process_set = root, process_set
@@ -197,7 +197,7 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Give all ranks a copy of one rank's tensor."""
-    return _Broadcast.apply(tensor, root_rank, name, process_set)
+    return _HorovodBroadcast.apply(tensor, root_rank, name, process_set)
 
 
 def broadcast_(

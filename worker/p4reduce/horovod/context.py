@@ -21,7 +21,7 @@ from p4reduce.horovod.errors import HorovodInternalError, internal, refused
 from p4reduce.hosts import identity
 from p4reduce.torch.delegate import LEASE, own_address
 from p4reduce.torch.errors import as_torch_error
-from p4reduce.torch.group import Collectives, ours
+from p4reduce.torch.group import TorchCollectives, ours
 from p4reduce.torch.names import NAME
 from p4reduce.torch.registration import autoload
 from p4reduce.torch.rendezvous import meet_over
@@ -32,7 +32,7 @@ _TIMEOUT = timedelta(minutes=30)  # of torch's store, as torch has it
 
 
 @dataclass(frozen=True)
-class _Place:
+class _HostPlace:
     """Where a rank is: `local` among those on its host, `cross` among their likes on all hosts."""
 
     local_rank: int
@@ -87,7 +87,7 @@ class ProcessSet:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
 
     @property
-    def backend(self) -> Collectives:
+    def backend(self) -> TorchCollectives:
         """Return the backend of its collectives.
 
         Raises:
@@ -106,8 +106,8 @@ class ProcessSet:
 global_process_set = ProcessSet([])
 
 
-class _State:
-    place: _Place | None = None
+class _HorovodState:
+    place: _HostPlace | None = None
     owns_group = False
     sets: dict[int, ProcessSet]
 
@@ -115,7 +115,7 @@ class _State:
         self.sets = {}
 
 
-_state = _State()
+_state = _HorovodState()
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
@@ -301,7 +301,7 @@ def _keep_port() -> None:
         os.environ[variables.INTERFACE] = port_name(None, number, local)
 
 
-def _found_place(number: int, total: int) -> _Place:
+def _found_place(number: int, total: int) -> _HostPlace:
     """Find the ranks of each host; all ranks call this."""
     hosts: list[Any] = [identity()]
     if total > 1:
@@ -310,7 +310,7 @@ def _found_place(number: int, total: int) -> _Place:
     local = [hosts[:other].count(hosts[other]) for other in range(total)]
     alike = [other for other in range(total) if local[other] == local[number]]
     sizes = {hosts.count(host) for host in hosts}
-    return _Place(
+    return _HostPlace(
         local_rank=local[number],
         local_size=hosts.count(hosts[number]),
         cross_rank=alike.index(number),
@@ -323,7 +323,7 @@ def _is_launched() -> bool:
     return "RANK" in os.environ or is_placed()
 
 
-def _world() -> _Place:
+def _world() -> _HostPlace:
     if _state.place is None:
         raise ValueError("p4reduce.horovod is not initialised: call hvd.init() first")
     return _state.place

@@ -10,7 +10,7 @@ from p4reduce.horovod.errors import internal
 from p4reduce.torch.work import OutcomeWork
 
 
-class Handle:
+class CollectiveHandles:
     """Collectives in flight.
 
     Args:
@@ -24,7 +24,7 @@ class Handle:
         self._result: Any = None
 
     @classmethod
-    def of_all(cls, handles: Sequence[Handle]) -> Handle:
+    def of_all(cls, handles: Sequence[CollectiveHandles]) -> CollectiveHandles:
         """Return the handle of several, whose result is the list of their results."""
         works = [work for handle in handles for work in handle._works]
         return cls(works, lambda: [handle.wait() for handle in handles])
@@ -43,12 +43,12 @@ class Handle:
         return self._result
 
 
-def poll(handle: Handle) -> bool:
+def poll(handle: CollectiveHandles) -> bool:
     """Return whether a collective is complete, so that `synchronize` would not wait."""
     return handle.is_over()
 
 
-def synchronize(handle: Handle) -> Any:
+def synchronize(handle: CollectiveHandles) -> Any:
     """Wait for a collective, and return its result.
 
     Raises:

@@ -18,11 +18,11 @@ from torch._C._distributed_c10d import AllreduceCoalescedOptions, AllreduceOptio
 
 from p4reduce.horovod.context import ProcessSet, global_process_set, integers
 from p4reduce.horovod.errors import internal, refused
-from p4reduce.horovod.handles import Handle
+from p4reduce.horovod.handles import CollectiveHandles
 from p4reduce.torch import copies, reductions
-from p4reduce.torch.group import Collectives
+from p4reduce.torch.group import TorchCollectives
 from p4reduce.torch.options import options_of
-from p4reduce.torch.work import Outcome, OutcomeWork
+from p4reduce.torch.work import OutcomeWork, WorkOutcome
 
 
 class ReduceOp(enum.IntEnum):
@@ -76,7 +76,7 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
     *,
     precision: str | None = None,
-) -> Handle:
+) -> CollectiveHandles:
     """Start to combine a tensor with the other ranks' tensors, in place.
 
     Args:
@@ -112,7 +112,7 @@ def allreduce_async_(
         _scale(tensor, *factor)
         return tensor
 
-    return Handle(works, finish)
+    return CollectiveHandles(works, finish)
 
 
 def allreduce_async(
@@ -125,7 +125,7 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
     *,
     precision: str | None = None,
-) -> Handle:
+) -> CollectiveHandles:
     """Start to combine a tensor with the other ranks' into a new one, as `allreduce_async_`."""
     return allreduce_async_(
         tensor.detach().clone(),
@@ -149,7 +149,7 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
     *,
     precision: str | None = None,
-) -> Handle:
+) -> CollectiveHandles:
     """Start to combine tensors with those at the same places of the other ranks' lists, in place.
 
     As `allreduce_async_`; the handle's result is a list.
@@ -176,7 +176,7 @@ def grouped_allreduce_async_(
             _scale(tensor, *factor)
         return tensors
 
-    return Handle(works, finish)
+    return CollectiveHandles(works, finish)
 
 
 def grouped_allreduce_async(
@@ -189,7 +189,7 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
     *,
     precision: str | None = None,
-) -> Handle:
+) -> CollectiveHandles:
     """Start to combine tensors into new ones, as `grouped_allreduce_async_`."""
     return grouped_allreduce_async_(
         [tensor.detach().clone() for tensor in tensors],
@@ -208,14 +208,14 @@ def sparse_allreduce_async(
     name: str | None,
     op: ReduceOp | int,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> CollectiveHandles:
     """Start to sum or average a sparse tensor with one sparse dimension, into a new one."""
     return allreduce_async(tensor.coalesce(), None, name, op, process_set=process_set)
 
 
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle:
+) -> CollectiveHandles:
     """Start to join all ranks' tensors along the first dimension.
 
     Args:
@@ -238,20 +238,20 @@ def allgather_async(
     def finish() -> torch.Tensor:
         return torch.cat([part[:count] for part, count in zip(parts, rows.tolist(), strict=True)])
 
-    return Handle([work], finish)
+    return CollectiveHandles([work], finish)
 
 
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> CollectiveHandles:
     """Start `allgather_async` of each tensor of a list; the result is a list."""
     handles = [
         allgather_async(tensor, None if name is None else f"{name}.{number}", process_set)
         for number, tensor in enumerate(tensors)
     ]
-    return Handle.of_all(handles)
+    return CollectiveHandles.of_all(handles)
 
 
 def broadcast_async_(
@@ -259,7 +259,7 @@ def broadcast_async_(
     root_rank: int,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> CollectiveHandles:
     """Start to give all ranks one rank's tensor, in place.
 
     Args:
@@ -282,7 +282,7 @@ def broadcast_async_(
             works = [backend._track(copies.broadcast(channel, tensor, options, name))]
         else:
             works = [*_meeting(backend, "broadcast", name), backend.broadcast([tensor], root=root)]
-    return Handle(works, lambda: tensor)
+    return CollectiveHandles(works, lambda: tensor)
 
 
 def broadcast_async(
@@ -290,7 +290,7 @@ def broadcast_async(
     root_rank: int,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> CollectiveHandles:
     """Start to give all ranks a copy of one rank's tensor, as `broadcast_async_`."""
     return broadcast_async_(tensor.detach().clone(), root_rank, name, process_set)
 
@@ -300,7 +300,7 @@ def alltoall_async(
     splits: torch.Tensor | Sequence[int] | None = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> CollectiveHandles:
     """Start to send each rank its rows of this rank's tensor.
 
     Args:
@@ -336,7 +336,7 @@ def alltoall_async(
         work = backend.all_to_all_single(
             output, tensor.detach().contiguous(), received.tolist(), given
         )
-    return Handle([work], lambda: (output, received.to(torch.int32)))
+    return CollectiveHandles([work], lambda: (output, received.to(torch.int32)))
 
 
 def reducescatter_async(
@@ -346,7 +346,7 @@ def reducescatter_async(
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> Handle:
+) -> CollectiveHandles:
     """Start to combine the ranks' tensors, and give each rank some rows.
 
     Args:
@@ -379,7 +379,7 @@ def reducescatter_async(
         _scale(result, *factor)
         return result
 
-    return Handle(works, finish)
+    return CollectiveHandles(works, finish)
 
 
 def grouped_reducescatter_async(
@@ -389,7 +389,7 @@ def grouped_reducescatter_async(
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> Handle:
+) -> CollectiveHandles:
     """Start `reducescatter_async` of each tensor of a list; the result is a list."""
     handles = [
         reducescatter_async(
@@ -402,17 +402,17 @@ def grouped_reducescatter_async(
         )
         for number, tensor in enumerate(tensors)
     ]
-    return Handle.of_all(handles)
+    return CollectiveHandles.of_all(handles)
 
 
-def _meeting(backend: Collectives, what: str, name: str | None) -> list[OutcomeWork]:
+def _meeting(backend: TorchCollectives, what: str, name: str | None) -> list[OutcomeWork]:
     """Let the ranks agree on a name, where the collective itself does not carry it."""
     channel = backend.channel
     if name is None or channel is None:
         return []
     handle = channel.meeting(f"{what} {name}", channel.timeout)
     wait = channel.waiter(handle, "for all ranks")
-    outcome = Outcome(wait, lambda: None, lambda: not handle.done())
+    outcome = WorkOutcome(wait, lambda: None, lambda: not handle.done())
     return [backend._track(OutcomeWork(outcome, []))]
 
 

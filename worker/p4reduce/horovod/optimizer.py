@@ -20,7 +20,7 @@ from p4reduce.horovod.compression import Compression
 from p4reduce.horovod.context import ProcessSet, global_process_set
 from p4reduce.horovod.errors import HorovodInternalError, internal, refused
 from p4reduce.horovod.functions import broadcast_object
-from p4reduce.horovod.handles import Handle
+from p4reduce.horovod.handles import CollectiveHandles
 from p4reduce.horovod.operations import (
     Average,
     ReduceOp,
@@ -69,7 +69,7 @@ class Gradients:
         self._predivide = predivide
         self._sparse_as_dense = sparse_as_dense
         self._process_set = process_set
-        self._under_way: list[tuple[Parameters, Handle, list[Unpack]]] = []
+        self._in_flight: list[tuple[Parameters, CollectiveHandles, list[Unpack]]] = []
         self.forget()
         for number, bucket in enumerate(buckets):
             for parameter in bucket:
@@ -78,32 +78,32 @@ class Gradients:
 
     def forget(self) -> None:
         """Start a step. Waits for sums in flight."""
-        for _, handle, _ in self._under_way:
+        for _, handle, _ in self._in_flight:
             with suppress(HorovodInternalError):  # the caller of `step` got it already
                 handle.wait()
-        self._under_way.clear()
+        self._in_flight.clear()
         self._started = 0
         self._counts = dict.fromkeys(self._named, 0)
 
     @property
-    def under_way(self) -> bool:
+    def in_flight(self) -> bool:
         """Whether sums have started that were not waited for."""
-        return bool(self._under_way)
+        return bool(self._in_flight)
 
     @property
     def pending(self) -> bool:
         """Whether there was a backward pass since the last sums."""
-        return self.under_way or any(self._counts.values())
+        return self.in_flight or any(self._counts.values())
 
     def synchronize(self) -> None:
         """Start the remaining sums, wait for all, and store the results in the gradients."""
         while self._started < len(self._buckets):
             self._start()
-        for parameters, handle, unpacks in self._under_way:
+        for parameters, handle, unpacks in self._in_flight:
             results = handle.wait()
             for parameter, result, unpack in zip(parameters, results, unpacks, strict=True):
                 parameter.grad = unpack(result)
-        self._under_way.clear()
+        self._in_flight.clear()
         self.forget()
 
     def combined(self, loss: Any) -> Any:
@@ -181,14 +181,14 @@ class Gradients:
             process_set=self._process_set,
             precision=getattr(self._compression, "precision", None),
         )
-        self._under_way.append((dense, handle, unpacks))
+        self._in_flight.append((dense, handle, unpacks))
 
     def _start_sparse(self, parameter: torch.nn.Parameter) -> None:
         assert parameter.grad is not None
         handle = sparse_allreduce_async(
             parameter.grad, self._named[parameter], self._op, self._process_set
         )
-        self._under_way.append(([parameter], Handle.of_all([handle]), [_as_it_is]))
+        self._in_flight.append(([parameter], CollectiveHandles.of_all([handle]), [_as_it_is]))
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
@@ -260,7 +260,7 @@ class _Distributed:
             AssertionError: the gradients are being summed: between the last backward pass and
                 `step` or `synchronize`.
         """
-        if self._gradients is not None and self._gradients.under_way:
+        if self._gradients is not None and self._gradients.in_flight:
             raise AssertionError(
                 "zero_grad() after backward() and before step() or synchronize(): the gradients "
                 "are being summed"

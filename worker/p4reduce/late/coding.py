@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from p4reduce.checks import number_within
 from p4reduce.errors import LaneOverflowError
+from p4reduce.late.negotiation import wide
 from p4reduce.late.outcome import PartialSum
 from p4reduce.late.policies import OneOfEachGroup
-from p4reduce.late.roll import wide
 from p4reduce.late.sums import HISTORY, Sums, row_of
 from p4reduce.tensors import plans
 from p4reduce.tensors.arguments import SupportsArray, operation_of, reducible_array
@@ -131,10 +131,10 @@ class FractionalRepetition(Sums):
             P4ReduceError: as `Communicator.allreduce`. Nothing can be summed after these any more.
         """
         operation = operation_of(op)
-        with self._in_turn(timeout):
+        with self._one_at_a_time(timeout):
             computed = self._computed(compute, op)
             if computed is None:
-                total = self._attendant.take()
+                total = self._proxy.take()
                 assert total is not None, "the sum is over"
             else:
                 own, dtype = computed

@@ -10,11 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import LaneOverflowError, P4ReduceError
-from p4reduce.late.roll import MOST_DIMENSIONS, Row, dtype_named, dtype_number, wide
+from p4reduce.late.negotiation import (
+    MOST_DIMENSIONS,
+    NegotiationRow,
+    dtype_named,
+    dtype_number,
+    wide,
+)
 
 _FIXED = 5
 _HEAD = _FIXED + MOST_DIMENSIONS
-_THERE, _COUNTED = 1, 2  # of a seat, as bits
+_THERE, _COUNTED = 1, 2  # of a rank, as bits
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Total:
     Attributes:
         number: which sum it is, from 0.
         total: the numbers; meaningless after an error.
-        kind: the dtype of the ranks' arrays; that of the numbers is `roll.wide` of it.
+        kind: the dtype of the ranks' arrays; that of the numbers is `negotiation.wide` of it.
         present: the ranks that had called it.
         members: the ranks whose numbers are in it.
         digest: of the call.
@@ -59,21 +65,21 @@ class Total:
     digest: int
     error: P4ReduceError | None = None
 
-    def is_of(self, row: Row) -> bool:
+    def is_of(self, row: NegotiationRow) -> bool:
         """Whether it is the sum that a rank has called."""
         mine = (self.total.shape, self.kind, self.digest)
         return mine == (row.shape, row.kind, row.digest)
 
-    def head(self, seats: int) -> npt.NDArray[np.int64]:
+    def head(self, size: int) -> npt.NDArray[np.int64]:
         """Return everything but the numbers, for a rank that lacks them; see `empty_head`."""
-        row = empty_head(seats)
+        row = empty_head(size)
         shape = self.total.shape
         failed = self.error is not None
         dtype = dtype_number(self.kind)
         row[:_FIXED] = self.number, dtype, self.digest, failed, len(shape)
         row[_FIXED : _FIXED + len(shape)] = shape
-        row[[_HEAD + seat for seat in self.present]] |= _THERE
-        row[[_HEAD + seat for seat in self.members]] |= _COUNTED
+        row[[_HEAD + rank for rank in self.present]] |= _THERE
+        row[[_HEAD + rank for rank in self.members]] |= _COUNTED
         return row
 
     @classmethod
@@ -81,21 +87,21 @@ class Total:
         """Return the sum that a head describes, with room for the numbers."""
         number, dtype, digest, failed, dimensions = row[:_FIXED].tolist()
         shape = tuple(row[_FIXED : _FIXED + dimensions].tolist())
-        seats, kind = row[_HEAD:], dtype_named(dtype)
+        ranks, kind = row[_HEAD:], dtype_named(dtype)
         return cls(
             number,
             np.empty(shape, wide(kind)),
             kind,
-            tuple(np.flatnonzero(seats & _THERE).tolist()),
-            tuple(np.flatnonzero(seats & _COUNTED).tolist()),
+            tuple(np.flatnonzero(ranks & _THERE).tolist()),
+            tuple(np.flatnonzero(ranks & _COUNTED).tolist()),
             digest,
             overflow(number) if failed else None,
         )
 
 
-def empty_head(seats: int) -> npt.NDArray[np.int64]:
-    """Return room for a head; shape (13 + seats,)."""
-    return np.zeros(_HEAD + seats, np.int64)
+def empty_head(size: int) -> npt.NDArray[np.int64]:
+    """Return room for a head; shape (13 + size,)."""
+    return np.zeros(_HEAD + size, np.int64)
 
 
 def overflow(number: int) -> LaneOverflowError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks are in a sum. The roll alone decides, so all ranks agree."""
+"""Which ranks are in a sum. The negotiation alone decides, so all ranks agree."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from p4reduce.errors import WorkerLostError
-from p4reduce.late.roll import MOST, TICK, Roll
+from p4reduce.late.negotiation import MOST, TICK, Negotiation
 from p4reduce.wire.rank_sets import describe_ranks
 
 
 class Policy(Protocol):
     """Decides which ranks are in a sum. Its settings must be equal on all ranks."""
 
-    def members(self, roll: Roll) -> tuple[int, ...] | None:
+    def members(self, negotiation: Negotiation) -> tuple[int, ...] | None:
         """Return the members among the present ranks; None if the sum waits for others."""
 
-    def due(self, roll: Roll) -> float:
+    def due(self, negotiation: Negotiation) -> float:
         """Return the seconds until a decision without further ranks; infinity if there is none."""
 
-    def early(self, roll: Roll) -> int:
+    def early(self, negotiation: Negotiation) -> int:
         """Return after how many ticks the ranks that are always needed had come, if some are.
 
-        The next roll takes place at about that time, unless all ranks call the sum before.
+        The next negotiation takes place at about that time, unless all ranks call the sum before.
         """
 
-    def check(self, lost: Sequence[int], roll: Roll | None) -> None:
+    def check(self, lost: Sequence[int], negotiation: Negotiation | None) -> None:
         """Refuse sums that have become impossible.
 
         Raises:
             WorkerLostError: too many ranks are lost.
         """
 
-    def missing(self, roll: Roll) -> str:
+    def missing(self, negotiation: Negotiation) -> str:
         """Return the ranks that a sum waits for."""
 
 
@@ -48,47 +48,51 @@ class AtLeast:
     def __init__(self, size: int) -> None:
         self._size = size
 
-    def members(self, roll: Roll) -> tuple[int, ...] | None:
-        present = roll.present
+    def members(self, negotiation: Negotiation) -> tuple[int, ...] | None:
+        present = negotiation.present
         if not present:
             return None
-        call = roll.call()
-        everybody = len(present) == len(roll.rows)
+        call = negotiation.call()
+        everybody = len(present) == len(negotiation.rows)
         enough = len(present) >= call.at_least
-        over = call.deadline < MOST and roll.longest_wait >= call.deadline
+        over = call.deadline < MOST and negotiation.longest_wait >= call.deadline
         return present if enough and (everybody or over) else None
 
-    def due(self, roll: Roll) -> float:
-        present = roll.present
+    def due(self, negotiation: Negotiation) -> float:
+        present = negotiation.present
         if not present:
             return math.inf
-        call = roll.call()
+        call = negotiation.call()
         if len(present) < call.at_least or call.deadline == MOST:
             return math.inf
-        return max(call.deadline - roll.longest_wait, 0) * TICK
+        return max(call.deadline - negotiation.longest_wait, 0) * TICK
 
-    def early(self, roll: Roll) -> int:
-        present = roll.present
-        came = sorted(roll.rows[seat].came for seat in present)
-        return came[min(roll.call().at_least, len(came)) - 1]
+    def early(self, negotiation: Negotiation) -> int:
+        present = negotiation.present
+        came = sorted(negotiation.rows[rank].came for rank in present)
+        return came[min(negotiation.call().at_least, len(came)) - 1]
 
-    def check(self, lost: Sequence[int], roll: Roll | None) -> None:
-        if roll is None or not roll.present:
+    def check(self, lost: Sequence[int], negotiation: Negotiation | None) -> None:
+        if negotiation is None or not negotiation.present:
             return
-        needed, left = roll.call().at_least, self._size - len(lost) - len(roll.leaving)
+        needed, left = (
+            negotiation.call().at_least,
+            self._size - len(lost) - len(negotiation.leaving),
+        )
         if left < needed:
-            gone = sorted({*lost, *roll.leaving})
+            gone = sorted({*lost, *negotiation.leaving})
             raise WorkerLostError(
                 f"at_least={needed} ranks are needed, and {left} of {self._size} are left: "
                 f"{describe_ranks(gone)} {_is_or_are(gone)} gone",
                 ranks=gone,
             )
 
-    def missing(self, roll: Roll) -> str:
-        needed = roll.call().at_least if roll.present else 1
+    def missing(self, negotiation: Negotiation) -> str:
+        needed = negotiation.call().at_least if negotiation.present else 1
         return (
-            f"{len(roll.present)} ranks have called, at_least={needed} are needed, and "
-            f"{describe_ranks(roll.not_present)} {_is_or_are(roll.not_present)} missing"
+            f"{len(negotiation.present)} ranks have called, at_least={needed} are needed, and "
+            f"{describe_ranks(negotiation.not_present)} "
+            f"{_is_or_are(negotiation.not_present)} missing"
         )
 
 
@@ -102,28 +106,31 @@ class OneOfEachGroup:
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         self._groups = tuple(tuple(group) for group in groups)
 
-    def members(self, roll: Roll) -> tuple[int, ...] | None:
-        present = set(roll.present)
+    def members(self, negotiation: Negotiation) -> tuple[int, ...] | None:
+        present = set(negotiation.present)
         if not present:
             return None
-        roll.call()
+        negotiation.call()
         members = []
         for group in self._groups:
-            there = [seat for seat in group if seat in present]
+            there = [rank for rank in group if rank in present]
             if not there:
                 return None
-            members.append(min(there, key=lambda seat: (-roll.rows[seat].waited, seat)))
+            members.append(min(there, key=lambda rank: (-negotiation.rows[rank].waited, rank)))
         return tuple(sorted(members))
 
-    def due(self, roll: Roll) -> float:
+    def due(self, negotiation: Negotiation) -> float:
         return math.inf
 
-    def early(self, roll: Roll) -> int:
-        members = self.members(roll) or ()
-        return max((roll.rows[seat].came for seat in members), default=0)
+    def early(self, negotiation: Negotiation) -> int:
+        members = self.members(negotiation) or ()
+        return max((negotiation.rows[rank].came for rank in members), default=0)
 
-    def check(self, lost: Sequence[int], roll: Roll | None) -> None:
-        gone = {*lost, *(() if roll is None or not roll.present else roll.leaving)}
+    def check(self, lost: Sequence[int], negotiation: Negotiation | None) -> None:
+        gone = {
+            *lost,
+            *(() if negotiation is None or not negotiation.present else negotiation.leaving),
+        }
         for number, group in enumerate(self._groups):
             if gone.issuperset(group):
                 raise WorkerLostError(
@@ -132,8 +139,8 @@ class OneOfEachGroup:
                     ranks=group,
                 )
 
-    def missing(self, roll: Roll) -> str:
-        present = set(roll.present)
+    def missing(self, negotiation: Negotiation) -> str:
+        present = set(negotiation.present)
         late = [
             f"group {number} ({describe_ranks(group)}, {_parts(group)})"
             for number, group in enumerate(self._groups)

@@ -16,10 +16,17 @@ import numpy.typing as npt
 
 from p4reduce.checks import check_deadline, check_flag, check_timeout, number_within
 from p4reduce.errors import ClosedError, P4ReduceTimeoutError, ValueRangeError
-from p4reduce.late.attendant import Attendant, Group
+from p4reduce.late.negotiation import (
+    MOST,
+    MOST_DIMENSIONS,
+    NegotiationRow,
+    dtype_number,
+    lanes_number,
+    ticks,
+)
 from p4reduce.late.outcome import PartialSum, Total
 from p4reduce.late.policies import AtLeast, Policy
-from p4reduce.late.roll import MOST, MOST_DIMENSIONS, Row, dtype_number, lanes_number, ticks
+from p4reduce.late.rank_proxy import ProxyGroup, RankProxy
 from p4reduce.tensors import plans
 from p4reduce.tensors.arguments import SupportsArray, output_of, reducible_array
 from p4reduce.tensors.precision import VOTES, WRAP
@@ -42,7 +49,7 @@ class Parent(Protocol):
 
 
 class Sums:
-    """What partial sums and gradient coding share: an attendant, and calls to it.
+    """What partial sums and gradient coding share: a proxy, and calls to it.
 
     Args:
         comm: the ranks that take part. All create this at the same place in their order
@@ -69,35 +76,35 @@ class Sums:
         check_timeout(timeout)
         self._timeout = timeout
         self._closed = False
-        self._turn = threading.Lock()  # each rank has one call at a time
-        own = cast(Group, comm.dup(timeout=timeout, slots=slots))
-        self._attendant = Attendant(own, policy, self.history, timeout)
+        self._call_lock = threading.Lock()  # each rank has one call at a time
+        own = cast(ProxyGroup, comm.dup(timeout=timeout, slots=slots))
+        self._proxy = RankProxy(own, policy, self.history, timeout)
 
     @property
     def behind(self) -> int:
         """How many complete sums this rank has neither called nor caught up with."""
-        return self._attendant.behind
+        return self._proxy.behind
 
     @property
     def present(self) -> int:
         """How many ranks have called the present sum, as far as this rank knows."""
-        return self._attendant.present
+        return self._proxy.present
 
     @property
     def lost(self) -> tuple[int, ...]:
         """The lost ranks, as the communicator numbered them."""
-        return self._attendant.lost
+        return self._proxy.lost
 
     def close(self) -> None:
         """Leave. All ranks must call this, or sums that others call end with an error."""
         if not self._closed:
             self._closed = True
-            self._attendant.close()
+            self._proxy.close()
 
     def abandon(self) -> None:
         """Leave at once. The others continue as after a loss of this rank. Idempotent."""
         self._closed = True
-        self._attendant.abandon(ClosedError("these sums are closed"))
+        self._proxy.abandon(ClosedError("these sums are closed"))
 
     def __exit__(
         self,
@@ -111,13 +118,13 @@ class Sums:
             self.abandon()
 
     @contextlib.contextmanager
-    def _in_turn(self, timeout: float | None) -> Iterator[None]:
+    def _one_at_a_time(self, timeout: float | None) -> Iterator[None]:
         """Let other threads' calls wait, each of which is the next sum."""
         if self._closed:
             raise ClosedError("these sums are closed")
         seconds = self._timeout if timeout is None else timeout
         check_timeout(seconds)
-        if not self._turn.acquire(timeout=seconds):
+        if not self._call_lock.acquire(timeout=seconds):
             raise P4ReduceTimeoutError(
                 f"a call of these sums in another thread is not complete after {seconds:g} s",
                 seconds=seconds,
@@ -125,12 +132,12 @@ class Sums:
         try:
             yield
         finally:
-            self._turn.release()
+            self._call_lock.release()
 
-    def _called(self, array: Array, row: Row, timeout: float | None) -> Total:
+    def _called(self, array: Array, row: NegotiationRow, timeout: float | None) -> Total:
         if array.dtype == np.float64:
             _check_range(array)
-        return self._attendant.call(array, row, self._timeout if timeout is None else timeout)
+        return self._proxy.call(array, row, self._timeout if timeout is None else timeout)
 
     def _finished(
         self, total: Total, out: Array | None, divisor: int, kind: Any = None
@@ -151,8 +158,12 @@ class Sums:
             else:
                 np.divide(numbers, numbers.dtype.type(divisor), out=result, casting="same_kind")
         there = set(total.present)
-        missing = tuple(seat for seat in range(self._attendant.seats) if seat not in there)
-        included = self._attendant.seat in total.members
+        missing = tuple(
+            original_rank
+            for original_rank in range(self._proxy.original_size)
+            if original_rank not in there
+        )
+        included = self._proxy.original_rank in total.members
         return PartialSum(result, total.members, missing, included, total.number)
 
 
@@ -254,12 +265,12 @@ class PartialSums(Sums):
         row = row_of(given, precision, alike, deadline, at_least)
         source = np.require(given, row.summed_as, "C")
         key = (name, given.shape, given.dtype)
-        with self._in_turn(timeout):
+        with self._one_at_a_time(timeout):
             if feedback and key in self._left_out:
                 source = _added(source, self._left_out[key], precision)
             total = self._called(source, row, timeout)
             if feedback:
-                if self._attendant.seat in total.members:
+                if self._proxy.original_rank in total.members:
                     self._left_out.pop(key, None)
                 else:  # `given` may be the memory of a tensor, which changes
                     same = np.may_share_memory(source, given)
@@ -274,8 +285,8 @@ class PartialSums(Sums):
         of float32. A rank that is behind applies them and continues where the others are.
         """
         caught = []
-        with self._in_turn(None):
-            while (total := self._attendant.take()) is not None:
+        with self._one_at_a_time(None):
+            while (total := self._proxy.take()) is not None:
                 caught.append(self._finished(total, None, 1, total.total.dtype))
         return caught
 
@@ -286,7 +297,7 @@ def row_of(
     alike: tuple[Any, ...],
     deadline: float = 0.0,
     at_least: int = 1,
-) -> Row:
+) -> NegotiationRow:
     """Return what all ranks must agree on; `alike` is whatever else must be equal."""
     if array.ndim > MOST_DIMENSIONS:
         raise ValueError(
@@ -294,7 +305,7 @@ def row_of(
         )
     if max(array.shape, default=0) > MOST:
         raise ValueError(f"shape {array.shape}: {MOST:,} rows at most")
-    return Row(
+    return NegotiationRow(
         deadline=ticks(deadline),
         at_least=at_least,
         dtype=dtype_number(array.dtype),

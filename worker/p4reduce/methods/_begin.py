@@ -14,7 +14,7 @@ from p4reduce.methods.meeting import Facts, meet
 from p4reduce.methods.problems import Problem
 
 
-class Part(Protocol):
+class RankData(Protocol):
     """A rank's data: it has a size, and says what is wrong with it; see `problems.Problem`."""
 
     size: int
@@ -27,7 +27,7 @@ class Part(Protocol):
 def begin(
     comm: Comm,
     method: str,
-    problem: Part,
+    problem: RankData,
     settings: Mapping[str, float],
     *troubles: str,
     facts: Mapping[str, int] | None = None,

@@ -27,7 +27,7 @@ from p4reduce.methods.estimator import Estimator
 from p4reduce.methods.exact import sum_floats
 from p4reduce.methods.gathering import gather
 from p4reduce.methods.meeting import checksum, meet, problem_of_samples, problem_of_targets
-from p4reduce.methods.subnetworks import Network, cross_entropy, probabilities
+from p4reduce.methods.subnetworks import SubNetwork, cross_entropy, probabilities
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ class AdaNetClassifier(Estimator):
     widths_: list[tuple[int, ...]]
     weights_: Floats
     parameters_: int
-    networks_: dict[int, Network]
+    networks_: dict[int, SubNetwork]
 
     def __init__(
         self,
@@ -188,17 +188,17 @@ class AdaNetClassifier(Estimator):
             total += self.weights_[number] * network.logits(scaled)
         return total
 
-    def _candidate(self, iteration: int, scaled: Floats, classes: Integers) -> Network:
+    def _candidate(self, iteration: int, scaled: Floats, classes: Integers) -> SubNetwork:
         """Train one: as deep as the deepest so far on even ranks, a layer deeper on odd ones."""
         rng = np.random.default_rng([self.random_state, iteration, self.comm.rank])
         depth = max([len(widths) for widths in self.widths_], default=1) + self.comm.rank % 2
         hidden = (self.width,) * depth
-        network = Network((scaled.shape[1], *hidden, len(self.classes_)), rng)
+        network = SubNetwork((scaled.shape[1], *hidden, len(self.classes_)), rng)
         network.train(scaled, classes, self.epochs, 32, rng)
         return network
 
     def _try(
-        self, candidate: Network, logits: Floats, scaled: Floats, classes: Integers
+        self, candidate: SubNetwork, logits: Floats, scaled: Floats, classes: Integers
     ) -> Floats | None:
         """Add the best candidate of all ranks; None where F would not fall.
 
@@ -230,7 +230,7 @@ class AdaNetClassifier(Estimator):
         self.objectives_.append(self._descend(logits, classes))
         return logits
 
-    def _price(self, network: Network) -> float:
+    def _price(self, network: SubNetwork) -> float:
         return float(self.complexity * np.sqrt(len(network.widths) - 2) + self.penalty)
 
     def _prices(self) -> Floats:

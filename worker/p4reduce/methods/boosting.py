@@ -25,7 +25,7 @@ from p4reduce.methods.meeting import (
     problem_of_samples,
     problem_of_targets,
 )
-from p4reduce.methods.trees import LANE, Bins, Forest, Limits, Tree
+from p4reduce.methods.trees import LANE, Bins, DecisionTree, Forest, Limits
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class _Boosting(Estimator):
         baseline_: what is predicted without trees, (outputs,).
     """
 
-    trees_: list[list[Tree]]
+    trees_: list[list[DecisionTree]]
     baseline_: Floats
     n_features_in_: int
 

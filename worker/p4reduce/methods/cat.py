@@ -85,7 +85,7 @@ def cat(
     same = {"checksum of compression": checksum(compression)}
     begin(comm, "cat", problem, {**settings, "seed": seed}, trouble, same=same)
     assert compressor is not None  # else all ranks have raised an error
-    reduce = CompressedAllreduce(_Summing(comm), compressor)
+    reduce = CompressedAllreduce(_MethodSums(comm), compressor)
     model = np.zeros(problem.size)
     for step in range(1, steps + 1):
         model = model - rate * reduce.sum(problem.gradient(model), "cat/gradient")
@@ -98,7 +98,7 @@ def cat(
     return model
 
 
-class _Summing:
+class _MethodSums:
     """What `CompressedAllreduce` needs, of what methods need."""
 
     def __init__(self, comm: Comm) -> None:

@@ -102,7 +102,7 @@ class Party:
 
 
 @dataclass(frozen=True)
-class Settings:
+class FedBCDSettings:
     """Settings of FedBCD, equal on all ranks.
 
     Attributes:
@@ -146,7 +146,7 @@ class Settings:
             yield random.choice(samples, self.batch, replace=False) if self.batch else slice(None)
 
 
-def fedbcd_p(comm: Comm, party: Party, settings: Settings, *, watch: Watch = nobody) -> Array:
+def fedbcd_p(comm: Comm, party: Party, settings: FedBCDSettings, *, watch: Watch = nobody) -> Array:
     """Minimise F, all parties at once.
 
     Args:
@@ -164,20 +164,20 @@ def fedbcd_p(comm: Comm, party: Party, settings: Settings, *, watch: Watch = nob
     return _run(comm, "fedbcd-p", party, _parallel, settings, watch)
 
 
-def fedbcd_s(comm: Comm, party: Party, settings: Settings, *, watch: Watch = nobody) -> Array:
+def fedbcd_s(comm: Comm, party: Party, settings: FedBCDSettings, *, watch: Watch = nobody) -> Array:
     """Minimise F, party after party. Arguments, result and errors are those of `fedbcd_p`."""
     return _run(comm, "fedbcd-s", party, _sequential, settings, watch)
 
 
 Sum = Callable[[Array, float, str], Array]  # of arrays within a bound
-Round = Callable[["_State", Rows], None]
+Round = Callable[["_FedBCDState", Rows], None]
 
 
 @dataclass
-class _State:
+class _FedBCDState:
     comm: Comm
     party: Party
-    settings: Settings
+    settings: FedBCDSettings
     sum: Sum
     block: Array  # θ_k
 
@@ -210,12 +210,12 @@ class _State:
         return self.sum(own, bound, "fedbcd/d")
 
 
-def _parallel(state: _State, rows: Rows) -> None:
+def _parallel(state: _FedBCDState, rows: Rows) -> None:
     own, logits = state.logits(rows)
     state.steps(rows, state.returned(logits, rows), logits - own)
 
 
-def _sequential(state: _State, rows: Rows) -> None:
+def _sequential(state: _FedBCDState, rows: Rows) -> None:
     features = state.party.features[rows]
     _, logits = state.logits(rows)
     for turn in range(state.comm.size):
@@ -229,7 +229,7 @@ def _sequential(state: _State, rows: Rows) -> None:
 
 
 def _run(
-    comm: Comm, method: str, party: Party, round_: Round, settings: Settings, watch: Watch
+    comm: Comm, method: str, party: Party, round_: Round, settings: FedBCDSettings, watch: Watch
 ) -> Array:
     gathered = begin(
         comm,
@@ -246,7 +246,9 @@ def _run(
         raise ValueError(f"{method}: {who} labels; exactly one needs them")
     if (gathered["squares"] != gathered["squares"][0]).any():
         raise ValueError(f"{method}: the ranks have different losses")
-    state = _State(comm, party, settings, _sums(comm, settings), np.zeros(party.features.shape[1]))
+    state = _FedBCDState(
+        comm, party, settings, _sums(comm, settings), np.zeros(party.features.shape[1])
+    )
     for number, rows in enumerate(settings.batches(party.size), 1):
         round_(state, rows)
         if watch(number, state.block):
@@ -254,7 +256,7 @@ def _run(
     return state.block
 
 
-def _sums(comm: Comm, settings: Settings) -> Sum:
+def _sums(comm: Comm, settings: FedBCDSettings) -> Sum:
     """How arrays are summed: as they are, or hidden by masks."""
     if not settings.hidden:
         return lambda mine, _bound, name: np.asarray(comm.allreduce(held(mine), name=name))

@@ -30,7 +30,7 @@ from p4reduce.methods._begin import begin, solvable, solved
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods.meeting import checksum
-from p4reduce.methods.neighbours import HEADS, TAILS, Grid, Neighbours, OneJob, Place
+from p4reduce.methods.neighbours import HEADS, TAILS, ChainPlace, Grid, Neighbours, OneJob
 from p4reduce.methods.problems import Problem
 
 By = Callable[[Comm, Grid], Neighbours]
@@ -117,7 +117,7 @@ def _gadmm(
         at_least("seed", seed, 0),
     )
     settings = {"rho": rho, "steps": steps, "period": period, "seed": seed}
-    degrees = {Place(range(comm.size), rank).degree for rank in range(comm.size)}
+    degrees = {ChainPlace(range(comm.size), rank).degree for rank in range(comm.size)}
     solves = [rho * degree for degree in degrees]
     trouble = trouble or problem.trouble() or solvable(problem, *solves)
     alone = np.zeros(0) if trouble else problem.proximal(np.zeros(problem.size), max(solves))
@@ -127,7 +127,7 @@ def _gadmm(
     gathered = begin(comm, method, problem, settings, trouble, facts=facts, same=same)
     grid = Grid(int(gathered["exponent"].max()))
     random = np.random.default_rng(seed)
-    place = Place(range(comm.size), comm.rank)
+    place = ChainPlace(range(comm.size), comm.rank)
     neighbours = by(comm, grid)
     try:
         neighbours.link(range(comm.size))
@@ -141,7 +141,7 @@ def _gadmm(
         for step in range(1, steps + 1):
             if period and step > 1 and (step - 1) % period == 0:
                 chain = random.permutation(comm.size).tolist()
-                place = Place(chain, comm.rank)
+                place = ChainPlace(chain, comm.rank)
                 neighbours.link(chain)
                 heard = neighbours.send(TAILS, model)  # the heads' new neighbours
                 around = around if heard is None else heard
@@ -152,7 +152,7 @@ def _gadmm(
                 around = around if heard is None else heard
             dual = dual + rho * (place.degree * model - around)  # Λ_n
             if step % _LOOK == 0 or step == steps:
-                _stay_on(grid, comm, method, rho)
+                _keep_running(grid, comm, method, rho)
             if watch(step, model):
                 break
     finally:
@@ -160,7 +160,7 @@ def _gadmm(
     return model
 
 
-def _stay_on(grid: Grid, comm: Comm, method: str, rho: float) -> None:
+def _keep_running(grid: Grid, comm: Comm, method: str, rho: float) -> None:
     """Raise an error on all ranks if the model of one has left the grid."""
     if comm.allreduce(np.array([grid.left], np.int32), name=f"{method}/left").any():
         raise ValueError(

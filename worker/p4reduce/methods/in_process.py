@@ -26,7 +26,7 @@ Adder = Callable[[tuple[int, ...], list[npt.NDArray[Any]], str | None], npt.NDAr
 
 
 @dataclass
-class Traffic:
+class InProcessTraffic:
     """The traffic that a switch would have had, counted by all ranks of `run` together.
 
     Attributes:
@@ -49,7 +49,7 @@ class LostError(RuntimeError):
 def run(
     size: int,
     work: Callable[[InProcess], T],
-    traffic: Traffic | None = None,
+    traffic: InProcessTraffic | None = None,
     adder: Adder | None = None,
 ) -> list[T]:
     """Run `work` as each of `size` ranks; return the results of all ranks.
@@ -74,17 +74,17 @@ def run(
 def outcomes_of(
     size: int,
     work: Callable[[InProcess], T],
-    traffic: Traffic | None = None,
+    traffic: InProcessTraffic | None = None,
     adder: Adder | None = None,
 ) -> list[T | BaseException]:
     """As `run`, but the result of a failed rank is its exception."""
     if size < 1:
         raise ValueError(f"size={size}: at least one rank is needed")
-    world = _World(size, traffic if traffic is not None else Traffic(), adder)
+    world = _World(size, traffic if traffic is not None else InProcessTraffic(), adder)
     outcomes: dict[int, T | BaseException] = {}
 
     def rank(number: int) -> None:
-        world.turns[number].acquire()
+        world.locks[number].acquire()
         try:
             outcomes[number] = work(InProcess(world, tuple(range(size)), number, ()))
         except BaseException as error:
@@ -103,10 +103,10 @@ def outcomes_of(
 class _World:
     """Whose turn it is, and the collectives that wait for somebody."""
 
-    def __init__(self, size: int, traffic: Traffic, adder: Adder | None) -> None:
-        self.turns = [threading.Lock() for _ in range(size)]
-        for turn in self.turns:
-            turn.acquire()
+    def __init__(self, size: int, traffic: InProcessTraffic, adder: Adder | None) -> None:
+        self.locks = [threading.Lock() for _ in range(size)]
+        for lock in self.locks:
+            lock.acquire()
         self.traffic = traffic
         self.adder = adder
         self._ready = deque(range(size))
@@ -124,7 +124,7 @@ class _World:
             self._waiting.clear()
             self._there.clear()
         if self._ready:
-            self.turns[self._ready.popleft()].release()
+            self.locks[self._ready.popleft()].release()
 
     def leave(self, number: int) -> None:
         """A rank has ended."""
@@ -152,7 +152,7 @@ class _World:
             return result
         self._waiting.add(number)
         self.go_on()
-        self.turns[number].acquire()
+        self.locks[number].acquire()
         result = self._results.pop(number)
         if isinstance(result, LostError):
             raise LostError(*result.args)

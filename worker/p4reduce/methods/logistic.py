@@ -100,15 +100,15 @@ class LogisticRegression(Estimator):
             )
         which = np.searchsorted(self.classes_, labels)
         if len(self.classes_) == 2:
-            part: _Part = _Part(array, which[:, None].astype(float))
+            part: _RankLoss = _RankLoss(array, which[:, None].astype(float))
         else:
-            part = _Part(array, np.eye(len(self.classes_))[which])
+            part = _RankLoss(array, np.eye(len(self.classes_))[which])
         weights = self._newton(part, int(gathered["samples"].sum()))
         self.coef_ = np.ascontiguousarray(weights[:-1].T)
         self.intercept_ = weights[-1].copy()
         return self
 
-    def _newton(self, part: _Part, total: int) -> Floats:
+    def _newton(self, part: _RankLoss, total: int) -> Floats:
         """Return weights, shape (features + 1, outputs), the intercepts last."""
         rows, outputs = part.samples.shape[1], part.targets.shape[1]
         weights = np.zeros((rows, outputs))
@@ -135,7 +135,7 @@ class LogisticRegression(Estimator):
         )
 
     def _lower(
-        self, part: _Part, weights: Floats, step: Floats, penalised: Floats, objective: float
+        self, part: _RankLoss, weights: Floats, step: Floats, penalised: Floats, objective: float
     ) -> Floats:
         """Return the weights after a step, halved until the objective does not rise."""
         share = 1.0
@@ -180,7 +180,7 @@ class LogisticRegression(Estimator):
         return float((self.predict(samples) == np.asarray(targets)).mean())
 
 
-class _Part:
+class _RankLoss:
     """One rank's samples: their loss and its derivatives at given weights.
 
     Attributes:

@@ -92,7 +92,7 @@ class Neighbours(Protocol):
         ...
 
 
-class Place:
+class ChainPlace:
     """A rank's place on a chain.
 
     Attributes:
@@ -117,11 +117,11 @@ class OneJob:
 
     def __init__(self, comm: Comm, grid: Grid) -> None:
         self._comm, self._grid = comm, grid
-        self._place = Place(range(comm.size), comm.rank)
+        self._place = ChainPlace(range(comm.size), comm.rank)
 
     def link(self, chain: Sequence[int]) -> None:
         """Form another chain. Nothing is sent."""
-        self._place = Place(chain, self._comm.rank)
+        self._place = ChainPlace(chain, self._comm.rank)
 
     def send(self, kind: int, model: Array) -> Array | None:
         """Add this rank's model to its neighbours' rows, or return its own row."""
@@ -149,12 +149,12 @@ class Groups:
     def __init__(self, comm: Comm, grid: Grid) -> None:
         self._comm, self._grid = comm, grid
         self._groups: dict[int, Comm] = {}
-        self._place = Place(range(comm.size), comm.rank)
+        self._place = ChainPlace(range(comm.size), comm.rank)
 
     def link(self, chain: Sequence[int]) -> None:
         """Form another chain by three calls of `split`, because a rank is in up to three groups."""
         self.close()
-        self._place = Place(chain, self._comm.rank)
+        self._place = ChainPlace(chain, self._comm.rank)
         for third in range(3):
             # The groups around places third, third + 3, … have no rank in common.
             around = self._place.at + (third - self._place.at + 1) % 3 - 1

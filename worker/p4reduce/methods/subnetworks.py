@@ -14,7 +14,7 @@ Integers = npt.NDArray[np.int64]
 _RATE, _FIRST, _SECOND, _SMALL = 1e-3, 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba, ICLR 2015)
 
 
-class Network:
+class SubNetwork:
     """Layers of rectified units, and logits of the classes on top.
 
     Attributes:

@@ -60,7 +60,7 @@ def _thresholds(column: Floats, most: int) -> Floats:
 
 
 @dataclass
-class Tree:
+class DecisionTree:
     """A binary tree: node 0 is the root.
 
     Attributes:
@@ -95,12 +95,12 @@ class Tree:
         left, right = np.array(self.left), np.array(self.right)
         nodes = np.zeros(len(samples), np.int64)
         while True:
-            under_way = np.flatnonzero(feature[nodes] >= 0)
-            if not len(under_way):
+            in_flight = np.flatnonzero(feature[nodes] >= 0)
+            if not len(in_flight):
                 return np.array(self.value)[nodes]
-            at = nodes[under_way]
-            goes_left = samples[under_way, feature[at]] <= threshold[at]
-            nodes[under_way] = np.where(goes_left, left[at], right[at])
+            at = nodes[in_flight]
+            goes_left = samples[in_flight, feature[at]] <= threshold[at]
+            nodes[in_flight] = np.where(goes_left, left[at], right[at])
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Forest:
 
     def grow(
         self, gradients: Integers, curvatures: Integers | None, unit: float, rate: float
-    ) -> tuple[list[Tree], Floats]:
+    ) -> tuple[list[DecisionTree], Floats]:
         """Grow a tree for each output.
 
         Args:
@@ -162,7 +162,7 @@ class Forest:
         """
         outputs, samples = gradients.shape
         units = np.array([unit, 1.0 if curvatures is None else unit])
-        trees = [Tree() for _ in range(outputs)]
+        trees = [DecisionTree() for _ in range(outputs)]
         nodes = np.zeros((outputs, samples), np.int64)
         leaves = dict.fromkeys(range(outputs), 1)
         fresh = [(output, 0) for output in range(outputs)]

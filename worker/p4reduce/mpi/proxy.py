@@ -31,7 +31,7 @@ from p4reduce.mpi.sums import (
     TIMEOUT_ENVIRONMENT,
     TYPES,
     TYPES_ENVIRONMENT,
-    patience,
+    collective_timeout,
     sum_in_place,
     summed_types,
 )
@@ -58,7 +58,7 @@ class Proxy:
         self._job: Communicator | None = None
         self._network: JobNetwork | None = None
         self._listener: socket.socket | None = None
-        self._patience = 0.0
+        self._collective_timeout = 0.0
 
     def answer(self, kind: int, type_: int, count: int, text: str) -> str:
         """Answer a request, and return the answer's text. Raises any error of it."""
@@ -67,22 +67,22 @@ class Proxy:
         if kind == _BEGIN:
             own = {
                 TYPES_ENVIRONMENT: os.environ.get(TYPES_ENVIRONMENT, ""),
-                TIMEOUT_ENVIRONMENT: str(patience()),
+                TIMEOUT_ENVIRONMENT: str(collective_timeout()),
             }
             summed_types()  # an error in it is one before anything starts
             self._listener, place = open_meeting(text.split("\n")[:-1])
             return json.dumps({"place": place, "secret": secrets.token_hex(16), "variables": own})
         if kind == _JOIN:
-            place, _, told = text.partition("\n")
+            place, _, message = text.partition("\n")
             rank, size = map(int, place.split())
-            self._join(rank, size, **json.loads(told))
-            self._patience = patience()
+            self._join(rank, size, **json.loads(message))
+            self._collective_timeout = collective_timeout()
             chosen = summed_types()
             return str(sum(1 << bit for bit, one in enumerate(_DTYPES) if one.name in chosen))
         if kind == _SUM:
             if self._job is None:
                 raise ClosedError("this rank has left the job")
-            sum_in_place(self._job, self._numbers(_DTYPES[type_], count), self._patience)
+            sum_in_place(self._job, self._numbers(_DTYPES[type_], count), self._collective_timeout)
             return ""
         if kind == _LEAVE:
             self.close_job()

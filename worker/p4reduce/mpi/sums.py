@@ -17,7 +17,7 @@ TYPES = {"float": "float32", "double": "float64", "int": "int32"}
 """What the switch sums, by MPI's words, and as numpy has it."""
 ENGINE = "mpi"
 """Begins the names of jobs."""
-_PATIENCE = "1800"  # seconds: MPI itself waits without end
+_COLLECTIVE_TIMEOUT = "1800"  # seconds: MPI itself waits without end
 
 
 def summed_types(given: Sequence[str] | None = None) -> frozenset[str]:
@@ -41,13 +41,13 @@ def summed_types(given: Sequence[str] | None = None) -> frozenset[str]:
     return frozenset(TYPES[word] for word in words)
 
 
-def patience() -> float:
+def collective_timeout() -> float:
     """Return the seconds that a sum of a preloaded program waits for ranks.
 
     Raises:
         ConfigurationError: $P4REDUCE_MPI_TIMEOUT is no number of seconds above 0.
     """
-    text = os.environ.get(TIMEOUT_ENVIRONMENT) or _PATIENCE
+    text = os.environ.get(TIMEOUT_ENVIRONMENT) or _COLLECTIVE_TIMEOUT
     try:
         seconds = float(text)
         check_timeout(seconds)

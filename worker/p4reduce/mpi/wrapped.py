@@ -79,7 +79,7 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         job = None if self._job is None else self._job.dup()
         made = SwitchedComm(super().Dup(info))
         if job is None:
-            made._stay_alone()
+            made._run_alone()
         else:
             made._begin(job, None, self._types)
         return made
@@ -104,7 +104,7 @@ class SwitchedComm(_Intracomm):  # type: ignore[misc]
         self._job, self._network, self._types = job, network, types
         _open.append(self)
 
-    def _stay_alone(self) -> None:
+    def _run_alone(self) -> None:
         """Of a single rank, which needs no switch."""
         self.switched, self._types = 0, frozenset()
         self._job = self._network = None
@@ -175,7 +175,7 @@ def wrap(
 
     if comm.size == 1:
         arguments()
-        made._stay_alone()
+        made._run_alone()
         return made
     chosen = agreed(comm.rank, comm.allgather, arguments)[0]
     job, network = join_all(comm.rank, comm.allgather, ENGINE, timeout=timeout, lease=lease)

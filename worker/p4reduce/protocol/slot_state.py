@@ -108,12 +108,12 @@ class SlotState:
             "visiting": np.zeros(slots, np.int64),
         }
         tree = levels > 1
-        turn, tries_a_doubling, stretch = _turns(place, tree)
+        deferral, tries_a_doubling, stretch = _deferral(place, tree)
         self.structure = SlotsStructure(
             slots=slots,
             classes=1 + len(urgent),
             levels=levels,
-            turn=turn,
+            deferral=deferral,
             tries_a_doubling=tries_a_doubling,
             stretch=stretch,
             outgoing=outgoing.address - _ROW_PAD,
@@ -182,12 +182,12 @@ class SlotState:
         return bare
 
 
-def _turns(place: int | None, tree: bool) -> tuple[int, int, float]:
-    """Return `turn`, `tries_a_doubling` and `stretch`; see docs/protocol.md, "Who asks".
+def _deferral(place: int | None, tree: bool) -> tuple[int, int, float]:
+    """Return `deferral`, `tries_a_doubling` and `stretch`; see docs/protocol.md, "Who asks".
 
-    `turn` is 0 for a rank that asks as soon as a timer runs out, and 1 if another one asks for it
-    first, so that it waits twice as long. A timeout is doubled after that many tries. All of this
-    takes `stretch` times as long.
+    `deferral` is 0 for a rank that asks as soon as a timer runs out, and 1 if another one asks for
+    it first, so that it waits twice as long. A timeout is doubled after that many tries. All of
+    this takes `stretch` times as long.
     """
     if not place:
         return 0, 4 if place == 0 and tree else 1, 1.0

@@ -21,20 +21,20 @@ from p4reduce.errors import (
     P4ReduceError,
 )
 from p4reduce.machine_code import COUNTED, VISIT, Library, engine_library
-from p4reduce.protocol.native_turn import LinkLock, NativeTurn
+from p4reduce.protocol.native_iteration import LinkLock, NativeIteration
 from p4reduce.protocol.slot_state import IDLE, SHAPES, SlotState
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.endings import late_error, left_error, overflow_error
-from p4reduce.tensors.native_stream import Stream
+from p4reduce.tensors.native_stream import NativeStream
 from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import Transport, without_machine_code
 from p4reduce.wire.answers import FIRST, SECOND, own_answers
 from p4reduce.wire.format import (
     PAYLOAD_BYTES,
     Endpoint,
-    Kind,
+    FrameKind,
     template,
 )
 from p4reduce.wire.frames import FrameBuffer
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 FEW = 8
 """So many ranks at a switch all ask by themselves, which costs little and is soonest."""
 
-_PATIENCE = 0.1  # seconds; longer than a process waits for a core on a busy machine
+_LOCAL_FLOOR = 0.1  # seconds; longer than a process waits for a core on a busy machine
 _ROW_PAD = 2  # a frame begins that many bytes into its row
 _READ, _ZEROS, _NONFINITE = 0, 4, 5  # enum p4r_visit
 _LEFT, _DEADLINE = 2, 3  # enum p4r_trouble; else the ranks do not agree
@@ -144,7 +144,7 @@ class SlotMachine:
         # Here, so that only a rank that joins a job waits for scapy to be imported.
         from p4reduce.wire.layer import Aggregation
 
-        header = Aggregation(kind=Kind.CONTRIBUTE, rank=rank, job=self._job)
+        header = Aggregation(kind=FrameKind.CONTRIBUTE, rank=rank, job=self._job)
         empty = template(here, switch, header)
         filled = template(here, switch, header, bytes(PAYLOAD_BYTES))
         for slot in range(slots):
@@ -199,11 +199,11 @@ class SlotMachine:
         """Whether all collectives are complete."""
         return not self.collectives
 
-    def be_patient(self) -> None:
+    def use_local_floor(self) -> None:
         """Frames go by memory or by a Unix socket, which lose none: what does not come is late."""
         for timeout in (self._shared.timeout, self._shared.opening_timeout):
-            timeout.floor = _PATIENCE
-            timeout.seconds = max(timeout.seconds, _PATIENCE)
+            timeout.floor = _LOCAL_FLOOR
+            timeout.seconds = max(timeout.seconds, _LOCAL_FLOOR)
 
     def go_on_counting(self, before: Counts, round_trips: RoundTrips) -> None:
         """Continue from the counts and measurements of an earlier life of the job."""
@@ -222,7 +222,7 @@ class SlotMachine:
         """Return the rows of `outgoing` to send now. The caller then calls `sent`."""
         if not self._shared.queued_count and not self._shared.holds_back:
             return self._out[:0]
-        count = self._library.let_out(self._address, self._out.ctypes.data)
+        count = self._library.release_frames(self._address, self._out.ctypes.data)
         rows: Indices = self._out[:count].copy()
         return rows
 
@@ -235,12 +235,12 @@ class SlotMachine:
         """Process received frames: the first `count` rows of a buffer."""
         at = buffer.address - _ROW_PAD
         self._library.receive(self._address, at, buffer.lengths.ctypes.data, count, now)
-        self.take_news(now)
+        self.take_events(now)
 
     def expire(self, now: float) -> None:
         """Repeat the frames whose timers ran out. If a deadline has passed, end everything."""
         self._library.expire(self._address, now)
-        self.take_news(now)
+        self.take_events(now)
 
     # -- Collectives ---------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class SlotMachine:
             return
         self._library.submit(self._address, stream.address, time.monotonic())
 
-    def _take_in(self, collective: Collective) -> Stream:
+    def _take_in(self, collective: Collective) -> NativeStream:
         """Take in a collective, give it slots if it has none; return what C knows it by."""
         first, number = collective.first_slot, collective.slots
         if not collective.placed:
@@ -265,7 +265,7 @@ class SlotMachine:
             collective.offset = first + given % number
             self._stripes_given[collective.priority] = given + collective.stripes
             collective.placed = True
-        stream = collective.stream = Stream(collective, self._world_size)
+        stream = collective.stream = NativeStream(collective, self._world_size)
         if stream.source is None or stream.target is None:
             self.state.make_room_to_visit()
         self.collectives[collective.sequence] = collective
@@ -314,11 +314,11 @@ class SlotMachine:
         if ranks != self._left:
             self._left = ranks
             self.state.left[:] = [level.bits(ranks) for level in self._levels]
-            self._library.hurry(self._address, False, now)
+            self._library.expire_timers(self._address, False, now)
 
     def resume(self, now: float) -> None:
         """Continue over a new transport. Frames in flight on the old one count as lost."""
-        self._library.hurry(self._address, True, now)
+        self._library.expire_timers(self._address, True, now)
 
     def postpone(self, until: float) -> None:
         """Let no collective reach its deadline before `until`."""
@@ -329,10 +329,10 @@ class SlotMachine:
 
     # -- The loop ------------------------------------------------------------------------------
 
-    def turn(self, transport: Transport, lock: LinkLock | None = None) -> NativeTurn:
+    def iteration(self, transport: Transport, lock: LinkLock | None = None) -> NativeIteration:
         """Return the loop that runs these slots over a transport."""
         number = len(self._out)
-        return NativeTurn(self._library, self._address, number, self.outgoing, transport, lock)
+        return NativeIteration(self._library, self._address, number, self.outgoing, transport, lock)
 
     def prepare(self, collective: Collective) -> int | None:
         """Accept a collective that the waiting thread will run itself.
@@ -357,7 +357,7 @@ class SlotMachine:
 
     # -- What has happened ---------------------------------------------------------------------
 
-    def take_news(self, now: float) -> None:
+    def take_events(self, now: float) -> None:
         """End complete collectives; if C has found an error, end all."""
         shared = self._shared
         if shared.over_count:

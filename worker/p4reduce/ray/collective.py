@@ -29,7 +29,7 @@ from ray.util.collective.types import (
 
 from p4reduce.checks import check_seconds, check_timeout
 from p4reduce.errors import ConfigurationError
-from p4reduce.ray.joining import Member, join
+from p4reduce.ray.joining import RayMember, join
 
 NAME = "P4REDUCE"
 _SINCE = "2.56"  # of Ray: its first version that takes backends of others
@@ -52,7 +52,7 @@ class P4ReduceGroup(BaseGroup):
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)
         self.calls: Counter[str] = Counter()
-        self._member: Member | None = None
+        self._member: RayMember | None = None
         if world_size > 1:
             self._member = join(group_name, rank, world_size, self.timeout, self.lease)
         self._rest: Any = None

@@ -26,7 +26,7 @@ _ENGINE = "ray"
 
 
 @dataclass
-class Member:
+class RayMember:
     """A rank that has joined a group.
 
     Attributes:
@@ -87,7 +87,7 @@ class Mailbox:
         )
 
 
-def join(group: str, rank: int, size: int, timeout: float, lease: float) -> Member:
+def join(group: str, rank: int, size: int, timeout: float, lease: float) -> RayMember:
     """Join the job of a group, on a network that rank 0's environment names or the ranks start.
 
     Raises:
@@ -111,7 +111,7 @@ def join(group: str, rank: int, size: int, timeout: float, lease: float) -> Memb
     except BaseException:
         meeting.close()
         raise
-    return Member(comm.job, comm, network, meeting)
+    return RayMember(comm.job, comm, network, meeting)
 
 
 class Meeting:

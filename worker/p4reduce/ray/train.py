@@ -33,16 +33,16 @@ class P4ReduceConfig(TorchConfig):
     lease: float = 0.0
 
     @property
-    def backend_cls(self) -> type[_Backend]:
+    def backend_cls(self) -> type[_RayBackend]:
         """The class that Ray Train creates in its controller."""
-        return _Backend
+        return _RayBackend
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a dict, for Ray's exports."""
         return {**super().to_dict(), "switches": self.switches, "lease": self.lease}
 
 
-class _Backend(_TorchBackend):
+class _RayBackend(_TorchBackend):
     """Lets the workers start a network with their process group."""
 
     def on_start(self, worker_group: Any, backend_config: P4ReduceConfig) -> None:

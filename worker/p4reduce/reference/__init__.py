@@ -3,8 +3,8 @@
 
 `worker` is docs/protocol.md, "What a worker does", in Python that handles one frame at a time:
 scapy crafts and takes apart each packet, and each rule names its section. Read it first, and in
-this order: `frames` (what is on the wire), `numbers` (floats to lanes), `worker`, `turn` (the loop
-that sends and receives). `machine` puts the worker below a communicator, for
+this order: `frames` (what is on the wire), `numbers` (floats to lanes), `worker`, `iteration` (the
+loop that sends and receives). `machine` puts the worker below a communicator, for
 `p4reduce.init(engine="reference")`. `codec` takes many blocks at a time.
 
 It is the executable specification: tests and the model compare the engine that ships with it, step

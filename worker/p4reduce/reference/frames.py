@@ -20,7 +20,7 @@ from p4reduce.wire.format import (
     PAYLOAD_OFFSET,
     Endpoint,
     Flag,
-    Kind,
+    FrameKind,
 )
 
 FIRST_HALF, SECOND_HALF = frozenset({"first"}), frozenset({"second"})
@@ -55,7 +55,7 @@ def contribution(
         fields: of the header, by scapy's names.
     """
     header = Aggregation(
-        kind=Kind.CONTRIBUTE,
+        kind=FrameKind.CONTRIBUTE,
         flags=int(flags),
         block=NO_BLOCK if block is None else block,
         next_block=NO_BLOCK if next_block is None else next_block,
@@ -104,9 +104,9 @@ def read_answer(
 
 def _length(kind: int, flags: Flag) -> int | None:
     """Return how long an answer is; None: there is none with such flags."""
-    if kind == Kind.STATUS:
+    if kind == FrameKind.STATUS:
         return EMPTY_FRAME_BYTES
-    if kind != Kind.RESULT or flags & ~_OF_RESULTS or flags & _HALVES == _HALVES:
+    if kind != FrameKind.RESULT or flags & ~_OF_RESULTS or flags & _HALVES == _HALVES:
         return None
     if not flags & Flag.PAYLOAD:
         return None if flags & _HALVES else EMPTY_FRAME_BYTES
@@ -131,7 +131,7 @@ def describe(frame: Packet) -> str:
     block, after = (
         "none" if number == NO_BLOCK else number for number in (header.block, header.next_block)
     )
-    kind = Kind(header.kind).name
+    kind = FrameKind(header.kind).name
     said = f"slot {header.slot} round {header.round} block {block} next {after} {header.flags}"
-    heard = "" if header.kind == Kind.CONTRIBUTE else f" heard {header.contributors:b}"
+    heard = "" if header.kind == FrameKind.CONTRIBUTE else f" heard {header.contributors:b}"
     return f"{kind:10} {said.rstrip()}{heard}"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from p4reduce.reference.turn import ReferenceTurn
+from p4reduce.reference.iteration import ReferenceIteration
 from p4reduce.reference.worker import Worker
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.transport.base import Transport
@@ -27,8 +27,8 @@ class ReferenceMachine(Worker):
     def count_collective(self) -> None:
         self.counts.collectives += 1
 
-    def take_news(self, now: float) -> None:
+    def take_events(self, now: float) -> None:
         """Do nothing: calls end when their last frame is received."""
 
-    def turn(self, transport: Transport, _lock: object = None) -> ReferenceTurn:
-        return ReferenceTurn(self, transport)
+    def iteration(self, transport: Transport, _lock: object = None) -> ReferenceIteration:
+        return ReferenceIteration(self, transport)

@@ -174,7 +174,7 @@ class Numbers:
             self.collective.target.fill(np.array([block]), value)
 
 
-class Call(Numbers):
+class ReferenceCall(Numbers):
     """One collective, and what its rank has measured of its blocks.
 
     Attributes:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 _FIRST_TIMEOUT, _FLOOR, _CEILING = 0.05, 0.01, 0.25  # seconds
-_PATIENCE = 0.1  # the floor where frames go by memory or by a Unix socket, which lose none
+_LOCAL_FLOOR = 0.1  # the floor where frames go by memory or by a Unix socket, which lose none
 
 
 class Timeout:
@@ -29,7 +29,7 @@ class Timeout:
         """Return the timeout after repetitions: RFC 6298, section 5.5, doubles it each time."""
         return min(self.seconds * 2.0 ** min(tries, 30), _CEILING)
 
-    def be_patient(self) -> None:
+    def use_local_floor(self) -> None:
         """Use the longer timeout of a lossless link: a missing answer is only late."""
-        self._floor = _PATIENCE
-        self.seconds = max(self.seconds, _PATIENCE)
+        self._floor = _LOCAL_FLOOR
+        self.seconds = max(self.seconds, _LOCAL_FLOOR)

@@ -31,7 +31,7 @@ from p4reduce.reference.frames import (
     parts_of,
     read_answer,
 )
-from p4reduce.reference.numbers import Call
+from p4reduce.reference.numbers import ReferenceCall
 from p4reduce.reference.timeout import Timeout
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.dispute import Dispute
@@ -39,7 +39,7 @@ from p4reduce.tensors.endings import late_error, left_error, overflow_error
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import class_slots
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import NO_BLOCK, NONFINITE_EXPONENT, Endpoint, Flag, Kind
+from p4reduce.wire.format import NO_BLOCK, NONFINITE_EXPONENT, Endpoint, Flag, FrameKind
 from p4reduce.wire.rank_sets import Level, one_switch
 
 log = logging.getLogger("p4reduce.reference")
@@ -51,7 +51,7 @@ _ROUNDS = 1 << 32
 class Stripe:
     """Blocks j, j + k, j + 2k, … of a call that has k stripes ("Words")."""
 
-    call: Call
+    call: ReferenceCall
     first: int  # j
 
 
@@ -148,7 +148,7 @@ class Worker:
         self._levels = tuple(levels or one_switch(world_size))
         self._classes = class_slots(slots, urgent)
         self._stripes_dealt = [0] * len(self._classes)
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, ReferenceCall] = {}
         self._left: tuple[int, ...] = ()
 
     # -- Calls ("Collectives in flight", "Classes") ------------------------------------------
@@ -160,7 +160,7 @@ class Worker:
         if self.broken is not None:
             collective.finish(self.broken)
             return
-        call = self._calls[collective.sequence] = Call(collective, self._world_size)
+        call = self._calls[collective.sequence] = ReferenceCall(collective, self._world_size)
         self.next_sequence = collective.sequence + 1
         if self._in_dispute:
             return
@@ -247,7 +247,7 @@ class Worker:
             self.counts.invalid += 1
             return
         log.debug("takes %s", describe(header))
-        slot, is_status = self.slots[header.slot], header.kind == Kind.STATUS
+        slot, is_status = self.slots[header.slot], header.kind == FrameKind.STATUS
         if not is_status or self._level_of(header) == 0:
             self.heard_switch_at = now  # what comes from further up says nothing of the own switch
         if is_status:
@@ -436,9 +436,9 @@ class Worker:
         for call in self._calls.values():
             call.collective.deadline = max(call.collective.deadline, until)
 
-    def be_patient(self) -> None:
+    def use_local_floor(self) -> None:
         """Use the longer timers of a lossless link: a missing answer is only late."""
-        self.timeout.be_patient()
+        self.timeout.use_local_floor()
 
     # -- When it goes wrong ("What goes wrong, and what then") -----------------------------------
 

@@ -36,10 +36,10 @@ from p4reduce.errors import (
     P4ReduceTimeoutError,
 )
 from p4reduce.ring import rounds
-from p4reduce.ring.links import FALL_BACK, TRY, Links, Neighbourhood, form
-from p4reduce.ring.rank_address import FORM, RING_ENVIRONMENT, Listener
+from p4reduce.ring.links import FALL_BACK, TRY, RingLinks, RingNeighbours, form
+from p4reduce.ring.rank_address import FORM, RING_ENVIRONMENT, RingListener
 from p4reduce.ring.sums import Adder
-from p4reduce.tensors.ledger import Ledger
+from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.rank_sets import describe_ranks
 
@@ -56,7 +56,7 @@ class RingSettings:
 
     Attributes:
         after: seconds without a switch until the ring takes over.
-        address: see `Listener`; None: the environment's or the default.
+        address: see `RingListener`; None: the environment's or the default.
     """
 
     after: float
@@ -83,11 +83,11 @@ class Fallback:
         after: seconds without a switch until the ring takes over.
     """
 
-    listener: Listener
+    listener: RingListener
     after: float
 
 
-def try_ring(who: Neighbourhood, listener: Listener, timeout: float) -> None:
+def try_ring(who: RingNeighbours, listener: RingListener, timeout: float) -> None:
     """Form the ring once and close it, so that obstacles show when the job starts.
 
     Raises:
@@ -125,7 +125,7 @@ class RingRun:
     """One fall-back. `run` is for a thread of its own, `wake` for any.
 
     Args:
-        ledger: of the collectives to reduce.
+        replay_log: of the collectives to reduce.
         reduced: called with each one that is over.
         who: the ranks.
         listener: of this one.
@@ -136,14 +136,14 @@ class RingRun:
 
     def __init__(
         self,
-        ledger: Ledger,
+        replay_log: ReplayLog,
         reduced: Callable[[Collective], object],
-        who: Neighbourhood,
-        listener: Listener,
+        who: RingNeighbours,
+        listener: RingListener,
         back: Callable[[], int],
         left: Callable[[str, int | None], float],
     ) -> None:
-        self._ledger = ledger
+        self._replay_log = replay_log
         self._reduced = reduced
         self._who = who
         self._listener = listener
@@ -163,7 +163,7 @@ class RingRun:
         return asyncio.run(self._run())
 
     def wake(self) -> None:
-        """Tell that the ledger, or what `left` looks at, is no longer as it was."""
+        """Tell that the replay log, or what `left` looks at, is no longer as it was."""
         with self._lock:
             if self._loop is not None and self._changed is not None:
                 self._loop.call_soon_threadsafe(self._changed.set)
@@ -188,17 +188,17 @@ class RingRun:
         finally:
             await links.close()
 
-    async def _reduce_all(self, links: Links) -> int:
-        mine = _COMPLETED.pack(self._ledger.completed)
+    async def _reduce_all(self, links: RingLinks) -> int:
+        mine = _COMPLETED.pack(self._replay_log.completed)
         all_completed = await self._step(links, rounds.gather(links, mine))
         number = min(int(_COMPLETED.unpack(one)[0]) for one in all_completed)
-        self._ledger.replay(number)
-        links.news.add_done_callback(lambda _: self.wake())
+        self._replay_log.replay(number)
+        links.gone_reason.add_done_callback(lambda _: self.wake())
         while True:
             collective = await self._called(number, links)
             header = _HEADER.pack(number, collective.tag, self._back())
             headers = await self._step(links, rounds.gather(links, header))
-            self._ledger.forget(number)
+            self._replay_log.forget(number)
             if self._agreed([_HEADER.unpack(one) for one in headers], collective):
                 return number
             await self._step(links, self._adder.reduce(links, collective))
@@ -217,21 +217,21 @@ class RingRun:
             )
         return mine[2] != 0 and all(one[2] == mine[2] for one in headers)
 
-    async def _called(self, number: int, links: Links) -> Collective:
+    async def _called(self, number: int, links: RingLinks) -> Collective:
         """Wait until this rank calls the collective, or learns that another rank has ended."""
         changed = self._changed
         assert changed is not None
-        while (collective := self._ledger.running(number)) is None:
-            if links.news.done():
-                raise links.news.result()
+        while (collective := self._replay_log.running(number)) is None:
+            if links.gone_reason.done():
+                raise links.gone_reason.result()
             changed.clear()
             await self._within(changed.wait(), "this rank's own next call", None)
         return collective
 
-    async def _step(self, links: Links, work: Awaitable[T]) -> T:
+    async def _step(self, links: RingLinks, work: Awaitable[T]) -> T:
         return await self._within(work, "", links)
 
-    async def _within(self, work: Awaitable[T], what: str, links: Links | None) -> T:
+    async def _within(self, work: Awaitable[T], what: str, links: RingLinks | None) -> T:
         """Return what `work` does, unless the time is up."""
         task = asyncio.ensure_future(work)
         try:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.machine_code import Library, native_library
-from p4reduce.tensors.blocks import Array, Indices, Memory, Piece
-from p4reduce.tensors.native_stream import NativeBlocks, Stream
+from p4reduce.tensors.blocks import Array, BlockMemory, Indices, Piece
+from p4reduce.tensors.native_stream import NativeBlocks, NativeStream
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import FIRST, SECOND, WHOLE
 from p4reduce.wire.frames import FrameBuffer
@@ -56,7 +56,7 @@ class Codec:
     ) -> None:
         self._library = library
         self._collective = collective
-        self._stream = Stream(collective, world_size)
+        self._stream = NativeStream(collective, world_size)
         self._frames = frames
         self._numbers = np.arange(len(frames))
 
@@ -128,4 +128,4 @@ class Codec:
         """Room for blocks, and the same for C."""
         rows, collective = len(self._numbers), self._collective
         values = np.empty((rows, collective.format.lanes), collective.dtype)
-        return values, NativeBlocks(Memory([Piece(rows, rows, 0, values.ctypes.data)]))
+        return values, NativeBlocks(BlockMemory([Piece(rows, rows, 0, values.ctypes.data)]))

@@ -22,24 +22,24 @@ from p4reduce.errors import (
 from p4reduce.inherited import keep_from_children
 from p4reduce.ring import handshake
 from p4reduce.ring.handshake import HandshakeError, Introduction
-from p4reduce.ring.rank_address import Listener
+from p4reduce.ring.rank_address import RingListener
 from p4reduce.thread_failure import ThreadFailedError
 
 _HEAD = struct.Struct(">BI")  # kind, length of what follows
 _DATA, _ABORT = 0, 1
 _MAX_MESSAGE = 64 << 20
-_MAX_NEWS = 64 << 10
+_MAX_REASON = 64 << 10
 _MAX_STRANGERS = 64  # who connect and have not proved yet who they are
 STRANGER_TIMEOUT = 2.0  # seconds for one who connects to prove who it is
 _RETRY = (0.02, 0.5)  # seconds, first and longest: doubled each time
 _MESSAGES_AHEAD = 4
-_LAST_WORDS = 1.0  # seconds for news of why a neighbour is gone
+_LAST_WORDS = 1.0  # seconds to learn why a neighbour is gone
 
 TRY, FALL_BACK = 0, 1  # purposes of rings
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class RingNeighbours:
     """The ranks of a ring, and their addresses.
 
     Attributes:
@@ -65,25 +65,25 @@ class Neighbourhood:
         return (self.rank + 1) % len(self.addresses)
 
 
-class Links:
+class RingLinks:
     """The two connections, made by `form`. One task makes all calls. Messages are sent whole.
 
     Attributes:
         before: the connection from the previous rank.
         after: the connection to the next rank.
         awaited: the rank whose message is awaited, if known; for error messages.
-        news: why no message will come, once known, even without `exchange`.
+        gone_reason: why no message will come, once known, even without `exchange`.
     """
 
     def __init__(
         self,
-        who: Neighbourhood,
+        who: RingNeighbours,
         before: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         after: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
         self.who = who
         self.awaited = who.before
-        self.news: asyncio.Future[P4ReduceError] = asyncio.get_running_loop().create_future()
+        self.gone_reason: asyncio.Future[P4ReduceError] = asyncio.get_running_loop().create_future()
         self.before = before
         self.after = after
         self._arrived: asyncio.Queue[bytes | P4ReduceError] = asyncio.Queue(_MESSAGES_AHEAD)
@@ -106,10 +106,11 @@ class Links:
             try:
                 await self._send(_DATA, out)
             except OSError:
-                # It may have gone because of another one; that one's news goes the other way round.
-                await asyncio.wait({self.news}, timeout=_LAST_WORDS)
-                if self.news.done():
-                    raise self.news.result() from None
+                # It may have gone because of another one; that one's reason goes the other way
+                # round.
+                await asyncio.wait({self.gone_reason}, timeout=_LAST_WORDS)
+                if self.gone_reason.done():
+                    raise self.gone_reason.result() from None
                 raise _hung_up(self.who.after) from None
             return await receiving
         finally:
@@ -148,14 +149,14 @@ class Links:
                 await self._arrived.put(await self._receive())
         except Exception as problem:
             error = problem if isinstance(problem, P4ReduceError) else _unread(problem)
-            self.news.set_result(error)
+            self.gone_reason.set_result(error)
             await self._arrived.put(error)
 
     async def _receive(self) -> bytes:
         reader = self.before[0]
         try:
             kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
-            if length > (_MAX_NEWS if kind == _ABORT else _MAX_MESSAGE):
+            if length > (_MAX_REASON if kind == _ABORT else _MAX_MESSAGE):
                 raise P4ReduceError(f"rank {self.who.before} sent {length:,} bytes at once")
             data = await reader.readexactly(length)
         except (OSError, asyncio.IncompleteReadError):
@@ -167,7 +168,7 @@ class Links:
         return data
 
 
-async def form(who: Neighbourhood, listener: Listener, purpose: int) -> Links:
+async def form(who: RingNeighbours, listener: RingListener, purpose: int) -> RingLinks:
     """Connect to the next rank, and accept the previous one, however long it takes.
 
     Cancel it at a deadline. Other connections are refused.
@@ -209,11 +210,11 @@ async def form(who: Neighbourhood, listener: Listener, purpose: int) -> Links:
     finally:
         connecting.cancel()
         server.close()
-    return Links(who, accepted.result(), connecting.result())
+    return RingLinks(who, accepted.result(), connecting.result())
 
 
 async def _connect(
-    who: Neighbourhood, purpose: int
+    who: RingNeighbours, purpose: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     host, port = parse_host_port(who.addresses[who.after])
     introduction = Introduction(who.incarnation, who.rank, who.after, purpose)
@@ -268,9 +269,9 @@ def _pack(error: P4ReduceError, rank: int) -> bytes:
 def _unpack(data: bytes, rank: int) -> P4ReduceError:
     """Return what a neighbour passes on, or that this is not a known error."""
     try:
-        news = json.loads(data)
-        kind, text = _KINDS[news["kind"]], str(news["text"])
-        ranks = tuple(int(one) for one in news["ranks"])
+        gone_reason = json.loads(data)
+        kind, text = _KINDS[gone_reason["kind"]], str(gone_reason["text"])
+        ranks = tuple(int(one) for one in gone_reason["ranks"])
     except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError):
         return _no_message(rank)
     if kind is WorkerLostError:

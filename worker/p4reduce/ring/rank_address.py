@@ -18,7 +18,7 @@ FORM = "HOST or HOST:PORT"
 _BACKLOG = 16
 
 
-class Listener:
+class RingListener:
     """A socket for the previous rank.
 
     Attributes:

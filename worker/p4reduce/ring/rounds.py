@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import P4ReduceError
-from p4reduce.ring.links import Links
+from p4reduce.ring.links import RingLinks
 
 Bytes = npt.NDArray[np.uint8]
 
 
-async def gather(links: Links, mine: bytes) -> list[bytes]:
+async def gather(links: RingLinks, mine: bytes) -> list[bytes]:
     """Return all ranks' parts in order. All have equally many bytes.
 
     `links.awaited` is the rank whose part is awaited.
 
     Raises:
-        P4ReduceError: as for `Links.exchange`, or a part has another length.
+        P4ReduceError: as for `RingLinks.exchange`, or a part has another length.
     """
     rank, size = links.who.rank, len(links.who.addresses)
     parts = {rank: mine}
@@ -45,7 +45,7 @@ async def gather(links: Links, mine: bytes) -> list[bytes]:
 
 
 async def reduce(
-    links: Links, parts: Sequence[Bytes], combine: Callable[[Bytes, Bytes], None]
+    links: RingLinks, parts: Sequence[Bytes], combine: Callable[[Bytes, Bytes], None]
 ) -> None:
     """Reduce arrays over all ranks, in place.
 
@@ -55,7 +55,7 @@ async def reduce(
         combine: adds the second of two parts to the first.
 
     Raises:
-        P4ReduceError: as for `Links.exchange`, or a part has another length.
+        P4ReduceError: as for `RingLinks.exchange`, or a part has another length.
     """
     rank, size = links.who.rank, len(links.who.addresses)
     for step in range(2 * (size - 1)):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.ring.lane_codec import AnyCodec, codec_for
-from p4reduce.ring.links import Links
+from p4reduce.ring.links import RingLinks
 from p4reduce.ring.rounds import Bytes, reduce
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.endings import overflow_error
@@ -43,7 +43,7 @@ class Adder:
         self._world_size = world_size
         self._frames = FrameBuffer(_BLOCKS_AT_A_TIME)
 
-    async def reduce(self, links: Links, collective: Collective) -> None:
+    async def reduce(self, links: RingLinks, collective: Collective) -> None:
         """Run a collective to its end. Raises as `rounds.reduce` does."""
         numbers = np.arange(collective.count)
         mine = collective.next_nonzero[: collective.count] == numbers
@@ -71,7 +71,7 @@ class Adder:
 
     async def _add(
         self,
-        links: Links,
+        links: RingLinks,
         lane_format: Format,
         codec: AnyCodec,
         blocks: Indices,

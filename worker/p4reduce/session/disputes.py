@@ -12,7 +12,7 @@ from p4reduce_common.threads import new_thread
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ClientClosedError, ControlError
 from p4reduce.errors import MismatchError
-from p4reduce.session.membership import Membership, Seat
+from p4reduce.session.job_client import JobClient, Member
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.format import Format
@@ -27,26 +27,29 @@ _SHAPE = re.compile(r", shape \([0-9, ]*\)")
 
 
 def settle(
-    dispute: Dispute, membership: Membership, seat: Seat, ended: Callable[[MismatchError], object]
+    dispute: Dispute,
+    job_client: JobClient,
+    member: Member,
+    ended: Callable[[MismatchError], object],
 ) -> None:
     """Find out in a thread which rank called what, and call `ended` with the error.
 
     Args:
         dispute: of this rank with others.
-        membership: for the call to the controller.
-        seat: of this rank.
+        job_client: for the call to the controller.
+        member: of this rank.
         ended: called in that thread.
     """
 
     def ask() -> None:
         error = dispute.error
         try:
-            before = [one for one in dispute.under_way if one.sequence <= dispute.found.sequence]
-            error = explained(error, reported(before), membership, seat)
+            before = [one for one in dispute.in_flight if one.sequence <= dispute.found.sequence]
+            error = explained(error, reported(before), job_client, member)
         finally:
             ended(error)
 
-    new_thread(ask, f"p4reduce-compare-{seat.rank}").start()
+    new_thread(ask, f"p4reduce-compare-{member.rank}").start()
 
 
 def reported(collectives: Sequence[Collective]) -> list[pb.Called]:
@@ -68,11 +71,11 @@ def reported(collectives: Sequence[Collective]) -> list[pb.Called]:
 
 
 def explained(
-    error: MismatchError, calls: Sequence[pb.Called], membership: Membership, seat: Seat
+    error: MismatchError, calls: Sequence[pb.Called], job_client: JobClient, member: Member
 ) -> MismatchError:
     """Return an error that says which ranks called what, or the given one if that is unknown."""
     try:
-        reply = membership.compare(seat, calls, _TIMEOUT)
+        reply = job_client.compare(member, calls, _TIMEOUT)
     except (ControlError, ClientClosedError):  # it is away, or older than this
         return error
     callings = sorted(reply.callings, key=lambda one: (len(one.ranks), one.ranks[0]))

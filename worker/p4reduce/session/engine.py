@@ -20,8 +20,13 @@ from p4reduce.errors import (
     SwitchUnreachableError,
 )
 from p4reduce.latch import Latch
-from p4reduce.machine_code import TURN_BROKEN, TURN_DONE, TURN_OVERSLEPT, TURN_PAUSED
-from p4reduce.protocol.native_turn import NativeTurn
+from p4reduce.machine_code import (
+    ITERATION_BROKEN,
+    ITERATION_DONE,
+    ITERATION_OVERSLEPT,
+    ITERATION_PAUSED,
+)
+from p4reduce.protocol.native_iteration import NativeIteration
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.machine import Machine
 from p4reduce.session.port import PortShare, run_requests
@@ -31,7 +36,7 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 
 _TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
-_REPRIEVE = 4.0  # seconds for the lease's thread to hear what has happened meanwhile
+_GRACE = 4.0  # seconds for the lease's thread to hear what has happened meanwhile
 _ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there at all
 
 
@@ -41,7 +46,7 @@ class Engine:
     Attributes:
         lock: held where a request meets the thread's end.
         machine: what it runs.
-        turn: what moves its frames.
+        iteration: what moves its frames.
 
     Args:
         machine: what to run; from now on for the thread alone.
@@ -74,9 +79,9 @@ class Engine:
         self._ended = Latch()
         self._finally_dropped = 0
         self._slots = machine if isinstance(machine, SlotMachine) else None
-        self.turn = machine.turn(self._transport, self._port.lock)
+        self.iteration = machine.iteration(self._transport, self._port.lock)
         if self._transport.lossless:
-            machine.be_patient()
+            machine.use_local_floor()
         self.lock = threading.RLock()  # between submitting and the end
         self._port.add_client(self)
 
@@ -113,11 +118,11 @@ class Engine:
         collective. It is among what the progress thread is asked for all the same, in order, so
         that it may as well find it there when it is woken by something else.
         """
-        lock, turn, slots = self._port.lock, self.turn, self._slots
-        if lock is None or not isinstance(turn, NativeTurn) or slots is None:
+        lock, iteration, slots = self._port.lock, self.iteration, self._slots
+        if lock is None or not isinstance(iteration, NativeIteration) or slots is None:
             return False
         with self.lock:
-            turns = lock.turns
+            iterations = lock.iterations
             if not lock.is_free or self._requests or self._port.asked:
                 return False
             if self._stopping or self._stopped:
@@ -127,7 +132,7 @@ class Engine:
                 return False
             start = functools.partial(self._start, slots, collective)
             collective.runner = lambda: self._run_here(
-                turn, slots, collective, start, stream, turns
+                iteration, slots, collective, start, stream, iterations
             )
             self._requests.append(start)
             return True
@@ -141,22 +146,22 @@ class Engine:
 
     def _run_here(
         self,
-        turn: NativeTurn,
+        iteration: NativeIteration,
         slots: SlotMachine,
         collective: Collective,
         start: Callable[[], None],
         stream: int,
-        turns: int,
+        iterations: int,
     ) -> None:
         """Run a collective in the thread that waits for it, as far as C can do it alone.
 
         The link's lock is held within C alone: an exception of a signal handler finds either that
         nothing was done, or that the port's thread has to continue.
         """
-        why = TURN_PAUSED
-        while why == TURN_PAUSED:
-            why = turn.run_for_caller(stream, turns, collective.counted)
-        if why == TURN_DONE:
+        why = ITERATION_PAUSED
+        while why == ITERATION_PAUSED:
+            why = iteration.run_for_caller(stream, iterations, collective.counted)
+        if why == ITERATION_DONE:
             with contextlib.suppress(ValueError):
                 self._requests.remove(start)
             slots.is_over(collective)
@@ -218,7 +223,7 @@ class Engine:
         Both are in seconds; 0 if it owes none, or never answered. A repeated contribution is always
         answered, even if ranks are missing, and is repeated several times per second.
         """
-        now, asking = time.monotonic(), self.turn
+        now, asking = time.monotonic(), self.iteration
         asked_at, heard = asking.asked_at, self.machine.heard_switch_at
         return (
             max(now - asked_at, 0.0) if asking.asked >= _TRIES_TO_TELL else 0.0,
@@ -292,23 +297,23 @@ class Engine:
 
     def take_events(self) -> None:
         """Handle what callers have left to the port's thread."""
-        if why := self.turn.take_events():
-            self.take_turn(why)
+        if why := self.iteration.take_events():
+            self.run_iteration(why)
 
-    def take_turn(self, why: int) -> None:
-        """Handle what a turn has done, and why it returned: see `NativeTurn.run`."""
-        machine, turn = self.machine, self.turn
-        machine.take_news(time.monotonic())
-        if why & TURN_BROKEN:
-            turn.raise_problem()
-        if why & TURN_OVERSLEPT:
+    def run_iteration(self, why: int) -> None:
+        """Handle what an iteration has done, and why it returned: see `NativeIteration.run`."""
+        machine, iteration = self.machine, self.iteration
+        machine.take_events(time.monotonic())
+        if why & ITERATION_BROKEN:
+            iteration.raise_problem()
+        if why & ITERATION_OVERSLEPT:
             # A stopped process has not waited: before it says that the others are missing, it has
             # to hear whether it is missed itself.
-            machine.postpone(time.monotonic() + _REPRIEVE)
-        if machine.idle or machine.heard_switch_at >= turn.asked_at:
-            turn.asked_at, turn.asked = math.inf, 0
+            machine.postpone(time.monotonic() + _GRACE)
+        if machine.idle or machine.heard_switch_at >= iteration.asked_at:
+            iteration.asked_at, iteration.asked = math.inf, 0
 
-    def begin_turn(self) -> bool:
+    def begin_iteration(self) -> bool:
         """Handle requests. Return False if the engine must end."""
         run_requests(self._requests)
         return not self._stopping

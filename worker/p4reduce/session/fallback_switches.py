@@ -10,9 +10,9 @@ switches are not affected.
 come at different times meet in it. It runs when all are there. In its first collective they
 agree on the first collective whose result a rank lacks. From that step on the new job
 counts. A rank that has its result continues, and a rank that lacks it can still get it from that
-switch. If that switch is lost just then, both look for the next place by the seat that they have
-there. A rank gives up a seat for another place only before that collective, which is then never
-completed without it.
+switch. If that switch is lost just then, both look for the next place by the membership that they
+have there. A rank gives up a membership for another place only before that collective, which is
+then never completed without it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from p4reduce.environment import Placement
 from p4reduce.errors import SwitchUnreachableError, WorkerLostError
 from p4reduce.latch import Latch
 from p4reduce.session.engine import Engine
+from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.machine import Machine
-from p4reduce.session.membership import Attached, Membership, Seat
-from p4reduce.session.seeker import Connect
+from p4reduce.session.reconnector import Connect
 from p4reduce.session.waiting import Waiting
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
@@ -49,7 +49,7 @@ _HALT_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True)
-class Place:
+class FallbackSwitch:
     """One of the job's switches.
 
     Attributes:
@@ -79,57 +79,57 @@ class FallbackSwitches:
         after: seconds that a lost switch has to come back.
     """
 
-    places: Sequence[Place]
+    places: Sequence[FallbackSwitch]
     name: Callable[[int], str]
     alive: Callable[[], frozenset[int]]
     lost: Callable[[], frozenset[int]]
     left: Callable[[], tuple[int, ...]]
     after: float
 
-    def candidates(self, home: int, *, homeless: bool) -> list[int]:
+    def candidates(self, home: int, *, without_switch: bool) -> list[int]:
         """Return the places that a session could move to, best first.
 
         Args:
             home: the number of its last switch.
-            homeless: whether it has no seat there any more, so it can take a new one.
+            without_switch: whether it has no membership there any more, so it can take a new one.
         """
         number = len(self.places)
-        others = [(home + step) % number for step in range(1, number + homeless)]
+        others = [(home + step) % number for step in range(1, number + without_switch)]
         alive, lost = self.alive(), self.lost()
         there = [other for other in others if other in alive]
         return there or [other for other in others if other not in lost]
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A seat in the job at another switch, with all ranks present.
+class FallbackMembership:
+    """A membership in the job at another switch, with all ranks present.
 
     Attributes:
         at: the number of the switch.
-        membership: of the new job.
+        job_client: of the new job.
     """
 
     at: int
-    membership: Membership
-    attached: Attached
+    job_client: JobClient
+    joined: JoinedJob
     connect: Connect
 
 
 def move(
     others: FallbackSwitches,
     at: int,
-    seat: Seat,
+    member: Member,
     place: Placement,
     slots: int,
     urgent_slots: Sequence[int],
     check: Callable[[], None],
-) -> Taken:
+) -> FallbackMembership:
     """Join the job at another switch, and return when all ranks are there.
 
     Args:
         others: the switches that the job may move to.
         at: number of the switch.
-        seat: in the job that was lost; says which rank this is.
+        member: in the job that was lost; says which rank this is.
         place: says where the process is.
         slots: how many that job had.
         urgent_slots: how many of them were for class 1, 2 and so on.
@@ -142,16 +142,16 @@ def move(
     with contextlib.ExitStack() as undo:
         transport = there.connect(0)
         undo.callback(transport.close)
-        who = replace(place, rank=seat.rank, world_size=seat.world_size)
-        membership = Membership(
+        who = replace(place, rank=member.rank, world_size=member.world_size)
+        job_client = JobClient(
             there.client.share(), who, others.name(at), switch=there.switch, token=there.token
         )
-        undo.callback(membership.close)
-        waiting = Waiting(membership.who, time.monotonic() + _JOIN_WITHIN, Latch(), check)
-        seat = membership.join(
+        undo.callback(job_client.close)
+        waiting = Waiting(job_client.who, time.monotonic() + _JOIN_WITHIN, Latch(), check)
+        member = job_client.join(
             slots, urgent_slots, waiting, own_address=transport.endpoint is not None
         )
-        undo.callback(membership.leave, seat)
+        undo.callback(job_client.leave, member)
 
         def check_there() -> None:
             check()
@@ -159,21 +159,21 @@ def move(
                 raise SwitchUnreachableError("the next switch is lost as well")
             if left := others.left():
                 raise WorkerLostError(
-                    f"{membership.who}: the switch was lost when {describe_ranks(left)} had left "
+                    f"{job_client.who}: the switch was lost when {describe_ranks(left)} had left "
                     "already",
                     ranks=left,
                 )
 
-        attached = membership.attach(seat, transport, _ATTACH_TIMEOUT, check_there)
+        joined = job_client.attach(member, transport, _ATTACH_TIMEOUT, check_there)
         undo.pop_all()
-    return Taken(at, membership, attached, there.connect)
+    return FallbackMembership(at, job_client, joined, there.connect)
 
 
-class Agreement:
+class FallbackAgreement:
     """The first collective of a moved job: the ranks agree on where to continue.
 
     Attributes:
-        deserted: whether a rank gave up its seat there before it contributed, so
+        deserted: whether a rank gave up its membership there before it contributed, so
             this rank must give up its own.
 
     Args:
@@ -182,16 +182,18 @@ class Agreement:
         completed: the number of the first collective whose result this rank lacks.
     """
 
-    def __init__(self, taken: Taken, machine: Machine, completed: int, slots: int) -> None:
-        seat = taken.attached.seat
+    def __init__(
+        self, taken: FallbackMembership, machine: Machine, completed: int, slots: int
+    ) -> None:
+        member = taken.joined.member
         self._taken = taken
         self._plan = plans.allgather(
             np.array([completed], np.int64),
-            [1] * seat.world_size,
+            [1] * member.world_size,
             "what is to be repeated",
             None,
-            rank=seat.rank,
-            world_size=seat.world_size,
+            rank=member.rank,
+            world_size=member.world_size,
         )
         plan = self._plan
         self._collective = Collective(
@@ -205,7 +207,7 @@ class Agreement:
             counted=False,
         )
         self.deserted = False
-        self.engine = Engine(machine, taken.attached.transport)
+        self.engine = Engine(machine, taken.joined.transport)
 
     def reach(self, check: Callable[[], None]) -> int:
         """Return the number of the first collective that a rank lacks.
@@ -232,7 +234,7 @@ class Agreement:
 
     def _trouble(self) -> str:
         try:
-            reply = self._taken.membership.heartbeat(self._taken.attached.seat, _LOOK_TIMEOUT)
+            reply = self._taken.job_client.heartbeat(self._taken.joined.member, _LOOK_TIMEOUT)
         except ControlError:
             return ""  # the switch sums without it
         if reply.left:
@@ -245,12 +247,12 @@ class Agreement:
         self.engine.stop(_HALT_TIMEOUT)
 
 
-def leave_behind(membership: Membership, seat: Seat, *, close: bool) -> None:
+def leave_behind(job_client: JobClient, member: Member, *, close: bool) -> None:
     """Give up a place at a lost switch. Its controller may be gone too."""
 
     def leave() -> None:
-        membership.leave(seat)
+        job_client.leave(member)
         if close:
-            membership.close()
+            job_client.close()
 
-    new_thread(leave, f"p4reduce-leave-{seat.rank}").start()
+    new_thread(leave, f"p4reduce-leave-{member.rank}").start()

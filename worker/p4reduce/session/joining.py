@@ -10,15 +10,14 @@ from dataclasses import replace
 
 import grpc
 
-from p4reduce.control.client import ControlError
-from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
+from p4reduce.control.client import ControlError, NoAnswerError
 from p4reduce.errors import AdmissionError, ControllerUnreachableError, SwitchUnreachableError
 from p4reduce.latch import Latch
 from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
-from p4reduce.ring.rank_address import Listener
-from p4reduce.session.membership import Attached, Membership, Seat, translated
+from p4reduce.ring.rank_address import RingListener
+from p4reduce.session.job_client import JobClient, JoinedJob, Member, translated
 from p4reduce.session.port import PortShare
-from p4reduce.session.session import Session, Settings, neighbourhood
+from p4reduce.session.session import Session, SessionSettings, neighbourhood
 from p4reduce.session.waiting import Waiting
 
 _LOOPBACK = "127.0.0.1"
@@ -34,8 +33,8 @@ _NOT_YET = frozenset(
 
 
 def join(
-    membership: Membership,
-    settings: Settings,
+    job_client: JobClient,
+    settings: SessionSettings,
     ring: RingSettings | None,
     *,
     slots: int,
@@ -45,7 +44,7 @@ def join(
     """Join a job, and return when all of its ranks have joined.
 
     Args:
-        membership: closed if this fails.
+        job_client: closed if this fails.
         settings: of the session.
         ring: the settings of the ring, or None.
         slots: the number to ask for; 0: the controller's default.
@@ -55,7 +54,7 @@ def join(
     Raises:
         P4ReduceError: as for `p4reduce.init`.
     """
-    newcomer = Newcomer(membership, settings, ring, waiting)
+    newcomer = Newcomer(job_client, settings, ring, waiting)
     try:
         while not isinstance(session := newcomer.try_join(slots, urgent_slots), Session):
             _pause(session, waiting)
@@ -74,7 +73,7 @@ class Newcomer:
     """A rank that joins a job, in two steps.
 
     Args:
-        membership: as for `join`.
+        job_client: as for `join`.
         settings: as for `join`.
         ring: as for `join`.
         waiting: as for `join`.
@@ -82,18 +81,18 @@ class Newcomer:
 
     def __init__(
         self,
-        membership: Membership,
-        settings: Settings,
+        job_client: JobClient,
+        settings: SessionSettings,
         ring: RingSettings | None,
         waiting: Waiting,
     ) -> None:
-        self._membership = membership
+        self._job_client = job_client
         self._settings = settings
         self._ring = ring
         self._waiting = waiting
         self._fallback: Fallback | None = None
         self._transport: PortShare | None = None
-        self._seat: Seat | None = None
+        self._member: Member | None = None
         self._urgent_slots: Sequence[int] = ()
         self._undo = contextlib.ExitStack()
         self._joined = False
@@ -106,61 +105,61 @@ class Newcomer:
         The place is then given up.
         """
         try:
-            self.take_seat(slots, urgent_slots)
+            self.join_job(slots, urgent_slots)
             return self.begin()
         except (SwitchUnreachableError, PlaceLostError) as error:
             self._undo.close()
             return error
 
-    def take_seat(self, slots: int, urgent_slots: Sequence[int]) -> None:
+    def join_job(self, slots: int, urgent_slots: Sequence[int]) -> None:
         """Reach the switch, and take a place in the job. Raises as `join` does."""
-        membership = self._membership
+        job_client = self._job_client
         self._urgent_slots = urgent_slots
         self._transport = transport = _connect(self._settings, self._waiting)
         self._undo.callback(transport.close)
         if self._ring is not None:
             here = transport.endpoint
-            listener = Listener(self._ring.address, _LOOPBACK if here is None else here.ip)
+            listener = RingListener(self._ring.address, _LOOPBACK if here is None else here.ip)
             self._undo.callback(listener.close)
-            membership.ring_address = listener.address
+            job_client.ring_address = listener.address
             self._fallback = Fallback(listener, self._ring.after)
-        self._seat = seat = membership.join(
+        self._member = member = job_client.join(
             slots, urgent_slots, self._waiting, own_address=transport.endpoint is not None
         )
-        self._undo.callback(membership.leave, seat)
+        self._undo.callback(job_client.leave, member)
 
     def begin(self) -> Session:
         """Wait until all others are there, and start the session."""
-        membership, seat, transport = self._membership, self._seat, self._transport
-        assert seat is not None
+        job_client, member, transport = self._job_client, self._member, self._transport
+        assert member is not None
         assert transport is not None
         try:
-            attached = _attach(membership, seat, transport, self._settings, self._waiting)
+            joined = _attach(job_client, member, transport, self._settings, self._waiting)
         except ControlError as error:
-            what = f"{membership.who} joined, but the job does not start"
+            what = f"{job_client.who} joined, but the job does not start"
             lost = isinstance(error, NoAnswerError) and not error.lasting
             if lost and error.code == grpc.StatusCode.UNAVAILABLE:
                 raise PlaceLostError(f"{what}: {error}") from None
             raise translated(error, what) from None
-        self._undo.callback(attached.transport.close)
-        kept = list(attached.ready.urgent_slots)
+        self._undo.callback(joined.transport.close)
+        kept = list(joined.ready.urgent_slots)
         if kept != list(self._urgent_slots):
             raise AdmissionError(
-                f"{membership.who} asked for {list(self._urgent_slots)} urgent slots, and its "
+                f"{job_client.who} asked for {list(self._urgent_slots)} urgent slots, and its "
                 f"controller keeps {kept}. An older controller knows one "
                 "class of these"
             )
-        _try_ring(self._fallback, attached, self._waiting)
+        _try_ring(self._fallback, joined, self._waiting)
         self._undo.pop_all()
         self._joined = True
-        return Session(membership, attached, self._settings, self._fallback)
+        return Session(job_client, joined, self._settings, self._fallback)
 
     def give_up(self) -> None:
         """Give everything back. Idempotent, and harmless after `begin`."""
         self._undo.close()
         if not self._joined:
             self._joined = True
-            self._membership.close()
+            self._job_client.close()
 
 
 def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latch) -> Session:
@@ -175,49 +174,49 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
     Raises:
         P4ReduceError: as for `Communicator.reform`.
     """
-    waiting = Waiting(session.membership.who, time.monotonic() + timeout, cancelled)
-    size, seat = session.world_size, session.stop()
+    waiting = Waiting(session.job_client.who, time.monotonic() + timeout, cancelled)
+    size, member = session.world_size, session.stop()
     while True:
-        membership, seat = _new_seat(session.membership, seat, world_size, waiting)
-        session.moved(seat)
+        job_client, member = _new_member(session.job_client, member, world_size, waiting)
+        session.on_member_changed(member)
         with contextlib.ExitStack() as undo:
             transport = _connect(session.settings, waiting)
             try:
-                attached = _attach(membership, seat, transport, session.settings, waiting)
+                joined = _attach(job_client, member, transport, session.settings, waiting)
             except SwitchUnreachableError as error:
                 _pause(error, waiting)
                 continue
             except ControlError as error:
                 if _is_over(error, waiting):
-                    what = f"{membership.who} was formed again, but does not start"
+                    what = f"{job_client.who} was formed again, but does not start"
                     raise translated(error, what) from None
                 continue
-            undo.callback(attached.transport.close)
-            _try_ring(session.fallback, attached, waiting)
+            undo.callback(joined.transport.close)
+            _try_ring(session.fallback, joined, waiting)
             undo.pop_all()
         session.hand_over()
         settings = session.settings
-        if seat.world_size != size:  # the ranks have other numbers now
+        if member.world_size != size:  # the ranks have other numbers now
             settings = replace(settings, beside_controller=())
-        return Session(membership, attached, settings, session.fallback)
+        return Session(job_client, joined, settings, session.fallback)
 
 
-def _new_seat(
-    membership: Membership, seat: Seat, world_size: int, waiting: Waiting
-) -> tuple[Membership, Seat]:
-    while isinstance(new := _try_reform(membership, seat, world_size, waiting), ControlError):
+def _new_member(
+    job_client: JobClient, member: Member, world_size: int, waiting: Waiting
+) -> tuple[JobClient, Member]:
+    while isinstance(new := _try_reform(job_client, member, world_size, waiting), ControlError):
         if _is_over(new, waiting):
-            raise translated(new, f"{membership.who} cannot be formed again")
+            raise translated(new, f"{job_client.who} cannot be formed again")
         waiting.pause(_PAUSE, new)
-    return membership.moved(new), new
+    return job_client.with_member(new), new
 
 
 def _try_reform(
-    membership: Membership, seat: Seat, world_size: int, waiting: Waiting
-) -> Seat | ControlError:
+    job_client: JobClient, member: Member, world_size: int, waiting: Waiting
+) -> Member | ControlError:
     try:
-        new, _ = membership.reform(
-            seat,
+        new, _ = job_client.reform(
+            member,
             world_size=world_size,
             completed=0,
             intact=False,
@@ -234,7 +233,7 @@ def _is_over(error: ControlError, waiting: Waiting) -> bool:
     return not passing or not waiting.may_wait(_PAUSE)
 
 
-def _connect(settings: Settings, waiting: Waiting) -> PortShare:
+def _connect(settings: SessionSettings, waiting: Waiting) -> PortShare:
     while isinstance(opened := _try_connect(settings), SwitchUnreachableError):
         _pause(opened, waiting)
     return opened
@@ -247,7 +246,7 @@ def _pause(error: SwitchUnreachableError | PlaceLostError, waiting: Waiting) -> 
     waiting.pause(_PAUSE, error)
 
 
-def _try_connect(settings: Settings) -> PortShare | SwitchUnreachableError:
+def _try_connect(settings: SessionSettings) -> PortShare | SwitchUnreachableError:
     try:
         return settings.connect(0)
     except SwitchUnreachableError as error:
@@ -255,19 +254,19 @@ def _try_connect(settings: Settings) -> PortShare | SwitchUnreachableError:
 
 
 def _attach(
-    membership: Membership,
-    seat: Seat,
+    job_client: JobClient,
+    member: Member,
     transport: PortShare,
-    settings: Settings,
+    settings: SessionSettings,
     waiting: Waiting,
-) -> Attached:
+) -> JoinedJob:
     def check() -> None:
         waiting.check()
         waiting.say("the other ranks are not all there yet")
 
-    return membership.attach(seat, transport, waiting.left, check, lambda: settings.connect(0))
+    return job_client.attach(member, transport, waiting.left, check, lambda: settings.connect(0))
 
 
-def _try_ring(fallback: Fallback | None, attached: Attached, waiting: Waiting) -> None:
+def _try_ring(fallback: Fallback | None, joined: JoinedJob, waiting: Waiting) -> None:
     if fallback is not None:
-        try_ring(neighbourhood(attached), fallback.listener, waiting.left)
+        try_ring(neighbourhood(joined), fallback.listener, waiting.left)

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, TypeAlias
 
 from p4reduce.protocol.slots import SlotMachine
-from p4reduce.session.membership import Attached, here
+from p4reduce.session.job_client import JoinedJob, here
 
 if TYPE_CHECKING:
     # At run time only where it is asked for, by `load`.
@@ -18,7 +18,7 @@ ENGINES = (NATIVE, REFERENCE)
 """What may run the slots."""
 
 Machine: TypeAlias = "SlotMachine | ReferenceMachine"
-"""A job's collectives and slots; what moves its frames is its `turn`."""
+"""A job's collectives and slots; what moves its frames is its `iteration`."""
 
 
 def load(engine: str) -> None:
@@ -30,9 +30,9 @@ def load(engine: str) -> None:
         importlib.import_module("p4reduce.reference")
 
 
-def machine_for(attached: Attached, engine: str) -> Machine:
+def machine_for(joined: JoinedJob, engine: str) -> Machine:
     """Return a fresh machine for a life of the job, of one of `ENGINES`."""
-    seat, ready = attached.seat, attached.ready
+    member, ready = joined.member, joined.ready
     kind: type[SlotMachine | ReferenceMachine] = SlotMachine
     if engine == REFERENCE:
         from p4reduce.reference import ReferenceMachine
@@ -41,10 +41,10 @@ def machine_for(attached: Attached, engine: str) -> Machine:
     return kind(
         slots=ready.slot_count,
         urgent=tuple(ready.urgent_slots),
-        job=seat.incarnation,
-        rank=seat.rank,
+        job=member.incarnation,
+        rank=member.rank,
         world_size=ready.world_size,
-        here=here(seat, attached.transport),
-        switch=attached.switch,
-        levels=attached.levels,
+        here=here(member, joined.transport),
+        switch=joined.switch,
+        levels=joined.levels,
     )

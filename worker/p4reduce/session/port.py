@@ -27,7 +27,7 @@ from p4reduce.errors import (
     P4ReduceError,
     SwitchUnreachableError,
 )
-from p4reduce.protocol.native_turn import LinkLock, NativeTurn
+from p4reduce.protocol.native_iteration import LinkLock, NativeIteration
 from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.transport.base import Transport
 from p4reduce.transport.registry import port_type
@@ -35,7 +35,7 @@ from p4reduce.wire.format import Endpoint
 from p4reduce.wire.frames import FrameBuffer
 
 if TYPE_CHECKING:
-    from p4reduce.reference.turn import ReferenceTurn  # imports scapy's layers
+    from p4reduce.reference.iteration import ReferenceIteration  # imports scapy's layers
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ _END_TIMEOUT = 5.0
 QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
 
 
-Turn: TypeAlias = "NativeTurn | ReferenceTurn"
+Iteration: TypeAlias = "NativeIteration | ReferenceIteration"
 """What moves one job's frames. All jobs on a port have the same kind."""
 
 
@@ -56,23 +56,23 @@ class PortClient(Protocol):
         """Whether nothing is in flight."""
 
     @property
-    def turn(self) -> Turn:
+    def iteration(self) -> Iteration:
         """What moves its frames."""
 
     def take_events(self) -> None:
         """Handle what callers have left to this thread."""
 
-    def begin_turn(self) -> bool:
+    def begin_iteration(self) -> bool:
         """Handle requests. Return False if the client must end."""
 
-    def take_turn(self, why: int) -> None:
-        """Handle what a turn has done, and why it returned: see `NativeTurn.run`."""
+    def run_iteration(self, why: int) -> None:
+        """Handle what an iteration has done, and why it returned: see `NativeIteration.run`."""
 
     def end(self, error: P4ReduceError) -> Callable[[], None] | None:
         """The thread is done with the client. Return what to call after all have ended."""
 
 
-class Port:
+class WorkerPort:
     """A transport, and the only thread that uses it.
 
     It lasts until its last share is released, or until the transport breaks.
@@ -174,7 +174,7 @@ class Port:
         error: P4ReduceError = ClosedError("the communicator was closed")
         try:
             while not self._over:
-                self._turn()
+                self._iteration()
         except P4ReduceError as problem:
             # Whoever keeps it must not keep all that this thread has worked on.
             error = self.error = problem.with_traceback(None)
@@ -194,12 +194,12 @@ class Port:
             # Holders of a share find it broken: another connection may be made now.
             self.transport.close()
 
-    def _turn(self) -> None:
+    def _iteration(self) -> None:
         for client in list(self._clients):
             self._guarded(client, client.take_events)
         run_requests(self._requests)
         for client in list(self._clients):
-            if not self._guarded(client, client.begin_turn):
+            if not self._guarded(client, client.begin_iteration):
                 self._drop(client, ClosedError("the communicator was closed"))
         clients = self._clients
         busy = [client for client in clients if not client.idle]
@@ -207,10 +207,10 @@ class Port:
         # others it gets its late frames all the same; one that runs alone does without the search.
         running = list(clients) if len(busy) > 1 else busy or clients[:1]
         if running:
-            turns = [client.turn for client in running]
-            why = turns[0].run(turns[1:], QUIET)
+            iterations = [client.iteration for client in running]
+            why = iterations[0].run(iterations[1:], QUIET)
             for client in running:
-                self._guarded(client, lambda: client.take_turn(why))  # noqa: B023  # called at once
+                self._guarded(client, lambda: client.run_iteration(why))  # noqa: B023  # called at once
         elif not self._over:
             self.transport.wait(_LONGEST_WAIT)
             self.transport.receive()  # no peer is left to get it
@@ -241,7 +241,7 @@ class PortShare:
         port: that it is a share of.
     """
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: WorkerPort) -> None:
         self.port = port
         self._closed = False
 
@@ -269,7 +269,7 @@ class PortShare:
             self.port.release()
 
 
-class Ports:
+class WorkerPorts:
     """The ports that jobs of this process share, by name.
 
     A Unix or UDP port of the embedded switch accepts one connection, so jobs share it. An interface
@@ -285,7 +285,7 @@ class Ports:
         self._lock = threading.Lock()
         # A process may see many networks: what nobody uses any more goes.
         self._opening: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-        self._ports: WeakValueDictionary[str, Port] = WeakValueDictionary()
+        self._ports: WeakValueDictionary[str, WorkerPort] = WeakValueDictionary()
 
     def connect(
         self, name: str, rank: int, engine: str, open_it: Callable[[], Transport]
@@ -303,7 +303,7 @@ class Ports:
             SwitchUnreachableError: as for `open_it`.
         """
         if not port_type(name)[0].one_connection:
-            return Port.alone(open_it(), rank, engine)
+            return WorkerPort.alone(open_it(), rank, engine)
         with self._lock:
             opening = self._opening.setdefault(name, threading.Lock())
         with opening:
@@ -312,7 +312,7 @@ class Ports:
             if share is None:
                 if port is not None:
                     port.join(_END_TIMEOUT)  # it may be about to close its connection
-                share = Port.alone(open_it(), rank, engine)
+                share = WorkerPort.alone(open_it(), rank, engine)
                 self._ports[name] = share.port
             if share.port.engine != engine:
                 share.close()
@@ -322,7 +322,7 @@ class Ports:
                 )
             return share
 
-    def named(self, name: str) -> Port | None:
+    def named(self, name: str) -> WorkerPort | None:
         """Return the port with that name that jobs share, or have shared just now, or None."""
         return self._ports.get(name)
 
@@ -354,7 +354,7 @@ def _send(transport: Transport, frame: FrameBuffer) -> None:
     transport.send(frame, np.zeros(1, np.int64))
 
 
-PORTS = Ports()
+PORTS = WorkerPorts()
 """Those of this process."""
 
 # A child has its parent's descriptors, but not the threads.

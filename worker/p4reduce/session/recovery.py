@@ -25,42 +25,42 @@ from p4reduce.errors import (
 )
 from p4reduce.latch import Latch
 from p4reduce.ring.fallback import Fallback, RingRun
-from p4reduce.ring.links import Neighbourhood
+from p4reduce.ring.links import RingNeighbours
 from p4reduce.session.engine import Engine
 from p4reduce.session.fallback_switches import (
-    Agreement,
+    FallbackAgreement,
+    FallbackMembership,
     FallbackSwitches,
-    Taken,
     leave_behind,
     move,
 )
+from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.machine import Machine
-from p4reduce.session.membership import Attached, Membership, Seat
-from p4reduce.session.recovery_states import Event, State, after
-from p4reduce.session.seeker import Connect, Found, JobLives, Seeker
-from p4reduce.tensors.ledger import Ledger
+from p4reduce.session.reconnector import Connect, JobIncarnations, Reconnection, Reconnector
+from p4reduce.session.recovery_states import RecoveryEvent, RecoveryState, after
+from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 
 log = logging.getLogger(__name__)
 
 _HALT_LOOK = 0.2  # seconds between two looks at whether anybody still waits for it
-_CANCEL_TIMEOUT = 5.0  # seconds; the longest call of a seeker takes two
+_CANCEL_TIMEOUT = 5.0  # seconds; the longest call of a reconnector takes two
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
-_ELSEWHERE_PAUSE = 0.2  # seconds between two looks at whether another switch is there
+_FALLBACK_PAUSE = 0.2  # seconds between two looks at whether another switch is there
 HOME_AGAIN = 1.0  # seconds, after an attempt to go elsewhere was without success
 LOOK_HOME = 0.5  # seconds between two looks at whether the job continues at home
 _LOOK_TIMEOUT = 1.0
 _RING_PAUSE = 0.2  # seconds between two looks at whether all have lost the switch
 
 
-class Host(Protocol):
+class RecoveryHandler(Protocol):
     """The owner of the switch's job. Calls may come from any thread."""
 
-    membership: Membership
-    ledger: Ledger
+    job_client: JobClient
+    replay_log: ReplayLog
     fallback: Fallback | None
-    neighbourhood: Neighbourhood
+    neighbourhood: RingNeighbours
     fallback_switches: FallbackSwitches | None
     home: int
     slots: int
@@ -74,22 +74,22 @@ class Host(Protocol):
     def broken(self) -> P4ReduceError | None:
         """The error that ends all further calls, or None."""
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether no switch is needed any more."""
 
-    def halted(self) -> None:
+    def on_halted(self) -> None:
         """The old engine has ended."""
 
-    def moved(self, seat: Seat) -> None:
-        """This rank has a new seat."""
+    def on_member_changed(self, member: Member) -> None:
+        """This rank has a new membership."""
 
-    def moved_to(self, taken: Taken) -> None:
-        """This rank has a seat at another switch."""
+    def on_switch_changed(self, taken: FallbackMembership) -> None:
+        """This rank has a membership at another switch."""
 
-    def unsettled(self) -> None:
+    def on_fallback_failed(self) -> None:
         """The job at the other switch has failed."""
 
-    def machine(self, attached: Attached) -> Machine:
+    def machine(self, joined: JoinedJob) -> Machine:
         """Return a fresh machine for a life of the job."""
 
     def without_switch(self, ring: bool) -> None:
@@ -98,7 +98,7 @@ class Host(Protocol):
     def reduced_by_ring(self, collective: Collective) -> None:
         """Count one that is over."""
 
-    def resume(self, found: Found, before: Machine) -> None:
+    def resume(self, found: Reconnection, before: Machine) -> None:
         """Continue, because this recovery is over. Raises P4ReduceError."""
 
     def give_up(self, error: P4ReduceError) -> None:
@@ -122,27 +122,27 @@ class Recovery:
     Args:
         host: the owner of the job.
         engine: that has lost its switch.
-        seat: in that life of the job.
+        member: in that life of the job.
         why: the reason of the loss, for people.
     """
 
-    def __init__(self, host: Host, engine: Engine, seat: Seat, why: str) -> None:
-        self.state = State.HALTING
+    def __init__(self, host: RecoveryHandler, engine: Engine, member: Member, why: str) -> None:
+        self.state = RecoveryState.HALTING
         self._why = why
         self._host = host
         self._engine = engine
-        self._lives = JobLives.of_engine(seat, host.ledger.completed)
+        self._incarnations = JobIncarnations.of_engine(member, host.replay_log.completed)
         self._awaited = ""
         self._switch_there = False
         self._moved = False  # to a job that has not agreed on what it begins with
-        self._homeless = False  # without a seat in any job
+        self._without_switch = False  # without a membership in any job
         self._look_home_at = 0.0  # when it is looked again whether the job continues at home
         self._started = time.monotonic()
         others = host.fallback_switches
         self._home_until = math.inf if others is None else self._started + others.after
         self._changed = Latch()
         self._ring: RingRun | None = None
-        self._thread = new_thread(self._run, f"p4reduce-recover-{seat.rank}")
+        self._thread = new_thread(self._run, f"p4reduce-recover-{member.rank}")
 
     def start(self) -> None:
         """Begin."""
@@ -165,20 +165,20 @@ class Recovery:
     def _run(self) -> None:
         try:
             machine = self._halt()
-            self._host.halted()
-            self._on(Event.HALTED)
-            while not (self._at_home(machine) or self._elsewhere(machine)):
+            self._host.on_halted()
+            self._on(RecoveryEvent.HALTED)
+            while not (self._at_home(machine) or self._at_fallback(machine)):
                 pass
         except _OverError:
-            self._on(Event.UNWANTED)
+            self._on(RecoveryEvent.UNWANTED)
         except P4ReduceError as error:
-            self._on(Event.FAILED)
+            self._on(RecoveryEvent.FAILED)
             self._host.give_up(error)
         except BaseException as problem:
             self._host.give_up(ThreadFailedError.of(f"recovering failed: {problem!r}", problem))
             raise
 
-    def _on(self, event: Event) -> None:
+    def _on(self, event: RecoveryEvent) -> None:
         self.state = after(self.state, event)
 
     def _halt(self) -> Machine:
@@ -201,55 +201,55 @@ class Recovery:
 
     def _at_home(self, machine: Machine) -> bool:
         """Look for the switch that was lost. Returns False when it is time to look elsewhere."""
-        if self._homeless:
+        if self._without_switch:
             return False
-        seeker = Seeker(
-            self._host.membership,
-            self._lives,
+        reconnector = Reconnector(
+            self._host.job_client,
+            self._incarnations,
             0 if self._moved else self._engine.udp_port,
             self._host.connect,
-            self._host.ledger.completed,
-            self._host.moved,
+            self._host.replay_log.completed,
+            self._host.on_member_changed,
             self.wake,
         )
-        seeker.start()
+        reconnector.start()
         try:
-            return self._await(seeker, machine)
+            return self._await(reconnector, machine)
         finally:
-            seeker.cancel(_CANCEL_TIMEOUT)
+            reconnector.cancel(_CANCEL_TIMEOUT)
 
-    def _await(self, seeker: Seeker, machine: Machine) -> bool:
-        while not self._host.over():
+    def _await(self, reconnector: Reconnector, machine: Machine) -> bool:
+        while not self._host.is_over():
             self._changed.clear()
-            if self._must_agree(seeker):
-                self._on(Event.DUE_ON_RING)
-                self._by_ring(seeker, machine)
+            if self._must_agree(reconnector):
+                self._on(RecoveryEvent.DUE_ON_RING)
+                self._by_ring(reconnector, machine)
                 return True
             # Before it is time to go elsewhere: the others may be back on it as well.
-            if (found := seeker.take()) is not None:
+            if (found := reconnector.take()) is not None:
                 if self._moved:
-                    self._on(Event.FOUND_WITHOUT_AGREEMENT)
+                    self._on(RecoveryEvent.FOUND_WITHOUT_AGREEMENT)
                     return self._agree(self._taken_at_home(found), machine)
-                self._on(Event.FOUND)
+                self._on(RecoveryEvent.FOUND)
                 self._resume(found, machine)
                 return True
-            due_elsewhere = self._due_elsewhere(seeker)
-            if due_elsewhere <= 0:
+            due_at_fallback = self._due_at_fallback(reconnector)
+            if due_at_fallback <= 0:
                 return False
-            if seeker.failed is not None:
-                raise seeker.failed
-            self._awaited, self._switch_there = seeker.awaited, seeker.switch_there
-            self._changed.wait(min(self._until_deadline(), due_elsewhere))
+            if reconnector.failed is not None:
+                raise reconnector.failed
+            self._awaited, self._switch_there = reconnector.awaited, reconnector.switch_there
+            self._changed.wait(min(self._until_deadline(), due_at_fallback))
         raise _OverError
 
-    def _resume(self, found: Found, machine: Machine) -> None:
+    def _resume(self, found: Reconnection, machine: Machine) -> None:
         log.warning(
             "%s: back on the switch %.3g s after it was lost",
-            self._host.membership.who,
+            self._host.job_client.who,
             time.monotonic() - self._started,
         )
         self._host.resume(found, machine)
-        self._on(Event.RESUMED)
+        self._on(RecoveryEvent.RESUMED)
 
     def _until_deadline(self) -> float:
         """Return how long may be waited. Raises what a collective ends with that has no time."""
@@ -275,30 +275,30 @@ class Recovery:
         raise SwitchUnreachableError(text)
 
     def _due_first(self) -> Collective | None:
-        return min(self._host.ledger.under_way, key=lambda one: one.deadline, default=None)
+        return min(self._host.replay_log.in_flight, key=lambda one: one.deadline, default=None)
 
     # -- At another switch -------------------------------------------------------------------------
 
-    def _due_elsewhere(self, seeker: Seeker) -> float:
+    def _due_at_fallback(self, reconnector: Reconnector) -> float:
         """Return in how many seconds it is time to go to another switch; 0: now."""
         others = self._host.fallback_switches
         if others is None:
             return _LONGEST_WAIT
         # What the job at the lost switch ended with does not count, if others are there.
-        failed = seeker.failed is not None
+        failed = reconnector.failed is not None
         left = 0.0 if failed else self._home_until - time.monotonic()
         if left > 0:
             return left
-        if others.candidates(self._host.home, homeless=self._homeless):
+        if others.candidates(self._host.home, without_switch=self._without_switch):
             return 0.0
-        return _LONGEST_WAIT if failed else _ELSEWHERE_PAUSE
+        return _LONGEST_WAIT if failed else _FALLBACK_PAUSE
 
-    def _elsewhere(self, machine: Machine) -> bool:
+    def _at_fallback(self, machine: Machine) -> bool:
         """Try the other switches. Returns False if none works for now."""
-        self._on(Event.DUE_ELSEWHERE)
+        self._on(RecoveryEvent.DUE_AT_FALLBACK)
         host, others = self._host, self._host.fallback_switches
         assert others is not None
-        for at in others.candidates(host.home, homeless=self._homeless):
+        for at in others.candidates(host.home, without_switch=self._without_switch):
             self._awaited = f"not all ranks are at the next switch, as job {others.name(at)!r}"
             self._switch_there = True
             self._look_home_at = 0.0
@@ -306,123 +306,125 @@ class Recovery:
                 taken = move(
                     others,
                     at,
-                    self._lives.seat,
-                    host.membership.place,
+                    self._incarnations.member,
+                    host.job_client.place,
                     host.slots,
                     host.urgent_slots,
-                    self._check_elsewhere,
+                    self._check_fallback,
                 )
             except (WorkerLostError, _OverError):
                 raise
             except (P4ReduceError, ControlError) as error:
                 self._awaited = str(error)
-                log.info("%s: switch %d: %s", host.membership.who, at, error)
+                log.info("%s: switch %d: %s", host.job_client.who, at, error)
                 continue
-            self._moved, self._homeless = True, False
-            self._lives = JobLives.of_newcomer(taken.attached.seat, host.ledger.completed)
-            host.moved_to(taken)
-            self._on(Event.SEATED)
+            self._moved, self._without_switch = True, False
+            self._incarnations = JobIncarnations.of_newcomer(
+                taken.joined.member, host.replay_log.completed
+            )
+            host.on_switch_changed(taken)
+            self._on(RecoveryEvent.JOINED_THERE)
             if self._agree(taken, machine):
                 return True
             break
         else:
-            self._on(Event.NO_SEAT)
+            self._on(RecoveryEvent.NONE_JOINED)
         self._check()
-        time.sleep(_ELSEWHERE_PAUSE)
+        time.sleep(_FALLBACK_PAUSE)
         self._home_until = time.monotonic() + HOME_AGAIN
         return False
 
-    def _check_elsewhere(self) -> None:
+    def _check_fallback(self) -> None:
         """Raise what ends waiting at another switch: also that the job continues where it was.
 
         A rank may have stopped waiting for that switch in the moment in which the last one arrived
         there. The others are there then, and nobody comes to where this one goes.
         """
         self._check()
-        now, seat = time.monotonic(), self._lives.seat
+        now, member = time.monotonic(), self._incarnations.member
         # Of the life that was lost, the controller may not have noticed yet that it is.
-        if self._homeless or seat is self._lives.life or now < self._look_home_at:
+        if self._without_switch or member is self._incarnations.life or now < self._look_home_at:
             return
         with contextlib.suppress(ControlError, ClientClosedError):
-            if self._host.membership.heartbeat(seat, _LOOK_TIMEOUT).state == pb.RUNNING:
+            if self._host.job_client.heartbeat(member, _LOOK_TIMEOUT).state == pb.RUNNING:
                 raise SwitchUnreachableError("the job continues at the switch where it was")
         self._look_home_at = time.monotonic() + LOOK_HOME
 
-    def _taken_at_home(self, found: Found) -> Taken:
+    def _taken_at_home(self, found: Reconnection) -> FallbackMembership:
         """Return the place after this, where an earlier move had not come to its agreement."""
         host = self._host
-        assert found.attached is not None
-        return Taken(host.home, host.membership, found.attached, host.connect)
+        assert found.joined is not None
+        return FallbackMembership(host.home, host.job_client, found.joined, host.connect)
 
-    def _agree(self, taken: Taken, machine: Machine) -> bool:
+    def _agree(self, taken: FallbackMembership, machine: Machine) -> bool:
         """Agree with the others on what to repeat, and continue; False: it failed."""
         host = self._host
-        machine_there, completed = host.machine(taken.attached), host.ledger.completed
-        agreement = Agreement(taken, machine_there, completed, host.slots)
+        machine_there, completed = host.machine(taken.joined), host.replay_log.completed
+        agreement = FallbackAgreement(taken, machine_there, completed, host.slots)
         try:
             first = agreement.reach(self._check)
-            self._on(Event.AGREED)
-            attached = taken.attached
-            self._resume(Found(attached.transport, attached, first, agreement.engine), machine)
+            self._on(RecoveryEvent.AGREED)
+            joined = taken.joined
+            self._resume(Reconnection(joined.transport, joined, first, agreement.engine), machine)
         except _OverError:
             agreement.give_up()
             raise
         except P4ReduceError as error:
             agreement.give_up()
             self._check()
-            log.info("%s: %s", host.membership.who, error)
-            self._on(Event.IN_VAIN)
-            host.unsettled()
+            log.info("%s: %s", host.job_client.who, error)
+            self._on(RecoveryEvent.FAILED_THERE)
+            host.on_fallback_failed()
             if agreement.deserted:
-                self._homeless = True
-                leave_behind(taken.membership, taken.attached.seat, close=False)
+                self._without_switch = True
+                leave_behind(taken.job_client, taken.joined.member, close=False)
             self._home_until = time.monotonic() + HOME_AGAIN
             return False
         return True
 
     def _check(self) -> None:
         """Raise what ends all of this."""
-        if self._host.over():
+        if self._host.is_over():
             raise _OverError
         self._until_deadline()
 
     # -- With a ring to fall back to ---------------------------------------------------------------
 
-    def _must_agree(self, seeker: Seeker) -> bool:
+    def _must_agree(self, reconnector: Reconnector) -> bool:
         """Whether it is time to form the ring.
 
         Either to reduce by it, or only to agree from where on the switch is used again. With a ring
         to fall back to, a rank does not know whether another one is in it already. A rank that
         alone lost its way to the switch does neither, as the others know of nothing.
         """
-        if self._host.fallback is None or not (seeker.all_lost or seeker.unheard):
+        if self._host.fallback is None or not (reconnector.all_lost or reconnector.unheard):
             return False
         late = time.monotonic() - self._started >= self._host.fallback.after
-        return late or seeker.incarnation != 0
+        return late or reconnector.incarnation != 0
 
-    def _by_ring(self, seeker: Seeker, machine: Machine) -> None:
+    def _by_ring(self, reconnector: Reconnector, machine: Machine) -> None:
         host = self._host
         assert host.fallback is not None
-        if not seeker.incarnation:
+        if not reconnector.incarnation:
             log.warning(
                 "%s: there has been no switch for %.3g s; continuing with a ring of TCP "
                 "connections among the ranks",
-                host.membership.who,
+                host.job_client.who,
                 time.monotonic() - self._started,
             )
             host.without_switch(True)
-            seeker.go_by_ring()
+            reconnector.go_by_ring()
 
         def left(what: str, rank: int | None) -> float:
-            return self._left_in_ring(seeker, what, rank)
+            return self._left_in_ring(reconnector, what, rank)
 
         listener = host.fallback.listener
         self._ring = RingRun(
-            host.ledger,
+            host.replay_log,
             host.reduced_by_ring,
             who=host.neighbourhood,
             listener=listener,
-            back=lambda: seeker.incarnation,
+            back=lambda: reconnector.incarnation,
             left=left,
         )
         try:
@@ -430,17 +432,17 @@ class Recovery:
         finally:
             self._ring = None
             host.without_switch(False)
-        self._on(Event.RING_AGREED)
-        found = seeker.take()
+        self._on(RecoveryEvent.RING_AGREED)
+        found = reconnector.take()
         assert found is not None
         self._resume(replace(found, resume_from=first), machine)
 
-    def _left_in_ring(self, seeker: Seeker, what: str, rank: int | None) -> float:
+    def _left_in_ring(self, reconnector: Reconnector, what: str, rank: int | None) -> float:
         """Return how long may be waited. Raises what the ring ends with."""
-        if self._host.over():
+        if self._host.is_over():
             raise self._host.broken or ClosedError("the communicator was closed")
-        if seeker.failed is not None:
-            raise seeker.failed
+        if reconnector.failed is not None:
+            raise reconnector.failed
         now = time.monotonic()
         due = self._due_first()
         if due is None:

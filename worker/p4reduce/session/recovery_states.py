@@ -12,7 +12,7 @@ from enum import Enum
 from p4reduce.errors import P4ReduceError
 
 
-class State(Enum):
+class RecoveryState(Enum):
     """The state of a recovery. The value says what the rank does in it."""
 
     HALTING = "waits for its own progress thread to end"
@@ -26,17 +26,17 @@ class State(Enum):
     UNWANTED = "ends, as the communicator is closed or broken"
 
 
-class Event(Enum):
+class RecoveryEvent(Enum):
     """An event of a recovery. The value is the label in the drawing."""
 
     HALTED = "the thread has ended"
     FOUND = "the switch is back"
     FOUND_WITHOUT_AGREEMENT = "back, before an earlier move was agreed on"
-    DUE_ELSEWHERE = "it stays away"
-    NO_SEAT = "none of them has all ranks"
-    SEATED = "all ranks are at one of them"
+    DUE_AT_FALLBACK = "it stays away"
+    NONE_JOINED = "none of them has all ranks"
+    JOINED_THERE = "all ranks are at one of them"
     AGREED = "all ranks agree"
-    IN_VAIN = "that switch is lost too, or the ranks are elsewhere"
+    FAILED_THERE = "that switch is lost too, or the ranks are elsewhere"
     DUE_ON_RING = "all have lost it"
     RING_AGREED = "all have a switch"
     RESUMED = "the session has it"
@@ -44,31 +44,40 @@ class Event(Enum):
     UNWANTED = "closed"
 
 
-ENDS = frozenset({State.RESUMED, State.FAILED, State.UNWANTED})
+ENDS = frozenset({RecoveryState.RESUMED, RecoveryState.FAILED, RecoveryState.UNWANTED})
 
-TRANSITIONS: dict[State, dict[Event, State]] = {
-    State.HALTING: {Event.HALTED: State.SEEKING},
-    State.SEEKING: {
-        Event.FOUND: State.RESUMING,
-        Event.FOUND_WITHOUT_AGREEMENT: State.AGREEING,
-        Event.DUE_ELSEWHERE: State.MOVING,
-        Event.DUE_ON_RING: State.ON_RING,
+TRANSITIONS: dict[RecoveryState, dict[RecoveryEvent, RecoveryState]] = {
+    RecoveryState.HALTING: {RecoveryEvent.HALTED: RecoveryState.SEEKING},
+    RecoveryState.SEEKING: {
+        RecoveryEvent.FOUND: RecoveryState.RESUMING,
+        RecoveryEvent.FOUND_WITHOUT_AGREEMENT: RecoveryState.AGREEING,
+        RecoveryEvent.DUE_AT_FALLBACK: RecoveryState.MOVING,
+        RecoveryEvent.DUE_ON_RING: RecoveryState.ON_RING,
     },
-    State.MOVING: {Event.NO_SEAT: State.SEEKING, Event.SEATED: State.AGREEING},
-    State.AGREEING: {Event.AGREED: State.RESUMING, Event.IN_VAIN: State.SEEKING},
-    State.ON_RING: {Event.RING_AGREED: State.RESUMING},
-    State.RESUMING: {Event.RESUMED: State.RESUMED, Event.IN_VAIN: State.SEEKING},
+    RecoveryState.MOVING: {
+        RecoveryEvent.NONE_JOINED: RecoveryState.SEEKING,
+        RecoveryEvent.JOINED_THERE: RecoveryState.AGREEING,
+    },
+    RecoveryState.AGREEING: {
+        RecoveryEvent.AGREED: RecoveryState.RESUMING,
+        RecoveryEvent.FAILED_THERE: RecoveryState.SEEKING,
+    },
+    RecoveryState.ON_RING: {RecoveryEvent.RING_AGREED: RecoveryState.RESUMING},
+    RecoveryState.RESUMING: {
+        RecoveryEvent.RESUMED: RecoveryState.RESUMED,
+        RecoveryEvent.FAILED_THERE: RecoveryState.SEEKING,
+    },
 }
 """From each state that is no end, by each event. `FAILED` ends all of these, and `UNWANTED` all but
 the ring, which fails then."""
 
 for _state, _moves in TRANSITIONS.items():
-    _moves[Event.FAILED] = State.FAILED
-    if _state is not State.ON_RING:
-        _moves[Event.UNWANTED] = State.UNWANTED
+    _moves[RecoveryEvent.FAILED] = RecoveryState.FAILED
+    if _state is not RecoveryState.ON_RING:
+        _moves[RecoveryEvent.UNWANTED] = RecoveryState.UNWANTED
 
 
-def after(state: State, event: Event) -> State:
+def after(state: RecoveryState, event: RecoveryEvent) -> RecoveryState:
     """Return the next state.
 
     Raises:

@@ -2,7 +2,7 @@
 """A rank's part in a job, from joining to leaving, through losses of switch and controller.
 
 An `Engine` runs the collectives, one per life of the job. When its switch is lost, a `Recovery`
-finds the next one, and the collectives in the `Ledger` are repeated on it.
+finds the next one, and the collectives in the `ReplayLog` are repeated on it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import grpc
 from p4reduce_common.threads import new_thread
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ClientClosedError, ControlError
-from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
+from p4reduce.control.client import ClientClosedError, ControlError, NoAnswerError
 from p4reduce.control.figures import worker_statistics
 from p4reduce.errors import (
     ClosedError,
@@ -35,20 +34,20 @@ from p4reduce.errors import (
 )
 from p4reduce.latch import Latch, held, unlock
 from p4reduce.ring.fallback import Fallback
-from p4reduce.ring.links import Neighbourhood
+from p4reduce.ring.links import RingNeighbours
 from p4reduce.session.disputes import explained, reported, settle
 from p4reduce.session.engine import Engine
-from p4reduce.session.fallback_switches import FallbackSwitches, Taken, leave_behind
+from p4reduce.session.fallback_switches import FallbackMembership, FallbackSwitches, leave_behind
+from p4reduce.session.job_client import JobClient, JoinedJob, Member, PresenceCall, translated
 from p4reduce.session.machine import NATIVE, Machine, machine_for
-from p4reduce.session.membership import Attached, Attendance, Membership, Seat, translated
 from p4reduce.session.port import PortShare
+from p4reduce.session.reconnector import UNKNOWN_FOR, Connect, Reconnection, why_over
 from p4reduce.session.recovery import Recovery
-from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
+from p4reduce.tensors.copy_pool import CopyPool
 from p4reduce.tensors.dispute import Dispute
-from p4reduce.tensors.kept import Spare
-from p4reduce.tensors.ledger import Ledger
+from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.wire.calls import class_slots
@@ -61,27 +60,27 @@ _BEAT_TIMEOUT = 1 / 4  # of a lease
 _HOST_DOWN = 2.0  # leases without an answer of a controller that is started again if it ends
 _STOP_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 15.0  # seconds; all that leaving waits for, together
-_FAREWELL = 2.0  # seconds that a rank stays for others that lack a result
-_FAREWELL_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
+_LINGER_TIMEOUT = 2.0  # seconds that a rank stays for others that lack a result
+_LINGER_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()  # of this process
 
 
 def fail_all(controller: str, error: P4ReduceError) -> None:
     """End all collectives of this process that depend on a controller's network, with an error."""
     for session in list(_sessions):
-        if session.membership.client.address == controller:
+        if session.job_client.client.address == controller:
             session.fail(error)
 
 
 @dataclass(frozen=True)
-class Settings:
+class SessionSettings:
     """Settings for all lives of a job.
 
     Attributes:
         connect: opens a transport to the switch.
         timeout: seconds that recovering may take if no collective with a deadline is in flight.
         recover: whether to continue after the loss of the switch.
-        elsewhere_after: seconds after which it continues at another switch, if the communicator has
+        move_after: seconds after which it continues at another switch, if the communicator has
             several; None: never.
         engine: the kind of engine; see `session.machine`.
         beside_controller: the ranks on the controller's host, if those of the job have started it.
@@ -91,24 +90,24 @@ class Settings:
     connect: Connect
     timeout: float
     recover: bool
-    elsewhere_after: float | None = None
+    move_after: float | None = None
     engine: str = NATIVE
     beside_controller: tuple[int, ...] = ()
 
 
 class Session:
-    """Owns engine, ledger, heartbeat and the calls to the controller.
+    """Owns engine, replay log, heartbeat and the calls to the controller.
 
     Made by `joining`; from then on the owner of all that it is given.
 
     Args:
-        membership: for the calls.
-        attached: this rank's place in the job, and on the switch.
+        job_client: for the calls.
+        joined: this rank's place in the job, and on the switch.
         settings: what `init` was asked for.
         fallback: the ring to fall back to; None: none.
 
     Attributes:
-        ledger: of its collectives.
+        replay_log: of its collectives.
         on_break: called when it breaks otherwise than by a collective's end; must not wait.
         fallback_switches: where it goes when its switch stays away; None: nowhere, it waits.
         home: number of the switch that it is on, if there are any.
@@ -120,31 +119,31 @@ class Session:
 
     def __init__(
         self,
-        membership: Membership,
-        attached: Attached,
-        settings: Settings,
+        job_client: JobClient,
+        joined: JoinedJob,
+        settings: SessionSettings,
         fallback: Fallback | None,
     ) -> None:
-        self.membership = membership
+        self.job_client = job_client
         self.settings = settings
         self.fallback = fallback
-        self.neighbourhood = neighbourhood(attached)
-        self.leaf = attached.leaf
+        self.neighbourhood = neighbourhood(joined)
+        self.leaf = joined.leaf
         self.origin = self.neighbourhood.secret
         self.on_break: Callable[[], object] = lambda: None
         self.fallback_switches: FallbackSwitches | None = None
         self.home = 0
         self.arriving = False
         self.left: tuple[int, ...] = ()
-        self.slots = attached.ready.slot_count
-        self.urgent_slots: Sequence[int] = tuple(attached.ready.urgent_slots)
+        self.slots = joined.ready.slot_count
+        self.urgent_slots: Sequence[int] = tuple(joined.ready.urgent_slots)
         self.classes = class_slots(self.slots, self.urgent_slots)
         self._lock = threading.RLock()
         self._closing = Latch()
-        self._stirred = Latch()  # wakes the heartbeat, which has something else to do now
+        self._wakeup = Latch()  # wakes the heartbeat, which has something else to do now
         self._must_leave = False
         self._hurried = False
-        self._attendance: Attendance | None = None
+        self._presence_call: PresenceCall | None = None
         self._closed = Latch()
         self._error: P4ReduceError | None = None
         self._recovery: Recovery | None = None
@@ -153,39 +152,39 @@ class Session:
         self._repeated = 0
         self._by_ring = 0
         self._on_ring = False
-        self._seat = attached.seat
-        self._lease = attached.ready.lease
-        self.ledger = Ledger(self._lock)
+        self._member = joined.member
+        self._lease = joined.ready.lease
+        self.replay_log = ReplayLog(self._lock)
         with self._lock:  # a port that breaks at once is reported when there is an engine
-            machine = self.machine(attached)
-            self._engine = self._start_engine(machine, attached.seat, attached.transport)
+            machine = self.machine(joined)
+            self._engine = self._start_engine(machine, joined.member, joined.transport)
         self._heartbeat = new_thread(
-            self._stay, f"p4reduce-lease-{self.rank}", self._heartbeat_failed
+            self._heartbeat_loop, f"p4reduce-lease-{self.rank}", self._heartbeat_failed
         )
         self._heartbeat.start()
         _sessions.add(self)
 
     @property
     def rank(self) -> int:
-        return self._seat.rank
+        return self._member.rank
 
     @property
     def cores(self) -> tuple[str, ...]:
         """The names of the switch's further cores."""
-        return self._seat.cores
+        return self._member.cores
 
     @property
     def world_size(self) -> int:
-        return self._seat.world_size
+        return self._member.world_size
 
     @property
     def job(self) -> str:
-        return self.membership.job
+        return self.job_client.job
 
     @property
-    def spare(self) -> Spare | None:
+    def copy_pool(self) -> CopyPool | None:
         """Memory for copies of inputs; None if none are kept."""
-        return self.ledger.spare if self.settings.recover else None
+        return self.replay_log.copy_pool if self.settings.recover else None
 
     @property
     def broken(self) -> P4ReduceError | None:
@@ -202,7 +201,7 @@ class Session:
             if self.broken is not None:
                 raise copy.copy(self.broken)
             if self.settings.recover:
-                self.ledger.add(collective)
+                self.replay_log.add(collective)
             if self._recovery is None:
                 self._engine.submit(collective, here=here)
             else:
@@ -220,10 +219,10 @@ class Session:
             if self._recovery is None:
                 self._engine.fail(error)
             else:
-                self.ledger.fail(error)
+                self.replay_log.fail(error)
                 self._recovery.wake()
 
-    def interrupted(self, error: InterruptedCallError) -> None:
+    def on_interrupted(self, error: InterruptedCallError) -> None:
         """Break the session and leave the job, because an exception left a call of this thread.
 
         The other ranks may rely on this rank's last call or on its next, so they must not wait for
@@ -243,7 +242,7 @@ class Session:
     def _leave_soon(self) -> None:
         """Let the heartbeat thread leave the job."""
         self._must_leave = True
-        self._stirred.set()
+        self._wakeup.set()
 
     def unlock(self) -> None:
         """Release locks that an exception in this thread has left taken."""
@@ -263,62 +262,62 @@ class Session:
                 on_ring=self._on_ring,
             )
 
-    def _start_engine(self, machine: Machine, seat: Seat, transport: PortShare) -> Engine:
-        lost = self._lost(seat) if self.settings.recover else None
+    def _start_engine(self, machine: Machine, member: Member, transport: PortShare) -> Engine:
+        lost = self._on_transport_lost(member) if self.settings.recover else None
         self._engine_since = time.monotonic()
-        return Engine(machine, transport, lost, self._disputed(seat), self.fail)
+        return Engine(machine, transport, lost, self._on_dispute(member), self.fail)
 
-    def _lost(self, seat: Seat) -> Callable[[SwitchUnreachableError], None]:
-        return lambda error: self._switch_lost(seat, str(error))
+    def _on_transport_lost(self, member: Member) -> Callable[[SwitchUnreachableError], None]:
+        return lambda error: self._on_switch_lost(member, str(error))
 
-    def _disputed(self, seat: Seat) -> Callable[[Dispute], None]:
+    def _on_dispute(self, member: Member) -> Callable[[Dispute], None]:
         def ended(error: MismatchError) -> None:
             self.fail(error)
 
-        return lambda dispute: settle(dispute, self.membership, seat, ended)
+        return lambda dispute: settle(dispute, self.job_client, member, ended)
 
     # -- The switch is lost ----------------------------------------------------------------------
 
-    def _switch_lost(self, seat: Seat, why: str) -> None:
+    def _on_switch_lost(self, member: Member, why: str) -> None:
         """Look for it. Called by the engine when its transport broke, and by the heartbeat."""
         with self._lock:
-            if seat is not self._seat or self._recovery is not None:
+            if member is not self._member or self._recovery is not None:
                 return
             if self._closing.is_set() or self.broken is not None:
                 # The engine may be gone before it has heard of the end.
-                self.ledger.fail(self.broken or ClosedError("the communicator was closed"))
+                self.replay_log.fail(self.broken or ClosedError("the communicator was closed"))
                 return
-            log.warning("%s: %s; looking for the switch", self.membership.who, why)
-            self._recovery = Recovery(self, self._engine, seat, why)
+            log.warning("%s: %s; looking for the switch", self.job_client.who, why)
+            self._recovery = Recovery(self, self._engine, member, why)
             self._recovery.start()
 
     # What follows is for `Recovery`.
 
-    def halted(self) -> None:
+    def on_halted(self) -> None:
         """The old engine has ended."""
         with self._lock:
             self._lost_frames += self._engine.statistics().dropped
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the switch is not needed any more."""
         return self._closing.is_set() or self._error is not None
 
-    def moved(self, seat: Seat) -> None:
-        """This rank has a seat in the next life of the job."""
+    def on_member_changed(self, member: Member) -> None:
+        """This rank has a membership in the next life of the job."""
         with self._lock:
-            self._seat = seat
+            self._member = member
 
-    def moved_to(self, taken: Taken) -> None:
-        """This rank has a seat at another switch."""
+    def on_switch_changed(self, taken: FallbackMembership) -> None:
+        """This rank has a membership at another switch."""
         with self._lock:
-            before = self.membership, self._seat
-            self.membership, self._seat = taken.membership, taken.attached.seat
+            before = self.job_client, self._member
+            self.job_client, self._member = taken.job_client, taken.joined.member
             self.settings = replace(self.settings, connect=taken.connect)
             self.home = taken.at
             self.arriving = True
         leave_behind(*before, close=True)
 
-    def unsettled(self) -> None:
+    def on_fallback_failed(self) -> None:
         """The job at the other switch has failed."""
         self.arriving = False
 
@@ -332,9 +331,9 @@ class Session:
         """Whether it has no switch now."""
         return self._recovery is not None
 
-    def machine(self, attached: Attached) -> Machine:
+    def machine(self, joined: JoinedJob) -> Machine:
         """Return a fresh machine for a life of the job."""
-        return machine_for(attached, self.settings.engine)
+        return machine_for(joined, self.settings.engine)
 
     def without_switch(self, ring: bool) -> None:
         """Whether the ranks reduce without a switch for now."""
@@ -348,7 +347,7 @@ class Session:
             if collective.error is None:
                 self._engine.count(collective)
 
-    def resume(self, found: Found, before: Machine) -> None:
+    def resume(self, found: Reconnection, before: Machine) -> None:
         """Continue with a switch. Raises P4ReduceError if a needed input was released.
 
         It is atomic: a collective that is called meanwhile runs again or comes afterwards.
@@ -358,31 +357,33 @@ class Session:
                 undo.callback(found.transport.close)
             else:
                 undo.callback(found.engine.stop, _STOP_TIMEOUT)
-            if self.over():
+            if self.is_over():
                 return
-            seat = self._seat
+            member = self._member
             if found.engine is not None and not found.engine.call(
-                self._lost(seat), self._disputed(seat), self.fail
+                self._on_transport_lost(member), self._on_dispute(member), self.fail
             ):
                 raise SwitchUnreachableError("the next switch was lost at once")
-            if found.attached is None:
+            if found.joined is None:
                 before.resume(time.monotonic())
                 machine = before
-                again = self.ledger.since(machine.next_sequence)
+                again = self.replay_log.since(machine.next_sequence)
             else:
-                again = self.ledger.replay(found.resume_from)
+                again = self.replay_log.replay(found.resume_from)
                 self._repeated += len(again)
                 if found.engine is None:
-                    machine = self.machine(found.attached)
+                    machine = self.machine(found.joined)
                 else:
                     machine = found.engine.machine
                 machine.go_on_counting(before.counts, before.round_trips)
-                self._lease = found.attached.ready.lease
-                self.neighbourhood = neighbourhood(found.attached)
-                self.leaf = found.attached.leaf
+                self._lease = found.joined.ready.lease
+                self.neighbourhood = neighbourhood(found.joined)
+                self.leaf = found.joined.leaf
                 self._recoveries += 1
             self._engine_since = time.monotonic()
-            self._engine = found.engine or self._start_engine(machine, self._seat, found.transport)
+            self._engine = found.engine or self._start_engine(
+                machine, self._member, found.transport
+            )
             self._recovery = None
             self.arriving = False
             for collective in again:
@@ -392,27 +393,27 @@ class Session:
     def give_up(self, error: P4ReduceError) -> None:
         """Note that there will be no switch."""
         if isinstance(error, MismatchError):  # found in the ring
-            calls = reported(self.ledger.under_way)
-            error = explained(error, calls, self.membership, self._seat)
+            calls = reported(self.replay_log.in_flight)
+            error = explained(error, calls, self.job_client, self._member)
         with self._lock:
             self.fail(error)
-            self.ledger.fail(self._error or error)
+            self.replay_log.fail(self._error or error)
 
     # -- Staying ---------------------------------------------------------------------------------
 
-    def _stay(self) -> None:
+    def _heartbeat_loop(self) -> None:
         """Renew the lease several times within its length, and get the state of the others.
 
         This continues when the job has failed: the remaining ranks may form it again.
         """
         trouble_since: float | None = None
         answered = time.monotonic()
-        self._attend()
-        while not self._stirred.wait(self._lease / _BEATS):
-            self.ledger.spare.beat()
-            seat = self._seat
+        self._keep_presence()
+        while not self._wakeup.wait(self._lease / _BEATS):
+            self.replay_log.copy_pool.beat()
+            member = self._member
             try:
-                reply = self._beat(seat, _BEAT_TIMEOUT * self._lease)
+                reply = self._send_heartbeat(member, _BEAT_TIMEOUT * self._lease)
             except ControlError as error:
                 # The switch sums without its controller, so its absence alone ends nothing. A
                 # restarted one may need a moment to know the job.
@@ -420,7 +421,7 @@ class Session:
                 now = time.monotonic()
                 if trouble_since is None:
                     trouble_since = now
-                    log.warning("%s: %s; continuing without it", self.membership.who, error)
+                    log.warning("%s: %s; continuing without it", self.job_client.who, error)
                 if isinstance(error, NoAnswerError):
                     trouble_since = now  # the patience with one that answers begins when it does
                     if self._controller_lost(now - answered, error):
@@ -428,26 +429,26 @@ class Session:
                 elif self.fallback_switches is not None and self.lost:
                     trouble_since = now  # whatever becomes of the job there
                 elif not unknown or now - trouble_since > UNKNOWN_FOR:
-                    self.fail(translated(error, f"{self.membership.who} is out of it"))
+                    self.fail(translated(error, f"{self.job_client.who} is out of it"))
                     return
                 continue
             except ClientClosedError:
                 return
             answered = time.monotonic()
             if trouble_since is not None:
-                log.warning("%s: the controller answers again", self.membership.who)
+                log.warning("%s: the controller answers again", self.job_client.who)
                 trouble_since = None
-            self._attend()
-            self._hear(seat, reply)
+            self._keep_presence()
+            self._on_heartbeat_reply(member, reply)
         if self._must_leave and not self._closing.is_set():
-            self.membership.leave(self._seat, worker_statistics(self.statistics()))
+            self.job_client.leave(self._member, worker_statistics(self.statistics()))
 
     def _heartbeat_failed(self, cause: BaseException) -> None:
         """End, and leave the job, because nobody renews the lease any more."""
         if self._closing.is_set():
             return
         self.fail(ThreadFailedError.of(f"the heartbeat thread failed: {cause!r}", cause))
-        self.membership.leave(self._seat)
+        self.job_client.leave(self._member)
 
     def _controller_lost(self, silent: float, error: NoAnswerError) -> bool:
         """Fail if the controller's host must be down, and with it ranks of this job."""
@@ -463,24 +464,24 @@ class Session:
         )
         return True
 
-    def _attend(self) -> None:
+    def _keep_presence(self) -> None:
         """Let the controller see at once when this process is gone."""
-        if self._attendance is None or not self._attendance.stands(self._seat):
-            self._end_attendance()
+        if self._presence_call is None or not self._presence_call.is_open_for(self._member):
+            self._end_presence()
             with contextlib.suppress(ClientClosedError):
-                self._attendance = self.membership.attend(self._seat)
+                self._presence_call = self.job_client.open_presence(self._member)
 
-    def _end_attendance(self) -> None:
-        if self._attendance is not None:
-            self._attendance.end()
-            self._attendance = None
+    def _end_presence(self) -> None:
+        if self._presence_call is not None:
+            self._presence_call.end()
+            self._presence_call = None
 
-    def _beat(self, seat: Seat, timeout: float) -> pb.HeartbeatReply:
+    def _send_heartbeat(self, member: Member, timeout: float) -> pb.HeartbeatReply:
         unanswered, heard = (0.0, 0.0) if self._recovery else self._silence()
-        return self.membership.heartbeat(
-            seat,
+        return self.job_client.heartbeat(
+            member,
             timeout,
-            completed=self.ledger.completed,
+            completed=self.replay_log.completed,
             unanswered=unanswered,
             heard=heard,
             statistics=worker_statistics(self.statistics()),
@@ -493,35 +494,35 @@ class Session:
         that the path is stuck, whatever the engine has sent.
         """
         unanswered, heard = self._engine.silence()
-        first = min((one.started for one in self.ledger.under_way), default=math.inf)
+        first = min((one.started for one in self.replay_log.in_flight), default=math.inf)
         silent = time.monotonic() - max(first, self._engine_since)
         silent = min(silent, heard or math.inf)
         return max(unanswered, silent if silent > self._lease else 0.0), heard
 
-    def _hear(self, seat: Seat, reply: pb.HeartbeatReply) -> None:
+    def _on_heartbeat_reply(self, member: Member, reply: pb.HeartbeatReply) -> None:
         """Act on how the job is."""
         with self._lock:
-            if seat is not self._seat:
+            if member is not self._member:
                 return
             if self.fallback_switches is not None and self.lost:
                 return  # what becomes of the job there is no matter any more
             self.left = tuple(reply.left)
-            error = why_over(self.job, seat, reply)
+            error = why_over(self.job, member, reply)
             if error is not None:
                 self.fail(error)
             elif reply.state == pb.FAILED:
                 if self.settings.recover:
-                    self._switch_lost(seat, reply.reason)
+                    self._on_switch_lost(member, reply.reason)
                 else:
                     self.fail(JobEndedError(f"job {self.job!r} is over: {reply.reason}"))
             else:
-                self.ledger.forget(reply.completed_by_all)
+                self.replay_log.forget(reply.completed_by_all)
                 if reply.left:
                     self._engine.ranks_left(tuple(reply.left))
 
     # -- Leaving ---------------------------------------------------------------------------------
 
-    def stay_for_others(self) -> None:
+    def linger(self) -> None:
         """Wait until all ranks have the results that this one has, for a bounded time.
 
         If the switch were lost before that, the others would need this rank to get them again. It
@@ -531,27 +532,27 @@ class Session:
         if not self.settings.recover:
             return
         start = time.monotonic()
-        interval, longest = _FAREWELL_INTERVALS
-        while not (self._hurried or self.over() or self.broken is not None):
+        interval, longest = _LINGER_INTERVALS
+        while not (self._hurried or self.is_over() or self.broken is not None):
             waited = time.monotonic() - start
-            if waited > (_FAREWELL if self._recovery is None else self.settings.timeout):
+            if waited > (_LINGER_TIMEOUT if self._recovery is None else self.settings.timeout):
                 return
             try:
-                reply = self._beat(self._seat, _FAREWELL)
+                reply = self._send_heartbeat(self._member, _LINGER_TIMEOUT)
             except (ControlError, ClientClosedError):
                 return
-            if reply.completed_by_all >= self.ledger.completed:
+            if reply.completed_by_all >= self.replay_log.completed:
                 return
             if reply.state != pb.RUNNING and self._recovery is None:
-                self._hear(self._seat, reply)
+                self._on_heartbeat_reply(self._member, reply)
             self._closing.wait(interval)
             interval = min(2 * interval, longest)
 
-    def close(self, *, farewell: bool = False) -> None:
+    def close(self, *, linger: bool = False) -> None:
         """Stop, and leave the job. Collectives in flight end with `ClosedError`. Idempotent.
 
         Args:
-            farewell: first wait until the others do not need this rank. An exception
+            linger: first wait until the others do not need this rank. An exception
                 meanwhile ends that wait; leaving continues.
         """
         if held(self._lock):
@@ -560,42 +561,42 @@ class Session:
             return
 
         def leave() -> None:
-            if farewell:
-                self.stay_for_others()
+            if linger:
+                self.linger()
             self._leave()
 
-        ThreadedCall(leave, cancel=self.hurry)()
+        ThreadedCall(leave, cancel=self.stop_lingering)()
 
     def abandon(self) -> None:
         """As `close`, but in this thread: at the interpreter's end there can be no other."""
         if not self._closing.is_set():
             self._leave()
 
-    def hurry(self) -> None:
-        """Make `stay_for_others` return."""
+    def stop_lingering(self) -> None:
+        """Make `linger` return."""
         self._hurried = True
 
     def _leave(self) -> None:
         with self._lock:
             first = not self._closing.is_set()
             self._closing.set()
-            self._stirred.set()
+            self._wakeup.set()
         if not first:
             self._closed.wait(_CLOSE_TIMEOUT)
             return
         try:
             self._stop()
-            self.membership.leave(self._seat, worker_statistics(self.statistics()))
-            self.membership.close()
+            self.job_client.leave(self._member, worker_statistics(self.statistics()))
+            self.job_client.close()
             if self.fallback is not None:
                 self.fallback.listener.close()
             self._end_heartbeat()
-            self._end_attendance()
+            self._end_presence()
         finally:
             self._closed.set()
 
-    def stop(self) -> Seat:
-        """Stop computing, and return the seat. Its lease is still renewed.
+    def stop(self) -> Member:
+        """Stop computing, and return the membership. Its lease is still renewed.
 
         Collectives in flight end with the session's error, or with `ClosedError`.
         """
@@ -604,14 +605,14 @@ class Session:
                 raise ClosedError("the communicator is closed")
             self.fail(ClosedError("the communicator is being formed again"))
         self._stop()
-        return self._seat
+        return self._member
 
     def hand_over(self) -> None:
         """Release membership and listener to another session."""
         self._closing.set()
-        self._stirred.set()
+        self._wakeup.set()
         self._end_heartbeat()
-        self._end_attendance()
+        self._end_presence()
         self._closed.set()
 
     def _stop(self) -> None:
@@ -621,14 +622,16 @@ class Session:
             recovery.stop(_STOP_TIMEOUT)
         engine.stop(_STOP_TIMEOUT)
         with self._lock:
-            self.ledger.fail(self.broken or ClosedError("the communicator was closed"))
+            self.replay_log.fail(self.broken or ClosedError("the communicator was closed"))
 
     def _end_heartbeat(self) -> None:
         if threading.current_thread() is not self._heartbeat:
             self._heartbeat.join(_STOP_TIMEOUT)
 
 
-def neighbourhood(attached: Attached) -> Neighbourhood:
+def neighbourhood(joined: JoinedJob) -> RingNeighbours:
     """Return the ranks of a job as a ring knows them."""
-    seat, ready = attached.seat, attached.ready
-    return Neighbourhood(seat.incarnation, seat.rank, tuple(ready.ring_addresses), ready.secret)
+    member, ready = joined.member, joined.ready
+    return RingNeighbours(
+        member.incarnation, member.rank, tuple(ready.ring_addresses), ready.secret
+    )

@@ -35,7 +35,7 @@ class Solo:
     world_size = 1
     slots = 1
     urgent_slots: tuple[int, ...] = ()
-    spare = None  # inputs are not kept
+    copy_pool = None  # inputs are not kept
     leaf = (0,)
 
     def __init__(self, job: str) -> None:
@@ -72,7 +72,7 @@ class Solo:
             self._counts.blocks_announced += len(blocks) + int(np.count_nonzero(nonfinite))
         collective.finish()
 
-    def interrupted(self, error: InterruptedCallError) -> None:
+    def on_interrupted(self, error: InterruptedCallError) -> None:
         """Break, because an exception left a call."""
         self.broken = self.broken or error
 
@@ -83,7 +83,7 @@ class Solo:
         """Return the statistics so far: nothing is sent."""
         return Statistics(**asdict(self._counts))
 
-    def close(self, *, farewell: bool = False) -> None:
+    def close(self, *, linger: bool = False) -> None:
         """End. Idempotent."""
         self.broken = self.broken or ClosedError("the communicator is closed")
 

@@ -70,7 +70,7 @@ class SplitRequest:
 
 
 @dataclass(frozen=True)
-class Group:
+class SplitGroup:
     """Ranks that get a communicator of their own.
 
     Attributes:
@@ -82,7 +82,7 @@ class Group:
     ranks: tuple[int, ...]
 
 
-def agree(job: str, table: npt.NDArray[np.int64]) -> list[Group]:
+def agree(job: str, table: npt.NDArray[np.int64]) -> list[SplitGroup]:
     """Return the groups, which are equal on all ranks.
 
     Args:
@@ -117,7 +117,7 @@ def agree(job: str, table: npt.NDArray[np.int64]) -> list[Group]:
                 f"rank {members[0]}"
             )
         name = group_name(job, f"{wishes[0].token:x}", members[0])
-        groups.append(Group(name, tuple(members)))
+        groups.append(SplitGroup(name, tuple(members)))
     return groups
 
 
@@ -135,7 +135,7 @@ def trouble_row(text: str) -> npt.NDArray[np.uint8]:
     return row
 
 
-def first_trouble(rows: npt.NDArray[np.uint8], groups: Sequence[Group]) -> str:
+def first_trouble(rows: npt.NDArray[np.uint8], groups: Sequence[SplitGroup]) -> str:
     """Return why a group cannot be made, and which one; "" if all can."""
     for group in groups:
         row = rows[group.ranks[0]]

@@ -20,9 +20,9 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.latch import Latch
 from p4reduce.session.session import Session
 from p4reduce.session.solo import Solo
-from p4reduce.switches.shares import Rate, Shares
+from p4reduce.switches.shares import Shares, SwitchRate
 from p4reduce.tensors import plans
-from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.plans import CollectivePlan
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
 
@@ -33,7 +33,7 @@ _LONG = 3600.0  # seconds; the collective that is waited for has a deadline of i
 
 
 @dataclass(frozen=True)
-class Part:
+class CallShare:
     """The part of a call that goes through one switch.
 
     Attributes:
@@ -44,7 +44,7 @@ class Part:
         on_end: called when it is complete.
     """
 
-    plan: Plan[Any]
+    plan: CollectivePlan[Any]
     session: Session | Solo
     sequence: int
     number: int
@@ -61,7 +61,7 @@ class Deal:
         keep: call it when the sessions have got them. It makes the next deal follow this one.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[CallShare]
     keep: Callable[[], object]
 
 
@@ -82,9 +82,9 @@ class Dealer:
         self._failed = failed
         self._sequences = [0] * len(sessions)
         self._number = 0
-        self._rates = [Rate() for _ in sessions]
+        self._rates = [SwitchRate() for _ in sessions]
         self._shares = Shares(len(sessions), sessions[0].world_size)
-        self._agreement: _Agreement | None = None
+        self._agreement: _RateAgreement | None = None
 
     @property
     def calls(self) -> int:
@@ -97,7 +97,7 @@ class Dealer:
         weights = self._shares.weights
         return tuple(weight / sum(weights) for weight in weights)
 
-    def deal(self, calls: Sequence[Plan[Any]]) -> Deal:
+    def deal(self, calls: Sequence[CollectivePlan[Any]]) -> Deal:
         """Return the parts of some calls. They count when the deal is kept.
 
         Raises:
@@ -111,16 +111,18 @@ class Dealer:
         parts = [part for plan in calls for part in draft._parts(plan)]
         return Deal(parts, lambda: self.__dict__.update(draft.__dict__))
 
-    def _deal_to_one(self, calls: Sequence[Plan[Any]]) -> Deal:
+    def _deal_to_one(self, calls: Sequence[CollectivePlan[Any]]) -> Deal:
         first, (session,) = self._number, self._sessions
 
         def keep() -> None:
             self._number = first + len(calls)
 
-        parts = [Part(plan, session, number, number) for number, plan in enumerate(calls, first)]
+        parts = [
+            CallShare(plan, session, number, number) for number, plan in enumerate(calls, first)
+        ]
         return Deal(parts, keep)
 
-    def _parts(self, plan: Plan[Any]) -> list[Part]:
+    def _parts(self, plan: CollectivePlan[Any]) -> list[CallShare]:
         number, self._number = self._number, self._number + 1
         blocks = len(plan.source)
         if not self._shares.cuts(blocks):
@@ -135,16 +137,18 @@ class Dealer:
         ]
         if to_agree:
             row = self._shares.row([rate.take() for rate in self._rates])
-            self._agreement = _Agreement(row, self._sessions[0].world_size, self._failed)
+            self._agreement = _RateAgreement(row, self._sessions[0].world_size, self._failed)
             part = self._to(
                 self._shares.single(0), self._agreement.plan, number, self._agreement.over
             )
             parts.append(replace(part, wanted=False))
         return parts
 
-    def _to(self, switch: int, plan: Plan[Any], number: int, on_end: OnEnd | None) -> Part:
+    def _to(
+        self, switch: int, plan: CollectivePlan[Any], number: int, on_end: OnEnd | None
+    ) -> CallShare:
         sequence, self._sequences[switch] = self._sequences[switch], self._sequences[switch] + 1
-        return Part(plan, self._sessions[switch], sequence, number, on_end=on_end)
+        return CallShare(plan, self._sessions[switch], sequence, number, on_end=on_end)
 
     def _over(self, collective: Collective) -> None:
         part = collective.call.part
@@ -160,7 +164,7 @@ class Dealer:
             self._failed()
 
 
-class _Agreement:
+class _RateAgreement:
     """The collective by which the ranks exchange the rates of the switches."""
 
     def __init__(

@@ -16,25 +16,25 @@ from p4reduce.environment import Placement
 from p4reduce.errors import AdmissionError, ClosedError, ConfigurationError
 from p4reduce.latch import Latch
 from p4reduce.ring.fallback import RingSettings
+from p4reduce.session.job_client import JobClient
 from p4reduce.session.joining import Newcomer, form_anew, join
-from p4reduce.session.membership import Membership
-from p4reduce.session.session import Session, Settings
+from p4reduce.session.session import Session, SessionSettings
 from p4reduce.session.waiting import Waiting
 from p4reduce.switches.addresses import SwitchAddress, check_several
-from p4reduce.switches.side_by_side import SideBySide, job_on
+from p4reduce.switches.side_by_side import SideBySideSession, job_on
 
 
 def join_all(
     addresses: Sequence[SwitchAddress],
     place: Placement,
     job: str,
-    settings: Settings,
+    settings: SessionSettings,
     ring: RingSettings | None,
     *,
     slots: int,
     urgent_slots: Sequence[int],
     waiting: Callable[[str], Waiting],
-) -> Session | SideBySide:
+) -> Session | SideBySideSession:
     """Join a job on each switch in turn, and return when all ranks are there.
 
     A switch with several cores is as many switches: the controller names them.
@@ -58,14 +58,14 @@ def join_all(
             address, number = to_join.popleft(), len(sessions)
             client, name = _client(address), job_on(job, number)
             token = address.environ.get(variables.TOKEN, "")
-            membership = Membership(client, place, name, switch=address.switch, token=token)
+            job_client = JobClient(client, place, name, switch=address.switch, token=token)
             session = join(
-                membership,
+                job_client,
                 replace(settings, connect=address.connect(place.rank, settings.engine)),
                 _ring_of(ring, number),
                 slots=slots,
                 urgent_slots=urgent_slots,
-                waiting=waiting(membership.who),
+                waiting=waiting(job_client.who),
             )
             undo.callback(session.abandon)
             sessions.append(session)
@@ -85,7 +85,7 @@ class Newcomers:
         like: the session whose ports they use.
     """
 
-    def __init__(self, job: str, each: Sequence[Newcomer], like: SideBySide | None) -> None:
+    def __init__(self, job: str, each: Sequence[Newcomer], like: SideBySideSession | None) -> None:
         self._job = job
         self._each = each
         self._like = like
@@ -93,7 +93,7 @@ class Newcomers:
     @classmethod
     def of_group(
         cls,
-        parent: Session | SideBySide,
+        parent: Session | SideBySideSession,
         job: str,
         place: Placement,
         timeout: float,
@@ -116,10 +116,10 @@ class Newcomers:
             ClosedError: the parent is closed.
         """
         each: list[Newcomer] = []
-        like = parent if isinstance(parent, SideBySide) else None
-        sessions = parent.sessions if isinstance(parent, SideBySide) else (parent,)
+        like = parent if isinstance(parent, SideBySideSession) else None
+        sessions = parent.sessions if isinstance(parent, SideBySideSession) else (parent,)
         for number, session in enumerate(sessions):
-            before = session.membership
+            before = session.job_client
             try:
                 client = before.client.share()
             except ValueError:
@@ -128,7 +128,7 @@ class Newcomers:
                 raise ClosedError("the communicator is closed") from None
             there = replace(place, local_rank=before.place.local_rank)
             name = job_on(job, number, None if like is None else like.home(number))
-            membership = Membership(client, there, name, switch=before.switch, token=before.token)
+            job_client = JobClient(client, there, name, switch=before.switch, token=before.token)
             beside = session.settings.beside_controller
             settings = replace(
                 session.settings,
@@ -136,15 +136,15 @@ class Newcomers:
                 beside_controller=tuple(own for own, rank in enumerate(ranks) if rank in beside),
             )
             own_ring = None if ring is None else ring.for_another()
-            each.append(Newcomer(membership, settings, own_ring, waiting(membership.who)))
+            each.append(Newcomer(job_client, settings, own_ring, waiting(job_client.who)))
         return cls(job, each, like)
 
-    def take_seat(self, slots: int, urgent_slots: Sequence[int]) -> None:
-        """Take a seat on each switch, as `session.joining.Newcomer`."""
+    def join_job(self, slots: int, urgent_slots: Sequence[int]) -> None:
+        """Join the job on each switch, as `session.joining.Newcomer`."""
         for newcomer in self._each:
-            newcomer.take_seat(slots, urgent_slots)
+            newcomer.join_job(slots, urgent_slots)
 
-    def begin(self) -> Session | SideBySide:
+    def begin(self) -> Session | SideBySideSession:
         """Start a session on each switch, as `session.joining.Newcomer`."""
         with contextlib.ExitStack() as undo:
             sessions = []
@@ -155,14 +155,14 @@ class Newcomers:
         return _together(self._job, sessions, self._like)
 
     def give_up(self) -> None:
-        """Give up all seats, as `session.joining.Newcomer`."""
+        """Give up all memberships, as `session.joining.Newcomer`."""
         for newcomer in self._each:
             newcomer.give_up()
 
 
 def form_all_anew(
-    session: Session | SideBySide, world_size: int, timeout: float, cancelled: Latch
-) -> Session | SideBySide:
+    session: Session | SideBySideSession, world_size: int, timeout: float, cancelled: Latch
+) -> Session | SideBySideSession:
     """Continue after a failed job on each of its switches; see `session.joining.form_anew`.
 
     If it fails on one of them, call it again; it continues from there.
@@ -188,9 +188,9 @@ def form_all_anew(
 
 
 def _together(
-    job: str, sessions: Sequence[Session], like: SideBySide | None
-) -> Session | SideBySide:
-    return sessions[0] if len(sessions) == 1 else SideBySide(job, sessions, like)
+    job: str, sessions: Sequence[Session], like: SideBySideSession | None
+) -> Session | SideBySideSession:
+    return sessions[0] if len(sessions) == 1 else SideBySideSession(job, sessions, like)
 
 
 def _ring_of(ring: RingSettings | None, number: int) -> RingSettings | None:

@@ -28,7 +28,7 @@ LEAST_BLOCKS = 16  # a switch; a collective with fewer goes through one of the s
 PERIOD = 16  # collectives that are cut between two agreements
 
 
-class Rate:
+class SwitchRate:
     """The blocks per second of one switch, as one rank sees them.
 
     Only time with blocks in flight counts, and parallel collectives count once.

@@ -18,11 +18,11 @@ from p4reduce_common.threads import new_thread
 from p4reduce.control.client import ClientClosedError
 from p4reduce.errors import InterruptedCallError, P4ReduceError
 from p4reduce.latch import Latch
-from p4reduce.session.fallback_switches import FallbackSwitches, Place
+from p4reduce.session.fallback_switches import FallbackSwitch, FallbackSwitches
 from p4reduce.session.session import Session
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
-from p4reduce.tensors.kept import Spare
+from p4reduce.tensors.copy_pool import CopyPool
 from p4reduce.thread_failure import ThreadFailedError
 
 _LOOK = 60.0  # seconds; only bounds what is woken anyway
@@ -56,7 +56,7 @@ def _left(sessions: Sequence[Session]) -> tuple[int, ...]:
     return tuple(sorted({rank for one in sessions if not one.lost for rank in one.left}))
 
 
-class SideBySide:
+class SideBySideSession:
     """A `Session` on several switches.
 
     Args:
@@ -70,22 +70,22 @@ class SideBySide:
     """
 
     def __init__(
-        self, job: str, sessions: Sequence[Session], like: SideBySide | None = None
+        self, job: str, sessions: Sequence[Session], like: SideBySideSession | None = None
     ) -> None:
         self.job = job
         self.sessions = tuple(sessions)
         self.formed: dict[int, Session] = {}
         self._closing = False
-        self._stirred = Latch()
+        self._wakeup = Latch()
         self._watch = new_thread(
             self._spread_errors, f"p4reduce-side-{self.rank}", self._watch_failed
         )
-        self._places: list[Place] = []
+        self._places: list[FallbackSwitch] = []
         for session in self.sessions:
-            session.on_break = self.stir
-        after = self.sessions[0].settings.elsewhere_after
+            session.on_break = self.wake
+        after = self.sessions[0].settings.move_after
         if after is not None:
-            self._prepare_refuge(after, like)
+            self._prepare_fallback(after, like)
         self._watch.start()
 
     def home(self, number: int) -> int:
@@ -93,13 +93,13 @@ class SideBySide:
         session = self.sessions[number]
         return number if session.fallback_switches is None else session.home
 
-    def _prepare_refuge(self, after: float, like: SideBySide | None) -> None:
+    def _prepare_fallback(self, after: float, like: SideBySideSession | None) -> None:
         """Let each session know where it can go, should its switch be lost."""
         if like is None:
             there = [
-                Place(own.client, session.connect, own.switch, own.token)
+                FallbackSwitch(own.client, session.connect, own.switch, own.token)
                 for session in self.sessions
-                for own in (session.membership,)
+                for own in (session.job_client,)
             ]
         else:
             there = like._places
@@ -135,24 +135,24 @@ class SideBySide:
         return tuple(map(sum, zip(*(one.urgent_slots for one in self.sessions), strict=True)))
 
     @property
-    def spare(self) -> Spare | None:
+    def copy_pool(self) -> CopyPool | None:
         """Memory for copies of inputs; None if none are kept."""
-        return self.sessions[0].spare
+        return self.sessions[0].copy_pool
 
     @property
     def broken(self) -> P4ReduceError | None:
         """The error that ends all further calls, or None."""
         return next((one.broken for one in self.sessions if one.broken is not None), None)
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """Check soon whether something has broken. Any thread may call it."""
-        self._stirred.set()
+        self._wakeup.set()
 
     def _spread_errors(self) -> None:
         """Let what one session ends with end all. No session may be asked from within another."""
         while not self._closing:
-            self._stirred.wait(_LOOK)
-            self._stirred.clear()
+            self._wakeup.wait(_LOOK)
+            self._wakeup.clear()
             if not self._closing and (error := self.broken) is not None:
                 for session in self.sessions:
                     session.fail(error)
@@ -163,10 +163,10 @@ class SideBySide:
                 ThreadFailedError.of(f"the thread that spreads errors failed: {cause!r}", cause)
             )
 
-    def interrupted(self, error: InterruptedCallError) -> None:
+    def on_interrupted(self, error: InterruptedCallError) -> None:
         """Break and leave the jobs, as `Session` does."""
         for session in self.sessions:
-            session.interrupted(error)
+            session.on_interrupted(error)
 
     def unlock(self) -> None:
         """Release locks, as `Session` does."""
@@ -177,17 +177,17 @@ class SideBySide:
         """Return the statistics of all switches together: sums, and for times the longest."""
         return combined([session.statistics() for session in self.sessions])
 
-    def close(self, *, farewell: bool = False) -> None:
+    def close(self, *, linger: bool = False) -> None:
         """Stop, and leave the jobs, as `Session` does."""
-        if farewell:
+        if linger:
 
-            def stay() -> None:
+            def linger_all() -> None:
                 for session in self.sessions:
-                    session.stay_for_others()
+                    session.linger()
 
             # Before it leaves any: who is still there may have to go from one to another.
             with contextlib.suppress(ClientClosedError):
-                ThreadedCall(stay, cancel=self._hurry)()
+                ThreadedCall(linger_all, cancel=self._stop_lingering)()
         self._each(Session.close)
 
     def abandon(self) -> None:
@@ -200,9 +200,9 @@ class SideBySide:
             for session in (*self.formed.values(), *reversed(self.sessions)):
                 stack.callback(leave, session)  # also where another one raises
 
-    def _hurry(self) -> None:
+    def _stop_lingering(self) -> None:
         for session in self.sessions:
-            session.hurry()
+            session.stop_lingering()
 
     def end_watch(self) -> None:
         """Stop passing on errors, and release what a recovery would need."""
@@ -212,7 +212,7 @@ class SideBySide:
         for place in places:
             place.client.close()
         self._closing = True
-        self._stirred.set()
+        self._wakeup.set()
         if threading.current_thread() is not self._watch:
             self._watch.join(_END_TIMEOUT)
 

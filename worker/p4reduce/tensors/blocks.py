@@ -34,7 +34,7 @@ class Piece(NamedTuple):
     address: int
 
 
-class Memory(NamedTuple):
+class BlockMemory(NamedTuple):
     """The place of blocks in memory.
 
     A source or target whose blocks are in memory unchanged has a method `memory`; machine code then
@@ -64,7 +64,7 @@ class BlockRows(Protocol):
         """Copy blocks into rows, shape (blocks, lanes), of the source's dtype."""
 
 
-class Source(BlockRows, Protocol):
+class BlockSource(BlockRows, Protocol):
     """The blocks that a rank contributes to a collective. It may lack some."""
 
     def __len__(self) -> int:
@@ -73,14 +73,14 @@ class Source(BlockRows, Protocol):
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """Return each block's exponent, and whether it is not all zeros."""
 
-    def section(self, first: int, stop: int) -> Source:
+    def section(self, first: int, stop: int) -> BlockSource:
         """Return consecutive blocks as a source of their own."""
 
 
-class Target(Protocol):
+class BlockTarget(Protocol):
     """The place where a rank stores the sums."""
 
-    def section(self, first: int, stop: int) -> Target:
+    def section(self, first: int, stop: int) -> BlockTarget:
         """Return consecutive blocks as a target of their own.
 
         Several threads may write to disjoint sections at once.
@@ -126,8 +126,8 @@ class Blocks:
         residual = None if self.residual is None else self.residual._flat[some]
         return Blocks(self._flat[some], self._lanes, private=self.private, residual=residual)
 
-    def memory(self) -> Memory:
-        return Memory([Piece(len(self), self._full, self._tail.nbytes, self._address)])
+    def memory(self) -> BlockMemory:
+        return BlockMemory([Piece(len(self), self._full, self._tail.nbytes, self._address)])
 
     def measure(
         self, copy: Array | None = None
@@ -224,7 +224,7 @@ class RawBlocks:
     def section(self, first: int, stop: int) -> RawBlocks:
         return RawBlocks(self._flat[first * PAYLOAD_BYTES : stop * PAYLOAD_BYTES])
 
-    def memory(self) -> Memory:
+    def memory(self) -> BlockMemory:
         return self._bytes.memory()
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
@@ -242,7 +242,7 @@ class RawBlocks:
         self._bytes.scatter(blocks, rows.view(np.uint8), columns)
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
-        """Set each byte of blocks to a value, as for `Target`."""
+        """Set each byte of blocks to a value, as for `BlockTarget`."""
         self._bytes.fill(blocks, value)
 
 
@@ -261,8 +261,8 @@ class Absent:
     def section(self, first: int, stop: int) -> Absent:
         return Absent(self.dtype, stop - first)
 
-    def memory(self) -> Memory:
-        return Memory([Piece(self._count, self._count, 0, 0)])
+    def memory(self) -> BlockMemory:
+        return BlockMemory([Piece(self._count, self._count, 0, 0)])
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         return np.zeros(self._count, np.uint8), np.zeros(self._count, np.bool_)
@@ -271,26 +271,26 @@ class Absent:
         rows[:] = 0
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """Store rows, as for `Target`."""
+        """Store rows, as for `BlockTarget`."""
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
         """Drop the value."""
 
 
-class Part(Source, Target, Protocol):
+class InPlaceBlocks(BlockSource, BlockTarget, Protocol):
     """A source that is also a target."""
 
-    def section(self, first: int, stop: int) -> Part:
-        """Return a section, as for `Source` and `Target`."""
+    def section(self, first: int, stop: int) -> InPlaceBlocks:
+        """Return a section, as for `BlockSource` and `BlockTarget`."""
 
-    def memory(self) -> Memory:
-        """Return the memory, as for `Memory`."""
+    def memory(self) -> BlockMemory:
+        """Return the memory, as for `BlockMemory`."""
 
 
 class Pieces:
     """Several sources or targets in a row. Each starts with a block of its own."""
 
-    def __init__(self, pieces: Sequence[Part]) -> None:
+    def __init__(self, pieces: Sequence[InPlaceBlocks]) -> None:
         self.dtype = pieces[0].dtype
         self.private = all(piece.private for piece in pieces)
         self._pieces = pieces
@@ -300,15 +300,15 @@ class Pieces:
         return int(self._ends[-1])
 
     def section(self, first: int, stop: int) -> Pieces:
-        some: list[Part] = []
+        some: list[InPlaceBlocks] = []
         for piece, end in zip(self._pieces, self._ends.tolist(), strict=True):
             start = end - len(piece)
             if max(first, start) < min(stop, end):
                 some.append(piece.section(max(first, start) - start, min(stop, end) - start))
         return Pieces(some or [self._pieces[0].section(0, 0)])
 
-    def memory(self) -> Memory:
-        return Memory([piece for part in self._pieces for piece in part.memory().pieces])
+    def memory(self) -> BlockMemory:
+        return BlockMemory([piece for part in self._pieces for piece in part.memory().pieces])
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         exponents, nonzero = zip(*(piece.measure() for piece in self._pieces), strict=True)
@@ -333,7 +333,7 @@ class Pieces:
 
     def _split(
         self, blocks: Indices
-    ) -> Iterator[tuple[Part, npt.NDArray[np.bool_] | None, Indices]]:
+    ) -> Iterator[tuple[InPlaceBlocks, npt.NDArray[np.bool_] | None, Indices]]:
         """Tell blocks apart by piece: which ones, None for all, and their numbers within it."""
         numbers = np.searchsorted(self._ends, blocks, side="right")
         touched = np.unique(numbers).tolist()

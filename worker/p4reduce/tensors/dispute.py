@@ -17,19 +17,19 @@ class Dispute:
     Attributes:
         error: what this rank knows without the others.
         found: the collective in which it was noticed.
-        under_way: all collectives in flight, in order; ranks may differ in an earlier one.
+        in_flight: all collectives in flight, in order; ranks may differ in an earlier one.
     """
 
     error: MismatchError
     found: Collective
-    under_way: tuple[Collective, ...]
+    in_flight: tuple[Collective, ...]
 
     @classmethod
-    def of(cls, found: Collective, under_way: Iterable[Collective]) -> Dispute:
+    def of(cls, found: Collective, in_flight: Iterable[Collective]) -> Dispute:
         """Return a dispute about a collective."""
         error = MismatchError(
             f"{found.description}: the ranks do not agree on what they reduce. This is what this "
             "rank called; another one called something else, or in another order (operation, "
             "shape, dtype, precision, root, counts, name and order have to be the same)"
         )
-        return cls(error, found, tuple(sorted(under_way, key=lambda one: one.sequence)))
+        return cls(error, found, tuple(sorted(in_flight, key=lambda one: one.sequence)))

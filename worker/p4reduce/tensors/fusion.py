@@ -25,7 +25,7 @@ from p4reduce.checks import check_text, listed, whole_number
 from p4reduce.tensors.arguments import SupportsArray, output_like, reducible_array, short
 from p4reduce.tensors.blocks import Absent, Array, Blocks
 from p4reduce.tensors.noise import check_seed
-from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.plans import CollectivePlan
 from p4reduce.tensors.precision import lane_format
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format
@@ -36,14 +36,14 @@ others would do."""
 
 
 @dataclass(frozen=True)
-class _Member:
+class _FusedArray:
     name: str
     array: Array
     result: Array
 
 
 @dataclass(frozen=True)
-class Group:
+class ArrayGroup:
     """How a group of arrays is reduced together."""
 
     op: Operation
@@ -57,7 +57,7 @@ class Group:
         arrays: Sequence[SupportsArray],
         names: Sequence[str] | None,
         outs: Sequence[Array | None] | None,
-    ) -> tuple[list[Plan[None]], Callable[[], list[Array]]]:
+    ) -> tuple[list[CollectivePlan[None]], Callable[[], list[Array]]]:
         """Return the plans to run in order, and a function that returns the results."""
         wanted = "bytes, or 0 for none, are needed"
         if whole_number("fusion_threshold", self.threshold, wanted) < 0:
@@ -76,11 +76,15 @@ class Group:
         for n, given in enumerate(arrays):
             array, _ = reducible_array(given, self.op)
             result = output_like(array, None if outs is None else outs[n])
-            members.append(_Member(f"array {n}" if names is None else names[n], array, result))
+            members.append(_FusedArray(f"array {n}" if names is None else names[n], array, result))
         plans = [self._fused(some) for some in self._fuse(members)]
         if not plans:  # the ranks meet all the same
             nothing = Absent(np.dtype(np.int32), 0)
-            plans = [Plan(Call("grouped_allreduce", "nothing", 0), nothing, nothing, lambda: None)]
+            plans = [
+                CollectivePlan(
+                    Call("grouped_allreduce", "nothing", 0), nothing, nothing, lambda: None
+                )
+            ]
 
         def results() -> list[Array]:
             for plan in plans:
@@ -93,10 +97,10 @@ class Group:
         precision = self.precision if dtype.kind == "f" else None
         return lane_format(dtype, precision, self.world_size)
 
-    def _fuse(self, members: list[_Member]) -> list[list[_Member]]:
+    def _fuse(self, members: list[_FusedArray]) -> list[list[_FusedArray]]:
         """Group members by dtype, up to the threshold per group."""
-        groups: list[list[_Member]] = []
-        filling: dict[str, tuple[list[_Member], int]] = {}  # the group of each dtype with room
+        groups: list[list[_FusedArray]] = []
+        filling: dict[str, tuple[list[_FusedArray], int]] = {}  # the group of each dtype with room
         for member in members:
             dtype = member.array.dtype
             size = _padded(member.array.size, self._lanes(dtype).lanes) * dtype.itemsize
@@ -111,7 +115,7 @@ class Group:
                 filling[dtype.name] = group, used + size
         return groups
 
-    def _fused(self, members: list[_Member]) -> Plan[None]:
+    def _fused(self, members: list[_FusedArray]) -> CollectivePlan[None]:
         dtype = members[0].array.dtype
         lanes = self._lanes(dtype)
         seed = check_seed(self.seed)
@@ -126,7 +130,7 @@ class Group:
         if len(members) == 1:
             source = Blocks(np.ascontiguousarray(members[0].array).reshape(-1), lanes.lanes)
             target = Blocks(members[0].result.reshape(-1), lanes.lanes)
-            return Plan(call, source, target, lambda: None, lanes, seed)
+            return CollectivePlan(call, source, target, lambda: None, lanes, seed)
         ends = np.cumsum([_padded(one.array.size, lanes.lanes) for one in members]).tolist()
         starts = [0, *ends[:-1]]
         buffer = np.zeros(ends[-1], dtype)
@@ -139,7 +143,7 @@ class Group:
                 member.result[...] = _part(sums, start, member.result)
 
         source = Blocks(buffer, lanes.lanes, private=True)
-        return Plan(call, source, Blocks(sums, lanes.lanes), unpack, lanes, seed)
+        return CollectivePlan(call, source, Blocks(sums, lanes.lanes), unpack, lanes, seed)
 
 
 def _part(buffer: Array, start: int, like: Array) -> Array:

@@ -14,7 +14,7 @@ from p4reduce.machine_code import (
     PieceStructure,
     StreamStructure,
 )
-from p4reduce.tensors.blocks import BlockRows, Memory, Target
+from p4reduce.tensors.blocks import BlockMemory, BlockRows, BlockTarget
 from p4reduce.tensors.measure import INTEGERS, numbers_of
 from p4reduce.tensors.quantise import LaneFactors, factors_to_nearest
 from p4reduce.tensors.stochastic import factors_at_random
@@ -25,7 +25,7 @@ from p4reduce.wire.format import Format
 class NativeBlocks:
     """`struct p4r_blocks` and what it points to."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: BlockMemory) -> None:
         structures, first = [], 0
         for piece in memory.pieces:
             structures.append(PieceStructure(first, piece.full, piece.tail_bytes, piece.address))
@@ -39,14 +39,14 @@ class NativeBlocks:
         )
 
     @classmethod
-    def of(cls, blocks: BlockRows | Target) -> NativeBlocks | None:
+    def of(cls, blocks: BlockRows | BlockTarget) -> NativeBlocks | None:
         """Return the structure of a source or target; None if C cannot access its blocks."""
         memory = getattr(blocks, "memory", None)
-        found: Memory | None = memory() if memory is not None else None
+        found: BlockMemory | None = memory() if memory is not None else None
         return None if found is None else cls(found)
 
 
-class Stream:
+class NativeStream:
     """`struct p4r_stream` of a collective, and what it points to.
 
     Attributes:

@@ -2,8 +2,8 @@
 """The collectives as sums: for each, what this rank puts in and what it keeps.
 
 The switch knows one operation, a sum in which blocks of zeros are not sent. The others are that
-one with another answer to two questions: who has blocks to put in (`Plan.source`), and who keeps
-which sums (`Plan.target`).
+one with another answer to two questions: who has blocks to put in (`CollectivePlan.source`), and
+who keeps which sums (`CollectivePlan.target`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ from p4reduce.tensors.arguments import (
     reducible_array,
     same_memory,
 )
-from p4reduce.tensors.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Source, Target
+from p4reduce.tensors.blocks import (
+    Absent,
+    Array,
+    Blocks,
+    BlockSource,
+    BlockTarget,
+    InPlaceBlocks,
+    Pieces,
+    RawBlocks,
+)
 from p4reduce.tensors.noise import Noise, check_seed
 from p4reduce.tensors.precision import check_votes, lane_format
 from p4reduce.tensors.sparse import SparseArray, is_sparse, to_runs
@@ -40,7 +49,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Plan(Generic[T]):
+class CollectivePlan(Generic[T]):
     """A stream of blocks to run, and its result.
 
     Attributes:
@@ -50,24 +59,24 @@ class Plan(Generic[T]):
     """
 
     call: Call
-    source: Source
-    target: Target
+    source: BlockSource
+    target: BlockTarget
     result: Callable[[], T]
     lane_format: Format = Format.INT32
     seed: int | None = None
     counted: bool = True
 
-    def with_priority(self, priority: int) -> Plan[T]:
+    def with_priority(self, priority: int) -> CollectivePlan[T]:
         """Return the same plan for the slots of another class."""
         if priority == self.call.priority:
             return self
         return replace(self, call=replace(self.call, priority=priority))
 
-    def uncounted(self) -> Plan[T]:
+    def uncounted(self) -> CollectivePlan[T]:
         """Return the same plan as an internal one, which statistics do not count."""
         return replace(self, counted=False)
 
-    def part(self, number: int, of: int, first: int, stop: int) -> Plan[T]:
+    def part(self, number: int, of: int, first: int, stop: int) -> CollectivePlan[T]:
         """Return the plan for consecutive blocks, as a collective of its own.
 
         All parts together give the same bits as the whole.
@@ -110,7 +119,7 @@ def allreduce(
     residual: Array | None = None,
     *,
     world_size: int,
-) -> Plan[Any]:
+) -> CollectivePlan[Any]:
     """All ranks contribute all blocks, and keep all sums."""
     if is_sparse(array):
         dense = out is not None
@@ -128,7 +137,7 @@ def allreduce(
         if not same_memory(result, source):
             np.copyto(result, source)
         source, residual = result, residual.reshape(-1)
-    return Plan(
+    return CollectivePlan(
         Call(
             "allreduce",
             dtype_name(source.dtype),
@@ -155,7 +164,7 @@ def allreduce_sparse(
     dense: bool,
     out: Array | None = None,
     world_size: int,
-) -> Plan[Any]:
+) -> CollectivePlan[Any]:
     """As `allreduce`, for another storage of an array. Other ranks may have it dense."""
     check_flag("dense", dense)
     runs, shape, give_back = to_runs(array)
@@ -170,9 +179,9 @@ def allreduce_sparse(
     if dense:
         result = output_of(shape, dtype, out)
         target = Blocks(result.reshape(-1), lanes.lanes)
-        return Plan(call, source, target, lambda: result, lanes, seed)
+        return CollectivePlan(call, source, target, lambda: result, lanes, seed)
     sums = SparseSums(dtype, runs.size, lanes.lanes)
-    return Plan(call, source, sums, lambda: give_back(sums), lanes, seed)
+    return CollectivePlan(call, source, sums, lambda: give_back(sums), lanes, seed)
 
 
 def broadcast(
@@ -183,7 +192,7 @@ def broadcast(
     *,
     rank: int,
     world_size: int,
-) -> Plan[Array]:
+) -> CollectivePlan[Array]:
     """The root has all blocks, and the others keep them."""
     root = check_root(root, world_size)
     mine = any_array(array)
@@ -199,10 +208,10 @@ def broadcast(
     received = RawBlocks(result)
     nothing = Absent(received.dtype, len(received))
     if rank != root:
-        return Plan(call, nothing, received, lambda: result)
+        return CollectivePlan(call, nothing, received, lambda: result)
     if result is not mine:
         np.copyto(result, mine)
-    return Plan(call, RawBlocks(np.ascontiguousarray(mine)), nothing, lambda: result)
+    return CollectivePlan(call, RawBlocks(np.ascontiguousarray(mine)), nothing, lambda: result)
 
 
 def reduce(
@@ -216,7 +225,7 @@ def reduce(
     *,
     rank: int,
     world_size: int,
-) -> Plan[Array | None]:
+) -> CollectivePlan[Array | None]:
     """All ranks contribute all blocks, and the root keeps the sums."""
     root = check_root(root, world_size)
     mine, op = reducible_array(array, op)
@@ -228,10 +237,12 @@ def reduce(
     seed = check_seed(seed)
     source = Blocks(np.ascontiguousarray(mine).reshape(-1), lanes.lanes)
     if rank != root:
-        return Plan(call, source, Absent(source.dtype, len(source)), lambda: None, lanes, seed)
+        return CollectivePlan(
+            call, source, Absent(source.dtype, len(source)), lambda: None, lanes, seed
+        )
     result = output_like(mine, out)
     target = Blocks(result.reshape(-1), lanes.lanes)
-    return Plan(call, source, target, lambda: result, lanes, seed)
+    return CollectivePlan(call, source, target, lambda: result, lanes, seed)
 
 
 def reduce_scatter(
@@ -245,7 +256,7 @@ def reduce_scatter(
     *,
     rank: int,
     world_size: int,
-) -> Plan[Array]:
+) -> CollectivePlan[Array]:
     """All ranks contribute all blocks, and each keeps the sums of its own part."""
     mine, op = reducible_array(array, op)
     if mine.ndim == 0:
@@ -265,7 +276,7 @@ def reduce_scatter(
     check_votes(mine, lanes)
     parts = np.split(mine, np.cumsum(rows)[:-1])
     sources = [Blocks(part.reshape(-1), lanes.lanes) for part in parts]
-    targets: list[Part] = [Absent(mine.dtype, len(source)) for source in sources]
+    targets: list[InPlaceBlocks] = [Absent(mine.dtype, len(source)) for source in sources]
     targets[rank] = Blocks(result.reshape(-1), lanes.lanes)
     shape = _shape_of_rows(mine)
     call = Call(
@@ -278,12 +289,12 @@ def reduce_scatter(
         pieces=tuple((f"part of rank {n}", part.size) for n, part in enumerate(parts)),
     )
     seed = check_seed(seed)
-    return Plan(call, Pieces(sources), Pieces(targets), lambda: result, lanes, seed)
+    return CollectivePlan(call, Pieces(sources), Pieces(targets), lambda: result, lanes, seed)
 
 
 def allgather_counts(
     array: SupportsArray, name: str | None, *, rank: int, world_size: int
-) -> Plan[tuple[int, ...]]:
+) -> CollectivePlan[tuple[int, ...]]:
     """Each rank contributes its number of rows: 8 bytes in a shared block."""
     mine = np.atleast_1d(any_array(array))
     mine_of_all = np.zeros(world_size, np.int64)
@@ -296,7 +307,9 @@ def allgather_counts(
         name=name_of(name),
         details=f"rows of {_shape_of_rows(mine)}, counts asked for",
     )
-    return Plan(call, RawBlocks(mine_of_all), RawBlocks(counts), lambda: tuple(counts.tolist()))
+    return CollectivePlan(
+        call, RawBlocks(mine_of_all), RawBlocks(counts), lambda: tuple(counts.tolist())
+    )
 
 
 def allgather(
@@ -307,7 +320,7 @@ def allgather(
     *,
     rank: int,
     world_size: int,
-) -> Plan[Array]:
+) -> CollectivePlan[Array]:
     """Each rank contributes the blocks of its own part, and keeps the others'."""
     mine = np.atleast_1d(any_array(array))
     rows = check_counts(counts, world_size)
@@ -319,8 +332,8 @@ def allgather(
         if np.may_share_memory(mine, result):
             raise ValueError("out overlaps the array, which is not its own part of it")
         parts[rank][...] = mine
-    targets: list[Part] = [RawBlocks(part) for part in parts]
-    sources: list[Part] = [Absent(target.dtype, len(target)) for target in targets]
+    targets: list[InPlaceBlocks] = [RawBlocks(part) for part in parts]
+    sources: list[InPlaceBlocks] = [Absent(target.dtype, len(target)) for target in targets]
     # What it sends is its part of the result, from which it takes nothing that comes back.
     sources[rank], targets[rank] = targets[rank], sources[rank]
     call = Call(
@@ -330,13 +343,13 @@ def allgather(
         name=name_of(name),
         details=f"rows of {_shape_of_rows(mine)}, counts {list(rows)}",
     )
-    return Plan(call, Pieces(sources), Pieces(targets), lambda: result)
+    return CollectivePlan(call, Pieces(sources), Pieces(targets), lambda: result)
 
 
-def barrier() -> Plan[None]:
+def barrier() -> CollectivePlan[None]:
     """No rank contributes a block. The opening round is all there is."""
     nothing = Absent(np.dtype(np.int32), 0)
-    return Plan(Call("barrier", "nothing", 0), nothing, nothing, lambda: None)
+    return CollectivePlan(Call("barrier", "nothing", 0), nothing, nothing, lambda: None)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.tensors.blocks import Array, Indices, Source
+from p4reduce.tensors.blocks import Array, BlockSource, Indices
 from p4reduce.tensors.measure import block_exponents
 
 _SLAB_BYTES = 1 << 20
@@ -38,7 +38,7 @@ class Runs:
     values: Array
     size: int
 
-    def source(self, lanes: int) -> Source:
+    def source(self, lanes: int) -> BlockSource:
         """Return the array as blocks, in the form that needs less memory."""
         count = -(-self.size // lanes)
         width = self.values.shape[1]
@@ -50,7 +50,7 @@ class Runs:
             places = _ranges(self.starts, np.full(len(self.starts), width))
             inside = np.searchsorted(places, self.size)
             values = self.values.reshape(-1)[:inside].copy()  # which may be the caller's
-            return _Elements(places[:inside], values, count, lanes)
+            return _ElementBlocks(places[:inside], values, count, lanes)
         rows = np.zeros((len(touched), lanes), self.values.dtype)
         if len(touched):
             # The blocks of a run follow each other in `touched` as they do in the array.
@@ -99,11 +99,11 @@ class _SomeBlocks:
         return exponents, nonzero
 
     def gather(self, blocks: Indices, rows: Array) -> None:
-        """See `blocks.Source`; only for blocks that are not all zeros."""
+        """See `blocks.BlockSource`; only for blocks that are not all zeros."""
         self._rows.take(np.searchsorted(self._numbers, blocks), axis=0, out=rows, mode="clip")
 
 
-class _Elements:
+class _ElementBlocks:
     """Elements kept one by one, where most of each block is zero."""
 
     private = True
@@ -122,10 +122,10 @@ class _Elements:
     def __len__(self) -> int:
         return self._count
 
-    def section(self, first: int, stop: int) -> _Elements:
+    def section(self, first: int, stop: int) -> _ElementBlocks:
         inside = slice(int(self._starts[first]), int(self._starts[stop]))
         places = self._places[inside] - first * self._lanes
-        return _Elements(places, self._values[inside], stop - first, self._lanes)
+        return _ElementBlocks(places, self._values[inside], stop - first, self._lanes)
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         exponents = np.zeros(self._count, np.uint8)
@@ -184,7 +184,7 @@ class SparseSums:
                 self._halves.add(numbers, halves)
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
-        """Set blocks to a value, as for `blocks.Target`. Zeros are not stored."""
+        """Set blocks to a value, as for `blocks.BlockTarget`. Zeros are not stored."""
         if value == 0:
             return
         places = _ranges(blocks * self._lanes, np.full(len(blocks), self._lanes))

@@ -13,9 +13,9 @@ import numpy as np
 
 from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
-from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, Source, Target
+from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, BlockSource, BlockTarget
 from p4reduce.tensors.collective_trace import CollectiveTrace
-from p4reduce.tensors.kept import Kept, Spare
+from p4reduce.tensors.copy_pool import CopyPool, PooledCopy
 from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
@@ -70,8 +70,8 @@ class Collective:
     def __init__(
         self,
         call: Call,
-        source: Source,
-        target: Target,
+        source: BlockSource,
+        target: BlockTarget,
         *,
         sequence: int,
         slots: int,
@@ -79,7 +79,7 @@ class Collective:
         timeout: float,
         lane_format: Format = Format.INT32,
         noise: Noise | None = None,
-        keep: Spare | None = None,
+        keep: CopyPool | None = None,
         number: int | None = None,
         counted: bool = True,
         on_end: Callable[[Collective], object] | None = None,
@@ -96,7 +96,7 @@ class Collective:
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
-            keep: memory for a copy of the input (`tensors.ledger`), which costs less now; None:
+            keep: memory for a copy of the input (`tensors.replay_log`), which costs less now; None:
                 it is not copied.
             number: see above. None: `sequence`; nothing is called.
             counted: as `number`.
@@ -123,7 +123,7 @@ class Collective:
         self.slots, self.first_slot = slots, first_slot
         self.offset = first_slot
         self.placed = False
-        copied: Kept | None = None
+        copied: PooledCopy | None = None
         if keep is not None and isinstance(source, Blocks) and not source.private:
             copied = keep.take(self.count, lane_format.lanes, self.dtype)
             exponents, nonzero = source.measure(copied.rows)
@@ -210,7 +210,7 @@ class Collective:
     def finish(self, error: P4ReduceError | None = None) -> None:
         """End it. The first call counts.
 
-        What keeps the collective, as the ledger does, does not keep the caller's arrays.
+        What keeps the collective, as the replay log does, does not keep the caller's arrays.
         """
         if not self._over.is_set():
             self.error = error

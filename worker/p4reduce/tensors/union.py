@@ -29,7 +29,7 @@ from p4reduce.tensors import index_codes, plans
 from p4reduce.tensors.arguments import operation_of
 from p4reduce.tensors.blocks import Array, Indices, RawBlocks
 from p4reduce.tensors.noise import check_seed
-from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.plans import CollectivePlan
 from p4reduce.tensors.precision import lane_format
 from p4reduce.tensors.sparse import SparseArray, is_vector, parts_of
 from p4reduce.wire.calls import Call, Operation
@@ -140,7 +140,7 @@ def _check_finite(units: Indices, values: Array) -> None:
 
 def telling(
     elements: Elements | None, name: str | None, *, rank: int, world_size: int
-) -> Plan[Counts]:
+) -> CollectivePlan[Counts]:
     """Return the plan by which each rank tells its facts; None if its arguments are wrong.
 
     Returns:
@@ -158,7 +158,7 @@ def wrong_ranks(facts: Counts) -> tuple[int, ...]:
 
 def complaint(
     trouble: str, name: str | None, *, rank: int, world_size: int
-) -> Plan[npt.NDArray[np.uint8]]:
+) -> CollectivePlan[npt.NDArray[np.uint8]]:
     """Return the plan by which ranks with wrong arguments say how; others send ""."""
     mine = np.zeros((world_size, _TEXT), np.uint8)
     cut = trouble.encode()[:_TEXT]
@@ -214,7 +214,9 @@ def _cost(blocks: int, own: Sequence[int]) -> float:
     )
 
 
-def agreeing(elements: Elements, facts: Counts, name: str | None, *, rank: int) -> Plan[Indices]:
+def agreeing(
+    elements: Elements, facts: Counts, name: str | None, *, rank: int
+) -> CollectivePlan[Indices]:
     """Return the plan by which all ranks give their indices and get the union, ascending."""
     size, counts = elements.count, facts[:, 0].tolist()
     ends = np.cumsum([index_codes.code_bytes(size, count) for count in counts])
@@ -248,7 +250,7 @@ def summing(
     *,
     dense: bool,
     world_size: int,
-) -> Plan[Any]:
+) -> CollectivePlan[Any]:
     """Return the plan that sums the values of the union."""
     values = elements.values
     packed = np.zeros((len(union), values.shape[1]), values.dtype)
@@ -278,7 +280,7 @@ def by_blocks(
     *,
     dense: bool,
     world_size: int,
-) -> Plan[Any]:
+) -> CollectivePlan[Any]:
     """Return the sum by blocks, which all ranks found to be cheaper."""
     plan = plans.allreduce_sparse(
         array, elements.operation, name, precision, seed, dense=dense, world_size=world_size
@@ -304,7 +306,7 @@ def _name(name: str | None) -> str:
     return name if isinstance(name, str) else ""  # anything else is refused already
 
 
-def _gathering(mine: Array, call: Call) -> Plan[Any]:
+def _gathering(mine: Array, call: Call) -> CollectivePlan[Any]:
     """Everybody has some bytes of an array where all others have zeros."""
     every = np.zeros_like(mine)
-    return Plan(call, RawBlocks(mine), RawBlocks(every), lambda: every, counted=False)
+    return CollectivePlan(call, RawBlocks(mine), RawBlocks(every), lambda: every, counted=False)

@@ -14,14 +14,14 @@ from p4reduce.job_network import Started, begin
 from p4reduce.torch.delegate import LEASE
 from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.errors import as_torch_error
-from p4reduce.torch.group import Collectives, raise_if_lost
+from p4reduce.torch.group import TorchCollectives, raise_if_lost
 from p4reduce.torch.meeting import exchange_by
 from p4reduce.torch.presence import arrive
 from p4reduce.torch.python_backend import group_class
 from p4reduce.torch.routes import Routes
 
 
-def create(options: Any, backend_options: Any) -> Collectives:
+def create(options: Any, backend_options: Any) -> TorchCollectives:
     """Make a group. torch lets all of its ranks call this.
 
     Args:
@@ -42,12 +42,18 @@ def create(options: Any, backend_options: Any) -> Collectives:
     store = dist.PrefixStore(f"p4reduce/{generation}/", options.store)
     network = None if size == 1 else _network(store, rank, size, options.timeout, ranks)
     routes = Routes(
-        *(store, rank, size, ranks, options.timeout),
-        lambda within: raise_if_lost(ranks, within),
-        network,
+        store,
+        rank,
+        size=size,
+        global_ranks=ranks,
+        timeout=options.timeout,
+        check=lambda within: raise_if_lost(ranks, within),
+        network=network,
     )
     return group_class()(
-        *(options.store, rank, size),
+        options.store,
+        rank,
+        size,
         routes=routes,
         others=OtherDevices(store, rank, size, options.timeout),
     )

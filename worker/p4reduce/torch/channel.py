@@ -14,11 +14,11 @@ from p4reduce.communicator import Communicator
 from p4reduce.environment import check_shapes
 from p4reduce.errors import P4ReduceError, WorkerLostError
 from p4reduce.handle import Handle
+from p4reduce.torch.call_order import CallOrder, QueuedHandle
 from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.statistics import count_switch
 from p4reduce.torch.tensors import nothing
-from p4reduce.torch.turns import QueuedHandle, Turns
-from p4reduce.torch.work import Outcome, OutcomeWork
+from p4reduce.torch.work import OutcomeWork, WorkOutcome
 
 _POLL = 0.02  # seconds
 _PROFILED = "p4reduce::"  # before the names that torch's profiler shows
@@ -44,7 +44,7 @@ class Channel:
         self.rank = comm.rank
         self.size = comm.size
         self.timeout = timeout
-        self.turns = Turns()
+        self.turns = CallOrder()
         self._agree_on_shapes = check_shapes(None)
         self._global_ranks = global_ranks
 
@@ -98,7 +98,7 @@ class Channel:
             raise as_torch_error(error, self._global_ranks) from error
         count_switch(collective, size)
         wait = self.waiter(handle, collective)
-        return OutcomeWork(Outcome(wait, finish, lambda: not handle.done()), result)
+        return OutcomeWork(WorkOutcome(wait, finish, lambda: not handle.done()), result)
 
     def meeting(self, what: str, timeout: float | None) -> Handle[Any] | QueuedHandle:
         """Start a round in which all ranks say that they call the same thing.

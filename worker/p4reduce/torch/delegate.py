@@ -21,12 +21,12 @@ import torch.distributed as dist
 
 from p4reduce.handle import Handle
 from p4reduce.hosts import source_address
+from p4reduce.torch.call_order import QueuedHandle
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import shape_of
 from p4reduce.torch.statistics import count_gloo
 from p4reduce.torch.tensors import bytes_of, nothing
-from p4reduce.torch.turns import QueuedHandle
-from p4reduce.torch.work import Outcome, OutcomeWork
+from p4reduce.torch.work import OutcomeWork, WorkOutcome
 
 # In Gloo's errors that may be about a rank that is lost. It sees a connection close long before the
 # rank's lease runs out, and does not say whose it was.
@@ -37,7 +37,7 @@ _LOOK = 0.25  # seconds between two looks at whether a rank is lost
 LEASE = 12.0  # seconds; a little more than a lease usually is
 
 
-class Gloo:
+class GlooDelegate:
     """The inner group.
 
     Args:
@@ -152,7 +152,7 @@ class _PointToPoint(OutcomeWork):
                 raise dist.DistBackendError(f"p4reduce: {name}: Gloo says: {error}") from error
 
         # Gloo's work is not completed before somebody has waited for it.
-        outcome = Outcome(wait, finish, lambda: not work.is_completed(), waits=True)
+        outcome = WorkOutcome(wait, finish, lambda: not work.is_completed(), waits=True)
         super().__init__(outcome, list(tensors))
         self._work = work
 
@@ -189,7 +189,7 @@ def _work_of(
     def pending() -> bool:
         return not ((meeting is None or meeting.done()) and work.is_completed())
 
-    return OutcomeWork(Outcome(wait, finish, pending), result)
+    return OutcomeWork(WorkOutcome(wait, finish, pending), result)
 
 
 def _wait(work: Any, timeout: float | None) -> None:

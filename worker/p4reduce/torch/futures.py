@@ -26,7 +26,7 @@ def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
     DDP: they do not know it for one, or end the process. An exception that `then` raises is one
     for all.
     """
-    told: torch.futures.Future[Any] = torch.futures.Future()
+    ended: torch.futures.Future[Any] = torch.futures.Future()
 
     def unpack(done: torch.futures.Future[Any]) -> Any:
         result, error = done.value()
@@ -34,7 +34,7 @@ def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
             raise error
         return result
 
-    future = in_order(told.then(unpack))
+    future = in_order(ended.then(unpack))
 
     def run() -> None:
         result, problem = None, None
@@ -42,7 +42,7 @@ def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
             result = settle()
         except BaseException as error:
             problem = error
-        told.set_result((result, problem))
+        ended.set_result((result, problem))
 
     next_level().submit(run)
     return future

@@ -34,7 +34,7 @@ from torch._C._distributed_c10d import (
 
 from p4reduce.torch import copies, reductions
 from p4reduce.torch.channel import Channel
-from p4reduce.torch.delegate import Gloo
+from p4reduce.torch.delegate import GlooDelegate
 from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.names import NAME
@@ -51,19 +51,21 @@ from p4reduce.torch.tensors import (
 )
 from p4reduce.torch.threads import at_exit, expect_dropped
 from p4reduce.torch.versions import warn_if_untested
-from p4reduce.torch.work import Outcome, OutcomeWork, unsettled
+from p4reduce.torch.work import OutcomeWork, WorkOutcome, unsettled
 
 warn_if_untested(torch.__version__)
 
 Tensors = Sequence[torch.Tensor]
 
-_PATIENCE = 10.0  # seconds for collectives that nobody has waited for, when the group is destroyed
+_DESTROY_TIMEOUT = (
+    10.0  # seconds for collectives that nobody has waited for, when the group is destroyed
+)
 _POLL = 0.01  # seconds
 _ENDING = 5.0  # seconds at most for a collective to notice that its connections are closed
 
 
 @methods_eagerly
-class Collectives:
+class TorchCollectives:
     """The methods of a process group, or of a backend, of the name "p4reduce".
 
     A class that has these first, and one of torch's second, is what torch calls.
@@ -102,7 +104,7 @@ class Collectives:
         self._others = others
         self.channel: Channel | None = routes.first.channel
         self._without = "a group of one rank" if size == 1 else "a group without a job"
-        self._under_way: set[Outcome] = set()  # until somebody has found out how they ended
+        self._in_flight: set[WorkOutcome] = set()  # until somebody has found out how they ended
         expect_dropped()
         _groups.add(self)
 
@@ -127,8 +129,12 @@ class Collectives:
             return self._track(work)
         opts = reductions.summing(opts, scaling)
         return self._in_place(
-            *("all_reduce", reason, tensors, lambda gloo, dense: gloo.allreduce(dense, opts)),
-            *(opts, scaling),
+            "all_reduce",
+            reason,
+            tensors,
+            lambda gloo, dense: gloo.allreduce(dense, opts),
+            opts,
+            scaling,
         )
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
@@ -145,8 +151,12 @@ class Collectives:
             return self._track(work)
         opts = reductions.summing(opts, scaling)
         return self._in_place(
-            *("all_reduce_coalesced", reason, tensors),
-            *(lambda gloo, dense: gloo.allreduce_coalesced(dense, opts), opts, scaling),
+            "all_reduce_coalesced",
+            reason,
+            tensors,
+            lambda gloo, dense: gloo.allreduce_coalesced(dense, opts),
+            opts,
+            scaling,
         )
 
     def reduce(
@@ -171,7 +181,11 @@ class Collectives:
             return self._track(reductions.reduce(channel, tensors[0], opts, scaling))
         opts = reductions.summing(opts, scaling)
         return self._in_place(
-            *("reduce", reason, tensors, lambda gloo, dense: gloo.reduce(dense, opts), opts),
+            "reduce",
+            reason,
+            tensors,
+            lambda gloo, dense: gloo.reduce(dense, opts),
+            opts,
             scaling,
             writes=self.rank() == opts.rootRank,
         )
@@ -226,8 +240,13 @@ class Collectives:
         own = whole.narrow(0, before, count)
         summing = reductions.summing(with_fields(opts, AllreduceOptions), scaling)
         return self._delegate(
-            *(collective, reason, inputs, lambda gloo: gloo.allreduce([whole], summing), summing),
-            *([output], lambda: write(output, scaling.after(own))),
+            collective,
+            reason,
+            tensors=inputs,
+            run=lambda gloo: gloo.allreduce([whole], summing),
+            options=summing,
+            result=[output],
+            finish=lambda: write(output, scaling.after(own)),
         )
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -287,9 +306,13 @@ class Collectives:
         mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
         lists = [row.tensors for row in rows]
         return self._delegate(
-            *("all_gather", reason, inputs),
-            *(lambda gloo: gloo.allgather(lists, mine, opts), opts, _result_of(outputs)),
-            lambda: _put_back(rows),
+            "all_gather",
+            reason,
+            tensors=inputs,
+            run=lambda gloo: gloo.allgather(lists, mine, opts),
+            options=opts,
+            result=_result_of(outputs),
+            finish=lambda: _put_back(rows),
         )
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
@@ -306,9 +329,13 @@ class Collectives:
         room, (mine,) = Dense([output]), Dense([input]).tensors
         mine = mine.view(1) if mine.dim() == 0 else mine  # Gloo wants a dimension
         return self._delegate(
-            *("all_gather_into_tensor", reason, [input]),
-            *(lambda gloo: gloo._allgather_base(room.tensors[0], mine, opts), opts),
-            *([output], room.put_back),
+            "all_gather_into_tensor",
+            reason,
+            tensors=[input],
+            run=lambda gloo: gloo._allgather_base(room.tensors[0], mine, opts),
+            options=opts,
+            result=[output],
+            finish=room.put_back,
         )
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -360,8 +387,13 @@ class Collectives:
         mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
         lists = [row.tensors for row in rows]
         return self._delegate(
-            *("gather", "no sum", inputs, lambda gloo: gloo.gather(lists, mine, opts)),
-            *(opts, _result_of(outputs), lambda: _put_back(rows)),
+            "gather",
+            "no sum",
+            tensors=inputs,
+            run=lambda gloo: gloo.gather(lists, mine, opts),
+            options=opts,
+            result=_result_of(outputs),
+            finish=lambda: _put_back(rows),
         )
 
     def scatter(
@@ -383,9 +415,13 @@ class Collectives:
         check_targets("scatter", outputs)
         dense, lists = Dense(outputs), [Dense(row).tensors for row in inputs]
         return self._delegate(
-            *("scatter", "no sum", outputs),
-            *(lambda gloo: gloo.scatter(dense.tensors, lists, opts), opts),
-            *(outputs, dense.put_back),
+            "scatter",
+            "no sum",
+            tensors=outputs,
+            run=lambda gloo: gloo.scatter(dense.tensors, lists, opts),
+            options=opts,
+            result=outputs,
+            finish=dense.put_back,
         )
 
     def alltoall(
@@ -419,9 +455,13 @@ class Collectives:
                 write(output, part)
 
         return self._delegate(
-            *("all_to_all", "no sum", []),
-            *(lambda gloo: gloo.alltoall_base(room, mine, *splits, opts), opts),
-            *(outputs, put_back),
+            "all_to_all",
+            "no sum",
+            tensors=[],
+            run=lambda gloo: gloo.alltoall_base(room, mine, *splits, opts),
+            options=opts,
+            result=outputs,
+            finish=put_back,
             size=bytes_of([mine]),
         )
 
@@ -442,9 +482,13 @@ class Collectives:
         check_targets("all_to_all_single", [output])
         room, (mine,) = Dense([output]), Dense([input]).tensors
         return self._delegate(
-            *("all_to_all_single", "no sum", []),
-            *(lambda gloo: gloo.alltoall_base(room.tensors[0], mine, *splits, opts), opts),
-            *([output], room.put_back),
+            "all_to_all_single",
+            "no sum",
+            tensors=[],
+            run=lambda gloo: gloo.alltoall_base(room.tensors[0], mine, *splits, opts),
+            options=opts,
+            result=[output],
+            finish=room.put_back,
             size=bytes_of([mine]),
         )
 
@@ -481,8 +525,10 @@ class Collectives:
         dense = Dense(tensors)
         return self._track(
             self._gloo.point_to_point(
-                *(name, tensors, lambda gloo: run(gloo, dense.tensors)),
-                dense.put_back if receives else nothing,
+                name,
+                tensors,
+                run=lambda gloo: run(gloo, dense.tensors),
+                finish=dense.put_back if receives else nothing,
             )
         )
 
@@ -548,7 +594,7 @@ class Collectives:
 
         The results of collectives that nobody has waited for are written first.
         """
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _DESTROY_TIMEOUT
         while (busy := self._busy()) and time.monotonic() < end:
             time.sleep(_POLL)
         self._end(orderly=not (busy or self._routes.is_broken()))
@@ -558,18 +604,18 @@ class Collectives:
         self._end(orderly=False)
 
     def _busy(self) -> bool:
-        return bool(unsettled(list(self._under_way)))
+        return bool(unsettled(list(self._in_flight)))
 
     def _end(self, *, orderly: bool) -> None:
         self._routes.end(orderly=orderly)
         _groups.discard(self)
-        for outcome in list(self._under_way):  # they end now, with an error
+        for outcome in list(self._in_flight):  # they end now, with an error
             with suppress(RuntimeError):
                 outcome.settle(_ENDING)
-        self._under_way.clear()
+        self._in_flight.clear()
 
     @property
-    def _gloo(self) -> Gloo:
+    def _gloo(self) -> GlooDelegate:
         """That of the script, for what is no collective of all ranks."""
         return self._routes.first.gloo
 
@@ -599,8 +645,13 @@ class Collectives:
         """Delegate what writes to its input, if it does so on this rank."""
         dense = Dense(tensors, scaling)
         return self._delegate(
-            *(collective, reason, tensors, lambda gloo: run(gloo, dense.tensors), options),
-            *(tensors, dense.put_back if writes else nothing),
+            collective,
+            reason,
+            tensors=tensors,
+            run=lambda gloo: run(gloo, dense.tensors),
+            options=options,
+            result=tensors,
+            finish=dense.put_back if writes else nothing,
         )
 
     def _delegate(
@@ -626,12 +677,12 @@ class Collectives:
         return self._track(OutcomeWork.of_all(works, tensors))
 
     def _track(self, work: OutcomeWork) -> OutcomeWork:
-        work.outcome.keeper = self._under_way
-        self._under_way.add(work.outcome)
+        work.outcome.keeper = self._in_flight
+        self._in_flight.add(work.outcome)
         return work
 
 
-class P4ReduceGroup(Collectives, dist.ProcessGroup):
+class P4ReduceGroup(TorchCollectives, dist.ProcessGroup):
     """A process group of the backend "p4reduce", for a torch without `dist.BackendBase`."""
 
     def __init__(self, *place: Any, **ways: Any) -> None:
@@ -642,18 +693,18 @@ class P4ReduceGroup(Collectives, dist.ProcessGroup):
         self._set_default_backend(self.BackendType.CUSTOM)
 
 
-def ours(group: Any) -> Collectives | None:
+def ours(group: Any) -> TorchCollectives | None:
     """Return this backend of a process group; None if it has another."""
-    if isinstance(group, Collectives):
+    if isinstance(group, TorchCollectives):
         return group
     try:
         backend = group._get_backend(torch.device("cpu"))
     except (RuntimeError, AttributeError):
         return None  # it has none for CPUs, or is not one of this process's
-    return backend if isinstance(backend, Collectives) else None
+    return backend if isinstance(backend, TorchCollectives) else None
 
 
-_groups: set[Collectives] = set()
+_groups: set[TorchCollectives] = set()
 
 
 def raise_if_lost(ranks: Sequence[int], within: float) -> None:

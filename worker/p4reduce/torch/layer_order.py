@@ -72,15 +72,17 @@ class LayerOrder:
     ) -> None:
         self._channel = channel_of(group)
         self._precision = precision
-        self._layers: list[_Layer] = []
-        self._needs: dict[str, list[_Layer]] = {}  # what each module waits for before it runs
+        self._layers: list[_GradientLayer] = []
+        self._needs: dict[
+            str, list[_GradientLayer]
+        ] = {}  # what each module waits for before it runs
         self._called: list[str] = []  # modules, in the order of the first forward pass
         self._learned = False
-        owners: dict[int, _Layer] = {}
+        owners: dict[int, _GradientLayer] = {}
         for name, module in model.named_modules():
             own = [one for one in module.parameters(recurse=False) if one.requires_grad]
             if new := [one for one in own if id(one) not in owners]:
-                layer = _Layer(name, new, optimizer(new))
+                layer = _GradientLayer(name, new, optimizer(new))
                 self._layers.append(layer)
                 owners |= dict.fromkeys(map(id, new), layer)
             self._needs[name] = list(dict.fromkeys(owners[id(one)] for one in own))
@@ -107,7 +109,7 @@ class LayerOrder:
         for layer in self._needs[name]:
             layer.step()
 
-    def _arrived(self, layer: _Layer, _: torch.Tensor) -> None:
+    def _arrived(self, layer: _GradientLayer, _: torch.Tensor) -> None:
         """A parameter's gradient is there."""
         if not self._learned:
             self._learn()
@@ -128,13 +130,17 @@ class LayerOrder:
         for place, layer in enumerate(order):
             layer.priority = classes - 1 - place * classes // len(order)
 
-    def _start(self, layer: _Layer) -> OutcomeWork:
+    def _start(self, layer: _GradientLayer) -> OutcomeWork:
         comm, lent = self._channel.comm, array_of(layer.gather())
         return self._channel.start(
             _WHAT,
             lent.array.nbytes,
             lambda timeout: comm.allreduce_async(
-                *(lent.array, Operation.MEAN, f"{_WHAT} {layer.name}", lent.array, timeout),
+                lent.array,
+                Operation.MEAN,
+                f"{_WHAT} {layer.name}",
+                lent.array,
+                timeout,
                 precision=self._precision,
                 priority=layer.priority,
             ),
@@ -144,7 +150,7 @@ class LayerOrder:
         )
 
 
-class _Layer:
+class _GradientLayer:
     """Parameters whose gradients travel together.
 
     Attributes:

@@ -25,7 +25,7 @@ from p4reduce.torch.tensors import array_of, nothing
 from p4reduce.wire.calls import Operation
 
 
-class _Summing:
+class _DeadlineSums:
     """A communicator's all-reduce within a deadline, as `CompressedAllreduce` calls it."""
 
     def __init__(self, comm: Communicator, timeout: float | None) -> None:
@@ -296,7 +296,7 @@ class LocalSGD(torch.optim.Optimizer):
         ended: list[Any] = []
 
         def begin(timeout: float | None) -> Handle[Any]:
-            summing = _Summing(self._channel.comm, timeout)
+            summing = _DeadlineSums(self._channel.comm, timeout)
             ended.append(CompressedAllreduce(summing, compressor).mean(whole, "moved"))
             return Handle([], nothing)
 
@@ -307,7 +307,9 @@ class LocalSGD(torch.optim.Optimizer):
                 one.put_back()
 
         self._channel.start(
-            *("LocalSGD", whole.nbytes, begin),
+            "LocalSGD",
+            whole.nbytes,
+            begin,
             options=None,
             result=moved,
             finish=put_back,

@@ -78,7 +78,10 @@ def meet(
             missing = _not_here(store, size)
             log.warning(
                 "rank %d of %d: still waiting for %s after %.0f s",
-                *(rank, size, _those(missing), waited),
+                rank,
+                size,
+                _those(missing),
+                waited,
             )
             warn_at *= 2
         time.sleep(min(interval, max(timeout - waited, 0.0)))

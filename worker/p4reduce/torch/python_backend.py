@@ -17,18 +17,18 @@ from typing import Any
 import torch.distributed as dist
 
 from p4reduce.torch.futures import in_order
-from p4reduce.torch.group import Collectives, P4ReduceGroup
+from p4reduce.torch.group import P4ReduceGroup, TorchCollectives
 from p4reduce.torch.work import OutcomeWork
 
 
 @functools.cache
-def group_class() -> type[Collectives]:
+def group_class() -> type[TorchCollectives]:
     """Return the class to use: a `dist.BackendBase` if torch has that, else a `ProcessGroup`."""
     base: Any = getattr(dist, "BackendBase", None)
     if base is None:
         return P4ReduceGroup
     _keep_futures()
-    return type("P4ReduceBackend", (Collectives, base), {"__doc__": "The backend p4reduce."})
+    return type("P4ReduceBackend", (TorchCollectives, base), {"__doc__": "The backend p4reduce."})
 
 
 _made = threading.local()

@@ -200,8 +200,7 @@ def all_reduce_coalesced(
         "all_reduce_coalesced",
         bytes_of(tensors),
         lambda timeout: channel.comm.grouped_allreduce_async(
-            *(arrays, _operation(options, scaling), names, arrays, timeout),
-            precision=precision,
+            arrays, _operation(options, scaling), names, arrays, timeout, precision=precision
         ),
         options=options,
         result=list(tensors),
@@ -220,8 +219,12 @@ def reduce(
         "reduce",
         bytes_of([tensor]),
         lambda timeout: channel.comm.reduce_async(
-            *(array, _operation(options, scaling), options.rootRank, _name(tensor, scaling)),
-            *(array if mine else None, timeout),
+            array,
+            _operation(options, scaling),
+            root=options.rootRank,
+            name=_name(tensor, scaling),
+            out=array if mine else None,
+            timeout=timeout,
         ),
         options=options,
         result=[tensor],
@@ -261,7 +264,12 @@ def reduce_scatter(
         collective,
         bytes_of(inputs),
         lambda timeout: channel.comm.reduce_scatter_async(
-            *(array, _operation(options, scaling), name, target.array, timeout), counts=counts
+            array,
+            _operation(options, scaling),
+            name=name,
+            out=target.array,
+            timeout=timeout,
+            counts=counts,
         ),
         options=options,
         result=[output],

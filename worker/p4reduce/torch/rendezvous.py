@@ -89,14 +89,16 @@ def meet_over(comm: Communicator, address: str, timeout: timedelta) -> tuple[Any
     store = None
     if comm.rank == 0:
         store = dist.TCPStore(
-            *(address, 0, comm.size),
+            address,
+            0,
+            comm.size,
             is_master=True,
             timeout=timeout,
             wait_for_workers=False,
             multi_tenant=True,
         )
-        told = f"{address} {store.port}".encode()
-        word[: len(told)] = np.frombuffer(told, np.uint8)
+        message = f"{address} {store.port}".encode()
+        word[: len(message)] = np.frombuffer(message, np.uint8)
     comm.broadcast(word, out=word)
     if store is None:
         host, port = word.tobytes().rstrip(b"\0").decode().split()

@@ -24,7 +24,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.job_network import Started
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.communicators import Lease, label_of, open_communicator
-from p4reduce.torch.delegate import LEASE, Gloo
+from p4reduce.torch.delegate import LEASE, GlooDelegate
 from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.threads import current_level
 
@@ -47,7 +47,7 @@ class Route:
 
     lease: Lease | None
     channel: Channel | None
-    gloo: Gloo
+    gloo: GlooDelegate
 
     def end(self, *, orderly: bool) -> None:
         """Leave, when the others have all results too, or at once."""
@@ -147,9 +147,14 @@ class Routes:
         label = label_of(self._global_ranks) + (", callbacks" if level else "")
         try:
             lease = open_communicator(
-                *(store, label, self._rank, self._size, own, seconds),
-                check_all,
-                None if network is None else network.variables,
+                store,
+                label,
+                rank=self._rank,
+                size=self._size,
+                global_rank=own,
+                timeout=seconds,
+                check=check_all,
+                network=None if network is None else network.variables,
             )
         except dist.DistNetworkError:
             check(LEASE)  # the store's host has gone, as it knew sooner that another rank is lost
@@ -164,7 +169,7 @@ class Routes:
             raise
         return Route(lease, channel, gloo)
 
-    def _connect_all(self, store: Any, channel: Channel, deadline: float) -> Gloo:
+    def _connect_all(self, store: Any, channel: Channel, deadline: float) -> GlooDelegate:
         """Connect the inner group. All ranks take the same attempts, and agree by the switch.
 
         Raises:
@@ -196,10 +201,12 @@ class Routes:
             "the inner Gloo group needs; GLOO_SOCKET_IFNAME names a host's interface for it"
         )
 
-    def _connect(self, store: Any, seconds: float) -> Gloo:
+    def _connect(self, store: Any, seconds: float) -> GlooDelegate:
         within = timedelta(seconds=seconds)
         address = "" if self._network is None else self._network.network.address
-        gloo = Gloo(dist.PrefixStore("gloo/", store), self._rank, self._size, within, address)
+        gloo = GlooDelegate(
+            dist.PrefixStore("gloo/", store), self._rank, self._size, within, address
+        )
         gloo.set_timeout(self._timeout)
         return gloo
 

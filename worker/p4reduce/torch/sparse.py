@@ -145,7 +145,9 @@ class SparseSum:
             self._handle = self._begin_agreed(timeout)
         else:
             self._handle = self._comm.allreduce_async(
-                *(self._rows, self._operation, self._name),
+                self._rows,
+                self._operation,
+                self._name,
                 timeout=timeout,
                 precision=self._precision,
                 seed=self._seed,
@@ -172,7 +174,11 @@ class SparseSum:
         values = np.zeros((len(self._union), *shape[1:]), runs.values.dtype)
         values.reshape(-1, width)[np.searchsorted(self._union, mine)] = runs.values
         return comm.allreduce_async(
-            *(values, self._operation, name, values, timeout),
+            values,
+            self._operation,
+            name,
+            values,
+            timeout,
             precision=self._precision,
             seed=self._seed,
         )
@@ -189,7 +195,9 @@ def all_reduce_sparse(
     sparse = SparseSum(channel.comm, tensor, operation, name)
 
     return channel.start(
-        *("all_reduce", sparse.bytes, sparse.begin),
+        "all_reduce",
+        sparse.bytes,
+        sparse.begin,
         options=options,
         result=[tensor],
         finish=lambda: write(tensor, sparse.result()),

@@ -15,8 +15,13 @@ Array = npt.NDArray[Any]
 
 REDUCIBLE = frozenset(
     {
-        *(torch.float16, torch.float32, torch.float64, torch.bfloat16),
-        *(torch.int8, torch.int16, torch.int32),
+        torch.float16,
+        torch.float32,
+        torch.float64,
+        torch.bfloat16,
+        torch.int8,
+        torch.int16,
+        torch.int32,
     }
 )
 """What the switch sums. bfloat16 is widened to float32, and rounded again at the end."""

@@ -29,7 +29,7 @@ from p4reduce.torch.threads import settle_dropped
 Wait = Callable[[float | None], None]
 
 
-class Outcome:
+class WorkOutcome:
     """How a collective ends. The first caller that asks finds out, once.
 
     Args:
@@ -59,7 +59,7 @@ class Outcome:
         self._over = False
         self._error: BaseException | None = None
         self._waiter: threading.Thread | None = None
-        self.keeper: set[Outcome] | None = None
+        self.keeper: set[WorkOutcome] | None = None
 
     def is_settled(self) -> bool:
         """Whether somebody has found out already how it ended."""
@@ -126,7 +126,7 @@ class Outcome:
         self._wait, self._finish, self._pending = _no_wait, nothing, _not_pending
 
 
-def unsettled(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def unsettled(outcomes: Iterable[WorkOutcome]) -> list[WorkOutcome]:
     """Return those that have not ended. The results of all others are written."""
     return [outcome for outcome in outcomes if not outcome.poll()]
 
@@ -148,7 +148,7 @@ class OutcomeWork(dist.Work):
         tensors: its result, as the future gives it.
     """
 
-    def __init__(self, outcome: Outcome, tensors: Any) -> None:
+    def __init__(self, outcome: WorkOutcome, tensors: Any) -> None:
         super().__init__()
         self._outcome = outcome
         self._tensors = tensors
@@ -169,10 +169,10 @@ class OutcomeWork(dist.Work):
         def pending() -> bool:
             return bool(unsettled(work.outcome for work in works))
 
-        return cls(Outcome(wait, nothing, pending), tensors)
+        return cls(WorkOutcome(wait, nothing, pending), tensors)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> WorkOutcome:
         """How it ends."""
         return self._outcome
 

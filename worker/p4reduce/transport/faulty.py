@@ -120,13 +120,13 @@ class _Direction:
     clock: Callable[[], float]
     counts: dict[Fault, int] = field(default_factory=lambda: dict.fromkeys(Fault, 0))
     _began: float = field(init=False)
-    _turns_at: float = field(init=False)  # when a burst begins or ends
+    _switches_at: float = field(init=False)  # when a burst begins or ends
     _in_burst: bool = True
     _held: list[tuple[float, int, bytes]] = field(default_factory=list)
     _order: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self._began = self._turns_at = self.clock()
+        self._began = self._switches_at = self.clock()
 
     def _is_out(self, now: float) -> bool:
         """Whether nothing comes through at this time."""
@@ -135,10 +135,10 @@ class _Direction:
             return True
         if not plan.burst or not plan.drop:
             return False
-        while now >= self._turns_at:
+        while now >= self._switches_at:
             self._in_burst = not self._in_burst
             mean = plan.burst * (1.0 if self._in_burst else (1.0 - plan.drop) / plan.drop)
-            self._turns_at += self.generator.exponential(mean)
+            self._switches_at += self.generator.exponential(mean)
         return self._in_burst
 
     def put(self, frames: list[bytes]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from p4reduce_native.cores import path_at_core
-from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
+from p4reduce_native.link import UNIX_KINDS, Link, LinkKind, offers
 
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.inherited import keep_from_children
@@ -70,7 +70,7 @@ class FramesOverLink:
         return 0  # what finds no room is counted where it is sent, or sent again
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> LinkKind:
         """The kind of link."""
         return self.link.kind
 
@@ -130,7 +130,7 @@ class LinkTransport(FramesOverLink):
     def __init__(
         self,
         path: str | os.PathLike[str],
-        best: Kind = Kind.SHARED,
+        best: LinkKind = LinkKind.SHARED,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         description = f"unix:{os.fspath(path)}"
@@ -145,7 +145,7 @@ class LinkTransport(FramesOverLink):
             )
 
 
-def _connect(path: Path, description: str, best: Kind, answer_seconds: float) -> Link:
+def _connect(path: Path, description: str, best: LinkKind, answer_seconds: float) -> Link:
     sock = connect(path)
     try:
         return Link.connect(sock, offers(best), answer_seconds)
@@ -175,10 +175,10 @@ def _open_unix(path: str, _udp_port: int, _environ: Mapping[str, str]) -> Transp
     return LinkTransport(path, _best_kind())
 
 
-def _best_kind() -> Kind:
+def _best_kind() -> LinkKind:
     """Return the fastest kind of link that `$P4REDUCE_LINK` allows."""
     names = {kind.name.lower(): kind for kind in UNIX_KINDS}
-    given = os.environ.get(LINK_ENVIRONMENT) or Kind.SHARED.name.lower()
+    given = os.environ.get(LINK_ENVIRONMENT) or LinkKind.SHARED.name.lower()
     if given not in names:
         raise ConfigurationError(f"P4REDUCE_LINK={given}: expected one of single, batch, shared")
     return names[given]

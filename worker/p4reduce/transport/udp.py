@@ -15,9 +15,9 @@ from p4reduce_common.host_port import split_host_port
 from p4reduce_native.datagrams import DatagramLink
 from p4reduce_native.link import Link, why_not
 from p4reduce_native.udp_handshake import (
+    HandshakeRefusedError,
     HandshakeResult,
     Refusal,
-    RefusedError,
     ask,
     enter,
     key_of,
@@ -180,9 +180,9 @@ def _connect(address: str, environ: Mapping[str, str]) -> tuple[socket.socket, H
                 sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
         sock.connect(where)
         return sock, enter(sock, key, time.monotonic() + _ANSWER_SECONDS, int(core or 0))
-    except (OSError, RefusedError) as error:
+    except (OSError, HandshakeRefusedError) as error:
         sock.close()
-        lasting = isinstance(error, RefusedError) and error.refusal is Refusal.WRONG_KEY
+        lasting = isinstance(error, HandshakeRefusedError) and error.refusal is Refusal.WRONG_KEY
         raise SwitchUnreachableError(f"udp:{address}: {_reason(error)}", lasting=lasting) from None
 
 
@@ -204,7 +204,7 @@ def own_key(environ: Mapping[str, str] = os.environ) -> bytes:
         raise ConfigurationError(f"{name}: {error}") from None
 
 
-def _reason(error: OSError | RefusedError) -> str:
+def _reason(error: OSError | HandshakeRefusedError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens there; is the switch running, and does it have this port?"
     if isinstance(error, TimeoutError):

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from p4reduce.wire.format import (
     Endpoint,
-    Kind,
+    FrameKind,
     header_bytes,
     template,
 )
@@ -27,7 +27,7 @@ def own_answers(
     here: Endpoint, switch: Endpoint, rank: int, job: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     """Return the bytes in `COMPARED` of every answer to this rank, and their mask."""
-    header = header_bytes(kind=Kind.RESULT, rank=rank, job=job)
+    header = header_bytes(kind=FrameKind.RESULT, rank=rank, job=job)
     wanted, mask = FrameBuffer(1), FrameBuffer(1)
     wanted.put(0, template(switch, here, header))
     record = mask.records

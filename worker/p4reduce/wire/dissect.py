@@ -9,7 +9,7 @@ machine when they are imported; neither the library nor the controller needs the
     >>> from p4reduce.wire.dissect import Aggregation
     >>> here = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
     >>> there = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
-    >>> frame = wire.template(here, there, Aggregation(kind=wire.Kind.HELLO, job=7))
+    >>> frame = wire.template(here, there, Aggregation(kind=wire.FrameKind.HELLO, job=7))
     >>> Ether(frame)[Aggregation].job
     7
 """

@@ -27,10 +27,10 @@ from p4reduce.wire.header import (
     NO_BLOCK,
     NONFINITE_EXPONENT,
     PAYLOAD_BYTES,
-    Field,
     Flag,
     Format,
-    Kind,
+    FrameKind,
+    HeaderField,
 )
 
 __all__ = [
@@ -43,11 +43,11 @@ __all__ = [
     "NO_BLOCK",
     "PAYLOAD_BYTES",
     "Endpoint",
-    "Field",
     "Flag",
     "Format",
+    "FrameKind",
+    "HeaderField",
     "Hello",
-    "Kind",
     "header_bytes",
     "parse_hello",
     "template",
@@ -294,5 +294,5 @@ _HELLO_FIELDS = {
     "ip_proto": PROTOCOL_UDP,
     "udp_dport": AGGREGATION_PORT,
     "udp_len": UDP_BYTES + AGG_BYTES,
-    "version_kind": AGGREGATION_VERSION << 4 | Kind.HELLO,
+    "version_kind": AGGREGATION_VERSION << 4 | FrameKind.HELLO,
 }

@@ -27,7 +27,7 @@ NO_BLOCK = 0xFFFFFFFF
 NONFINITE_EXPONENT = 255
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The kinds of frames."""
 
     CONTRIBUTE = 0
@@ -37,10 +37,10 @@ class Kind(IntEnum):
 
 
 KINDS: Final = {
-    Kind.CONTRIBUTE: "worker to switch, or switch to the one above",
-    Kind.RESULT: "the other way: the sum",
-    Kind.STATUS: "the other way: which ranks have been heard",
-    Kind.HELLO: "worker to controller, through the switch",
+    FrameKind.CONTRIBUTE: "worker to switch, or switch to the one above",
+    FrameKind.RESULT: "the other way: the sum",
+    FrameKind.STATUS: "the other way: which ranks have been heard",
+    FrameKind.HELLO: "worker to controller, through the switch",
 }
 
 
@@ -149,7 +149,7 @@ FORMATS: Final = {
 }
 
 
-class Field(NamedTuple):
+class HeaderField(NamedTuple):
     """A field of the aggregation header.
 
     Attributes:
@@ -181,10 +181,10 @@ _BOTH: Final = "worker, switch"
 _SWITCH: Final = "switch"
 
 HEADER_FIELDS: Final = (
-    Field("version", 4, _ALL, f"{AGGREGATION_VERSION}", "Version", AGGREGATION_VERSION),
-    Field("kind", 4, _ALL, "what the frame is, see below", "Kind", Kind.CONTRIBUTE),
-    Field("flags", 8, _ALL, "see below", "Flags"),
-    Field(
+    HeaderField("version", 4, _ALL, f"{AGGREGATION_VERSION}", "Version", AGGREGATION_VERSION),
+    HeaderField("kind", 4, _ALL, "what the frame is, see below", "Kind", FrameKind.CONTRIBUTE),
+    HeaderField("flags", 8, _ALL, "see below", "Flags"),
+    HeaderField(
         "rank",
         16,
         _BOTH,
@@ -192,10 +192,10 @@ HEADER_FIELDS: Final = (
         "Rank",
         p4_type="rank",
     ),
-    Field("job", 32, _WORKER, "incarnation id", "Job (incarnation)", p4_type="job"),
-    Field("slot", 16, _WORKER, "within the job's range", "Slot", p4_type="slot"),
-    Field("format", 8, _WORKER, "of the lanes, see below", "Format", Format.INT32),
-    Field(
+    HeaderField("job", 32, _WORKER, "incarnation id", "Job (incarnation)", p4_type="job"),
+    HeaderField("slot", 16, _WORKER, "within the job's range", "Slot", p4_type="slot"),
+    HeaderField("format", 8, _WORKER, "of the lanes, see below", "Format", Format.INT32),
+    HeaderField(
         "next_exponent",
         8,
         _BOTH,
@@ -204,7 +204,7 @@ HEADER_FIELDS: Final = (
         "it is from",
         "Next exponent (float32, biased)",
     ),
-    Field(
+    HeaderField(
         "round",
         32,
         _WORKER,
@@ -212,7 +212,7 @@ HEADER_FIELDS: Final = (
         "Round",
         p4_type="round",
     ),
-    Field(
+    HeaderField(
         "block",
         32,
         _WORKER,
@@ -223,7 +223,7 @@ HEADER_FIELDS: Final = (
         "block",
         "a block's number; all ones: none",
     ),
-    Field(
+    HeaderField(
         "next_block",
         32,
         _BOTH,
@@ -234,8 +234,8 @@ HEADER_FIELDS: Final = (
         True,
         "block",
     ),
-    Field("tag", 32, _WORKER, "see above", "Tag of the collective", hexadecimal=True),
-    Field(
+    HeaderField("tag", 32, _WORKER, "see above", "Tag of the collective", hexadecimal=True),
+    HeaderField(
         "contributors",
         64,
         _SWITCH,

@@ -23,7 +23,7 @@ from scapy.fields import (
 )
 from scapy.packet import Packet
 
-from p4reduce.wire.format import HEADER_FIELDS, Field, Flag, Format, Kind
+from p4reduce.wire.format import HEADER_FIELDS, Flag, Format, FrameKind, HeaderField
 
 # Whole bytes, by width and whether they are shown as hexadecimal.
 _WHOLE = {
@@ -35,10 +35,10 @@ _WHOLE = {
 }
 
 
-def _layer_field(field: Field) -> Any:
+def _layer_field(field: HeaderField) -> Any:
     name, bits, default, hexadecimal = field.name, field.bits, field.default, field.hexadecimal
     if name == "kind":
-        return BitEnumField(name, default, bits, {int(kind): kind.name for kind in Kind})
+        return BitEnumField(name, default, bits, {int(kind): kind.name for kind in FrameKind})
     if name == "flags":
         return FlagsField(name, default, bits, [str(flag.name) for flag in Flag])
     if name == "format":

@@ -13,9 +13,9 @@ import numpy as np
 import p4reduce
 from p4reduce.compression import CompressedAllreduce
 
-from p4reduce_lab.demo.ranks.record import Recorder
+from p4reduce_lab.demo.ranks.record import TensorRecorder
 from p4reduce_lab.demo.training.model import Floats
-from p4reduce_lab.demo.training.sgd import Step
+from p4reduce_lab.demo.training.sgd import SgdStep
 
 TENSOR = "gradient"
 
@@ -76,7 +76,7 @@ class CompressedAggregator:
         self,
         comm: p4reduce.Communicator,
         reduce: CompressedAllreduce,
-        recorder: Recorder,
+        recorder: TensorRecorder,
         history: CompressionHistory,
     ) -> None:
         self._comm = comm
@@ -84,7 +84,7 @@ class CompressedAggregator:
         self._recorder = recorder
         self._history = history
 
-    def aggregate(self, step: Step, gradient: Floats) -> float:
+    def aggregate(self, step: SgdStep, gradient: Floats) -> float:
         """Aggregate a gradient: see :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
         parts = step.backward(self._comm.rank, self._comm.size, gradient)
         _, loss = next(parts)

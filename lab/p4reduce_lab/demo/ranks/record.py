@@ -32,7 +32,7 @@ def recorded_every(steps: int) -> int:
     return -(-steps // RECORDED_STEPS)
 
 
-class Recorder:
+class TensorRecorder:
     """Writes a rank's tensors of the recorded steps to memory-mapped files in ``directory``.
 
     All ranks' results must be the same, so only rank 0 keeps them; every rank hashes its own.

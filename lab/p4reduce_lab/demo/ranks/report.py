@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from p4reduce_lab.demo.training.sgd import Progress
+from p4reduce_lab.demo.training.sgd import SgdProgress
 
 INTERVAL = 0.1  # seconds between two lines of progress
 
 
 @dataclass(frozen=True)
-class Sample:
+class ProgressSample:
     """A line of progress: where the rank's training is, and what it has sent so far."""
 
     step: int
@@ -30,7 +30,7 @@ class Sample:
 
 
 class ProgressWriter:
-    """Appends a :class:`Sample` every INTERVAL seconds, and at the last step."""
+    """Appends a :class:`ProgressSample` every INTERVAL seconds, and at the last step."""
 
     def __init__(self, directory: Path, rank: int, steps: int) -> None:
         self._file = progress_path(directory, rank).open("w", buffering=1)
@@ -38,15 +38,15 @@ class ProgressWriter:
         self._start = time.monotonic()
         self._next = 0.0
 
-    def due(self, progress: Progress) -> bool:
+    def due(self, progress: SgdProgress) -> bool:
         """Whether it is time for a line."""
         return progress.step == self._steps or time.monotonic() >= self._next
 
-    def write(self, progress: Progress, contributions: int) -> None:
+    def write(self, progress: SgdProgress, contributions: int) -> None:
         """Appends a line."""
         now = time.monotonic()
         self._next = now + INTERVAL
-        sample = Sample(
+        sample = ProgressSample(
             progress.step, progress.loss, progress.accuracy, contributions, now - self._start
         )
         self._file.write(json.dumps(asdict(sample)) + "\n")
@@ -62,9 +62,9 @@ class ProgressReader:
     def __init__(self, directory: Path, rank: int) -> None:
         self._path = progress_path(directory, rank)
         self._offset = 0
-        self.latest: Sample | None = None
+        self.latest: ProgressSample | None = None
 
-    def poll(self) -> Sample | None:
+    def poll(self) -> ProgressSample | None:
         """Return the latest sample, or None if there is none."""
         try:
             with self._path.open("rb") as file:
@@ -75,7 +75,7 @@ class ProgressReader:
         whole = new[: new.rfind(b"\n") + 1]  # the last line may be half written
         self._offset += len(whole)
         if whole:
-            self.latest = Sample(**json.loads(whole.splitlines()[-1]))
+            self.latest = ProgressSample(**json.loads(whole.splitlines()[-1]))
         return self.latest
 
 
@@ -95,7 +95,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Link:
+class MeasuredLink:
     """The measured link that CAT's levels were chosen for.
 
     Attributes:
@@ -147,7 +147,7 @@ class RankReport:
     seconds: float
     connected_seconds: float
     compared: Compared | None = None
-    link: Link | None = None
+    link: MeasuredLink | None = None
     step_ends: Sequence[float] = ()
     notices: Sequence[Notice] = ()
     recoveries: int = 0
@@ -167,7 +167,7 @@ class RankReport:
     def load(cls, directory: Path, rank: int) -> RankReport:
         """Reads what :meth:`save` wrote."""
         values = json.loads(report_path(directory, rank).read_text())
-        for name, kind in (("compared", Compared), ("link", Link)):
+        for name, kind in (("compared", Compared), ("link", MeasuredLink)):
             if values[name] is not None:
                 values[name] = kind(**values[name])
         values["notices"] = [Notice(**notice) for notice in values["notices"]]

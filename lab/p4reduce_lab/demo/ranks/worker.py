@@ -28,12 +28,18 @@ from p4reduce_lab.demo.config import (
     TrainingConfig,
 )
 from p4reduce_lab.demo.ranks.compressed import CompressedAggregator, CompressionHistory
-from p4reduce_lab.demo.ranks.record import Recorder
-from p4reduce_lab.demo.ranks.report import Compared, Link, Notice, ProgressWriter, RankReport
+from p4reduce_lab.demo.ranks.record import TensorRecorder
+from p4reduce_lab.demo.ranks.report import (
+    Compared,
+    MeasuredLink,
+    Notice,
+    ProgressWriter,
+    RankReport,
+)
 from p4reduce_lab.demo.training.curve import Curve
 from p4reduce_lab.demo.training.data import Digits
 from p4reduce_lab.demo.training.model import Floats, Perceptron, tensor_sizes
-from p4reduce_lab.demo.training.sgd import Aggregator, FewerRanksError, Progress, Step, train
+from p4reduce_lab.demo.training.sgd import Aggregator, FewerRanksError, SgdProgress, SgdStep, train
 from p4reduce_lab.errors import LabError
 
 ROUNDS = 4  # of measuring the link: how often each slot is used
@@ -58,7 +64,7 @@ class SwitchAggregator:
     def __init__(
         self,
         comm: p4reduce.Communicator,
-        recorder: Recorder,
+        recorder: TensorRecorder,
         reform: Callable[[p4reduce.WorkerLostError], p4reduce.Communicator] | None = None,
     ) -> None:
         self._comm = comm
@@ -66,7 +72,7 @@ class SwitchAggregator:
         self._reform = reform
         self.resumed: int | None = None
 
-    def aggregate(self, step: Step, gradient: Floats) -> float:
+    def aggregate(self, step: SgdStep, gradient: Floats) -> float:
         """Aggregate a gradient: see :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
         try:
             return self._sum(step, gradient)
@@ -77,13 +83,13 @@ class SwitchAggregator:
             raise FewerRanksError(self._adopt) from error
 
     def _adopt(self, done: int, state: Sequence[Floats]) -> int:
-        told = self._comm.broadcast(np.array([done], np.int32), root=0, name="steps done")
+        agreed = self._comm.broadcast(np.array([done], np.int32), root=0, name="steps done")
         for index, array in enumerate(state):
             self._comm.broadcast(array, root=0, name=f"state {index}", out=array)
-        self.resumed = int(told[0])
+        self.resumed = int(agreed[0])
         return self.resumed
 
-    def _sum(self, step: Step, gradient: Floats) -> float:
+    def _sum(self, step: SgdStep, gradient: Floats) -> float:
         flying = []
         start = 0
         for name, tensor in step.backward(self._comm.rank, self._comm.size, gradient):
@@ -161,7 +167,7 @@ class RankTraining:
         start = time.monotonic()
         recorder = self._recorder(self._directory)
         whole: _Trained | None = None
-        link: Link | None = None
+        link: MeasuredLink | None = None
         if self._config.compares:
             apart = self._directory / COMPARED_STAGE
             whole = self._train(apart, SwitchAggregator(self._comm, self._recorder(apart)))
@@ -205,7 +211,7 @@ class RankTraining:
         self._notices.add(f"{who}: is rank {self._comm.rank} of {self._comm.size} now")
         return self._comm
 
-    def _compress(self, recorder: Recorder, whole: _Trained) -> tuple[_Trained, Link]:
+    def _compress(self, recorder: TensorRecorder, whole: _Trained) -> tuple[_Trained, MeasuredLink]:
         link = measure_link(self._comm, blocks=ROUNDS * self._comm.slots)
         compressor = compressor_by_name(self._config.compression, self._comm.size, link)
         history = CompressionHistory()
@@ -217,7 +223,7 @@ class RankTraining:
         )
         history.moved, history.uncompressed_moved = trained.moved, whole.moved
         history.save(self._directory, self._comm.rank)
-        return trained, Link(link.bandwidth, link.rtt, link.frame_seconds)
+        return trained, MeasuredLink(link.bandwidth, link.rtt, link.frame_seconds)
 
     def _waits_for_fault(self, directory: Path, step: int) -> bool:
         """Whether the launcher, which sees the steps from time to time only, has not yet made the
@@ -236,9 +242,9 @@ class RankTraining:
                 )
             time.sleep(POLL)
 
-    def _recorder(self, directory: Path) -> Recorder:
+    def _recorder(self, directory: Path) -> TensorRecorder:
         sizes = tensor_sizes(self._digits.train_images.shape[1], self._config.hidden)
-        return Recorder(directory, self._rank, self._config.steps, sum(sizes.values()))
+        return TensorRecorder(directory, self._rank, self._config.steps, sum(sizes.values()))
 
     def _train(
         self, directory: Path, aggregator: Aggregator, config: TrainingConfig | None = None
@@ -248,7 +254,7 @@ class RankTraining:
         moved: list[float] = []
         ends: list[float] = []
 
-        def on_step(progress: Progress) -> None:
+        def on_step(progress: SgdProgress) -> None:
             ends.append(time.monotonic())
             if self._config.compresses:
                 moved.append(self._moved() - before)

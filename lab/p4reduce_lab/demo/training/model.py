@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSlice:
     """A layer's place in the flat vectors: ``weights`` (inputs, outputs), then ``bias``."""
 
     name: str
@@ -49,8 +49,8 @@ class Perceptron:
     """inputs → hidden (ReLU) → classes (softmax, cross-entropy)."""
 
     def __init__(self, inputs: int, hidden: int, seed: int, classes: int = CLASSES) -> None:
-        self.hidden = Layer("hidden", 0, inputs, hidden)
-        self.output = Layer("output", self.hidden.slice.stop, hidden, classes)
+        self.hidden = LayerSlice("hidden", 0, inputs, hidden)
+        self.output = LayerSlice("output", self.hidden.slice.stop, hidden, classes)
         self.parameters: Floats = np.zeros(self.output.slice.stop, np.float32)
         generator = np.random.default_rng(seed)
         for layer in (self.hidden, self.output):
@@ -108,7 +108,7 @@ class Perceptron:
         return activations
 
     @staticmethod
-    def _layer_gradient(layer: Layer, inputs: Floats, delta: Floats, gradient: Floats) -> None:
+    def _layer_gradient(layer: LayerSlice, inputs: Floats, delta: Floats, gradient: Floats) -> None:
         weights, bias = layer.views(gradient)
         np.matmul(inputs.T, delta, out=weights)
         np.sum(delta, axis=0, out=bias)

@@ -10,7 +10,7 @@ import numpy as np
 from p4reduce_lab.demo.config import CONFIG_FILE, DATA_FILE, REFERENCE_FILE, TrainingConfig
 from p4reduce_lab.demo.training.data import Digits
 from p4reduce_lab.demo.training.model import Floats
-from p4reduce_lab.demo.training.sgd import Step, train
+from p4reduce_lab.demo.training.sgd import SgdStep, train
 
 
 class NumpyAggregator:
@@ -19,7 +19,7 @@ class NumpyAggregator:
     def __init__(self, workers: int) -> None:
         self._workers = workers
 
-    def aggregate(self, step: Step, gradient: Floats) -> float:
+    def aggregate(self, step: SgdStep, gradient: Floats) -> float:
         """Aggregate a gradient: see :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
         total = np.zeros(gradient.shape, np.float64)
         loss = 0.0

@@ -18,7 +18,7 @@ from p4reduce_lab.demo.training.model import Floats, Momentum, Perceptron
 
 
 @dataclass(frozen=True)
-class Step:
+class SgdStep:
     """A step of the training: its number from 0, and the backward pass of any rank's shard."""
 
     number: int
@@ -53,13 +53,13 @@ class FewerRanksError(Exception):
 class Aggregator(Protocol):
     """Sums the ranks' parts of a gradient."""
 
-    def aggregate(self, step: Step, gradient: Floats) -> float:
+    def aggregate(self, step: SgdStep, gradient: Floats) -> float:
         """Runs the backward pass of the rank (or ranks) it stands for, leaves the sum over all
         ranks in ``gradient`` and returns the summed loss. Raises FewerRanksError."""
 
 
 @dataclass(frozen=True)
-class Progress:
+class SgdProgress:
     """The state of a training after ``step`` steps."""
 
     step: int
@@ -71,7 +71,7 @@ def train(
     config: TrainingConfig,
     digits: Digits,
     aggregator: Aggregator,
-    on_step: Callable[[Progress], None] | None = None,
+    on_step: Callable[[SgdProgress], None] | None = None,
 ) -> tuple[Perceptron, Curve]:
     """Trains and returns the model with the course of the training.
 
@@ -88,7 +88,7 @@ def train(
     done = 0
     while done < config.steps:
         try:
-            loss = aggregator.aggregate(Step(done, model, digits, batches[done]), gradient)
+            loss = aggregator.aggregate(SgdStep(done, model, digits, batches[done]), gradient)
         except FewerRanksError as error:
             done = error.adopt(done, (model.parameters, optimiser.velocity))
             continue
@@ -100,5 +100,5 @@ def train(
             curve.accuracy_steps.append(done)
             curve.accuracies.append(accuracy)
         if on_step is not None:
-            on_step(Progress(done, loss, accuracy))
+            on_step(SgdProgress(done, loss, accuracy))
     return model, curve

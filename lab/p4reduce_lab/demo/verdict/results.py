@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from p4reduce.compression import compressor_by_name
-from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.outcome import FrameOutcome
 
 from p4reduce_lab.demo.config import (
     COMPARED_STAGE,
@@ -24,18 +24,18 @@ from p4reduce_lab.demo.ranks.record import Accuracy, measure, recorded_every
 from p4reduce_lab.demo.ranks.report import Compared, RankReport
 from p4reduce_lab.demo.training.curve import Curve
 from p4reduce_lab.demo.training.model import tensor_sizes
-from p4reduce_lab.demo.verdict.summary import Compression, Fault, Summary
+from p4reduce_lab.demo.verdict.summary import CompressionSummary, FaultSummary, Summary
 
 ADDED = (
-    Outcome.ROUND_OPENED,
-    Outcome.ROUND_JOINED,
-    Outcome.ROUND_COMPLETED,
-    Outcome.ROUND_COMPLETED_HALVES,
+    FrameOutcome.ROUND_OPENED,
+    FrameOutcome.ROUND_JOINED,
+    FrameOutcome.ROUND_COMPLETED,
+    FrameOutcome.ROUND_COMPLETED_HALVES,
     # The last one below a switch that sends its sums up; it may have had no room for them.
-    Outcome.SUMS_SENT_UP,
-    Outcome.ROOM_ASKED,
+    FrameOutcome.SUMS_SENT_UP,
+    FrameOutcome.ROOM_ASKED,
 )
-COMPLETED = (Outcome.ROUND_COMPLETED, Outcome.ROUND_COMPLETED_HALVES)
+COMPLETED = (FrameOutcome.ROUND_COMPLETED, FrameOutcome.ROUND_COMPLETED_HALVES)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Results:
         """Return rank 0's report of the training before."""
         return self.reports[0].compared
 
-    def _compression(self) -> Compression | None:
+    def _compression(self) -> CompressionSummary | None:
         compared = self.compared
         link = self.reports[0].link
         if self.history is None or compared is None or link is None:
@@ -171,7 +171,7 @@ class Results:
         levels = np.array(history.blocks)
         alphas = [alpha for alpha in history.alphas if alpha is not None]
         trained = self.config.compressed()
-        return Compression(
+        return CompressionSummary(
             name=self.config.compression,
             learning_rate=trained.learning_rate,
             momentum=trained.momentum,
@@ -190,7 +190,7 @@ class Results:
             uncompressed_seconds=compared.seconds,
         )
 
-    def _fault(self) -> Fault | None:
+    def _fault(self) -> FaultSummary | None:
         compared, incident = self.compared, self.incident
         if incident is None or compared is None:
             return None
@@ -207,7 +207,7 @@ class Results:
             for notice in report.notices:
                 if notice.at >= incident.killed:
                     notices.setdefault(notice.text, notice.at - incident.killed)
-        return Fault(
+        return FaultSummary(
             name=self.config.fault,
             text=incident.text(),
             step=incident.step,

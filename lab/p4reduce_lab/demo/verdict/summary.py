@@ -22,7 +22,7 @@ def _digits(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Compression:
+class CompressionSummary:
     """What compressing saved, under the key "compression" of summary.json.
 
     Bytes are those of whole Ethernet frames that a rank's communicator counted over the training's
@@ -85,7 +85,7 @@ class Compression:
 
 
 @dataclass(frozen=True)
-class Fault:
+class FaultSummary:
     """The killed process and the effects, under the key "fault" of summary.json.
 
     Attributes:
@@ -211,8 +211,8 @@ class Summary:
     switches: int = 1
     topology: str = "star"
     contributions_by_switch: Sequence[int] = ()
-    compression: Compression | None = None
-    fault: Fault | None = None
+    compression: CompressionSummary | None = None
+    fault: FaultSummary | None = None
 
     @property
     def whole_accuracy(self) -> float:

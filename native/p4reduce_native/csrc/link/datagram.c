@@ -21,13 +21,13 @@
 
 #include "common/clock.h"
 
-static struct p4r_datagrams *make(const uint8_t *token, uint32_t bytes, uint32_t patience_ms)
+static struct p4r_datagrams *make(const uint8_t *token, uint32_t bytes, uint32_t probe_timeout_ms)
 {
     struct p4r_datagrams *own = calloc(1, sizeof *own);
     if (own == NULL)
         return NULL;
     memcpy(own->token, token, sizeof own->token);
-    p4r_path_init(&own->path, bytes, patience_ms);
+    p4r_path_init(&own->path, bytes, probe_timeout_ms);
     own->arrivals = malloc((size_t)P4R_UDP_ARRIVALS * P4R_BATCH_BYTES); /* touched as it fills */
     if (own->arrivals == NULL) {
         free(own);
@@ -40,7 +40,7 @@ static struct p4r_datagrams *make(const uint8_t *token, uint32_t bytes, uint32_t
 struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t bytes,
                                          const uint8_t *greeting, uint32_t greeting_bytes,
                                          const uint8_t *answer, uint32_t answer_bytes,
-                                         uint32_t patience_ms, int *error)
+                                         uint32_t probe_timeout_ms, int *error)
 {
     struct p4r_link *link = p4r_link_accept(fd, 0, 0, error);
     if (link == NULL)
@@ -48,7 +48,7 @@ struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t 
     const int on = 1;
     const int fits = bytes >= P4R_UDP_HEAD + P4R_RECORD_HEAD && bytes < P4R_BATCH_BYTES &&
                      greeting_bytes <= P4R_UDP_GREETING && answer_bytes <= P4R_UDP_GREETING;
-    link->datagrams = fits ? make(token, bytes, patience_ms) : NULL;
+    link->datagrams = fits ? make(token, bytes, probe_timeout_ms) : NULL;
     if (link->datagrams == NULL) {
         *error = fits ? ENOMEM : EINVAL;
         return p4r_unmake(link);
@@ -87,7 +87,7 @@ void p4r_datagrams_free(struct p4r_link *link)
     free(own);
 }
 
-int p4r_link_poke(struct p4r_link *link)
+int p4r_link_keepalive(struct p4r_link *link)
 {
     struct p4r_datagrams *own = link->datagrams;
     if (own == NULL || link->broken != 0)
@@ -110,14 +110,14 @@ const struct p4r_datagram_counts *p4r_link_datagram_counts(const struct p4r_link
     return &own->counts;
 }
 
-size_t p4r_link_letter(struct p4r_link *link, uint8_t *letter)
+size_t p4r_link_control_message(struct p4r_link *link, uint8_t *control_message)
 {
     struct p4r_datagrams *own = link->datagrams;
-    if (own == NULL || own->letter_bytes == 0)
+    if (own == NULL || own->control_message_bytes == 0)
         return 0;
-    const size_t bytes = own->letter_bytes;
-    memcpy(letter, own->letter, sizeof own->letter);
-    own->letter_bytes = 0;
+    const size_t bytes = own->control_message_bytes;
+    memcpy(control_message, own->control_message, sizeof own->control_message);
+    own->control_message_bytes = 0;
     return bytes;
 }
 
@@ -144,7 +144,7 @@ int p4r_datagrams_receive_failed(struct p4r_link *link, int code)
     if (code == ECONNREFUSED)
         (void)note_refusal(link);
     else if (code == EMSGSIZE)
-        p4r_path_doubt(&link->datagrams->path, p4r_now_ns());
+        p4r_path_suspect(&link->datagrams->path, p4r_now_ns());
     else if (!p4r_is_full(code) && !has_no_way(code))
         return p4r_break(link, code);
     return 0;

@@ -9,7 +9,7 @@
 #define P4R_UDP_HEAD 12
 /* Bytes that one call can send: a packet's, less IPv4's and UDP's heads. */
 #define P4R_UDP_MOST P4R_LINK_RUN_BYTES
-#define P4R_UDP_GREETING P4R_LETTER_BYTES /* the most bytes of greeting and answer */
+#define P4R_UDP_GREETING P4R_CONTROL_MESSAGE_BYTES /* the most bytes of greeting and answer */
 #define P4R_UDP_REFUSALS 3  /* messages that nobody listens there, before they count */
 #define P4R_UDP_ARRIVALS 16 /* messages of one call to receive, each of one datagram or of many */
 
@@ -27,14 +27,14 @@ union p4r_segment_size {
 
 struct p4r_datagrams {
     uint8_t token[8];
-    int unheard, refused; /* pokes and refusals since the peer was heard */
+    int unheard, refused; /* keepalives and refusals since the peer was heard */
     int has_left;
     struct p4r_path path;
     struct p4r_datagram_counts counts;
     uint8_t greeting[P4R_UDP_GREETING], answer[P4R_UDP_GREETING];
     size_t greeting_bytes, answer_bytes;
-    uint8_t letter[P4R_UDP_GREETING]; /* the beginning of a handshake's message */
-    size_t letter_bytes;              /* all that it had; 0: there is none */
+    uint8_t control_message[P4R_UDP_GREETING]; /* the beginning of a handshake's message */
+    size_t control_message_bytes;              /* all that it had; 0: there is none */
 
     /* What the last call received, and how far it has been taken apart: up to the datagram that
      * begins at `at` of `message`, and in it up to the record at `record` (0: not judged yet). */

@@ -33,7 +33,7 @@ static int is_of_peer(const struct p4r_datagrams *own, const uint8_t *bytes, siz
 }
 
 /* A datagram without the peer's token. */
-static void hear_stranger(struct p4r_link *link, const uint8_t *bytes, size_t length)
+static void receive_unknown(struct p4r_link *link, const uint8_t *bytes, size_t length)
 {
     struct p4r_datagrams *own = link->datagrams;
     if (length != 0 && length == own->greeting_bytes && memcmp(bytes, own->greeting, length) == 0) {
@@ -44,19 +44,20 @@ static void hear_stranger(struct p4r_link *link, const uint8_t *bytes, size_t le
     if (own->greeting_bytes == 0 || length < sizeof handshake ||
         memcmp(bytes, handshake, sizeof handshake) != 0)
         return;
-    memset(own->letter, 0, sizeof own->letter);
-    memcpy(own->letter, bytes, length < sizeof own->letter ? length : sizeof own->letter);
-    own->letter_bytes = length;
-    own->counts.letters++;
+    memset(own->control_message, 0, sizeof own->control_message);
+    memcpy(own->control_message, bytes,
+           length < sizeof own->control_message ? length : sizeof own->control_message);
+    own->control_message_bytes = length;
+    own->counts.control_messages++;
 }
 
 /* Judges a datagram, and does what it asks for; returns whether it has frames. */
-static int hear(struct p4r_link *link, const uint8_t *bytes, size_t length)
+static int receive_control(struct p4r_link *link, const uint8_t *bytes, size_t length)
 {
     struct p4r_datagrams *own = link->datagrams;
     own->counts.rx_datagrams++;
     if (!is_of_peer(own, bytes, length)) {
-        hear_stranger(link, bytes, length);
+        receive_unknown(link, bytes, length);
         return 0;
     }
     own->unheard = own->refused = 0;
@@ -100,7 +101,7 @@ static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most)
     const size_t length = segment < left ? segment : left;
     int count = 0;
     if (own->record == 0)
-        own->record = hear(link, bytes + own->at, length) ? P4R_UDP_HEAD : length;
+        own->record = receive_control(link, bytes + own->at, length) ? P4R_UDP_HEAD : length;
     count = p4r_find_frames(bytes + own->at, length, &own->record, frames, most);
     if (own->record < length)
         return count;

@@ -138,7 +138,7 @@ static int refused(struct p4r_link *link, int code, int datagrams, int *again, u
     struct p4r_datagrams *own = link->datagrams;
     if (code == EMSGSIZE && !*again) { /* this error may belong to an earlier datagram */
         *again = 1;
-        p4r_path_doubt(&own->path, now_ns);
+        p4r_path_suspect(&own->path, now_ns);
         return 0;
     }
     *again = 0;

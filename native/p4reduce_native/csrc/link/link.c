@@ -75,7 +75,7 @@ uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
     /* No event reports what has been read already: waiting for room comes back at once. */
     if (link->kind == P4R_LINK_DATAGRAM || link->kind == P4R_LINK_OFFLOAD)
         return EPOLLIN | (for_room || link->has_more ? EPOLLOUT : 0);
-    /* The same holds for a socket that carries bells alone. A bell reports room in a ring. */
+    /* So it is with a socket that carries doorbells alone. A doorbell reports room in a ring. */
     if (link->is_deaf || (link->kind == P4R_LINK_SHARED ? link->uncovered : for_room))
         events |= EPOLLOUT;
     return events;
@@ -339,16 +339,16 @@ int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride
     int done = 0;
     while (done < count) {
         struct p4r_frame frames[P4R_LINK_MOST];
-        int turn = count - done < P4R_LINK_MOST ? count - done : P4R_LINK_MOST;
-        for (int i = 0; i < turn; i++) {
+        int part = count - done < P4R_LINK_MOST ? count - done : P4R_LINK_MOST;
+        for (int i = 0; i < part; i++) {
             int64_t row = rows[done + i];
             frames[i] = (struct p4r_frame){base + (size_t)row * stride, (uint32_t)lengths[row]};
         }
-        int sent = p4r_link_send(link, frames, turn);
+        int sent = p4r_link_send(link, frames, part);
         if (sent < 0)
             return sent;
         done += sent;
-        if (sent < turn)
+        if (sent < part)
             break;
     }
     return done;

@@ -37,7 +37,7 @@
 enum p4r_link_kind {
     P4R_LINK_SINGLE = 0,   /* one frame per message, as any peer understands */
     P4R_LINK_BATCH = 1,    /* many frames per message */
-    P4R_LINK_SHARED = 2,   /* rings in shared memory; the socket carries bells, one byte each */
+    P4R_LINK_SHARED = 2,   /* rings in shared memory; the socket carries doorbells, one byte each */
     P4R_LINK_OFFLOAD = 3,  /* a packet socket at one end of a veth pair; see offload.c */
     P4R_LINK_DATAGRAM = 4, /* a connected UDP socket; see datagram.c */
 };
@@ -86,13 +86,13 @@ struct p4r_link *p4r_link_over_interface(int fd, int peer_understands, int *erro
 
 /* One end of a UDP socket that is connected, whose peer knows `token` (8 bytes). A datagram has up to
  * `bytes`, a frame's length and 14 at least, as long as the path takes so many; see path.h, also for
- * `patience_ms`. Whoever sends `greeting` again gets `answer` again (both up to 128 bytes; 0: no
- * greeting). -EPIPE of a receive: the peer has said goodbye, or nobody listens there any more; of a
- * send: it seems so, and the next receive decides. */
+ * `probe_timeout_ms`. Whoever sends `greeting` again gets `answer` again (both up to 128 bytes; 0:
+ * no greeting). -EPIPE of a receive: the peer has said goodbye, or nobody listens there any more;
+ * of a send: it seems so, and the next receive decides. */
 struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t bytes,
                                          const uint8_t *greeting, uint32_t greeting_bytes,
                                          const uint8_t *answer, uint32_t answer_bytes,
-                                         uint32_t patience_ms, int *error);
+                                         uint32_t probe_timeout_ms, int *error);
 
 /* The most bytes of frames that one call takes over UDP, and the bytes that each frame adds. */
 #define P4R_LINK_RUN_BYTES 65507
@@ -100,12 +100,12 @@ struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t 
 
 /* Of a link over UDP. */
 struct p4r_datagram_counts {
-    uint64_t strangers;       /* datagrams from the peer's address without its token */
-    uint64_t path_bytes;      /* what a datagram may have now */
-    uint64_t path_narrowed;   /* how often that became less, */
-    uint64_t path_widened;    /* or more; */
-    uint64_t path_too_narrow; /* and not even the least size had an answer */
-    uint64_t letters;         /* see p4r_link_letter */
+    uint64_t strangers;        /* datagrams from the peer's address without its token */
+    uint64_t path_bytes;       /* what a datagram may have now */
+    uint64_t path_narrowed;    /* how often that became less, */
+    uint64_t path_widened;     /* or more; */
+    uint64_t path_too_narrow;  /* and not even the least size had an answer */
+    uint64_t control_messages; /* see p4r_link_control_message */
     uint64_t rx_calls, rx_datagrams;
     uint64_t tx_calls;
     uint64_t tx_too_long;     /* frames that this host does not let out, for their length */
@@ -115,11 +115,11 @@ struct p4r_datagram_counts {
 const struct p4r_datagram_counts *p4r_link_datagram_counts(const struct p4r_link *link);
 /* To be called at even times: returns how often it was called since the peer of a UDP socket was
  * heard, and asks it for a word if that is not for the first time. */
-int p4r_link_poke(struct p4r_link *link);
+int p4r_link_keepalive(struct p4r_link *link);
 /* Whether a message of a handshake has come from the peer's address: returns its length, and the
  * first 128 bytes of it (zeros where it has fewer); 0: there is none. To one that has a greeting. */
-#define P4R_LETTER_BYTES 128
-size_t p4r_link_letter(struct p4r_link *link, uint8_t *letter);
+#define P4R_CONTROL_MESSAGE_BYTES 128
+size_t p4r_link_control_message(struct p4r_link *link, uint8_t *control_message);
 
 /* Closes the socket, unmaps the memory. NULL is allowed. */
 void p4r_link_free(struct p4r_link *link);

@@ -39,12 +39,12 @@ struct p4r_link {
     int broken;      /* errno that ended the link; 0: none did */
     int is_deaf;     /* the peer takes nothing any more; what it has sent is still to be received */
     int has_more;    /* OFFLOAD, DATAGRAM: the last receive has left frames that it has read */
-    int uncovered;   /* SHARED: there is work, and no bell will announce it */
+    int uncovered;   /* SHARED: there is work, and no doorbell will announce it */
     int wants_room;  /* SHARED: frames wait that the last send did not take */
     int has_gone;    /* SHARED: the peer hung up, and `left` frames are still to be taken */
     int left;
     int peeked;           /* SHARED: frames that p4r_link_peek has shown */
-    unsigned turns;       /* SHARED: calls of receive */
+    unsigned visits;      /* SHARED: calls of receive */
     int most_per_message; /* BATCH: lowered where the socket's buffer is small */
     size_t memory_bytes;  /* SHARED */
     uint8_t *memory;
@@ -92,7 +92,7 @@ void p4r_offload_free(struct p4r_offload *);
  * and close; `map` checks what came from the other end. Both return minus an errno. */
 int p4r_shared_make(struct p4r_link *, uint32_t slots);
 int p4r_shared_map(struct p4r_link *, int memory_fd, uint32_t slots);
-/* Whether a wait may begin; arms the bells. */
+/* Whether a wait may begin; arms the doorbells. */
 int p4r_shared_may_sleep(struct p4r_link *, int writable);
 
 /* The switch's end: return whether these bytes are a hello, and answer one. */

@@ -8,7 +8,7 @@
 
 enum {
     TRIES = 3,
-    PATIENCE_MS = 300,
+    PROBE_TIMEOUT_MS = 300,
     CONFIRM = 7, /* the time between two trials, as a multiple of the patience */
     WIDEN = 32,  /* the time before a larger size is tried again, likewise */
     NS_PER_MS = 1000000,
@@ -20,11 +20,12 @@ enum {
 static const uint32_t sizes[] = {65507, 8972, 1472, 1452, P4R_PATH_LEAST};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-void p4r_path_init(struct p4r_path *path, uint32_t agreed, uint32_t patience_ms)
+void p4r_path_init(struct p4r_path *path, uint32_t agreed, uint32_t probe_timeout_ms)
 {
     memset(path, 0, sizeof *path);
     path->bytes = path->agreed = agreed;
-    path->patience_ns = (uint64_t)(patience_ms != 0 ? patience_ms : PATIENCE_MS) * NS_PER_MS;
+    path->probe_timeout_ns =
+        (uint64_t)(probe_timeout_ms != 0 ? probe_timeout_ms : PROBE_TIMEOUT_MS) * NS_PER_MS;
 }
 
 static uint32_t least(const struct p4r_path *path)
@@ -33,7 +34,7 @@ static uint32_t least(const struct p4r_path *path)
 }
 
 /* What the kernel has heard of this path; 0: nothing of use. */
-static uint32_t rumour(int fd)
+static uint32_t hint(int fd)
 {
     int mtu = 0;
     socklen_t size = sizeof mtu;
@@ -47,7 +48,7 @@ static uint32_t rumour(int fd)
 
 static uint32_t smaller(const struct p4r_path *path, int fd)
 {
-    const uint32_t said = rumour(fd);
+    const uint32_t said = hint(fd);
     if (said >= least(path) && said < path->bytes)
         return said;
     for (int i = 0; i < SIZES; i++)
@@ -67,7 +68,7 @@ static uint32_t larger(const struct p4r_path *path)
 static void end_trial(struct p4r_path *path, uint64_t now_ns)
 {
     path->trial = 0;
-    path->due_ns = now_ns + CONFIRM * path->patience_ns;
+    path->due_ns = now_ns + CONFIRM * path->probe_timeout_ns;
 }
 
 static int narrow(struct p4r_path *path, int fd, uint64_t now_ns)
@@ -78,7 +79,7 @@ static int narrow(struct p4r_path *path, int fd, uint64_t now_ns)
     }
     path->bytes = smaller(path, fd);
     path->narrowed++;
-    path->widen_ns = now_ns + WIDEN * path->patience_ns;
+    path->widen_ns = now_ns + WIDEN * path->probe_timeout_ns;
     path->due_ns = now_ns; /* does this size pass? */
     return 1;
 }
@@ -88,7 +89,7 @@ static void fail(struct p4r_path *path, int fd, uint64_t now_ns)
     const uint32_t trial = path->trial;
     end_trial(path, now_ns);
     if (trial > path->bytes)
-        path->widen_ns = now_ns + WIDEN * path->patience_ns;
+        path->widen_ns = now_ns + WIDEN * path->probe_timeout_ns;
     else if (path->heard) /* else nothing passes at all, whatever its size */
         narrow(path, fd, now_ns);
 }
@@ -96,7 +97,7 @@ static void fail(struct p4r_path *path, int fd, uint64_t now_ns)
 uint32_t p4r_path_question(struct p4r_path *path, int fd, uint64_t now_ns)
 {
     if (path->due_ns == 0) { /* the first of all: the handshake has just shown that it passes */
-        path->due_ns = now_ns + CONFIRM * path->patience_ns;
+        path->due_ns = now_ns + CONFIRM * path->probe_timeout_ns;
         return 0;
     }
     if (now_ns < path->due_ns)
@@ -113,7 +114,7 @@ uint32_t p4r_path_question(struct p4r_path *path, int fd, uint64_t now_ns)
             memcpy(path->nonce, &now_ns, sizeof path->nonce);
     }
     path->tries++;
-    path->due_ns = now_ns + path->patience_ns;
+    path->due_ns = now_ns + path->probe_timeout_ns;
     return path->trial;
 }
 
@@ -134,11 +135,11 @@ void p4r_path_answered(struct p4r_path *path, const uint8_t *nonce, uint64_t now
         path->due_ns = now_ns; /* the next larger one at once */
 }
 
-void p4r_path_doubt(struct p4r_path *path, uint64_t now_ns)
+void p4r_path_suspect(struct p4r_path *path, uint64_t now_ns)
 {
     /* One trial at a time, so that a flood of forged messages does not start one after the other. */
     if (path->trial == 0 && path->due_ns > now_ns &&
-        path->due_ns - now_ns < (CONFIRM - 1) * path->patience_ns)
+        path->due_ns - now_ns < (CONFIRM - 1) * path->probe_timeout_ns)
         path->due_ns = now_ns;
 }
 

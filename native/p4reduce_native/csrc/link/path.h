@@ -24,14 +24,14 @@ struct p4r_path {
     int heard;       /* anything, since the trial began */
     int echoes;      /* the peer sends nonces back; one of an older version does not */
     uint8_t nonce[P4R_PATH_NONCE];
-    uint64_t patience_ns;                   /* for an answer */
+    uint64_t probe_timeout_ns;              /* for an answer */
     uint64_t due_ns;                        /* when there is something to do next */
     uint64_t widen_ns;                      /* when a larger size may be tried */
     uint64_t narrowed, widened, too_narrow; /* how often; the last: the least size had no answer */
 };
 
-/* `patience_ms` for the answer to a question, of which there are three; 0: 300. */
-void p4r_path_init(struct p4r_path *, uint32_t agreed, uint32_t patience_ms);
+/* `probe_timeout_ms` for the answer to a question, of which there are three; 0: 300. */
+void p4r_path_init(struct p4r_path *, uint32_t agreed, uint32_t probe_timeout_ms);
 
 /* The size of a question to be sent now, with the nonce; 0: none. */
 uint32_t p4r_path_question(struct p4r_path *, int fd, uint64_t now_ns);
@@ -40,7 +40,7 @@ uint32_t p4r_path_question(struct p4r_path *, int fd, uint64_t now_ns);
 void p4r_path_answered(struct p4r_path *, const uint8_t *nonce, uint64_t now_ns);
 
 /* Somebody says that the path is narrower. */
-void p4r_path_doubt(struct p4r_path *, uint64_t now_ns);
+void p4r_path_suspect(struct p4r_path *, uint64_t now_ns);
 
 /* This host says so: `fd` takes no datagram of `bytes`. Returns whether there is a smaller size. */
 int p4r_path_refused(struct p4r_path *, int fd, uint64_t now_ns);

@@ -23,8 +23,8 @@
 struct p4r_ring_words {
     _Alignas(64) _Atomic uint32_t put;             /* frames so far, by the sender */
     _Alignas(64) _Atomic uint32_t taken;           /* frames so far, by the receiver */
-    _Alignas(64) _Atomic uint32_t receiver_sleeps; /* and wants a bell when frames come */
-    _Alignas(64) _Atomic uint32_t sender_sleeps;   /* and wants a bell when there is room */
+    _Alignas(64) _Atomic uint32_t receiver_sleeps; /* and wants a doorbell when frames come */
+    _Alignas(64) _Atomic uint32_t sender_sleeps;   /* and wants a doorbell when there is room */
 };
 
 /* The other end may have been compiled elsewhere: what both map must lie alike. */
@@ -82,8 +82,8 @@ void p4r_ring_tell(struct p4r_ring *);
 /* A hint that the next slot will be filled soon. */
 void p4r_ring_will_write(const struct p4r_ring *);
 
-/* Whether the other end sleeps and needs a bell; true once. For room only when half of the ring is
- * free. */
+/* Whether the other end sleeps and needs a doorbell; true once. For room only when half of the ring
+ * is free. */
 int p4r_ring_receiver_sleeps(struct p4r_ring *);
 int p4r_ring_sender_sleeps(struct p4r_ring *);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two rings in memory that both ends map; the socket carries bells and shows when a peer has gone.
+/* Two rings in memory that both ends map; the socket carries doorbells and shows when a peer has
+ * gone.
  *
  * The socket and no eventfd, for two reasons: there is one thing to wait at, and a peer that shares
  * an eventfd's file could turn off O_NONBLOCK and let this end wait forever.
  *
- * Who finds its ring empty takes one bell off the socket, sets its flag, and looks again. As long
- * as it takes frames it leaves the bell where it is, so that poll and epoll go on telling.
+ * Who finds its ring empty takes one doorbell off the socket, sets its flag, and looks again. As
+ * long as it takes frames it leaves the doorbell where it is, so that poll and epoll go on telling.
  */
 #include "link_impl.h"
 
@@ -18,7 +19,7 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-#define GONE_TURNS 256
+#define GONE_VISITS 256
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static size_t ring_pages(uint32_t slots) { return (p4r_ring_bytes(slots) + 4095) & ~(size_t)4095; }
@@ -74,19 +75,19 @@ int p4r_shared_map(struct p4r_link *link, int memory_fd, uint32_t slots)
 }
 
 /* Returns an errno, or 0. */
-static int ring_bell(int fd)
+static int ring_doorbell(int fd)
 {
-    /* Where the socket is full, the peer has bells enough. */
+    /* Where the socket is full, the peer has doorbells enough. */
     if (send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && !p4r_is_full(errno))
         return errno;
     return 0;
 }
 
-/* Whether the peer has gone; takes one bell. */
-static int take_bell(struct p4r_link *link)
+/* Whether the peer has gone; takes one doorbell. */
+static int take_doorbell(struct p4r_link *link)
 {
-    uint8_t bell[8];
-    ssize_t bytes = recv(link->fd, bell, sizeof bell, MSG_DONTWAIT);
+    uint8_t doorbell[8];
+    ssize_t bytes = recv(link->fd, doorbell, sizeof doorbell, MSG_DONTWAIT);
     return bytes == 0 || (bytes < 0 && !p4r_is_full(errno) && errno != EINTR);
 }
 
@@ -103,13 +104,13 @@ static int look(struct p4r_link *link)
     /* Memory can be written to without the socket. A ring that is never empty must not keep the
      * port for a peer that has gone, so that is asked from time to time. */
     int gone = link->is_deaf ||
-               (ready > 0 && ++link->turns % GONE_TURNS == 0 && p4r_has_hung_up(link->fd));
+               (ready > 0 && ++link->visits % GONE_VISITS == 0 && p4r_has_hung_up(link->fd));
     if (ready == 0 && !gone) {
-        gone = take_bell(link);
+        gone = take_doorbell(link);
         if (!gone)
             arm(&link->in.words->receiver_sleeps);
         ready = p4r_ring_ready(&link->in);
-        /* The bell that was taken may stand for frames that came just now, or for room. */
+        /* The doorbell that was taken may stand for frames that came just now, or for room. */
         link->uncovered = ready > 0 || (link->wants_room && p4r_ring_has_room(&link->out));
     }
     if (ready < 0)
@@ -135,9 +136,9 @@ static int count_of(struct p4r_link *link, int most)
 
 static void tell_of_room(struct p4r_link *link)
 {
-    /* One that has gone needs no bell. */
+    /* One that has gone needs no doorbell. */
     if (p4r_ring_sender_sleeps(&link->in))
-        (void)ring_bell(link->fd);
+        (void)ring_doorbell(link->fd);
 }
 
 int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
@@ -192,11 +193,11 @@ int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int c
                 break;
             continue;
         }
-        int turn = count - done < room ? count - done : room;
-        link->out.limit = link->out.own + (uint32_t)turn; /* the rest must be checked again */
-        p4r_ring_put(&link->out, frames + done, turn);
-        done += turn;
-        int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;
+        int part = count - done < room ? count - done : room;
+        link->out.limit = link->out.own + (uint32_t)part; /* the rest must be checked again */
+        p4r_ring_put(&link->out, frames + done, part);
+        done += part;
+        int error = p4r_ring_receiver_sleeps(&link->out) ? ring_doorbell(link->fd) : 0;
         if (error != 0)
             return p4r_send_failed(link, error);
     }
@@ -227,7 +228,7 @@ int p4r_shared_tell(struct p4r_link *link)
     if (link->out.announced == link->out.own)
         return 0;
     p4r_ring_tell(&link->out);
-    int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;
+    int error = p4r_ring_receiver_sleeps(&link->out) ? ring_doorbell(link->fd) : 0;
     return error != 0 ? p4r_send_failed(link, error) : 0;
 }
 

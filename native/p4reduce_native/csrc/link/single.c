@@ -62,15 +62,15 @@ int p4r_single_send(struct p4r_link *link, const struct p4r_frame *frames, int c
 {
     int done = 0;
     while (done < count) {
-        int turn = count - done < P4R_LINK_FRAMES ? count - done : P4R_LINK_FRAMES;
-        for (int i = 0; i < turn; i++) {
+        int part = count - done < P4R_LINK_FRAMES ? count - done : P4R_LINK_FRAMES;
+        for (int i = 0; i < part; i++) {
             const struct p4r_frame *frame = &frames[done + i];
             link->out_vectors[i] = (struct iovec){(void *)(uintptr_t)frame->bytes, frame->length};
             link->out_messages[i].msg_hdr =
                 (struct msghdr){.msg_iov = &link->out_vectors[i], .msg_iovlen = 1};
         }
         int sent =
-            sendmmsg(link->fd, link->out_messages, (unsigned)turn, MSG_DONTWAIT | MSG_NOSIGNAL);
+            sendmmsg(link->fd, link->out_messages, (unsigned)part, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0) {
             if (errno == EINTR)
                 continue;

@@ -10,12 +10,12 @@
 
 #include "common/clock.h"
 #include "loop/loop_impl.h"
-#include "loop/pace.h"
+#include "loop/poll_backoff.h"
 #include "loop/packet_in.h"
 
 enum {
     PORTS = 512, /* 9 bits in v1model */
-    EVENTS = 64, /* of one turn */
+    EVENTS = 64, /* of one iteration */
     AHEAD = 2,   /* frames that are asked for while one is worked on */
     UNSEEN = 8,  /* frames that leave an egress queue before the port must have shown its room */
     HELD = 2048, /* the most frames that come in while others are held back: up to 1 ms */
@@ -35,7 +35,7 @@ _Static_assert((int)P4R_BATCH >= (int)P4R_LINK_FRAMES, "a link's receive has roo
 struct p4r_loop {
     int epoll_fd, wake_fd;
     uint32_t cpu_port;
-    uint32_t reasons; /* to come back to Python, of this turn */
+    uint32_t reasons; /* to come back to Python, of this iteration */
     p4r_process process;
     p4r_events events;
     p4r_release release;
@@ -44,14 +44,14 @@ struct p4r_loop {
     p4r_frames_callback callback;
     uint64_t now_ns; /* of this batch */
     struct p4r_port *dirty, *resting;
-    uint32_t held; /* frames that have come, and turns, since all was flushed */
+    uint32_t held; /* frames that have come, and iterations, since all was flushed */
     uint64_t held_since_ns;
     uint32_t cpus;
     uint32_t neighbours; /* ports whose peers run on this machine, and are there */
     struct p4r_packet_ins packet_ins;
     struct p4r_loop_stats stats;
-    struct p4r_pace pace;
-    uint32_t taken, taken_elsewhere; /* frames of this turn: by interfaces, by other ports */
+    struct p4r_poll_backoff backoff;
+    uint32_t taken, taken_elsewhere; /* frames of this iteration: by interfaces, by other ports */
     int ready_count;
     struct epoll_event ready[EVENTS]; /* for Python */
     struct p4r_port *ports[PORTS];
@@ -167,7 +167,7 @@ static int waits_for_more(const struct p4r_loop *loop, const struct p4r_port *po
            (port->kind->is_neighbour && loop->neighbours >= loop->cpus);
 }
 
-/* With `hold`, ports keep for the next turn what waits for more. */
+/* With `hold`, ports keep for the next iteration what waits for more. */
 static void flush_or_hold(struct p4r_loop *loop, int hold)
 {
     struct p4r_port *dirty = loop->dirty;
@@ -223,7 +223,7 @@ static int wait_ms(uint64_t deadline_ns)
 }
 
 /* One batch from each port that has frames, so no port starves. Returns 0, or an errno of epoll's. */
-static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
+static int iteration(struct p4r_loop *loop, uint64_t deadline_ns)
 {
     struct epoll_event events[EVENTS];
     if (loop->release != NULL && loop->next_release_ns < deadline_ns)
@@ -233,12 +233,12 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
         deadline_ns = retry_ns;
     const int holds = loop->dirty != NULL;
     if (!holds)
-        p4r_pace_rest(&loop->pace, deadline_ns, loop->wake_fd);
+        p4r_poll_backoff_sleep(&loop->backoff, deadline_ns, loop->wake_fd);
     const uint64_t began_ns = p4r_now_ns();
     const int count = epoll_wait(loop->epoll_fd, events, EVENTS, holds ? 0 : wait_ms(deadline_ns));
     const int error = count < 0 && errno != EINTR ? errno : 0;
     const uint64_t looked_ns = p4r_now_ns();
-    p4r_pace_looked(&loop->pace, began_ns, looked_ns);
+    p4r_poll_backoff_polled(&loop->backoff, began_ns, looked_ns);
     if (!holds)
         loop->held_since_ns = looked_ns;
     loop->taken = loop->taken_elsewhere = 0;
@@ -268,7 +268,7 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
     if (!hold)
         loop->held = 0;
     flush_or_hold(loop, hold);
-    p4r_pace_took(&loop->pace, loop->taken, loop->taken_elsewhere);
+    p4r_poll_backoff_received(&loop->backoff, loop->taken, loop->taken_elsewhere);
     return error;
 }
 
@@ -287,7 +287,7 @@ uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns, int *error)
     loop->ready_count = 0;
     *error = 0;
     while (reasons == 0) {
-        *error = turn(loop, deadline_ns);
+        *error = iteration(loop, deadline_ns);
         reasons = take_reasons(loop);
         if (*error != 0)
             reasons |= P4R_LOOP_ERROR;
@@ -300,7 +300,7 @@ uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns, int *error)
 
 /* -- What Python asks for ------------------------------------------------------------------------*/
 
-void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port)
+void p4r_loop_drain(struct p4r_loop *loop, struct p4r_port *port)
 {
     while (p4r_port_has_hung_up(port))
         serve(loop, port);
@@ -377,12 +377,12 @@ int p4r_port_capture_out(struct p4r_port *port, int fd)
     return port->capture_out != NULL ? 0 : -1;
 }
 
-int p4r_port_take_news(struct p4r_port *port, int *error)
+int p4r_port_take_event(struct p4r_port *port, int *error)
 {
-    const enum p4r_port_news news = port->news;
-    *error = port->news_errno;
-    port->news = P4R_NEWS_NONE;
-    return (int)news;
+    const enum p4r_port_event event = port->event;
+    *error = port->event_errno;
+    port->event = P4R_EVENT_NONE;
+    return (int)event;
 }
 
 struct p4r_port_stats *p4r_port_stats(struct p4r_port *port) { return &port->stats; }
@@ -426,7 +426,7 @@ void p4r_loop_mark_resting(struct p4r_loop *loop, struct p4r_port *port)
     loop->resting = port;
 }
 
-void p4r_loop_has_news(struct p4r_loop *loop) { loop->reasons |= P4R_LOOP_NEWS; }
+void p4r_loop_has_event(struct p4r_loop *loop) { loop->reasons |= P4R_LOOP_EVENTS; }
 
 /* -- Its life ------------------------------------------------------------------------------------*/
 
@@ -440,7 +440,7 @@ struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port, uint32_t cpus, int
     loop->wake_fd = wake_fd;
     loop->cpu_port = cpu_port;
     loop->cpus = cpus;
-    p4r_pace_init(&loop->pace);
+    p4r_poll_backoff_init(&loop->backoff);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd < 0)
         *error = errno;

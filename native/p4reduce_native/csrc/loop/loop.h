@@ -19,7 +19,7 @@ enum p4r_loop_reason {
     P4R_LOOP_WOKEN = 1,      /* Python wrote to the eventfd */
     P4R_LOOP_DEADLINE = 2,   /* nothing else, and the deadline has passed */
     P4R_LOOP_DESCRIPTOR = 4, /* a descriptor that Python watches is ready */
-    P4R_LOOP_NEWS = 8,       /* a port has news */
+    P4R_LOOP_EVENTS = 8,     /* a port has an event */
     P4R_LOOP_PACKET_IN = 16, /* frames have left by the CPU port */
     P4R_LOOP_PROGRAM = 32,   /* the program has something for Python */
     P4R_LOOP_ERROR = 64,     /* epoll failed */
@@ -59,7 +59,7 @@ void p4r_loop_set_callback(struct p4r_loop *loop, p4r_frames_callback callback);
 uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns, int *error);
 
 /* If a port's peer has hung up, takes in what it has sent and lets it go. */
-void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port);
+void p4r_loop_drain(struct p4r_loop *loop, struct p4r_port *port);
 
 /* Runs one frame as if it had come in at `port`. */
 void p4r_loop_inject(struct p4r_loop *loop, uint32_t port, const uint8_t *frame, uint32_t length);
@@ -81,8 +81,8 @@ int64_t p4r_loop_next_packet_in(struct p4r_loop *loop, const uint8_t **bytes);
 /* Frames that leave are written to a file of their own, which the port owns from now on. 0, or -1: no
  * memory, and the file is the caller's. */
 int p4r_port_capture_out(struct p4r_port *port, int fd);
-/* A port's news, once: an enum p4r_port_news. */
-int p4r_port_take_news(struct p4r_port *port, int *error);
+/* A port's event, once: an enum p4r_port_event. */
+int p4r_port_take_event(struct p4r_port *port, int *error);
 
 struct p4r_port_stats *p4r_port_stats(struct p4r_port *port);
 struct p4r_loop_stats *p4r_loop_stats(struct p4r_loop *loop);

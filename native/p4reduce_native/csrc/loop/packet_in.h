@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* Python is called at the end of the turn, so these wait for one turn only. */
+/* Python is called at the end of the iteration, so these wait for one iteration only. */
 enum { P4R_MOST_PACKET_INS = 4096 };
 
 struct p4r_packet_ins {

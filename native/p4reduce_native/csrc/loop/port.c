@@ -68,7 +68,7 @@ static int begin(struct p4r_port *port, int fd, struct p4r_link *link)
         port->link = link;
     port->seen = (struct p4r_datagram_counts){0};
     port->backoff = (struct p4r_backoff){0};
-    port->news = P4R_NEWS_NONE;
+    port->event = P4R_EVENT_NONE;
     port->blocked = 0;
     port->put_count = 0;
     p4r_port_watch(port);
@@ -119,13 +119,13 @@ int p4r_port_has_hung_up(const struct p4r_port *port)
            (now.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
 }
 
-void p4r_port_tell(struct p4r_port *port, enum p4r_port_news news, int error)
+void p4r_port_tell(struct p4r_port *port, enum p4r_port_event event, int error)
 {
-    if (news == P4R_NEWS_LETTER && port->news != P4R_NEWS_NONE)
+    if (event == P4R_EVENT_CONTROL_MESSAGE && port->event != P4R_EVENT_NONE)
         return; /* it is taken out of the link when the peer goes, or the next one tells */
-    port->news = news;
-    port->news_errno = error;
-    p4r_loop_has_news(port->loop);
+    port->event = event;
+    port->event_errno = error;
+    p4r_loop_has_event(port->loop);
 }
 
 static void fail(struct p4r_port *port, int error)
@@ -135,7 +135,7 @@ static void fail(struct p4r_port *port, int error)
         port->blocked = 1; /* what else comes up to then waits, and is dropped */
     } else if (port->kind->ends_by_error) {
         p4r_port_detach(port);
-        p4r_port_tell(port, P4R_NEWS_DOWN, error);
+        p4r_port_tell(port, P4R_EVENT_DOWN, error);
     } else {
         drop_queue(port);
         port->blocked = 0;
@@ -173,7 +173,7 @@ int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struc
         if (port->kind->ends_by_error)
             fail(port, -count);
         else
-            p4r_port_tell(port, P4R_NEWS_ERROR, -count);
+            p4r_port_tell(port, P4R_EVENT_ERROR, -count);
         return 0;
     }
     port->is_served = 1;

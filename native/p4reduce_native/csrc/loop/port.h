@@ -2,7 +2,8 @@
 /* A port of the switch: what all kinds share, and what each kind does in its own way.
  *
  * Python opens and closes sockets and hands their descriptors over; here frames go through them. A
- * port that has news for Python (its peer has left, a read has failed) keeps it until it is asked.
+ * port that has an event for Python (its peer has left, a read has failed) keeps it until it is
+ * asked.
  */
 #ifndef P4R_LOOP_PORT_H
 #define P4R_LOOP_PORT_H
@@ -58,11 +59,11 @@ extern const struct p4r_port_kind p4r_udp_port;
 enum p4r_port_type { P4R_UNIX, P4R_PACKET, P4R_OFFLOAD, P4R_UDP, P4R_PORT_TYPES };
 extern const struct p4r_port_kind *const p4r_port_kinds[P4R_PORT_TYPES];
 
-enum p4r_port_news {
-    P4R_NEWS_NONE,
-    P4R_NEWS_DOWN,   /* the peer has left; the descriptor is not used any more */
-    P4R_NEWS_ERROR,  /* reading has failed; the port continues */
-    P4R_NEWS_LETTER, /* a handshake's message came from the peer's address: p4r_link_letter */
+enum p4r_port_event {
+    P4R_EVENT_NONE,
+    P4R_EVENT_DOWN,            /* the peer has left; the descriptor is not used any more */
+    P4R_EVENT_ERROR,           /* reading has failed; the port continues */
+    P4R_EVENT_CONTROL_MESSAGE, /* of a handshake, from the peer's address */
 };
 
 struct p4r_port {
@@ -81,8 +82,8 @@ struct p4r_port {
     int failed;            /* an errno, by which it is detached after that */
     struct p4r_port *next_dirty, *next_resting;
     struct p4r_backoff backoff; /* of a packet socket; links have their own */
-    enum p4r_port_news news;
-    int news_errno;
+    enum p4r_port_event event;
+    int event_errno;
     struct p4r_capture *capture;     /* of frames in both directions, or NULL */
     struct p4r_capture *capture_out; /* of those that leave, if these have a file of their own */
     struct p4r_port_stats stats;
@@ -97,8 +98,8 @@ void p4r_port_free(struct p4r_port *port);
 
 /* Start and stop using a descriptor, of a port without one: that of a Unix peer is the port's from now
  * on, that of an interface stays the caller's. What waits to be sent when it is detached is counted as
- * `tx_down`. attach returns 0, or minus an errno: then the descriptor is the caller's as before. News of
- * a former peer are forgotten. */
+ * `tx_down`. attach returns 0, or minus an errno: then the descriptor is the caller's as before.
+ * Events of a former peer are forgotten. */
 int p4r_port_attach(struct p4r_port *port, int fd);
 /* The same of a UDP port, with a link. */
 int p4r_port_attach_link(struct p4r_port *port, struct p4r_link *link);
@@ -118,12 +119,12 @@ void p4r_port_done(struct p4r_port *port, int one_by_one);
 void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length);
 
 /* Reports an event to Python, unless a worse one waits there already. */
-void p4r_port_tell(struct p4r_port *port, enum p4r_port_news news, int error);
+void p4r_port_tell(struct p4r_port *port, enum p4r_port_event event, int error);
 
 /* Sends what waits, as far as there is room. */
 void p4r_port_flush(struct p4r_port *port);
 
-/* Tells epoll what to wait for, if that has changed; after each turn of the port. */
+/* Tells epoll what to wait for, if that has changed; after each iteration of the port. */
 void p4r_port_watch(struct p4r_port *port);
 
 /* Whether the peer has hung up, even after epoll's last report. */

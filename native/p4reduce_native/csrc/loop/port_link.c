@@ -70,8 +70,8 @@ static void count_datagrams(struct p4r_port *port)
     port->stats.path_narrowed += now->path_narrowed - seen->path_narrowed;
     port->stats.path_too_narrow += now->path_too_narrow - seen->path_too_narrow;
     port->stats.tx_runs_refused += now->tx_runs_refused - seen->tx_runs_refused;
-    if (now->letters != seen->letters)
-        p4r_port_tell(port, P4R_NEWS_LETTER, 0);
+    if (now->control_messages != seen->control_messages)
+        p4r_port_tell(port, P4R_EVENT_CONTROL_MESSAGE, 0);
     *seen = *now;
 }
 

@@ -15,7 +15,7 @@ __extension__ typedef __int128 p4r_i128;
 #define P4R_INLINE static inline __attribute__((always_inline, unused))
 #define P4R_UNUSED __attribute__((unused))
 
-/* Before a loop whose turns do not depend on each other, each being one limb of a wide field. */
+/* Before a loop whose iterations are independent, each being one limb of a wide field. */
 #if defined(__clang__)
 #define P4R_LIMBS _Pragma("clang loop vectorize(assume_safety)")
 #pragma clang diagnostic ignored "-Wpass-failed"

@@ -38,13 +38,13 @@ static int change(uint32_t *state, uint32_t from, uint32_t to)
 static int take(struct p4r_link_lock *lock)
 {
     while (!change(&lock->state, P4R_FREE, P4R_TAKEN)) {
-        /* The holder reads this in every turn, and whatever woke us wakes the holder too. */
+        /* The holder reads this in every iteration, and whatever woke us wakes the holder too. */
         (void)change(&lock->state, P4R_TAKEN, P4R_AWAITED);
         wait_for(&lock->state);
     }
     int is_unfinished = lock->unfinished != NULL;
     lock->unfinished = NULL;
-    lock->turns++;
+    lock->iterations++;
     return is_unfinished;
 }
 
@@ -75,11 +75,12 @@ int p4r_link_lock_lend(struct p4r_link_lock *lock, int wake_fd, int quiet_ms)
     return take(lock) || waits[1].revents != 0;
 }
 
-int p4r_link_lock_try(struct p4r_link_lock *lock, uint32_t turns, const void *turn)
+int p4r_link_lock_try(struct p4r_link_lock *lock, uint32_t iterations, const void *iteration)
 {
     if (!change(&lock->state, P4R_FREE, P4R_TAKEN))
         return 0;
-    if (lock->turns != turns || (lock->unfinished != NULL && lock->unfinished != turn)) {
+    if (lock->iterations != iterations ||
+        (lock->unfinished != NULL && lock->unfinished != iteration)) {
         p4r_link_lock_release(lock);
         return 0;
     }

@@ -50,13 +50,13 @@ static double after(const struct p4r_timeout *timeout, int64_t retransmissions)
 /* How long a contribution waits, by how often it was repeated. */
 static double waits(const struct p4r_slots *slots, const struct p4r_timeout *timeout, int64_t tries)
 {
-    return slots->stretch * after(timeout, tries / slots->tries_a_doubling + slots->turn);
+    return slots->stretch * after(timeout, tries / slots->tries_a_doubling + slots->deferral);
 }
 
 /* And one that was sent once. */
 static double usual(const struct p4r_slots *slots)
 {
-    return slots->turn ? waits(slots, &slots->timeout, 0) : slots->timeout.seconds;
+    return slots->deferral ? waits(slots, &slots->timeout, 0) : slots->timeout.seconds;
 }
 
 int p4r_quiet(const struct p4r_slots *slots, double now)
@@ -76,12 +76,12 @@ void p4r_timers_answered(struct p4r_slots *slots, uint32_t slot, int heard, int 
         return; /* not sent yet */
     if (!heard) {
         p4r_missed(slots, slot, now);
-    } else if (slots->turn || !slots->tries[slot]) {
+    } else if (slots->deferral || !slots->tries[slot]) {
         slots->tries[slot]++;
         slots->backed_off = 1;
         double due = now + waits(slots, &slots->timeout, slots->tries[slot]);
         slots->due[slot] = fmax(slots->due[slot], due);
-        if (!quiet || !slots->turn)
+        if (!quiet || !slots->deferral)
             return;
         for (uint32_t other = 0; other < slots->slots; other++)
             if (isfinite(slots->due[other]) && slots->tries[other] == 0)
@@ -180,20 +180,20 @@ void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, doub
     }
 }
 
-void p4r_hurry(struct p4r_slots *slots, int waiting, double now)
+void p4r_expire_timers(struct p4r_slots *slots, int waiting, double now)
 {
     for (uint32_t slot = 0; slot < slots->slots; slot++)
         if (waiting ? slots->expected[slot] != P4R_IDLE : isfinite(slots->due[slot]))
             slots->due[slot] = fmin(slots->sent_at[slot], now);
 }
 
-double p4r_next_due(const struct p4r_slots *slots, uint32_t *under_way)
+double p4r_next_due(const struct p4r_slots *slots, uint32_t *in_flight)
 {
     double due = INFINITY;
 
-    *under_way = 0;
+    *in_flight = 0;
     for (uint32_t slot = 0; slot < slots->slots; slot++) {
-        *under_way += slots->due[slot] != INFINITY;
+        *in_flight += slots->due[slot] != INFINITY;
         due = slots->due[slot] < due ? slots->due[slot] : due;
     }
     for (uint32_t i = 0; i < slots->live_count; i++)

@@ -171,7 +171,7 @@ static uint32_t widest_class(const struct p4r_slots *slots)
  * All classes together have as many blocks under way as the widest of them has alone. So a higher
  * class takes the link from a lower one, instead of sharing it. Stripes that are not open yet do
  * not count: they wait for ranks, and not for the link. */
-uint32_t p4r_let_out(struct p4r_slots *slots, int64_t *out)
+uint32_t p4r_release(struct p4r_slots *slots, int64_t *out)
 {
     uint32_t busy = 0, found = 0, queued = slots->queued_count;
 

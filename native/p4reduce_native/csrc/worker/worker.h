@@ -241,9 +241,10 @@ typedef void (*p4r_visit)(int64_t sequence, uint32_t what, const int64_t *blocks
  * else is said; the memory is Python's, and what is in it is changed by these functions alone. */
 struct p4r_slots {
     /* What never changes. */
-    uint32_t slots, job, levels, turn;     /* `levels`: more than one in a tree; `turn`: timers.c */
-    uint32_t rank, asks_for_all;           /* whether it asks for all at its switch */
-    uint32_t tries_a_doubling;             /* timers.c */
+    uint32_t slots, job, levels,
+        deferral;                /* `levels`: more than one in a tree; `deferral`: timers.c */
+    uint32_t rank, asks_for_all; /* whether it asks for all at its switch */
+    uint32_t tries_a_doubling;   /* timers.c */
     uint32_t classes, starts[P4R_CLASSES]; /* first slot of each class, the lowest class first */
     double stretch;                        /* timers.c */
     uint64_t everybody, own_bit;           /* on the own switch, as bits */
@@ -281,7 +282,7 @@ struct p4r_slots {
     uint64_t trouble_bits;
 
     /* Scratch. */
-    int64_t *queued;    /* slots that have got a frame to send since p4r_let_out */
+    int64_t *queued;    /* slots that have got a frame to send since p4r_release */
     int64_t *completed; /* slots whose round is complete, at most one entry each */
     uint8_t *how;       /* of each of these: P4R_LATE, ... */
     uint32_t *next;     /* of each of these: next block and exponent, two words */
@@ -310,11 +311,11 @@ void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, const int64_t *len
 /* Repeat the frames whose time is up, and look at deadlines. */
 void p4r_expire(struct p4r_slots *slots, double now);
 
-/* When there is something for p4r_expire. `under_way`: how many timers run. */
-double p4r_next_due(const struct p4r_slots *slots, uint32_t *under_way);
+/* When there is something for p4r_expire. `in_flight`: how many timers run. */
+double p4r_next_due(const struct p4r_slots *slots, uint32_t *in_flight);
 
 /* Which rows may be sent now; `out` has room for one a slot. Returns how many. */
-uint32_t p4r_let_out(struct p4r_slots *slots, int64_t *out);
+uint32_t p4r_release(struct p4r_slots *slots, int64_t *out);
 
 /* Start the timers of rows that were sent. */
 void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, double now);
@@ -323,7 +324,7 @@ void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, doub
 void p4r_stop(struct p4r_slots *slots);
 
 /* Let all timers that run run out now; with `waiting`, those of all slots that wait for a result. */
-void p4r_hurry(struct p4r_slots *slots, int waiting, double now);
+void p4r_expire_timers(struct p4r_slots *slots, int waiting, double now);
 
 /* -- Among the files of this folder ------------------------------------------------------------ */
 

@@ -32,7 +32,7 @@ from p4reduce_switch.p4runtime.p4info import TableSpec
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _DirectKind:
     """Direct counters or direct meters.
 
     Attributes:
@@ -46,12 +46,12 @@ class _Kind:
     fill: Callable[[EntryRow, Any], None]
 
 
-_COUNTERS = _Kind(
+_COUNTERS = _DirectKind(
     "counter",
     lambda table: table.has_direct_counter,
     lambda row, out: encode_counts(row.packets, row.bytes, out.data),
 )
-_METERS = _Kind(
+_METERS = _DirectKind(
     "meter",
     lambda table: table.meter is not None,
     lambda row, out: encode_rates(row.rates, out.config),
@@ -97,7 +97,7 @@ def query_direct_meters(config: ForwardingConfig, message: Any) -> Query:
     return _query(config, message, _METERS)
 
 
-def _table(config: ForwardingConfig, message: Any, kind: _Kind) -> TableSpec:
+def _table(config: ForwardingConfig, message: Any, kind: _DirectKind) -> TableSpec:
     """The table of a `DirectCounterEntry` or `DirectMeterEntry`."""
     if not message.HasField("table_entry"):
         name = message.DESCRIPTOR.name
@@ -115,7 +115,7 @@ def _metered_table(config: ForwardingConfig, message: Any) -> TableSpec:
     return table
 
 
-def _query(config: ForwardingConfig, message: Any, kind: _Kind) -> Query:
+def _query(config: ForwardingConfig, message: Any, kind: _DirectKind) -> Query:
     key = message.table_entry
     if message.HasField("table_entry") and not key.table_id:
         tables = [table for table in selected_tables(config, key) if kind.is_of(table)]

@@ -25,12 +25,12 @@ from p4reduce_switch.p4runtime.entities.table_entries import (
 )
 from p4reduce_switch.p4runtime.p4info import TableSpec
 from p4reduce_switch.state.meters import Rates
-from p4reduce_switch.state.tables import Entry, Match
+from p4reduce_switch.state.tables import Match, TableEntry
 from p4reduce_switch.state.targets import Target
 
 
 class EntryRow(NamedTuple):
-    """A copy of an `Entry`, because the live one continues to count, and of its meter's rates."""
+    """A copy of a `TableEntry`, as the live one continues to count, and of its meter's rates."""
 
     table: TableSpec
     is_default: bool
@@ -52,12 +52,12 @@ class EntryRow(NamedTuple):
 _values = attrgetter(*EntryRow._fields[3:])
 
 
-def _row(table: TableSpec, entry: Entry) -> EntryRow:
+def _row(table: TableSpec, entry: TableEntry) -> EntryRow:
     rates = entry.meter.rates if entry.meter is not None else None
     return EntryRow(table, False, rates, *_values(entry))
 
 
-def _default_row(table: TableSpec, entry: Entry) -> EntryRow:
+def _default_row(table: TableSpec, entry: TableEntry) -> EntryRow:
     row = _row(table, entry)._replace(is_default=True, is_const=table.has_const_default)
     # Of an indirect table it is a constant NoAction, which the program does not name.
     return row if table.profile is None else row._replace(action="NoAction")

@@ -24,7 +24,7 @@ from p4reduce_switch.p4runtime.entities.table_entries import (
 )
 from p4reduce_switch.p4runtime.p4info import TableSpec
 from p4reduce_switch.state.profiles import IndirectTable
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 from p4reduce_switch.state.targets import Target
 
 _Update = p4runtime_pb2.Update
@@ -71,7 +71,7 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
     if not message.HasField("action"):
         raise invalid(f"an INSERT into table '{table.name}' must give an action")
     action, args, target_ref = _decode_entry_action(table, message.action)
-    entry = Entry(
+    entry = TableEntry(
         match=match,
         priority=priority,
         action=action,
@@ -131,7 +131,7 @@ def _plan_modify(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
     return modify
 
 
-def _set_extras(entry: Entry, message: Any) -> None:
+def _set_extras(entry: TableEntry, message: Any) -> None:
     """Set what a `TableEntry` says beside key and action."""
     if not entry.is_const:
         entry.controller_metadata = message.controller_metadata
@@ -193,7 +193,7 @@ def _refuse_const(table: TableSpec, what: str) -> None:
         raise denied(f"table '{table.name}' has constant entries in the program: {what}")
 
 
-def _refuse_const_entry(table: TableSpec, entry: Entry, what: str) -> None:
+def _refuse_const_entry(table: TableSpec, entry: TableEntry, what: str) -> None:
     if entry.is_const:
         raise denied(
             f"this entry of table '{table.name}' is constant in the program: it cannot be {what}"
@@ -217,7 +217,7 @@ def _key_text(table: TableSpec, match: tuple[Any, ...], priority: int) -> str:
     return "(" + ", ".join(parts) + ")"
 
 
-def find_entry(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], Entry]:
+def find_entry(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], TableEntry]:
     """Return a function that finds the entry of a `TableEntry`'s key, or raises NOT_FOUND."""
     if key.is_default_action:
         _check_default_key(table, key)
@@ -225,12 +225,12 @@ def find_entry(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable
     return _find_by_key(config, table, key)
 
 
-def _find_by_key(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], Entry]:
+def _find_by_key(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], TableEntry]:
     target = config.pipeline.tables[table.name]
     match = decode_match(table, key.match)
     priority = decode_priority(table, key.priority)
 
-    def find() -> Entry:
+    def find() -> TableEntry:
         entry = target.find(match, priority)
         if entry is None:
             raise not_found(

@@ -17,7 +17,7 @@ from p4reduce_switch.p4runtime.config import ForwardingConfig
 from p4reduce_switch.p4runtime.entities.common import in_parts
 from p4reduce_switch.p4runtime.entities.table_entries import encode_key
 from p4reduce_switch.p4runtime.p4info import TableSpec
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 
 
 def check_idle_timeout(table: TableSpec, message: Any) -> None:
@@ -39,7 +39,7 @@ def check_idle_timeout(table: TableSpec, message: Any) -> None:
 
 
 def set_timeout(
-    config: ForwardingConfig, table: TableSpec, entry: Entry, timeout_ns: int, *, is_new: bool
+    config: ForwardingConfig, table: TableSpec, entry: TableEntry, timeout_ns: int, *, is_new: bool
 ) -> None:
     """Give an entry its timeout. As in BMv2, its time restarts only if the timeout changes."""
     monitor = config.pipeline.idle.get(table.name)
@@ -47,7 +47,7 @@ def set_timeout(
         monitor.start(entry, timeout_ns)
 
 
-def idle_messages(table: TableSpec, entries: list[Entry]) -> Iterator[Any]:
+def idle_messages(table: TableSpec, entries: list[TableEntry]) -> Iterator[Any]:
     """Yield the `StreamMessageResponse`s of idle entries."""
     for part in in_parts(_idle_entry(table, entry) for entry in entries):
         response = p4runtime_pb2.StreamMessageResponse()
@@ -56,7 +56,7 @@ def idle_messages(table: TableSpec, entries: list[Entry]) -> Iterator[Any]:
         yield response
 
 
-def _idle_entry(table: TableSpec, entry: Entry) -> Any:
+def _idle_entry(table: TableSpec, entry: TableEntry) -> Any:
     out = p4runtime_pb2.TableEntry(
         table_id=table.id,
         idle_timeout_ns=entry.idle_timeout_ns,

@@ -14,7 +14,7 @@ from typing import Any
 from p4reduce_switch.errors import invalid, unsupported
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.bytestrings import format_value
-from p4reduce_switch.p4runtime.p4info import Field, MatchField, names
+from p4reduce_switch.p4runtime.p4info import MatchField, P4InfoField, names
 from p4reduce_switch.state.tables import MatchValue
 
 
@@ -71,7 +71,7 @@ def _dont_care(field: MatchField) -> MatchValue:
     return (0, 0)
 
 
-def check_number(field: Field | MatchField, where: str) -> None:
+def check_number(field: P4InfoField | MatchField, where: str) -> None:
     """Refuse a string, because no translation from strings to numbers is known."""
     if field.translation == "string":
         raise unsupported(

@@ -20,7 +20,7 @@ from p4reduce_switch.p4runtime.entities.common import (
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.p4info import TableSpec
 from p4reduce_switch.state.meters import Rates
-from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.tables import TableEntry
 
 _KIND = "indirect meter"
 
@@ -82,7 +82,7 @@ def check_direct_meter(table: TableSpec, message: Any) -> Rates | None:
 
 
 def configure_entry(
-    config: ForwardingConfig, table: TableSpec, entry: Entry, rates: Rates | None
+    config: ForwardingConfig, table: TableSpec, entry: TableEntry, rates: Rates | None
 ) -> None:
     """Configure an entry's direct meter. With None every packet is green."""
     if table.meter is None:

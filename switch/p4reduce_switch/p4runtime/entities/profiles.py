@@ -19,7 +19,7 @@ from p4reduce_switch.p4runtime.entities.common import find, refuse_unsupported, 
 from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.entities.table_entries import decode_table_action, encode_action
 from p4reduce_switch.p4runtime.p4info import P4Info, ProfileSpec, TableSpec
-from p4reduce_switch.state.profiles import ActionProfile, Group, Member
+from p4reduce_switch.state.profiles import ActionProfile, ProfileGroup, ProfileMember
 from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, Target, WeightedAction
 
 _Update = p4runtime_pb2.Update
@@ -158,7 +158,7 @@ def plan_member(config: ForwardingConfig, update_type: int, message: Any) -> Ope
 def query_members(config: ForwardingConfig, message: Any) -> Query:
     """Query one member or all, of one profile or of all."""
 
-    def fill(member: Member, out: Any) -> None:
+    def fill(member: ProfileMember, out: Any) -> None:
         out.member_id = member.id
         encode_action(config.p4info, member.action, member.args, out)
 
@@ -250,7 +250,7 @@ def query_groups(config: ForwardingConfig, message: Any) -> Query:
     )
 
 
-def _fill_group(group: Group, out: Any) -> None:
+def _fill_group(group: ProfileGroup, out: Any) -> None:
     out.group_id = group.id
     out.max_size = group.max_size
     for member_id, weight in group.weights.items():

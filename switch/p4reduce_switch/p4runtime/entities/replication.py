@@ -30,7 +30,7 @@ _MAX_GROUP_ID = (1 << 15) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _ReplicationKind:
     """One field of `PacketReplicationEngineEntry`, and what it is in the pipeline.
 
     Attributes:
@@ -65,7 +65,7 @@ def _encode_session(session: CloneSession, out: Any) -> Iterable[Replica]:
 
 
 _KINDS = {
-    "multicast_group_entry": _Kind(
+    "multicast_group_entry": _ReplicationKind(
         "multicast group",
         "multicast_group_id",
         _MAX_GROUP_ID,
@@ -73,7 +73,7 @@ _KINDS = {
         lambda message, replicas: replicas,
         lambda replicas, out: replicas,
     ),
-    "clone_session_entry": _Kind(
+    "clone_session_entry": _ReplicationKind(
         "clone session",
         "session_id",
         MAX_SESSION_ID,

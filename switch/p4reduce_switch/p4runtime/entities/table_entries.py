@@ -15,7 +15,7 @@ from p4reduce_switch.errors import denied, invalid
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.entities import match_fields
 from p4reduce_switch.p4runtime.entities.common import find
-from p4reduce_switch.p4runtime.p4info import ActionUse, Field, P4Info, TableSpec, names
+from p4reduce_switch.p4runtime.p4info import ActionUse, P4Info, P4InfoField, TableSpec, names
 from p4reduce_switch.state.tables import MatchValue
 
 _MAX_PRIORITY = (1 << 31) - 1
@@ -103,7 +103,9 @@ def decode_table_action(
     return use.action.name, _arguments(use.action.params, message.params, where)
 
 
-def _arguments(params: tuple[Field, ...], messages: Iterable[Any], where: str) -> tuple[int, ...]:
+def _arguments(
+    params: tuple[P4InfoField, ...], messages: Iterable[Any], where: str
+) -> tuple[int, ...]:
     known = {param.id: param for param in params}
     values: dict[int, int] = {}
     for message in messages:

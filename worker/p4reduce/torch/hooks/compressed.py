@@ -81,7 +81,9 @@ class _CompressedMean(BucketMean):
         agreed, array, comm = None, self.array, self.state.channel.comm
         if self.wanted is not None:
             total = comm.allreduce_async(
-                *(self.wanted, Operation.SUM, f"{self.name}/level"),
+                self.wanted,
+                Operation.SUM,
+                f"{self.name}/level",
                 timeout=timeout,
                 **proposal_lanes(self._compressor, self.state.rounding_seed(self._compressor)),
             ).wait()
@@ -89,8 +91,11 @@ class _CompressedMean(BucketMean):
             self.state.measure(self._compressor)
         sent = self._compressor.compress(self.name, array, agreed)
         return comm.allreduce_async(
-            *(sent.values, Operation.MEAN, self.name),
-            *(array if sent.values.shape == array.shape else None, timeout),
+            sent.values,
+            Operation.MEAN,
+            self.name,
+            array if sent.values.shape == array.shape else None,
+            timeout,
             **in_lanes(sent, self.state.rounding_seed(self._compressor)),
         )
 

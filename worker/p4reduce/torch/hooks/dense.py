@@ -72,7 +72,11 @@ def _mean(
 
     def begin(timeout: float | None) -> Handle[Any]:
         return state.channel.comm.allreduce_async(
-            *(array, Operation.MEAN, name, array, timeout),
+            array,
+            Operation.MEAN,
+            name,
+            array,
+            timeout,
             precision=precision,
             seed=state.seed,
             priority=priority,

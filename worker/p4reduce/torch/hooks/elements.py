@@ -49,7 +49,7 @@ class _ElementsMean(BucketMean):
         places = kernels.largest(whole, count)
         sent = SparseElements(places, whole[places], whole.size)
         handle = state.channel.comm.allreduce_sparse_async(
-            *(sent, Operation.MEAN, self.name, timeout), seed=state.seed
+            sent, Operation.MEAN, name=self.name, timeout=timeout, seed=state.seed
         )
         whole[places] = 0
         state.kept[self.name] = whole

@@ -40,7 +40,7 @@ def deadline_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fu
         if (kept := state.kept.get(name)) is not None:
             whole = whole + kept
         total = state.channel.comm.allreduce(
-            *(whole, Operation.MEAN, name, None, timeout), deadline=deadline, at_least=at_least
+            whole, Operation.MEAN, name, None, timeout, deadline=deadline, at_least=at_least
         )
         if total.included:
             state.kept.pop(name, None)

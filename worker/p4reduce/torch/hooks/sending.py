@@ -56,7 +56,9 @@ def send_sparse(
         )
     sparse = SparseSum(state.channel.comm, tensor, Operation.MEAN, name, precision, state.seed)
     work = state.channel.start(
-        *(f"{hook}, sparse", sparse.bytes, sparse.begin),
+        f"{hook}, sparse",
+        sparse.bytes,
+        sparse.begin,
         options=None,
         result=None,
         agrees=sparse.agrees,
@@ -104,8 +106,7 @@ class BucketMean(ABC):
     ) -> torch.futures.Future[torch.Tensor]:
         """Start it, as the function `send` does."""
         return send(
-            *(self.state, hook, tensor, self.array.nbytes, self._begin, self._finish),
-            agrees=agrees,
+            self.state, hook, tensor, self.array.nbytes, self._begin, self._finish, agrees=agrees
         )
 
     def _begin(self, timeout: float | None) -> Handle[Any]:

@@ -18,7 +18,7 @@ from p4reduce.compression import (
     compressor_by_name,
     measure_link,
 )
-from p4reduce.tensors.kept import Spare
+from p4reduce.tensors.copy_pool import CopyPool
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.group import ours
 from p4reduce.torch.threads import at_exit
@@ -66,7 +66,7 @@ class HookState:
         self.deadline = deadline
         self.at_least = at_least
         self.kept: dict[str, npt.NDArray[Any]] = {}  # of each bucket: what was left out
-        self.spare = Spare()  # memory that arrays of earlier steps have left
+        self.spare = CopyPool()  # memory that arrays of earlier steps have left
         self._link = link
         self._compressor = compressor
         self._made: dict[str, Compressor] = {}

@@ -67,10 +67,14 @@ class _Vote:
             tallies = votes.astype(np.int16)
         narrow = comm.size <= Format.INT4.lane_maximum
         self._beside = comm.allreduce_async(
-            *(beside, Operation.MEAN, f"{self.name}/beside"), timeout=timeout
+            beside, Operation.MEAN, f"{self.name}/beside", timeout=timeout
         )
         self._tallies = comm.allreduce_async(
-            *(tallies, Operation.SUM, self.name, tallies, timeout),
+            tallies,
+            Operation.SUM,
+            self.name,
+            tallies,
+            timeout,
             precision="int4" if narrow else None,
         )
         return Handle([self._beside, self._tallies], lambda: None)
@@ -98,7 +102,8 @@ class _OneBit(_Vote):
             self._whole = kernels.lend(self.state.spare, array.size, array.dtype)
         means = np.empty(-(-array.size // SHARED), np.float32)
         _, votes = kernels.votes(
-            *(array, before),
+            array,
+            before,
             shared=SHARED,
             wanted=None if before is None else self._whole,
             means=means,
@@ -109,7 +114,11 @@ class _OneBit(_Vote):
         if self._before is None:
             self._whole = self.array.copy()
         kernels.settle_votes(
-            *(self._whole, self._before, beside, tallies, self.array),
+            self._whole,
+            self._before,
+            means=beside,
+            tallies=tallies,
+            result=self.array,
             shared=SHARED,
             ranks=self.state.channel.size,
         )

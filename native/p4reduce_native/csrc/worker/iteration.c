@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "worker/turn.h"
+#include "worker/iteration.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -23,34 +23,35 @@
 static double seconds_now(void) { return (double)p4r_now_ns() * 1e-9; }
 
 /* Send what may be sent; what the link does not take waits for room. */
-static int flush(struct p4r_turn *turn, double now)
+static int flush(struct p4r_iteration *iteration, double now)
 {
-    struct p4r_slots *slots = turn->slots;
+    struct p4r_slots *slots = iteration->slots;
 
-    turn->backlog_count += p4r_let_out(slots, turn->backlog + turn->backlog_count);
-    assert(turn->backlog_count <= turn->backlog_room);
-    if (!turn->backlog_count)
+    iteration->backlog_count += p4r_release(slots, iteration->backlog + iteration->backlog_count);
+    assert(iteration->backlog_count <= iteration->backlog_room);
+    if (!iteration->backlog_count)
         return 0;
-    int sent =
-        turn->way.send_rows(turn->way.link, slots->outgoing + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
-                            slots->lengths, turn->backlog, (int)turn->backlog_count);
+    int sent = iteration->ops.send_rows(iteration->ops.link, slots->outgoing + P4R_BUFFER_PAD,
+                                        P4R_BUFFER_STRIDE, slots->lengths, iteration->backlog,
+                                        (int)iteration->backlog_count);
     if (sent == -EPIPE) /* lost; what the switch has sent comes first, and then its end */
-        sent = (int)turn->backlog_count;
+        sent = (int)iteration->backlog_count;
     if (sent < 0)
         return sent;
-    p4r_sent(slots, turn->backlog, (uint64_t)sent, now);
-    turn->backlog_count -= (uint32_t)sent;
-    memmove(turn->backlog, turn->backlog + sent, turn->backlog_count * sizeof *turn->backlog);
-    turn->asked_at = fmin(turn->asked_at, now);
-    turn->asked++;
+    p4r_sent(slots, iteration->backlog, (uint64_t)sent, now);
+    iteration->backlog_count -= (uint32_t)sent;
+    memmove(iteration->backlog, iteration->backlog + sent,
+            iteration->backlog_count * sizeof *iteration->backlog);
+    iteration->asked_at = fmin(iteration->asked_at, now);
+    iteration->asked++;
     return 0;
 }
 
-static void forget_asking(struct p4r_turn *turn)
+static void forget_asking(struct p4r_iteration *iteration)
 {
-    if (!turn->slots->live_count || turn->slots->heard_switch_at >= turn->asked_at) {
-        turn->asked_at = INFINITY;
-        turn->asked = 0;
+    if (!iteration->slots->live_count || iteration->slots->heard_switch_at >= iteration->asked_at) {
+        iteration->asked_at = INFINITY;
+        iteration->asked = 0;
     }
 }
 
@@ -58,21 +59,21 @@ static void forget_asking(struct p4r_turn *turn)
 
 /* They have one way to the switch, lock and wake_fd, and the same rows to receive into. */
 struct jobs {
-    struct p4r_turn *const *turns;
+    struct p4r_iteration *const *iterations;
     uint32_t count;
     uint32_t first; /* whose frames are sent first: each in turn, as the link may become full */
 };
 
 static uint32_t broken(const struct jobs *jobs, int code)
 {
-    jobs->turns[0]->error = -code;
-    return P4R_TURN_BROKEN;
+    jobs->iterations[0]->error = -code;
+    return P4R_ITERATION_BROKEN;
 }
 
 static int flush_all(struct jobs *jobs, double now)
 {
     for (uint32_t i = 0; i < jobs->count; i++) {
-        int code = flush(jobs->turns[(jobs->first + i) % jobs->count], now);
+        int code = flush(jobs->iterations[(jobs->first + i) % jobs->count], now);
         if (code < 0)
             return code;
     }
@@ -80,18 +81,18 @@ static int flush_all(struct jobs *jobs, double now)
     return 0;
 }
 
-static int is_under_way(const struct jobs *jobs)
+static int is_in_flight(const struct jobs *jobs)
 {
     for (uint32_t i = 0; i < jobs->count; i++)
-        if (jobs->turns[i]->slots->live_count)
+        if (jobs->iterations[i]->slots->live_count)
             return 1;
     return 0;
 }
 
-static int is_news(const struct jobs *jobs)
+static int is_event(const struct jobs *jobs)
 {
     for (uint32_t i = 0; i < jobs->count; i++)
-        if (jobs->turns[i]->slots->over_count || jobs->turns[i]->slots->trouble)
+        if (jobs->iterations[i]->slots->over_count || jobs->iterations[i]->slots->trouble)
             return 1;
     return 0;
 }
@@ -100,26 +101,26 @@ static int is_news(const struct jobs *jobs)
 static int is_backlogged(const struct jobs *jobs, int full)
 {
     for (uint32_t i = 0; i < jobs->count; i++) {
-        const struct p4r_turn *turn = jobs->turns[i];
-        uint32_t most = full ? turn->backlog_room - turn->slots->slots : 0;
-        if (turn->backlog_count > most)
+        const struct p4r_iteration *iteration = jobs->iterations[i];
+        uint32_t most = full ? iteration->backlog_room - iteration->slots->slots : 0;
+        if (iteration->backlog_count > most)
             return 1;
     }
     return 0;
 }
 
-/* When the first timer of all jobs runs out. `under_way`: how many run. */
-static double next_due(const struct jobs *jobs, uint32_t *under_way)
+/* When the first timer of all jobs runs out. `in_flight`: how many run. */
+static double next_due(const struct jobs *jobs, uint32_t *in_flight)
 {
     double due = INFINITY;
     uint32_t its;
 
-    *under_way = 0;
+    *in_flight = 0;
     for (uint32_t i = 0; i < jobs->count; i++) {
-        if (!jobs->turns[i]->slots->live_count)
+        if (!jobs->iterations[i]->slots->live_count)
             continue;
-        due = fmin(due, p4r_next_due(jobs->turns[i]->slots, &its));
-        *under_way += its;
+        due = fmin(due, p4r_next_due(jobs->iterations[i]->slots, &its));
+        *in_flight += its;
     }
     return due;
 }
@@ -128,14 +129,14 @@ static double next_due(const struct jobs *jobs, uint32_t *under_way)
 static int expire(const struct jobs *jobs, double at)
 {
     int any = 0;
-    uint32_t under_way;
+    uint32_t in_flight;
 
     for (uint32_t i = 0; i < jobs->count; i++) {
-        struct p4r_turn *turn = jobs->turns[i];
-        if (!turn->slots->live_count || p4r_next_due(turn->slots, &under_way) > at)
+        struct p4r_iteration *iteration = jobs->iterations[i];
+        if (!iteration->slots->live_count || p4r_next_due(iteration->slots, &in_flight) > at)
             continue;
-        p4r_expire(turn->slots, at);
-        forget_asking(turn);
+        p4r_expire(iteration->slots, at);
+        forget_asking(iteration);
         any = 1;
     }
     return any;
@@ -145,7 +146,7 @@ static int expire(const struct jobs *jobs, double at)
 static uint32_t whose(const struct jobs *jobs, const uint8_t *frame)
 {
     for (uint32_t i = 0; i < jobs->count; i++) {
-        const struct p4r_slots *slots = jobs->turns[i]->slots;
+        const struct p4r_slots *slots = jobs->iterations[i]->slots;
         if (p4r_get_job(frame) == slots->job && p4r_get_rank(frame) == slots->rank)
             return i;
     }
@@ -156,7 +157,7 @@ static uint32_t whose(const struct jobs *jobs, const uint8_t *frame)
 static void hand_out(const struct jobs *jobs, const uint8_t *const *frames, uint32_t count,
                      double now)
 {
-    const struct p4r_turn *link = jobs->turns[0];
+    const struct p4r_iteration *link = jobs->iterations[0];
     uint32_t owners[P4R_LINK_MOST], which[P4R_LINK_MOST];
 
     for (uint32_t i = 0; i < count; i++)
@@ -167,7 +168,7 @@ static void hand_out(const struct jobs *jobs, const uint8_t *const *frames, uint
             if (owners[i] == job)
                 which[its++] = i;
         if (its)
-            p4r_receive_from(jobs->turns[job]->slots, link->received, link->received_lengths,
+            p4r_receive_from(jobs->iterations[job]->slots, link->received, link->received_lengths,
                              frames, which, its, now);
     }
 }
@@ -175,9 +176,9 @@ static void hand_out(const struct jobs *jobs, const uint8_t *const *frames, uint
 /* Take what has come. Returns how many frames that were, or minus an errno. */
 static int receive(const struct jobs *jobs)
 {
-    struct p4r_turn *link = jobs->turns[0];
+    struct p4r_iteration *link = jobs->iterations[0];
     const uint8_t *frames[P4R_LINK_MOST];
-    int count = link->way.look(link->way.link, link->received + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
+    int count = link->ops.look(link->ops.link, link->received + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
                                P4R_BUFFER_STRIDE - P4R_BUFFER_PAD, P4R_PAYLOAD_OFFSET,
                                link->received_lengths, frames, (int)link->most);
 
@@ -189,11 +190,11 @@ static int receive(const struct jobs *jobs)
                          (uint32_t)count, now);
     else
         hand_out(jobs, frames, (uint32_t)count, now);
-    p4r_nap_received(&link->nap, (uint32_t)count, now);
-    if (link->way.drop)
-        link->way.drop(link->way.link, count);
+    p4r_receive_backoff_received(&link->backoff, (uint32_t)count, now);
+    if (link->ops.drop)
+        link->ops.drop(link->ops.link, count);
     for (uint32_t i = 0; i < jobs->count; i++)
-        forget_asking(jobs->turns[i]);
+        forget_asking(jobs->iterations[i]);
     return count;
 }
 
@@ -210,7 +211,7 @@ static int is_woken(int wake_fd)
  * whether it is missed itself. */
 static uint32_t overslept(double began, double seconds)
 {
-    return seconds_now() - began > seconds + OVERSLEPT ? P4R_TURN_OVERSLEPT : 0;
+    return seconds_now() - began > seconds + OVERSLEPT ? P4R_ITERATION_OVERSLEPT : 0;
 }
 
 /* Wait for frames, or sleep until several have come, unless it `has_slept` and none had. `looked`: when
@@ -218,34 +219,34 @@ static uint32_t overslept(double began, double seconds)
 static uint32_t wait_for_more(const struct jobs *jobs, double looked, double now, int called,
                               int *has_slept)
 {
-    struct p4r_turn *link = jobs->turns[0];
-    uint32_t under_way;
+    struct p4r_iteration *link = jobs->iterations[0];
+    uint32_t in_flight;
     int backlogged = is_backlogged(jobs, 0);
-    double due = next_due(jobs, &under_way);
-    double nap = fmin(p4r_nap_until(&link->nap, under_way), due) - now;
+    double due = next_due(jobs, &in_flight);
+    double backoff = fmin(p4r_receive_backoff_until(&link->backoff, in_flight), due) - now;
 
-    *has_slept = !*has_slept && !backlogged && nap > 0;
+    *has_slept = !*has_slept && !backlogged && backoff > 0;
     if (*has_slept) {
-        p4r_sleep_until((uint64_t)((now + nap) * 1e9), link->wake_fd);
-        return overslept(now, nap);
+        p4r_sleep_until((uint64_t)((now + backoff) * 1e9), link->wake_fd);
+        return overslept(now, backoff);
     }
     if (due <= looked)
         return 0;
     double seconds = fmin(fmax(due - now, 0.0), called ? LONGEST_PAUSE : LONGEST_WAIT);
     int woken =
-        link->way.wait(link->way.link, link->wake_fd, (int)ceil(seconds * 1000), backlogged);
+        link->ops.wait(link->ops.link, link->wake_fd, (int)ceil(seconds * 1000), backlogged);
     if (woken < 0)
         return broken(jobs, woken);
     uint32_t why = overslept(now, seconds);
     if (called && !woken) /* a signal perhaps, whose handler only Python can call */
-        why |= P4R_TURN_PAUSED;
-    return woken & P4R_LINK_WOKEN ? why | P4R_TURN_WOKEN : why;
+        why |= P4R_ITERATION_PAUSED;
+    return woken & P4R_LINK_WOKEN ? why | P4R_ITERATION_WOKEN : why;
 }
 
 /* Whether the progress thread has a request. */
-static int is_wanted(const struct p4r_turn *turn, int called)
+static int is_wanted(const struct p4r_iteration *iteration, int called)
 {
-    return called ? p4r_link_lock_is_awaited(turn->lock) : is_woken(turn->wake_fd);
+    return called ? p4r_link_lock_is_awaited(iteration->lock) : is_woken(iteration->wake_fd);
 }
 
 /* Receives, and receives again if few frames came and the kernel carries them. Answers to both then
@@ -254,7 +255,7 @@ static int receive_more(const struct jobs *jobs)
 {
     const int count = receive(jobs);
 
-    if (count <= 0 || count >= LONG_RUN || !jobs->turns[0]->nap.allowed)
+    if (count <= 0 || count >= LONG_RUN || !jobs->iterations[0]->backoff.allowed)
         return count;
     const int more = receive(jobs);
     return more < 0 ? more : count + more;
@@ -262,17 +263,17 @@ static int receive_more(const struct jobs *jobs)
 
 static uint32_t loop(struct jobs *jobs, int called, double began)
 {
-    struct p4r_turn *link = jobs->turns[0];
+    struct p4r_iteration *link = jobs->iterations[0];
     double now = began, looked = began;
     int count = (int)link->most, has_slept = 0, code;
 
     for (;;) {
         if ((code = flush_all(jobs, now)) < 0)
             return broken(jobs, code);
-        if (is_news(jobs))
-            return P4R_TURN_NEWS;
+        if (is_event(jobs))
+            return P4R_ITERATION_EVENTS;
         if (now - began > LONGEST_RUN)
-            return called ? P4R_TURN_PAUSED : 0;
+            return called ? P4R_ITERATION_PAUSED : 0;
         /* What has come counts before timers do: after a pause, answers lie in the queue. However
          * late this thread has its turn, a timer was due before the latest look. */
         if (count < (int)link->most && expire(jobs, looked))
@@ -281,7 +282,7 @@ static uint32_t loop(struct jobs *jobs, int called, double began)
         int full = is_backlogged(jobs, 1);
         looked = seconds_now();
         if (looked - now > OVERSLEPT)
-            return P4R_TURN_OVERSLEPT;
+            return P4R_ITERATION_OVERSLEPT;
         if ((count = full ? 0 : receive_more(jobs)) < 0)
             return broken(jobs, count);
         now = seconds_now();
@@ -290,7 +291,7 @@ static uint32_t loop(struct jobs *jobs, int called, double began)
             continue;
         if (count) {
             code = flush_all(jobs, now);
-            return code < 0 ? broken(jobs, code) : P4R_TURN_WOKEN | P4R_TURN_NEWS;
+            return code < 0 ? broken(jobs, code) : P4R_ITERATION_WOKEN | P4R_ITERATION_EVENTS;
         }
         uint32_t why = wait_for_more(jobs, looked, now, called, &has_slept);
         if (why)
@@ -306,73 +307,74 @@ static uint32_t run(struct jobs *jobs, int called)
     uint32_t why = 0;
 
     for (uint32_t i = 0; i < jobs->count; i++) {
-        assert(!jobs->turns[i]->lock ||
-               __atomic_load_n(&jobs->turns[i]->lock->state, __ATOMIC_RELAXED) != P4R_FREE);
-        double *left_at = &jobs->turns[i]->left_at;
+        assert(!jobs->iterations[i]->lock ||
+               __atomic_load_n(&jobs->iterations[i]->lock->state, __ATOMIC_RELAXED) != P4R_FREE);
+        double *left_at = &jobs->iterations[i]->left_at;
         /* What Python has ended meanwhile is not under way any more. */
-        if (*left_at > 0 && jobs->turns[i]->slots->live_count && began - *left_at > OVERSLEPT)
-            why = P4R_TURN_OVERSLEPT;
+        if (*left_at > 0 && jobs->iterations[i]->slots->live_count && began - *left_at > OVERSLEPT)
+            why = P4R_ITERATION_OVERSLEPT;
         *left_at = 0;
     }
     why = why ? why : loop(jobs, called, began);
     for (uint32_t i = 0; i < jobs->count; i++)
-        jobs->turns[i]->left_at = jobs->turns[i]->slots->live_count ? seconds_now() : 0;
+        jobs->iterations[i]->left_at = jobs->iterations[i]->slots->live_count ? seconds_now() : 0;
     return why;
 }
 
-uint32_t p4r_turn_run(struct p4r_turn *const *turns, uint32_t count, int quiet_ms)
+uint32_t p4r_iteration_run(struct p4r_iteration *const *iterations, uint32_t count, int quiet_ms)
 {
-    struct jobs jobs = {.turns = turns, .count = count};
-    const struct p4r_turn *turn = turns[0];
+    struct jobs jobs = {.iterations = iterations, .count = count};
+    const struct p4r_iteration *iteration = iterations[0];
     uint32_t why = 0;
     uint64_t wakes;
 
-    if (turn->lock && !is_under_way(&jobs) &&
-        p4r_link_lock_lend(turn->lock, turn->wake_fd, quiet_ms))
-        why = P4R_TURN_WOKEN;
+    if (iteration->lock && !is_in_flight(&jobs) &&
+        p4r_link_lock_lend(iteration->lock, iteration->wake_fd, quiet_ms))
+        why = P4R_ITERATION_WOKEN;
     if (!why)
         why = run(&jobs, 0);
-    if (why & P4R_TURN_WOKEN && read(turn->wake_fd, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
+    if (why & P4R_ITERATION_WOKEN && read(iteration->wake_fd, &wakes, sizeof wakes) < 0 &&
+        errno != EAGAIN)
         return broken(&jobs, -errno);
     return why;
 }
 
 /* Whether all that has happened is that the collective is over. */
-static int is_all_done(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t why,
-                       uint32_t counted)
+static int is_all_done(struct p4r_iteration *iteration, const struct p4r_stream *stream,
+                       uint32_t why, uint32_t counted)
 {
-    struct p4r_slots *slots = turn->slots;
+    struct p4r_slots *slots = iteration->slots;
 
-    if (why != P4R_TURN_NEWS || slots->trouble || !slots->over_count || slots->live_count ||
+    if (why != P4R_ITERATION_EVENTS || slots->trouble || !slots->over_count || slots->live_count ||
         stream->left[1] != P4R_NO_OVERFLOW)
         return 0;
     slots->over_count = 0;
     slots->counts.collectives += counted;
-    turn->asked_at = INFINITY;
-    turn->asked = 0;
+    iteration->asked_at = INFINITY;
+    iteration->asked = 0;
     return 1;
 }
 
-uint32_t p4r_turn_call(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t turns,
-                       uint32_t counted)
+uint32_t p4r_iteration_call(struct p4r_iteration *iteration, const struct p4r_stream *stream,
+                            uint32_t iterations, uint32_t counted)
 {
-    struct p4r_link_lock *lock = turn->lock;
-    struct jobs jobs = {.turns = &turn, .count = 1};
+    struct p4r_link_lock *lock = iteration->lock;
+    struct jobs jobs = {.iterations = &iteration, .count = 1};
 
-    if (!p4r_link_lock_try(lock, turns, turn))
-        return P4R_TURN_REFUSED;
-    if (stream->sequence >= turn->slots->next_sequence) {
-        p4r_submit(turn->slots, stream, seconds_now());
-        turn->asked_at = INFINITY;
-        turn->asked = 0;
+    if (!p4r_link_lock_try(lock, iterations, iteration))
+        return P4R_ITERATION_REFUSED;
+    if (stream->sequence >= iteration->slots->next_sequence) {
+        p4r_submit(iteration->slots, stream, seconds_now());
+        iteration->asked_at = INFINITY;
+        iteration->asked = 0;
     }
     uint32_t why = run(&jobs, 1);
-    if (is_all_done(turn, stream, why, counted)) {
-        why = P4R_TURN_DONE;
+    if (is_all_done(iteration, stream, why, counted)) {
+        why = P4R_ITERATION_DONE;
         lock->unfinished = NULL;
     } else {
-        turn->events |= why;
-        lock->unfinished = turn;
+        iteration->events |= why;
+        lock->unfinished = iteration;
     }
     p4r_link_lock_release(lock);
     return why;

@@ -59,7 +59,7 @@ class QueuedHandle:
         return self._handle.wait(left)
 
 
-class Turns:
+class CallOrder:
     """The order of one communicator's calls."""
 
     def __init__(self) -> None:

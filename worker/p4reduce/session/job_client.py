@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import grpc
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ClientClosedError, ControlClient, ControlError
-from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
+from p4reduce.control.client import ClientClosedError, ControlClient, ControlError, NoAnswerError
 from p4reduce.control.namespaces import namespace_id
 from p4reduce.environment import Placement
 from p4reduce.errors import (
@@ -28,7 +27,7 @@ from p4reduce.errors import (
 )
 from p4reduce.session.port import PortShare
 from p4reduce.session.waiting import Waiting
-from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, Kind, template
+from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, FrameKind, template
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.rank_sets import Child, Level
 
@@ -74,7 +73,7 @@ def translated(error: ControlError, what: str) -> P4ReduceError:
 
 
 @dataclass(frozen=True)
-class Seat:
+class Member:
     """A rank's place in one life of a job, with its proof.
 
     Attributes:
@@ -93,7 +92,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Attached:
+class JoinedJob:
     """A rank that the switch and all other ranks know.
 
     Attributes:
@@ -101,7 +100,7 @@ class Attached:
         ready: the controller's message about the job.
     """
 
-    seat: Seat
+    member: Member
     transport: PortShare
     ready: pb.Ready
 
@@ -110,7 +109,7 @@ class Attached:
         """The addresses for contributions. In a tree they differ from those of the HELLO."""
         ready = self.ready
         if not ready.switch_ip:
-            return self.seat.switch
+            return self.member.switch
         return Endpoint(ready.switch_mac, ready.switch_ip, AGGREGATION_PORT)
 
     @property
@@ -133,23 +132,23 @@ class Attached:
         return tuple(sorted(levels[0].own_ranks if levels else range(self.ready.world_size)))
 
 
-class Attendance:
-    """A call that stays open while a rank has its seat."""
+class PresenceCall:
+    """A call that stays open while a rank has its membership."""
 
-    def __init__(self, seat: Seat, call: grpc.CallIterator[pb.Attending]) -> None:
-        self._seat = seat
+    def __init__(self, member: Member, call: grpc.CallIterator[pb.Attending]) -> None:
+        self._member = member
         self._call = call
 
-    def stands(self, seat: Seat) -> bool:
-        """Whether it is open, and for that seat."""
-        return self._seat is seat and self._call.is_active()
+    def is_open_for(self, member: Member) -> bool:
+        """Whether it is open, and for that membership."""
+        return self._member is member and self._call.is_active()
 
     def end(self) -> None:
         """Close the call."""
         self._call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
 
 
-class _Greeting:
+class _HelloSender:
     """Sends HELLO, less and less often, and by another transport where one broke.
 
     Attributes:
@@ -158,9 +157,9 @@ class _Greeting:
     """
 
     def __init__(
-        self, seat: Seat, transport: PortShare, reopen: Callable[[], PortShare] | None
+        self, member: Member, transport: PortShare, reopen: Callable[[], PortShare] | None
     ) -> None:
-        self._seat = seat
+        self._member = member
         self._reopen = reopen
         self._begin(transport)
 
@@ -168,14 +167,17 @@ class _Greeting:
         # Here, so that only a rank that joins a job waits for scapy to be imported.
         from p4reduce.wire.layer import Aggregation
 
-        seat = self._seat
+        member = self._member
         self.transport = transport
         self.broken: SwitchUnreachableError | None = None
         self._hello = FrameBuffer(1)
         header = Aggregation(
-            kind=Kind.HELLO, job=seat.incarnation, rank=seat.rank, contributors=seat.nonce
+            kind=FrameKind.HELLO,
+            job=member.incarnation,
+            rank=member.rank,
+            contributors=member.nonce,
         )
-        self._hello.put(0, template(here(seat, transport), seat.switch, header))
+        self._hello.put(0, template(here(member, transport), member.switch, header))
         self._interval, self._due = _HELLO_INTERVALS[0], time.monotonic()
 
     def go_on(self) -> None:
@@ -197,7 +199,7 @@ class _Greeting:
 
 
 @dataclass(eq=False)
-class Membership:
+class JobClient:
     """Makes the calls, each within a deadline. Thread-safe.
 
     Attributes:
@@ -223,7 +225,7 @@ class Membership:
 
     def join(
         self, slots: int, urgent_slots: Sequence[int], waiting: Waiting, *, own_address: bool
-    ) -> Seat:
+    ) -> Member:
         """Register when a controller is there. Raises as `p4reduce.init` does.
 
         Args:
@@ -264,7 +266,7 @@ class Membership:
                     "Use the first communicator, or one that its dup() makes; or give another job=",
                 )
             waiting.pause(_RETRY_JOIN, reply)
-        return _seat(reply, self.place.rank, self.place.world_size)
+        return _member(reply, self.place.rank, self.place.world_size)
 
     def _try_join(self, request: pb.JoinRequest, waiting: Waiting) -> pb.JoinReply | ControlError:
         method = self.client.stub.Join
@@ -282,19 +284,19 @@ class Membership:
 
     def attach(
         self,
-        seat: Seat,
+        member: Member,
         transport: PortShare,
         timeout: float,
         check: Callable[[], None] = lambda: None,
         reopen: Callable[[], PortShare] | None = None,
-    ) -> Attached:
+    ) -> JoinedJob:
         """Send HELLO until the controller says that all are there.
 
         A rank that ends this call gives up its place, and a job that is about to run fails by that.
         So where the switch is lost meanwhile, it keeps the place, and opens another transport.
 
         Args:
-            seat: as which rank.
+            member: as which rank.
             transport: where the frames are to come from; closed if this fails.
             timeout: seconds.
             check: called again and again meanwhile; what it raises ends the call.
@@ -305,14 +307,14 @@ class Membership:
             ControlError: as the controller's.
             SwitchUnreachableError: the transport broke, and there is no other one.
         """
-        greeting = _Greeting(seat, transport, reopen)
+        greeting = _HelloSender(member, transport, reopen)
 
         def meanwhile() -> None:
             check()
             greeting.go_on()
 
         request = pb.AwaitReadyRequest(
-            incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce, timeout=timeout
+            incarnation=member.incarnation, rank=member.rank, nonce=member.nonce, timeout=timeout
         )
         try:
             ready = self._call_patiently(
@@ -323,22 +325,22 @@ class Membership:
         except BaseException:
             greeting.transport.close()
             raise
-        return Attached(seat, greeting.transport, ready)
+        return JoinedJob(member, greeting.transport, ready)
 
     def reform(
         self,
-        seat: Seat,
+        member: Member,
         *,
         world_size: int,
         completed: int,
         intact: bool,
         timeout: float,
         check: Callable[[], None] = lambda: None,
-    ) -> tuple[Seat, int]:
+    ) -> tuple[Member, int]:
         """Continue after a failed job.
 
         Args:
-            seat: in the failed job.
+            member: in the failed job.
             world_size: of the new job; 0: the number of live ranks.
             completed: the number of the first collective whose result this rank lacks.
             intact: whether to continue only with all ranks.
@@ -346,15 +348,15 @@ class Membership:
             check: as for `attach`.
 
         Returns:
-            The seat in the new job, and the number of the first collective that a rank lacks.
+            The membership in the new job, and the number of the first collective that a rank lacks.
 
         Raises:
             ControlError: the controller refuses.
         """
         request = pb.ReformRequest(
-            incarnation=seat.incarnation,
-            rank=seat.rank,
-            nonce=seat.nonce,
+            incarnation=member.incarnation,
+            rank=member.rank,
+            nonce=member.nonce,
             world_size=world_size,
             completed=completed,
             timeout=timeout,
@@ -362,11 +364,11 @@ class Membership:
             intact=intact,
         )
         reply = self._call_patiently(self.client.stub.Reform, request, timeout, check, _POLL)
-        return _seat(reply.joined, reply.rank, reply.world_size), reply.resume_from
+        return _member(reply.joined, reply.rank, reply.world_size), reply.resume_from
 
     def heartbeat(
         self,
-        seat: Seat,
+        member: Member,
         timeout: float,
         *,
         completed: int = 0,
@@ -377,7 +379,7 @@ class Membership:
         """Renew a lease, and hear how the job is. Raises ControlError.
 
         Args:
-            seat: whose lease.
+            member: whose lease.
             timeout: seconds.
             completed: as for `reform`.
             unanswered: seconds for which the switch has owed an answer; 0: it owes none.
@@ -385,9 +387,9 @@ class Membership:
             statistics: so far.
         """
         request = pb.HeartbeatRequest(
-            incarnation=seat.incarnation,
-            rank=seat.rank,
-            nonce=seat.nonce,
+            incarnation=member.incarnation,
+            rank=member.rank,
+            nonce=member.nonce,
             completed=completed,
             unanswered=unanswered,
             heard=heard,
@@ -395,7 +397,9 @@ class Membership:
         )
         return self.client.call(self.client.stub.Heartbeat, request, timeout=timeout)
 
-    def compare(self, seat: Seat, calls: Sequence[pb.Called], timeout: float) -> pb.CompareReply:
+    def compare(
+        self, member: Member, calls: Sequence[pb.Called], timeout: float
+    ) -> pb.CompareReply:
         """Report what this rank called, and return what each rank called.
 
         Raises:
@@ -403,30 +407,32 @@ class Membership:
             ClientClosedError: the client is closed.
         """
         request = pb.CompareRequest(
-            incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce, calls=calls
+            incarnation=member.incarnation, rank=member.rank, nonce=member.nonce, calls=calls
         )
         return self.client.call(self.client.stub.Compare, request, timeout=timeout)
 
-    def attend(self, seat: Seat) -> Attendance:
+    def open_presence(self, member: Member) -> PresenceCall:
         """Open a call that ends with this process. Raises ClientClosedError."""
-        request = pb.AttendRequest(incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce)
+        request = pb.AttendRequest(
+            incarnation=member.incarnation, rank=member.rank, nonce=member.nonce
+        )
         with self.client.naming_closed():
-            return Attendance(seat, self.client.stub.Attend(request))
+            return PresenceCall(member, self.client.stub.Attend(request))
 
-    def moved(self, seat: Seat) -> Membership:
-        """Return the same for another seat, which then has the client."""
-        place = Placement(seat.rank, seat.world_size, self.place.local_rank)
+    def with_member(self, member: Member) -> JobClient:
+        """Return the same for another membership, which then has the client."""
+        place = Placement(member.rank, member.world_size, self.place.local_rank)
         return replace(self, place=place)
 
-    def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
+    def leave(self, member: Member, statistics: pb.WorkerStatistics | None = None) -> None:
         """Leave the job. A controller that is restarting is waited for briefly.
 
         If no controller answers, the lease runs out.
         """
         request = pb.LeaveRequest(
-            incarnation=seat.incarnation,
-            rank=seat.rank,
-            nonce=seat.nonce,
+            incarnation=member.incarnation,
+            rank=member.rank,
+            nonce=member.nonce,
             statistics=statistics,
         )
         end = time.monotonic() + _LEAVE_TIMEOUT
@@ -486,13 +492,13 @@ def _may_pass(error: ControlError) -> bool:
     return error.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
 
 
-def here(seat: Seat, transport: PortShare) -> Endpoint:
+def here(member: Member, transport: PortShare) -> Endpoint:
     """Return the source addresses of a rank's frames."""
-    return transport.endpoint or seat.here
+    return transport.endpoint or member.here
 
 
-def _seat(reply: pb.JoinReply, rank: int, world_size: int) -> Seat:
-    return Seat(
+def _member(reply: pb.JoinReply, rank: int, world_size: int) -> Member:
+    return Member(
         incarnation=reply.incarnation,
         rank=rank,
         world_size=world_size,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from link_ends import NO_LINKS
-from p4reduce.machine_code import NapStructure
+from p4reduce.machine_code import BackoffStructure
 from p4reduce_native.library import runtime
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
@@ -22,26 +22,26 @@ FRAME = 88e-6  # seconds; of 1,102 bytes at 100 Mbit/s
 STEADY_NS = 20_000  # between the frames of several such links, as they come to the switch
 
 
-class Nap(NapStructure):
+class ReceiveBackoff(BackoffStructure):
     """A worker's."""
 
     def receive(self, count: int, now: float) -> None:
-        runtime().p4r_nap_received(ctypes.byref(self), count, ctypes.c_double(now))
+        runtime().p4r_receive_backoff_received(ctypes.byref(self), count, ctypes.c_double(now))
 
-    def length(self, under_way: int) -> float:
+    def length(self, in_flight: int) -> float:
         """Seconds to sleep for, from the latest frame on; 0 or less: not at all."""
-        function = runtime().p4r_nap_until
+        function = runtime().p4r_receive_backoff_until
         function.restype = ctypes.c_double
-        return float(function(ctypes.byref(self), under_way)) - self.received_at
+        return float(function(ctypes.byref(self), in_flight)) - self.received_at
 
 
-def after_a_stream(apart: float, batch: int = 1, *, allowed: bool = True) -> Nap:
-    nap = Nap(allowed=allowed)
+def after_a_stream(apart: float, batch: int = 1, *, allowed: bool = True) -> ReceiveBackoff:
+    backoff = ReceiveBackoff(allowed=allowed)
     now = 1000.0
     for _ in range(200 // batch):
         now += apart * batch
-        nap.receive(batch, now)
-    return nap
+        backoff.receive(batch, now)
+    return backoff
 
 
 @pytest.mark.parametrize("batch", [1, 8, 40])
@@ -54,7 +54,7 @@ def test_a_worker_does_not_sleep_for_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("apart", "under_way"),
+    ("apart", "in_flight"),
     [
         (FRAME, 1),  # a small tensor
         (FRAME, 31),  # less than two frames would come
@@ -62,26 +62,26 @@ def test_a_worker_does_not_sleep_for_long() -> None:
         (2e-6, 128),  # too fast for a sleep to be worth it
     ],
 )
-def test_a_worker_does_not_sleep_where_that_brings_nothing(apart: float, under_way: int) -> None:
-    assert after_a_stream(apart).length(under_way) <= 0
+def test_a_worker_does_not_sleep_where_that_brings_nothing(apart: float, in_flight: int) -> None:
+    assert after_a_stream(apart).length(in_flight) <= 0
 
 
 def test_a_worker_does_not_sleep_unless_it_is_allowed_and_has_measured() -> None:
     assert after_a_stream(FRAME, allowed=False).length(128) <= 0
-    nap = Nap(allowed=True)
-    assert nap.length(128) <= 0
-    nap.receive(31, 1000.0)
-    assert nap.length(128) <= 0
+    backoff = ReceiveBackoff(allowed=True)
+    assert backoff.length(128) <= 0
+    backoff.receive(31, 1000.0)
+    assert backoff.length(128) <= 0
 
 
 def test_a_pause_counts_as_a_slow_stream() -> None:
-    nap = after_a_stream(FRAME)
-    nap.receive(128, nap.received_at + 10)
-    assert nap.length(128) <= 0
+    backoff = after_a_stream(FRAME)
+    backoff.receive(128, backoff.received_at + 10)
+    assert backoff.length(128) <= 0
 
 
-class Pace(ctypes.Structure):
-    """`struct p4r_pace`."""
+class PollBackoff(ctypes.Structure):
+    """`struct p4r_poll_backoff`."""
 
     _fields_ = (
         ("looked_ns", ctypes.c_uint64),
@@ -89,7 +89,7 @@ class Pace(ctypes.Structure):
         ("counted_ns", ctypes.c_uint64),
         ("counted", ctypes.c_uint32),
         ("streak", ctypes.c_uint32),
-        ("patience", ctypes.c_uint32),
+        ("threshold", ctypes.c_uint32),
         ("has_slept", ctypes.c_int),
     )
 
@@ -101,89 +101,89 @@ class Pace(ctypes.Structure):
         self._call("init")
 
     def _call(self, name: str, *arguments: Any) -> None:
-        getattr(runtime(), f"p4r_pace_{name}")(ctypes.byref(self), *arguments)
+        getattr(runtime(), f"p4r_poll_backoff_{name}")(ctypes.byref(self), *arguments)
 
     def look(self, *, waited_ns: int = 0, deadline_ns: int = 2**62) -> bool:
         """Look for frames, long before it is time to. Returns whether it would have slept first."""
         self.looked_ns = began = self._now_ns
-        self._call("rest", ctypes.c_uint64(deadline_ns), self._wake_fd)
+        self._call("sleep", ctypes.c_uint64(deadline_ns), self._wake_fd)
         self._now_ns += waited_ns
-        self._call("looked", ctypes.c_uint64(began), ctypes.c_uint64(self._now_ns))
+        self._call("polled", ctypes.c_uint64(began), ctypes.c_uint64(self._now_ns))
         return bool(self.has_slept)
 
     def take(self, by_interfaces: int, by_others: int = 0) -> None:
-        self._call("took", by_interfaces, by_others)
+        self._call("received", by_interfaces, by_others)
         self._now_ns += by_interfaces * self.frame_ns
 
 
 @pytest.fixture
-def pace() -> Iterator[Pace]:
+def backoff() -> Iterator[PollBackoff]:
     wake_fd = os.eventfd(1)  # which ends every sleep at once
-    yield Pace(wake_fd)
+    yield PollBackoff(wake_fd)
     os.close(wake_fd)
 
 
-def stream(pace: Pace, frames: int = PATIENCE) -> None:
+def stream(backoff: PollBackoff, frames: int = PATIENCE) -> None:
     for _ in range(frames):
-        pace.look()
-        pace.take(1)
+        backoff.look()
+        backoff.take(1)
 
 
-def test_the_switch_sleeps_in_a_steady_stream_alone(pace: Pace) -> None:
-    stream(pace, PATIENCE - 1)
-    assert not pace.look()
-    pace.take(1)
+def test_the_switch_sleeps_in_a_steady_stream_alone(backoff: PollBackoff) -> None:
+    stream(backoff, PATIENCE - 1)
+    assert not backoff.look()
+    backoff.take(1)
     for _ in range(10):
-        assert pace.look()
-        pace.take(ENOUGH)
+        assert backoff.look()
+        backoff.take(ENOUGH)
 
 
-def test_the_switch_does_not_sleep_where_frames_come_fast(pace: Pace) -> None:
+def test_the_switch_does_not_sleep_where_frames_come_fast(backoff: PollBackoff) -> None:
     """They are there in batches anyway, and their senders may wait for what comes back."""
-    pace.frame_ns = 6_000  # 16 of them are less than 0.1 ms
+    backoff.frame_ns = 6_000  # 16 of them are less than 0.1 ms
     for batch in (1, 8, 64):
         for _ in range(2 * PATIENCE // batch):
-            pace.look()
-            pace.take(batch)
-        assert not pace.look()
-    pace.frame_ns = 7_000
+            backoff.look()
+            backoff.take(batch)
+        assert not backoff.look()
+    backoff.frame_ns = 7_000
     for _ in range(10):
-        pace.look()
-        pace.take(ENOUGH)
-    assert pace.look()
+        backoff.look()
+        backoff.take(ENOUGH)
+    assert backoff.look()
 
 
-def test_the_switch_does_not_sleep_where_there_are_pauses(pace: Pace) -> None:
+def test_the_switch_does_not_sleep_where_there_are_pauses(backoff: PollBackoff) -> None:
     for _ in range(100):
-        stream(pace, PATIENCE // 2)
-        assert not pace.look(waited_ns=10**6)
-        pace.take(1)
+        stream(backoff, PATIENCE // 2)
+        assert not backoff.look(waited_ns=10**6)
+        backoff.take(1)
 
 
-def test_the_switch_does_not_sleep_while_other_ports_have_frames(pace: Pace) -> None:
-    stream(pace)
-    assert pace.look()
-    pace.take(ENOUGH, 1)
-    assert not pace.look()
+def test_the_switch_does_not_sleep_while_other_ports_have_frames(backoff: PollBackoff) -> None:
+    stream(backoff)
+    assert backoff.look()
+    backoff.take(ENOUGH, 1)
+    assert not backoff.look()
 
 
-def test_a_switch_that_is_late_or_is_to_come_back_does_not_sleep(pace: Pace) -> None:
-    stream(pace)
-    assert not pace.look(deadline_ns=1)
-    pace.take(1)
-    assert pace.look()
+def test_a_switch_that_is_late_or_is_to_come_back_does_not_sleep(backoff: PollBackoff) -> None:
+    stream(backoff)
+    assert not backoff.look(deadline_ns=1)
+    backoff.take(1)
+    assert backoff.look()
 
 
-def test_sleeps_that_bring_too_little_become_rare_and_common_again(pace: Pace) -> None:
+def test_sleeps_that_bring_too_little_become_rare_and_common_again(backoff: PollBackoff) -> None:
     """A few frames that go to and fro come one after the other as well, but wait for each other."""
     wanted = PATIENCE
     for _ in range(4):
-        stream(pace, wanted)
-        assert pace.look()
-        pace.take(ENOUGH - 1)  # all that was under way
+        stream(backoff, wanted)
+        assert backoff.look()
+        backoff.take(ENOUGH - 1)  # all that was under way
         wanted *= 2
-        assert pace.patience == wanted
-    stream(pace, wanted)
-    while pace.patience > PATIENCE:
-        assert pace.look()
-        pace.take(ENOUGH)
+        assert backoff.threshold == wanted
+    stream(backoff, wanted)
+    while backoff.threshold > PATIENCE:
+        assert backoff.look()
+        backoff.take(ENOUGH)

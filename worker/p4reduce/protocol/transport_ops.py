@@ -12,12 +12,12 @@ import numpy as np
 from p4reduce.machine_code import (
     LINK_READY,
     LINK_WOKEN,
-    WAY_DROP,
-    WAY_LOOK,
-    WAY_SEND,
-    WAY_WAIT,
+    TRANSPORT_DROP,
+    TRANSPORT_LOOK,
+    TRANSPORT_SEND,
+    TRANSPORT_WAIT,
     Library,
-    WayStructure,
+    TransportOpsStructure,
 )
 from p4reduce.transport.base import Transport
 from p4reduce.wire.format import FRAME_STRIDE
@@ -26,8 +26,8 @@ from p4reduce.wire.frames import FrameBuffer
 _INT64 = ctypes.POINTER(ctypes.c_int64)
 
 
-class Way:
-    """`struct p4r_way` of one job.
+class TransportOps:
+    """`struct p4r_transport_ops` of one job.
 
     Attributes:
         structure: for C, valid as long as this object and the transport exist.
@@ -43,7 +43,7 @@ class Way:
         self._problems: list[BaseException] = []
         if transport.link is not None:
             # It may be closed: the thread that runs a broken port's engines takes no new one.
-            self.structure = library.way_of_link(transport.link.address)
+            self.structure = library.link_transport_ops(transport.link.address)
         else:
             self.structure = _by_python(transport, outgoing, self._problems)
 
@@ -56,7 +56,7 @@ class Way:
 
 def _by_python(
     transport: Transport, outgoing: FrameBuffer, problems: list[BaseException]
-) -> WayStructure:
+) -> TransportOpsStructure:
     """Return calls of a transport's methods; what these raise is appended to `problems`."""
     received = transport.received
     starts = received.address + np.arange(len(received), dtype=np.uint64) * np.uint64(FRAME_STRIDE)
@@ -88,4 +88,6 @@ def _by_python(
         woken = transport.wait(milliseconds / 1000, writable=bool(writable))
         return LINK_WOKEN if woken else LINK_READY
 
-    return WayStructure(None, WAY_SEND(send), WAY_LOOK(look), WAY_DROP(), WAY_WAIT(wait))
+    return TransportOpsStructure(
+        None, TRANSPORT_SEND(send), TRANSPORT_LOOK(look), TRANSPORT_DROP(), TRANSPORT_WAIT(wait)
+    )

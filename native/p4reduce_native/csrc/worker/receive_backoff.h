@@ -7,12 +7,12 @@
  * one. The others keep the link busy meanwhile. Where few are under way nobody sleeps: they are all
  * that there is to wait for.
  */
-#ifndef P4R_WORKER_NAP_H
-#define P4R_WORKER_NAP_H
+#ifndef P4R_WORKER_RECEIVE_BACKOFF_H
+#define P4R_WORKER_RECEIVE_BACKOFF_H
 
 #include <stdint.h>
 
-struct p4r_nap {
+struct p4r_receive_backoff {
     uint32_t allowed;   /* by Python: whether frames come by a network */
     uint32_t counted;   /* frames since `counted_at` */
     double counted_at;  /* in seconds, as all here */
@@ -21,9 +21,9 @@ struct p4r_nap {
 };
 
 /* Frames were received. */
-void p4r_nap_received(struct p4r_nap *nap, uint32_t count, double now);
+void p4r_receive_backoff_received(struct p4r_receive_backoff *backoff, uint32_t count, double now);
 
 /* When to wake up, with this many frames in flight, for the next look; it may be in the past. */
-double p4r_nap_until(const struct p4r_nap *nap, uint32_t under_way);
+double p4r_receive_backoff_until(const struct p4r_receive_backoff *backoff, uint32_t in_flight);
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roll: what the ranks tell each other before a sum, in one row of int32 each.
+"""The negotiation: what the ranks tell each other before a sum, in one row of int32 each.
 
 One all-reduce adds up all rows, and each rank fills only its own. So all ranks read the same table,
 and draw the same conclusions.
@@ -39,7 +39,7 @@ _LANES: tuple[str | None, ...] = (None, *sorted(PRECISIONS), WRAP)
 
 
 @dataclass(frozen=True)
-class Row:
+class NegotiationRow:
     """The entry of one rank.
 
     Attributes:
@@ -81,7 +81,7 @@ class Row:
         ]
 
     @classmethod
-    def unpack(cls, words: Sequence[int]) -> Row:
+    def unpack(cls, words: Sequence[int]) -> NegotiationRow:
         """Return the row in some words."""
         state, waited, came, deadline, at_least, dtype, lanes, digest, dimensions, *shape = words
         return cls(
@@ -141,26 +141,26 @@ def lanes_number(precision: str | None) -> int:
     return _LANES.index(precision)
 
 
-def table_with(row: Row, seat: int, seats: int) -> npt.NDArray[np.int32]:
-    """Return a rank's part of the table; shape (seats, WORDS)."""
-    table = np.zeros((seats, WORDS), np.int32)
-    table[seat] = row.pack()
+def table_with(row: NegotiationRow, rank: int, size: int) -> npt.NDArray[np.int32]:
+    """Return a rank's part of the table; shape (size, WORDS)."""
+    table = np.zeros((size, WORDS), np.int32)
+    table[rank] = row.pack()
     return table
 
 
-class Roll:
+class Negotiation:
     """What all ranks said before a sum.
 
     Args:
-        table: the sum of all ranks' parts; shape (seats, WORDS).
-        alive: the seats that took part.
+        table: the sum of all ranks' parts; shape (size, WORDS).
+        alive: the ranks that took part.
 
     Attributes:
-        rows: of the seats that took part.
+        rows: of the ranks that took part.
     """
 
     def __init__(self, table: npt.NDArray[np.int32], alive: Sequence[int]) -> None:
-        self.rows = {seat: Row.unpack(table[seat].tolist()) for seat in alive}
+        self.rows = {rank: NegotiationRow.unpack(table[rank].tolist()) for rank in alive}
 
     @property
     def present(self) -> tuple[int, ...]:
@@ -180,14 +180,14 @@ class Roll:
     @property
     def not_present(self) -> tuple[int, ...]:
         """The ranks that have not called the sum."""
-        return tuple(seat for seat, row in self.rows.items() if row.state != PRESENT)
+        return tuple(rank for rank, row in self.rows.items() if row.state != PRESENT)
 
     @property
     def longest_wait(self) -> int:
         """How many ticks the first present rank has waited."""
-        return max((self.rows[seat].waited for seat in self.present), default=0)
+        return max((self.rows[rank].waited for rank in self.present), default=0)
 
-    def call(self) -> Row:
+    def call(self) -> NegotiationRow:
         """Return the call of the present ranks, of which there must be one.
 
         Raises:
@@ -196,18 +196,18 @@ class Roll:
         present = self.present
         called = [(row.dtype, row.lanes, row.shape, row.digest) for row in self._rows(present)]
         usual = max(called, key=called.count)
-        others = tuple(seat for seat, what in zip(present, called, strict=True) if what != usual)
+        others = tuple(rank for rank, what in zip(present, called, strict=True) if what != usual)
         if others:
             raise MismatchError(
                 f"the ranks called different sums: {describe_ranks(others)} another one than "
-                f"{describe_ranks([seat for seat in present if seat not in others])}; dtype, "
+                f"{describe_ranks([rank for rank in present if rank not in others])}; dtype, "
                 "shape, op, name, precision, deadline and at_least must be the same",
                 ranks=others,
             )
         return self.rows[present[called.index(usual)]]
 
-    def _rows(self, seats: Sequence[int]) -> list[Row]:
-        return [self.rows[seat] for seat in seats]
+    def _rows(self, ranks: Sequence[int]) -> list[NegotiationRow]:
+        return [self.rows[rank] for rank in ranks]
 
     def _in_state(self, state: int) -> tuple[int, ...]:
-        return tuple(seat for seat, row in self.rows.items() if row.state == state)
+        return tuple(rank for rank, row in self.rows.items() if row.state == state)

@@ -26,12 +26,12 @@ from p4reduce_common.threads import new_thread, watch_task
 
 from p4reduce_controller.fabric.fabric import Fabric, PipelineLostError
 from p4reduce_controller.fabric.p4client import (
+    NoSwitchAnswerError,
     NotPrimaryError,
     PacketIn,
     StreamEnded,
     SwitchClient,
     SwitchError,
-    SwitchUnreachableError,
 )
 
 log = logging.getLogger(__name__)
@@ -42,30 +42,30 @@ _T = TypeVar("_T")
 PACKETS_IN_FLIGHT = 256  # between two threads; more wait in the stream's queue, and are dropped
 PULSE = 5.0  # seconds between two looks at a switch that says nothing by itself
 BACKOFF = (0.05, 1.0)  # seconds between two attempts to reconnect: the first, doubled, the longest
-PATIENCE = (1.0, 5.0)  # seconds for an attempt: the first, doubled, the longest
+ATTEMPT_TIMEOUT = (1.0, 5.0)  # seconds for an attempt: the first, doubled, the longest
 
 # What ends a session.
-BREAKS = (SwitchUnreachableError, NotPrimaryError, PipelineLostError)
+BREAKS = (NoSwitchAnswerError, NotPrimaryError, PipelineLostError)
 
 
-class User(Protocol):
-    """What `Link` calls, in the event loop."""
+class SessionHandler(Protocol):
+    """What `SwitchSession` calls, in the event loop."""
 
-    def packet_in(self, packet: PacketIn) -> None:
+    def on_packet_in(self, packet: PacketIn) -> None:
         """The switch sent a frame to the controller."""
 
-    def switch_lost(self, reason: str) -> None:
+    def on_switch_lost(self, reason: str) -> None:
         """The switch is lost, or has lost its program or registers."""
 
-    def switch_away(self, reason: str) -> None:
+    def on_switch_away(self, reason: str) -> None:
         """The switch is still missing, for another reason than the last one reported."""
 
-    def switch_back(self) -> None:
+    def on_switch_back(self) -> None:
         """The switch is back and configured, whether or not its loss was reported."""
 
 
 @dataclass(frozen=True)
-class LinkStatus:
+class SessionStatus:
     """The state of the session."""
 
     lost: str  # why there is none; empty while there is
@@ -74,7 +74,7 @@ class LinkStatus:
     connected_since: float  # seconds since the epoch
 
 
-class Link:
+class SwitchSession:
     """A session that `fabric` uses, and its renewal. Create it in the event loop.
 
     `connect` opens another session. It runs on the switch's thread, gets a time limit in seconds,
@@ -83,7 +83,7 @@ class Link:
 
     def __init__(
         self,
-        user: User,
+        user: SessionHandler,
         fabric: Fabric,
         client: SwitchClient,
         connect: Callable[[float], SwitchClient],
@@ -104,9 +104,9 @@ class Link:
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def status(self) -> LinkStatus:
+    def status(self) -> SessionStatus:
         """The present state."""
-        return LinkStatus(self._lost, self._primary, self._client.election_id, self._since)
+        return SessionStatus(self._lost, self._primary, self._client.election_id, self._since)
 
     # -- Life --------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Link:
     async def call(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run `function` on the switch's thread. Raises SwitchError, and what `function` raises."""
         if self._lost:
-            raise SwitchUnreachableError(f"the switch was lost: {self._lost}")
+            raise NoSwitchAnswerError(f"the switch was lost: {self._lost}")
         return await self.submit(functools.partial(function, *args, **kwargs))
 
     def submit(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
@@ -173,7 +173,7 @@ class Link:
 
         def deliver(packet: PacketIn) -> None:
             room.release()
-            self._user.packet_in(packet)
+            self._user.on_packet_in(packet)
 
         while not self._stopping.is_set():
             message = client.receive(timeout=0.5)
@@ -219,10 +219,12 @@ class Link:
                     await asyncio.sleep(BACKOFF[1])
 
     async def _replace(self, reason: str) -> None:
-        delay, patience = BACKOFF[0], PATIENCE[0]
+        delay, attempt_timeout = BACKOFF[0], ATTEMPT_TIMEOUT[0]
         while True:
             try:
-                kept = await self._loop.run_in_executor(self._thread, self._attempt, patience)
+                kept = await self._loop.run_in_executor(
+                    self._thread, self._attempt, attempt_timeout
+                )
                 break
             except Exception as error:
                 if not isinstance(error, SwitchError):
@@ -230,19 +232,19 @@ class Link:
                 self._note(reason, error)
             await asyncio.sleep(delay)
             delay = min(2 * delay, BACKOFF[1])
-            patience = min(2 * patience, PATIENCE[1])
+            attempt_timeout = min(2 * attempt_timeout, ATTEMPT_TIMEOUT[1])
         if not kept and not self._lost:
-            self._user.switch_lost(f"{reason}; it was configured again")
+            self._user.on_switch_lost(f"{reason}; it was configured again")
         self._lost, self._primary, self._since = "", True, time.time()
         self.sessions += 1
         self._broken = self._loop.create_future()
         self._listen()
-        self._user.switch_back()
+        self._user.on_switch_back()
 
-    def _attempt(self, patience: float) -> bool:
+    def _attempt(self, attempt_timeout: float) -> bool:
         """Runs on the switch's thread. Returns whether the switch is as it was."""
         self._fabric.hang_up()
-        client = self._connect(patience)
+        client = self._connect(attempt_timeout)
         try:
             if self._stopping.is_set():
                 raise SwitchError("the controller is stopping")
@@ -259,12 +261,12 @@ class Link:
         if not self._lost:
             self._lost = reason if now in reason else f"{reason}; now {now}"
             self._primary, self._away_for = False, now
-            self._user.switch_lost(self._lost)
+            self._user.on_switch_lost(self._lost)
         elif now != self._away_for:
             log.warning("%s", now)
             # That comes first then: what it began with may be long over.
             self._lost, self._away_for = f"{now} (it was lost as {reason})", now
-            self._user.switch_away(self._lost)
+            self._user.on_switch_away(self._lost)
 
     # -- Plumbing ----------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ import grpc
 from p4reduce_common.threads import new_thread
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlError
-from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
+from p4reduce.control.client import ControlError, NoAnswerError
 from p4reduce.errors import (
     JobEndedError,
     P4ReduceError,
@@ -22,7 +21,7 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.session.engine import Engine
-from p4reduce.session.membership import Attached, Membership, Seat, translated
+from p4reduce.session.job_client import JobClient, JoinedJob, Member, translated
 from p4reduce.session.port import PortShare
 from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.wire.rank_sets import describe_ranks
@@ -53,58 +52,58 @@ _PASSING = frozenset(
 
 
 @dataclass(frozen=True)
-class Found:
+class Reconnection:
     """A transport to a switch that was found.
 
     Attributes:
         transport: the taker closes it.
-        attached: this rank's place in the next life of the job; None: the same life, and
+        joined: this rank's place in the next life of the job; None: the same life, and
             only the transport had broken.
         resume_from: the number of the first collective that any rank lacks.
         engine: that has the transport already; None: one must be made.
     """
 
     transport: PortShare
-    attached: Attached | None
+    joined: JoinedJob | None
     resume_from: int
     engine: Engine | None = None
 
 
 @dataclass
-class JobLives:
+class JobIncarnations:
     """The lives of its job that matter to a rank without a switch.
 
-    It outlasts a `Seeker`: the next one continues with it.
+    It outlasts a `Reconnector`: the next one continues with it.
 
     Attributes:
-        life: the seat in the life that the present slots belong to. Only in that life can they
-            continue over another transport; a later one has fresh slots. None: no life.
-        seat: the one in the latest life.
+        life: the membership in the life that the present slots belong to. Only in that life can
+            they continue over another transport; a later one has fresh slots. None: no life.
+        member: the one in the latest life.
         before: the one in the life before, which gets the rank a place in the latest again.
         resume_from: the first collective that any rank lacked when the latest was formed.
     """
 
-    life: Seat | None
-    seat: Seat
-    before: Seat
+    life: Member | None
+    member: Member
+    before: Member
     resume_from: int
 
     @classmethod
-    def of_engine(cls, seat: Seat, completed: int) -> JobLives:
+    def of_engine(cls, member: Member, completed: int) -> JobIncarnations:
         """Return the lives of a rank whose engine has lost its transport."""
-        return cls(seat, seat, seat, completed)
+        return cls(member, member, member, completed)
 
     @classmethod
-    def of_newcomer(cls, seat: Seat, completed: int) -> JobLives:
-        """Return the lives of a rank that has run nothing in the life of that seat."""
-        return cls(None, seat, seat, completed)
+    def of_newcomer(cls, member: Member, completed: int) -> JobIncarnations:
+        """Return the lives of a rank that has run nothing in the life of that membership."""
+        return cls(None, member, member, completed)
 
 
 class _CancelledError(Exception):
     pass
 
 
-class Seeker:
+class Reconnector:
     """Seeks in a thread, until it finds a switch, is cancelled, or cannot succeed.
 
     Attributes:
@@ -117,33 +116,33 @@ class Seeker:
         failed: why it cannot succeed, or None.
 
     Args:
-        membership: for the calls.
-        lives: of the job that lost its switch; updated with seats.
+        job_client: for the calls.
+        incarnations: of the job that lost its switch; updated with memberships.
         udp_port: of the former transport; 0 if it had none.
         connect: opens a transport.
         completed: the number of the first collective whose result this rank lacks.
-        moved: called with each new seat.
+        moved: called with each new membership.
         over: called when `found` or `failed` is set.
     """
 
     def __init__(
         self,
-        membership: Membership,
-        lives: JobLives,
+        job_client: JobClient,
+        incarnations: JobIncarnations,
         udp_port: int,
         connect: Connect,
         completed: int,
-        moved: Callable[[Seat], None],
+        moved: Callable[[Member], None],
         over: Callable[[], None],
     ) -> None:
         self.awaited = "the controller has not said yet how the job is"
         self.switch_there = False
         self.all_lost = False
         self.unheard = self.by_ring = False
-        self.found: Found | None = None
+        self.found: Reconnection | None = None
         self.failed: P4ReduceError | None = None
-        self._membership = membership
-        self._lives = lives
+        self._job_client = job_client
+        self._incarnations = incarnations
         self._udp_port = udp_port
         self._connect = connect
         self._completed = completed
@@ -163,7 +162,7 @@ class Seeker:
         """Look for a new life alone from now on; also if the one that was lost is found already."""
         with self._lock:
             self.by_ring, found = True, self.found
-            if found is None or found.attached is not None:
+            if found is None or found.joined is not None:
                 return
             self.found = None
         found.transport.close()
@@ -171,7 +170,7 @@ class Seeker:
         self._thread.start()
 
     def _new_thread(self) -> threading.Thread:
-        return new_thread(self._run, f"p4reduce-seek-{self._lives.seat.rank}")
+        return new_thread(self._run, f"p4reduce-seek-{self._incarnations.member.rank}")
 
     def cancel(self, timeout: float) -> None:
         """Stop seeking. A result that was not taken is closed."""
@@ -184,10 +183,10 @@ class Seeker:
     def incarnation(self) -> int:
         """The incarnation for which the switch can be used; 0: none yet, or the lost one."""
         found = self.found
-        attached = None if found is None else found.attached
-        return 0 if attached is None else attached.seat.incarnation
+        joined = None if found is None else found.joined
+        return 0 if joined is None else joined.member.incarnation
 
-    def take(self) -> Found | None:
+    def take(self) -> Reconnection | None:
         """Return the result, which the caller then owns."""
         found, self.found = self.found, None
         return found
@@ -205,7 +204,7 @@ class Seeker:
             self.failed = error
         except Exception as error:
             self.failed = ThreadFailedError.of(f"looking for the switch failed: {error!r}", error)
-            log.exception("%s: looking for the switch failed", self._membership.who)
+            log.exception("%s: looking for the switch failed", self._job_client.who)
         self._over()
 
     def _check(self) -> None:
@@ -217,15 +216,20 @@ class Seeker:
 
         `found` does not tell: somebody may have taken it already.
         """
-        lives = self._lives
+        incarnations = self._incarnations
         try:
-            reply = self._membership.heartbeat(lives.seat, _ASK_TIMEOUT, completed=self._completed)
+            reply = self._job_client.heartbeat(
+                incarnations.member, _ASK_TIMEOUT, completed=self._completed
+            )
         except ControlError as error:
-            if error.code == grpc.StatusCode.NOT_FOUND and lives.seat is not lives.before:
+            if (
+                error.code == grpc.StatusCode.NOT_FOUND
+                and incarnations.member is not incarnations.before
+            ):
                 # The new job gave up on this rank when its way to the switch broke again. By its
-                # seat in the old one it gets its place back.
-                lives.seat = lives.before
-                self._moved(lives.seat)
+                # membership in the old one it gets its place back.
+                incarnations.member = incarnations.before
+                self._moved(incarnations.member)
                 return False
             self._refused(error)
             return False
@@ -234,7 +238,7 @@ class Seeker:
         self._raise_if_over(reply)
         if reply.state == pb.FAILED:
             return self._reform()
-        if lives.seat is not lives.life or reply.state != pb.RUNNING:
+        if incarnations.member is not incarnations.life or reply.state != pb.RUNNING:
             return self._attach()
         # For the controller this job was never without a switch; on the ring it needs a new one.
         return self._reform() if self.by_ring else self._reconnect()
@@ -246,23 +250,23 @@ class Seeker:
             self.unheard = True
             return
         if error.code not in _PASSING:
-            raise translated(error, f"{self._membership.who} cannot continue")
+            raise translated(error, f"{self._job_client.who} cannot continue")
         if error.code == grpc.StatusCode.NOT_FOUND:
             now = time.monotonic()
             self._unknown_since = self._unknown_since or now
             if now - self._unknown_since > UNKNOWN_FOR:
-                raise translated(error, f"{self._membership.who} cannot continue")
+                raise translated(error, f"{self._job_client.who} cannot continue")
 
     def _raise_if_over(self, reply: pb.HeartbeatReply) -> None:
-        seat = self._lives.seat
-        error = why_over(self._membership.job, seat, reply)
+        member = self._incarnations.member
+        error = why_over(self._job_client.job, member, reply)
         if error is not None:
             raise error
         left = tuple(reply.left)
         # When the job is formed again, all ranks leave the old one at once, this one as well.
-        if left and seat.rank not in left:
+        if left and member.rank not in left:
             raise WorkerLostError(
-                f"job {self._membership.job!r} lost its switch when {describe_ranks(left)} had "
+                f"job {self._job_client.job!r} lost its switch when {describe_ranks(left)} had "
                 "left already",
                 ranks=left,
             )
@@ -271,9 +275,9 @@ class Seeker:
         if not self.all_lost:
             self.awaited = "the controller has no switch yet, or not all ranks have asked for it"
             self.all_lost = True
-        lives, before = self._lives, self._lives.seat
+        incarnations, before = self._incarnations, self._incarnations.member
         try:
-            lives.seat, lives.resume_from = self._membership.reform(
+            incarnations.member, incarnations.resume_from = self._job_client.reform(
                 before,
                 world_size=before.world_size,
                 completed=self._completed,
@@ -284,21 +288,21 @@ class Seeker:
         except ControlError as error:
             self._refused(error)
             return False
-        lives.before = before
+        incarnations.before = before
         self.switch_there = True
-        self._moved(lives.seat)
+        self._moved(incarnations.member)
         return self._attach()
 
     def _attach(self) -> bool:
         """Enter the latest life, be it forming or running: none of this rank has run in it."""
-        lives = self._lives
+        incarnations = self._incarnations
         opened = self._open(0)
         if opened is None:
             return False
         self.awaited = _ALL_RANKS
         try:
-            attached = self._membership.attach(
-                lives.seat, opened, _ATTACH_TIMEOUT, self._check, self._open_again
+            joined = self._job_client.attach(
+                incarnations.member, opened, _ATTACH_TIMEOUT, self._check, self._open_again
             )
         except (ControlError, SwitchUnreachableError) as error:
             self.switch_there = False
@@ -307,7 +311,7 @@ class Seeker:
             else:
                 self.awaited = str(error)
             return False
-        self.found = Found(attached.transport, attached, lives.resume_from)
+        self.found = Reconnection(joined.transport, joined, incarnations.resume_from)
         return True
 
     def _open_again(self) -> PortShare:
@@ -326,7 +330,7 @@ class Seeker:
             return False
         with self._lock:
             if not self.by_ring:
-                self.found = Found(transport, None, self._lives.resume_from)
+                self.found = Reconnection(transport, None, self._incarnations.resume_from)
                 return True
         transport.close()
         return False
@@ -339,18 +343,18 @@ class Seeker:
             return None
 
 
-def why_over(job: str, seat: Seat, reply: pb.HeartbeatReply) -> P4ReduceError | None:
+def why_over(job: str, member: Member, reply: pb.HeartbeatReply) -> P4ReduceError | None:
     """Return the error of an ended job for its ranks, unless it can be recovered.
 
     None: it has not ended, or only its switch was lost.
     """
     lost = tuple(reply.lost)
-    if seat.rank in lost:
-        if len(lost) == seat.world_size:
+    if member.rank in lost:
+        if len(lost) == member.world_size:
             text = f"job {job!r} has failed, as all ranks were declared lost (reform() takes it up)"
         else:
             text = (
-                f"job {job!r} continues without this rank, rank {seat.rank}, which was itself "
+                f"job {job!r} continues without this rank, rank {member.rank}, which was itself "
                 "declared lost"
             )
         return WorkerLostError(f"{text}: {reply.reason}", ranks=lost)

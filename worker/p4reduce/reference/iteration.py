@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce.machine_code import TURN_OVERSLEPT
+from p4reduce.machine_code import ITERATION_OVERSLEPT
 from p4reduce.reference.frames import describe
 from p4reduce.reference.worker import Worker
 from p4reduce.transport.base import Transport
@@ -23,8 +23,8 @@ _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
 
 
-class ReferenceTurn:
-    """Moves one worker's frames, in place of `protocol.native_turn.NativeTurn`.
+class ReferenceIteration:
+    """Moves one worker's frames, in place of `protocol.native_iteration.NativeIteration`.
 
     Attributes:
         asked_at: when the first frame since the switch's last answer was sent; infinite: none was.
@@ -43,26 +43,28 @@ class ReferenceTurn:
         self._outgoing = FrameBuffer(1)
 
     def run(self, others: Sequence[Any], _quiet: float) -> int:
-        """Run one turn. Return `TURN_OVERSLEPT` if the wait took much too long, or 0.
+        """Run one iteration. Return `ITERATION_OVERSLEPT` if the wait took much too long, or 0.
 
         Args:
             others: workers on the same port.
         """
-        turns = (self, *others)
-        all_sent = [turn._send() for turn in turns]
+        iterations = (self, *others)
+        all_sent = [iteration._send() for iteration in iterations]
         began = time.monotonic()
-        until = min(_LONGEST_WAIT, *(turn._worker.next_due - began for turn in turns))
+        until = min(
+            _LONGEST_WAIT, *(iteration._worker.next_due - began for iteration in iterations)
+        )
         self._transport.wait(max(until, 0.0), writable=not all(all_sent))
         if time.monotonic() - began > max(until, 0.0) + _OVERSLEPT:
-            return TURN_OVERSLEPT
+            return ITERATION_OVERSLEPT
         # What has come counts before timers do: after a pause, answers lie in the queue.
         while count := self._transport.receive():
             for row in range(count):
-                self._hand_out(turns, row)
-            for turn in turns:
-                turn._send()
-        for turn in turns:
-            turn._worker.tick(time.monotonic())
+                self._hand_out(iterations, row)
+            for iteration in iterations:
+                iteration._send()
+        for iteration in iterations:
+            iteration._worker.tick(time.monotonic())
         return 0
 
     def take_events(self) -> int:
@@ -88,9 +90,13 @@ class ReferenceTurn:
         return True
 
     @staticmethod
-    def _hand_out(turns: Sequence[ReferenceTurn], row: int) -> None:
+    def _hand_out(iterations: Sequence[ReferenceIteration], row: int) -> None:
         """Give a frame to the worker that it names; one for nobody to the first, to be counted."""
-        received = turns[0]._transport.received
+        received = iterations[0]._transport.received
         record = received.records[row]
-        named = [turn for turn in turns if turn._worker.name == (record["job"], record["rank"])]
-        (named or turns)[0]._worker.receive(received.get(row), time.monotonic())
+        named = [
+            iteration
+            for iteration in iterations
+            if iteration._worker.name == (record["job"], record["rank"])
+        ]
+        (named or iterations)[0]._worker.receive(received.get(row), time.monotonic())

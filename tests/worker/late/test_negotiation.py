@@ -11,20 +11,20 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.late.coding import check_groups
-from p4reduce.late.outcome import Total
-from p4reduce.late.policies import AtLeast, OneOfEachGroup
-from p4reduce.late.roll import (
+from p4reduce.late.negotiation import (
     ABSENT,
     FULL,
     LEAVING,
     PRESENT,
     TICK,
     WORDS,
-    Roll,
-    Row,
+    Negotiation,
+    NegotiationRow,
     table_with,
     ticks,
 )
+from p4reduce.late.outcome import Total
+from p4reduce.late.policies import AtLeast, OneOfEachGroup
 from p4reduce.late.sums import row_of
 
 SIZE = 8
@@ -33,33 +33,39 @@ PAIRS = [range(first, first + 2) for first in range(0, SIZE, 2)]
 FOURS = [range(4), range(4, 8)]
 
 
-def roll_of(rows: dict[int, Row], alive: range | tuple[int, ...] = range(SIZE)) -> Roll:
-    """The roll of ranks that say this; all others have not called."""
-    table = sum(table_with(rows.get(seat, Row(ABSENT)), seat, SIZE) for seat in alive)
+def negotiation_of(
+    rows: dict[int, NegotiationRow], alive: range | tuple[int, ...] = range(SIZE)
+) -> Negotiation:
+    """The negotiation of ranks that say this; all others have not called."""
+    table = sum(table_with(rows.get(rank, NegotiationRow(ABSENT)), rank, SIZE) for rank in alive)
     assert isinstance(table, np.ndarray)
     assert table.dtype == np.int32
-    return Roll(table, alive)
+    return Negotiation(table, alive)
 
 
-def present(waited: int = 0, deadline: int = 0, at_least: int = 1, digest: int = 5) -> Row:
-    return Row(PRESENT, waited, 0, deadline, at_least, digest=digest, shape=(3, 4))
+def present(
+    waited: int = 0, deadline: int = 0, at_least: int = 1, digest: int = 5
+) -> NegotiationRow:
+    return NegotiationRow(PRESENT, waited, 0, deadline, at_least, digest=digest, shape=(3, 4))
 
 
-def all_but(*late: int) -> Roll:
-    return roll_of({seat: present() for seat in range(SIZE) if seat not in late})
+def all_but(*late: int) -> Negotiation:
+    return negotiation_of({rank: present() for rank in range(SIZE) if rank not in late})
 
 
 def test_a_row_comes_back_from_its_words() -> None:
-    row = Row(PRESENT, 1, 2, 3, 4, 5, 6, 2**31 - 1, (7, 1, 2**31 - 1))
+    row = NegotiationRow(PRESENT, 1, 2, 3, 4, 5, 6, 2**31 - 1, (7, 1, 2**31 - 1))
     assert len(row.pack()) == WORDS
-    assert Row.unpack(row.pack()) == row
-    assert Row.unpack(Row(LEAVING).pack()) == Row(LEAVING)
+    assert NegotiationRow.unpack(row.pack()) == row
+    assert NegotiationRow.unpack(NegotiationRow(LEAVING).pack()) == NegotiationRow(LEAVING)
 
 
-def test_a_roll_tells_the_states_apart() -> None:
-    roll = roll_of({0: present(), 2: Row(LEAVING), 3: Row(FULL)}, (0, 1, 2, 3))
-    assert (roll.present, roll.leaving, roll.full) == ((0,), (2,), (3,))
-    assert roll.not_present == (1, 2, 3)
+def test_a_negotiation_tells_the_states_apart() -> None:
+    negotiation = negotiation_of(
+        {0: present(), 2: NegotiationRow(LEAVING), 3: NegotiationRow(FULL)}, (0, 1, 2, 3)
+    )
+    assert (negotiation.present, negotiation.leaving, negotiation.full) == ((0,), (2,), (3,))
+    assert negotiation.not_present == (1, 2, 3)
 
 
 def test_what_a_rank_that_is_late_learns_of_a_call() -> None:
@@ -85,12 +91,12 @@ def test_with_groups_of_two_any_rank_and_most_pairs_can_be_late() -> None:
     pairs = list(itertools.combinations(range(SIZE), 2))
     assert len(pairs) == 28
     for late in pairs:
-        roll = all_but(*late)
-        members = policy.members(roll)
+        negotiation = all_but(*late)
+        members = policy.members(negotiation)
         if late[0] // 2 == late[1] // 2:
             assert members is None
             group = f"group {late[0] // 2} (ranks {late[0]}, {late[1]}, parts {late[0]}, {late[1]})"
-            assert policy.missing(roll) == f"no rank of {group} has called"
+            assert policy.missing(negotiation) == f"no rank of {group} has called"
             with pytest.raises(p4reduce.WorkerLostError, match=f"group {late[0] // 2} is lost"):
                 policy.check(late, None)
         else:
@@ -113,15 +119,15 @@ def test_with_groups_of_four_any_three_can_be_late() -> None:
 
 
 def test_the_first_of_a_group_counts() -> None:
-    rows = {seat: present(waited=10 * seat) for seat in range(SIZE)}
-    assert OneOfEachGroup(PAIRS).members(roll_of(rows)) == (1, 3, 5, 7)
-    assert OneOfEachGroup(FOURS).members(roll_of(rows)) == (3, 7)
+    rows = {rank: present(waited=10 * rank) for rank in range(SIZE)}
+    assert OneOfEachGroup(PAIRS).members(negotiation_of(rows)) == (1, 3, 5, 7)
+    assert OneOfEachGroup(FOURS).members(negotiation_of(rows)) == (3, 7)
 
 
 def test_enough_ranks_go_after_the_deadline_and_all_at_once() -> None:
     policy = AtLeast(SIZE)
-    assert policy.members(roll_of({})) is None
-    assert policy.due(roll_of({})) == math.inf
+    assert policy.members(negotiation_of({})) is None
+    assert policy.due(negotiation_of({})) == math.inf
     for waited, there, expected in (
         (99, 7, None),
         (100, 7, tuple(range(7))),
@@ -129,49 +135,52 @@ def test_enough_ranks_go_after_the_deadline_and_all_at_once() -> None:
         (100, 4, tuple(range(4))),
         (0, 8, tuple(range(8))),
     ):
-        rows = {seat: present(0, 100, 4) for seat in range(there)} | {0: present(waited, 100, 4)}
-        roll = roll_of(rows)
-        assert policy.members(roll) == expected, (waited, there)
+        rows = {rank: present(0, 100, 4) for rank in range(there)} | {0: present(waited, 100, 4)}
+        negotiation = negotiation_of(rows)
+        assert policy.members(negotiation) == expected, (waited, there)
         due = max(100 - waited, 0) * TICK if there >= 4 else math.inf
-        assert policy.due(roll) == due, (waited, there)
-    never = {seat: present(ticks(math.inf), ticks(math.inf)) for seat in range(7)}
-    assert policy.members(roll_of(never)) is None
-    assert policy.due(roll_of(never)) == math.inf
-    text = policy.missing(roll_of({seat: present(at_least=4) for seat in range(3)}))
+        assert policy.due(negotiation) == due, (waited, there)
+    never = {rank: present(ticks(math.inf), ticks(math.inf)) for rank in range(7)}
+    assert policy.members(negotiation_of(never)) is None
+    assert policy.due(negotiation_of(never)) == math.inf
+    text = policy.missing(negotiation_of({rank: present(at_least=4) for rank in range(3)}))
     assert text == "3 ranks have called, at_least=4 are needed, and ranks 3 to 7 are missing"
 
 
-def test_the_next_roll_is_called_when_those_who_are_in_anyway_can_be_there() -> None:
+def test_the_next_negotiation_comes_when_those_who_are_in_anyway_can_be_there() -> None:
     """Not when those come who were waited for, or were in as they came in time."""
     came = (30, 10, 20, 90, 40, 60, 70, 80)
     rows = {
-        seat: replace(present(waited=100 - time, at_least=3), came=time)
-        for seat, time in enumerate(came)
+        rank: replace(present(waited=100 - time, at_least=3), came=time)
+        for rank, time in enumerate(came)
     }
-    assert AtLeast(SIZE).early(roll_of(rows)) == 30
-    assert OneOfEachGroup(PAIRS).early(roll_of(rows)) == 70
-    assert OneOfEachGroup(FOURS).early(roll_of(rows)) == 40
+    assert AtLeast(SIZE).early(negotiation_of(rows)) == 30
+    assert OneOfEachGroup(PAIRS).early(negotiation_of(rows)) == 70
+    assert OneOfEachGroup(FOURS).early(negotiation_of(rows)) == 40
 
 
 def test_after_a_loss_those_who_are_left_are_all() -> None:
     alive = (0, 2, 3, 4, 5, 6, 7)
-    roll = roll_of({seat: present(0, 100, 7) for seat in alive}, alive)
+    negotiation = negotiation_of({rank: present(0, 100, 7) for rank in alive}, alive)
     policy = AtLeast(SIZE)
-    policy.check((1,), roll)
-    assert policy.members(roll) == alive
+    policy.check((1,), negotiation)
+    assert policy.members(negotiation) == alive
     with pytest.raises(p4reduce.WorkerLostError, match="7 of 8 are left: rank 1 is gone"):
-        policy.check((1,), roll_of({seat: present(0, 100, 8) for seat in alive}, alive))
-    rows = {seat: present(at_least=7) for seat in range(6)} | {6: Row(LEAVING), 7: Row(LEAVING)}
+        policy.check((1,), negotiation_of({rank: present(0, 100, 8) for rank in alive}, alive))
+    rows = {rank: present(at_least=7) for rank in range(6)} | {
+        6: NegotiationRow(LEAVING),
+        7: NegotiationRow(LEAVING),
+    }
     with pytest.raises(p4reduce.WorkerLostError, match="ranks 6, 7 are gone") as gone:
-        policy.check((), roll_of(rows))
+        policy.check((), negotiation_of(rows))
     assert gone.value.ranks == (6, 7)
 
 
 def test_different_calls_are_a_mismatch() -> None:
-    rows = {seat: present() for seat in range(5)} | {5: present(digest=6)}
+    rows = {rank: present() for rank in range(5)} | {5: present(digest=6)}
     for policy in (AtLeast(SIZE), OneOfEachGroup([range(SIZE)])):
         with pytest.raises(p4reduce.MismatchError, match="rank 5 another one") as wrong:
-            policy.members(roll_of(rows))
+            policy.members(negotiation_of(rows))
         assert wrong.value.ranks == (5,)
 
 

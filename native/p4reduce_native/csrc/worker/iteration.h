@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine's loop in C, for the progress thread and for callers: contract with
- * worker/p4reduce/protocol/native_turn.py. */
-#ifndef P4R_WORKER_TURN_H
-#define P4R_WORKER_TURN_H
+ * worker/p4reduce/protocol/native_iteration.py. */
+#ifndef P4R_WORKER_ITERATION_H
+#define P4R_WORKER_ITERATION_H
 
 #include <stddef.h>
 
 #include "link/link.h"
 #include "worker/link_lock.h"
-#include "worker/nap.h"
+#include "worker/receive_backoff.h"
 #include "worker/worker.h"
 
 /* How frames get to the switch and back: functions of link.h, or of Python, where a transport is no
  * link. What they do and return is said in link.h. After an error Python knows what is wrong. */
-struct p4r_way {
+struct p4r_transport_ops {
     struct p4r_link *link; /* given to each of them; NULL: it is no link */
     int (*send_rows)(struct p4r_link *, const uint8_t *base, size_t stride, const int64_t *lengths,
                      const int64_t *rows, int count);
@@ -23,9 +23,9 @@ struct p4r_way {
     int (*wait)(struct p4r_link *, int wake_fd, int timeout_ms, int writable);
 };
 
-struct p4r_turn {
+struct p4r_iteration {
     struct p4r_slots *slots;
-    struct p4r_way way;
+    struct p4r_transport_ops ops;
     uint8_t *received; /* rows of a FrameBuffer, as many as `most` */
     int64_t *received_lengths;
     int64_t *backlog; /* rows that may be sent, and have not been yet */
@@ -34,23 +34,23 @@ struct p4r_turn {
     int64_t asked;    /* how often since then */
     uint32_t backlog_count, backlog_room;
     int32_t wake_fd; /* readable after a wake; does not block */
-    int32_t error;   /* an errno, of the way */
+    int32_t error;   /* an errno, of the transport */
 
     struct p4r_link_lock *lock; /* of the link; NULL: the progress thread alone uses it */
     uint32_t events;            /* what callers have left to Python, as bits */
     uint32_t most;              /* frames in a batch */
 
-    struct p4r_nap nap;
+    struct p4r_receive_backoff backoff;
 };
 
 enum {
-    P4R_TURN_WOKEN = 1,     /* somebody wrote to `wake_fd` */
-    P4R_TURN_NEWS = 2,      /* collectives are over, or nothing can be summed any more */
-    P4R_TURN_OVERSLEPT = 8, /* waiting has taken much longer than it should */
-    P4R_TURN_BROKEN = 16,   /* the way cannot be used any more */
-    P4R_TURN_PAUSED = 32,   /* only a caller: again, when signals have been seen to */
-    P4R_TURN_DONE = 64,     /* only a caller: the collective is over, as it should be */
-    P4R_TURN_REFUSED = 128, /* only a caller: the progress thread has the turn */
+    P4R_ITERATION_WOKEN = 1,     /* somebody wrote to `wake_fd` */
+    P4R_ITERATION_EVENTS = 2,    /* collectives are over, or nothing can be summed any more */
+    P4R_ITERATION_OVERSLEPT = 8, /* waiting has taken much longer than it should */
+    P4R_ITERATION_BROKEN = 16,   /* the transport cannot be used any more */
+    P4R_ITERATION_PAUSED = 32,   /* only a caller: again, when signals have been seen to */
+    P4R_ITERATION_DONE = 64,     /* only a caller: the collective is over, as it should be */
+    P4R_ITERATION_REFUSED = 128, /* only a caller: the progress thread runs the loop */
 };
 
 /* Drive the engines of jobs on one port, one at least, until there is something for Python, or for
@@ -59,13 +59,13 @@ enum {
  *
  * If nothing is under way, callers may drive first, until somebody writes to `wake_fd`, the link's
  * peer hangs up, or no caller has driven for `quiet_ms`. */
-uint32_t p4r_turn_run(struct p4r_turn *const *turns, uint32_t count, int quiet_ms);
+uint32_t p4r_iteration_run(struct p4r_iteration *const *iterations, uint32_t count, int quiet_ms);
 
 /* The same for a caller, which drives one engine and waits for a `stream`. It is submitted if it has
- * not been yet. `turns`: those that the lock had when nothing else was under way; `counted`: whether
- * the stream is one of p4r_counts.collectives. What is left unless it is DONE is for the progress
- * thread, which has to be woken; after PAUSED for the same call once more. */
-uint32_t p4r_turn_call(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t turns,
-                       uint32_t counted);
+ * not been yet. `iterations`: those that the lock had when nothing else was under way; `counted`:
+ * whether the stream is one of p4r_counts.collectives. What is left unless it is DONE is for the
+ * progress thread, which has to be woken; after PAUSED for the same call once more. */
+uint32_t p4r_iteration_call(struct p4r_iteration *iteration, const struct p4r_stream *stream,
+                            uint32_t iterations, uint32_t counted);
 
 #endif

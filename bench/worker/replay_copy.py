@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs to keep a copy of each input, which is made while the blocks' exponents are found.
 
-python -m bench.worker.ledger_copy
+python -m bench.worker.replay_copy
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 from p4reduce.tensors.blocks import Blocks
-from p4reduce.tensors.ledger import Ledger
+from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format
@@ -26,7 +26,7 @@ def main() -> None:
     for megabytes in (1, 4, 16, 32):
         array = np.random.default_rng(0).standard_normal(megabytes << 18).astype(np.float32)
         out = np.empty_like(array)
-        ledger = Ledger()
+        replay_log = ReplayLog()
         seconds: dict[bool, list[float]] = {False: [], True: []}
         for sequence in range(2 * REPETITIONS):
             keeps = sequence % 2 == 1
@@ -38,10 +38,10 @@ def main() -> None:
                 sequence=sequence // 2,
                 slots=SLOTS,
                 timeout=3600.0,
-                keep=ledger.spare if keeps else None,
+                keep=replay_log.copy_pool if keeps else None,
             )
             if keeps:
-                ledger.add(collective)
+                replay_log.add(collective)
             seconds[keeps].append(time.perf_counter() - start)
             collective.finish()  # so that the one before is let go of
         without, with_copy = (1e3 * statistics.median(seconds[keeps]) for keeps in (False, True))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory for copies of inputs, used again and again.
 
-An input is kept until all ranks have its sum (`tensors.ledger`). Fresh memory for each copy would
+An input is kept until all ranks have its sum (`tensors.replay_log`). Fresh memory for each copy
+would
 cost more than the copy: the kernel fills every page with zeros first. So memory that a copy has
 left waits here for the next one: `LIMIT` bytes at most, and `HEARTBEATS` at the longest.
 """
@@ -19,7 +20,7 @@ from p4reduce.tensors.blocks import Array
 
 _SMALL = 1 << 18  # bytes; below, malloc hands out memory that has been used before
 _ROOMY = 2  # times the memory that is asked for; more would be a waste
-_PATIENCE = 16  # copies that had no use for a piece of memory, before it is given back
+_MOST_PASSES = 16  # copies that had no use for a piece of memory, before it is given back
 
 LIMIT = 128 << 20
 """Bytes of unused memory, at most."""
@@ -28,7 +29,7 @@ HEARTBEATS = 4
 """After so many heartbeats without a use, memory is given back."""
 
 
-class Kept:
+class PooledCopy:
     """A copy's memory, which goes back to the spare memory when this object is released.
 
     Attributes:
@@ -37,25 +38,25 @@ class Kept:
 
     _memory: Array | None = None  # also where an exception has cut `__init__` short
 
-    def __init__(self, rows: Array, memory: Array | None, spare: Spare) -> None:
+    def __init__(self, rows: Array, memory: Array | None, copy_pool: CopyPool) -> None:
         self.rows = rows
-        self._memory, self._spare = memory, spare
+        self._memory, self._copy_pool = memory, copy_pool
 
     def __del__(self) -> None:
         if self._memory is not None:
-            self._spare.take_back(self._memory)
+            self._copy_pool.take_back(self._memory)
 
 
-class Spare:
+class CopyPool:
     """Memory that copies have released. Any thread may use it; nothing here waits for a lock.
 
     Args:
-        let_go: called before fresh memory is used for a large copy; it releases copies that
+        reclaim: called before fresh memory is used for a large copy; it releases copies that
             nobody needs any more. None: nothing is called.
     """
 
-    def __init__(self, let_go: Callable[[], object] | None = None) -> None:
-        self._let_go = let_go
+    def __init__(self, reclaim: Callable[[], object] | None = None) -> None:
+        self._reclaim = reclaim
         # Memory, how often it was passed by, and how many heartbeats there were before it came.
         self._waiting: deque[tuple[Array, int, int]] = deque()
         self._beats = 0
@@ -70,17 +71,17 @@ class Spare:
         self._beats += 1
         self._sift(lambda memory, passed_by, since: self._beats - since < HEARTBEATS)
 
-    def take(self, blocks: int, lanes: int, dtype: np.dtype[Any]) -> Kept:
+    def take(self, blocks: int, lanes: int, dtype: np.dtype[Any]) -> PooledCopy:
         """Return memory for a copy, unused or fresh."""
         need = blocks * lanes * dtype.itemsize
         memory = self._fitting(need)
-        if memory is None and need >= _SMALL and self._let_go is not None:
-            self._let_go()
+        if memory is None and need >= _SMALL and self._reclaim is not None:
+            self._reclaim()
             memory = self._fitting(need)
         if memory is None:
             memory = np.empty(need, np.uint8)
         rows = memory[:need].view(dtype).reshape(blocks, lanes)
-        return Kept(rows, memory if need >= _SMALL else None, self)
+        return PooledCopy(rows, memory if need >= _SMALL else None, self)
 
     def _fitting(self, need: int) -> Array | None:
         """Take the first piece that fits out of those that wait; release those that never do."""
@@ -90,7 +91,7 @@ class Spare:
             if not found and need >= _SMALL and need <= memory.nbytes <= _ROOMY * need:
                 found.append(memory)
                 return False
-            return passed_by < _PATIENCE
+            return passed_by < _MOST_PASSES
 
         self._sift(stays, passing_by=1)
         return found[0] if found else None

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from p4reduce_native.link import Kind
+from p4reduce_native.link import LinkKind
 
-from p4reduce.machine_code import Library, LinkLockStructure, NapStructure, TurnStructure
-from p4reduce.protocol.way import Way
+from p4reduce.machine_code import BackoffStructure, IterationStructure, Library, LinkLockStructure
+from p4reduce.protocol.transport_ops import TransportOps
 from p4reduce.transport.base import Transport
 from p4reduce.wire.frames import FrameBuffer
 
@@ -44,12 +44,12 @@ class LinkLock:
         Only rings in shared memory need no attention while nothing is in flight.
         """
         link = transport.link
-        return None if link is None or link.kind is not Kind.SHARED else cls(link.fileno())
+        return None if link is None or link.kind is not LinkKind.SHARED else cls(link.fileno())
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """How often the thread has taken it."""
-        return int(self._shared.turns)
+        return int(self._shared.iterations)
 
     @property
     def calls(self) -> int:
@@ -62,8 +62,8 @@ class LinkLock:
         return bool(self._shared.state == _FREE)
 
 
-class NativeTurn:
-    """`struct p4r_turn`.
+class NativeIteration:
+    """`struct p4r_iteration`.
 
     Args:
         library: the functions.
@@ -84,14 +84,14 @@ class NativeTurn:
         lock: LinkLock | None,
     ) -> None:
         self._call = library.call
-        # What Python does in each turn would have to win the lock back again and again.
+        # What Python does in each iteration would have to win the lock back again and again.
         self._run = library.run if transport.link is not None else library.run_locked
-        self._way = Way(library, transport, outgoing)
+        self._ops = TransportOps(library, transport, outgoing)
         self._backlog = np.zeros(_ROUNDS_OF_BACKLOG * number, np.int64)
         self._received = transport.received
-        self._turn = TurnStructure(
+        self._iteration = IterationStructure(
             slots=slots,
-            way=self._way.structure,
+            ops=self._ops.structure,
             received=self._received.address - _ROW_PAD,
             received_lengths=self._received.lengths.ctypes.data,
             backlog=self._backlog.ctypes.data,
@@ -101,56 +101,56 @@ class NativeTurn:
             lock=None if lock is None else lock.address,
             most=len(self._received),
             # Within this machine frames come as fast as its cores allow, in batches by themselves.
-            nap=NapStructure(allowed=transport.link is not None and not transport.lossless),
+            backoff=BackoffStructure(allowed=transport.link is not None and not transport.lossless),
         )
-        self._address = ctypes.addressof(self._turn)
+        self._address = ctypes.addressof(self._iteration)
 
     def run(self, others: Sequence[Any], quiet: float) -> int:
         """Run until there is work for Python. On a link the interpreter's lock is released.
 
         Args:
-            others: turns of jobs on the same link, which run with this one.
+            others: iterations of jobs on the same link, which run with this one.
             quiet: seconds without a driving caller, while nothing is in flight, after which the
                 thread listens on the link itself.
 
         Returns:
-            The reasons for returning, of all jobs together: `TURN_WOKEN` and so on.
+            The reasons for returning, of all jobs together: `ITERATION_WOKEN` and so on.
         """
-        turns = (self._address, *(other._address for other in others))
-        array = (ctypes.c_void_p * len(turns))(*turns)
-        return int(self._run(array, len(turns), int(quiet * 1000)))
+        iterations = (self._address, *(other._address for other in others))
+        array = (ctypes.c_void_p * len(iterations))(*iterations)
+        return int(self._run(array, len(iterations), int(quiet * 1000)))
 
-    def run_for_caller(self, stream: int, turns: int, counted: bool) -> int:
-        """Run a collective in the thread that waits for it (`p4r_turn_call`).
+    def run_for_caller(self, stream: int, iterations: int, counted: bool) -> int:
+        """Run a collective in the thread that waits for it (`p4r_iteration_call`).
 
         Returns:
-            `TURN_DONE`, `TURN_REFUSED`, or the reason for returning.
+            `ITERATION_DONE`, `ITERATION_REFUSED`, or the reason for returning.
         """
-        return int(self._call(self._address, stream, turns, counted))
+        return int(self._call(self._address, stream, iterations, counted))
 
     def take_events(self) -> int:
         """Return the work that callers have left to the progress thread since the last call."""
-        events, self._turn.events = int(self._turn.events), 0
+        events, self._iteration.events = int(self._iteration.events), 0
         return events
 
     def raise_problem(self) -> None:
         """Raise the error that has broken the transport."""
-        self._way.raise_problem()
+        self._ops.raise_problem()
 
     @property
     def asked_at(self) -> float:
         """When the first frame since the switch's last answer was sent; infinite if none was."""
-        return float(self._turn.asked_at)
+        return float(self._iteration.asked_at)
 
     @asked_at.setter
     def asked_at(self, at: float) -> None:
-        self._turn.asked_at = at
+        self._iteration.asked_at = at
 
     @property
     def asked(self) -> int:
         """How many frames were sent since the switch's last answer."""
-        return int(self._turn.asked)
+        return int(self._iteration.asked)
 
     @asked.setter
     def asked(self, often: int) -> None:
-        self._turn.asked = often
+        self._iteration.asked = often

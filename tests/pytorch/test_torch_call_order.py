@@ -16,9 +16,9 @@ torch = pytest.importorskip(
 
 from p4reduce.errors import P4ReduceTimeoutError  # noqa: E402
 from p4reduce.tensors.sparse import SparseRows  # noqa: E402
+from p4reduce.torch.call_order import CallOrder, QueuedHandle  # noqa: E402
 from p4reduce.torch.sparse import SparseSum, agrees, marked, marks_of  # noqa: E402
 from p4reduce.torch.threads import FutureThread  # noqa: E402
-from p4reduce.torch.turns import QueuedHandle, Turns  # noqa: E402
 from p4reduce.wire.calls import Operation  # noqa: E402
 
 DEADLINE = 60.0
@@ -51,7 +51,7 @@ def noted(
 
 
 def test_calls_are_made_in_the_order_of_the_script() -> None:
-    turns, agreed = Turns(), threading.Event()
+    turns, agreed = CallOrder(), threading.Event()
     made: list[str] = []
     assert turns.take(noted(made, "before")).wait() == "before"
     assert made == ["before"]
@@ -68,7 +68,7 @@ def test_calls_are_made_in_the_order_of_the_script() -> None:
 
 
 def test_who_waits_at_once_needs_no_thread_and_overtakes_nobody() -> None:
-    turns, agreed = Turns(), threading.Event()
+    turns, agreed = CallOrder(), threading.Event()
     made: list[str] = []
     here: list[bool] = []
     caller = threading.current_thread()
@@ -87,7 +87,7 @@ def test_who_waits_at_once_needs_no_thread_and_overtakes_nobody() -> None:
 
 
 def test_a_call_waits_for_one_that_another_thread_makes() -> None:
-    turns = Turns()
+    turns = CallOrder()
     made: list[str] = []
     behind: list[Any] = []
 
@@ -107,7 +107,7 @@ def test_the_thread_ends_with_the_last_who_knows_it() -> None:
         threads.append(threading.current_thread())
         return Ended(1)
 
-    turns = Turns()
+    turns = CallOrder()
     assert turns.later(call).wait(DEADLINE) == 1
     del turns
     threads[0].join(DEADLINE)
@@ -115,13 +115,13 @@ def test_the_thread_ends_with_the_last_who_knows_it() -> None:
 
 
 def test_a_call_may_take_a_turn_within_its_own() -> None:
-    turns = Turns()
+    turns = CallOrder()
     outer = turns.take(lambda: turns.take(lambda: Ended(1)))  # type: ignore[arg-type, return-value]
     assert outer.wait() == 1
 
 
 def test_what_a_call_raises_is_raised_to_who_waits_and_the_next_is_made() -> None:
-    turns = Turns()
+    turns = CallOrder()
 
     def fail() -> Any:
         raise ValueError("no such row")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger: inputs of collectives that may have to be repeated because a rank may need them.
+"""The replay log: inputs of collectives that may have to be repeated because a rank may need them.
 
 The sums in a lost switch are lost. The ranks then repeat, on the switch that comes back, every
 collective whose result one of them lacks. Ranks that have the result take part for the others. So
@@ -29,14 +29,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from p4reduce.errors import P4ReduceError
-from p4reduce.tensors.blocks import Array, BlockRows, Indices, Memory, Piece
-from p4reduce.tensors.kept import Spare
+from p4reduce.tensors.blocks import Array, BlockMemory, BlockRows, Indices, Piece
+from p4reduce.tensors.copy_pool import CopyPool
 from p4reduce.tensors.stream import Collective
 
 _PRUNE_BEYOND = 8  # entries; looking for those to release is not worth it for fewer
 
 
-class Snapshot:
+class InputSnapshot:
     """A copy of the blocks of an input that are not all zeros. Others are never sent.
 
     Args:
@@ -73,10 +73,10 @@ class Snapshot:
         """The copy's memory in bytes."""
         return self._rows.nbytes + (0 if self._places is None else self._places.nbytes)
 
-    def memory(self) -> Memory:
-        """Return the memory, as `blocks.Memory` describes."""
+    def memory(self) -> BlockMemory:
+        """Return the memory, as `blocks.BlockMemory` describes."""
         rows = self._rows
-        return Memory([Piece(len(rows), len(rows), 0, rows.ctypes.data)], self._places)
+        return BlockMemory([Piece(len(rows), len(rows), 0, rows.ctypes.data)], self._places)
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         """Copy blocks, none of which is all zeros, into rows of the same dtype."""
@@ -85,13 +85,13 @@ class Snapshot:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _ReplayEntry:
     original: Collective  # what the caller waits for
     running: Collective  # the same, or its latest repetition for others
     snapshot: BlockRows
 
 
-class Ledger:
+class ReplayLog:
     """The collectives of a communicator that are under way or may be needed again.
 
     Thread-safe.
@@ -100,13 +100,13 @@ class Ledger:
         lock: the owner's, which may be taken again by the thread that has it.
 
     Attributes:
-        spare: what the copies of released collectives have left, for the next ones.
+        copy_pool: what the copies of released collectives have left, for the next ones.
     """
 
     def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
-        self.spare = Spare(self.release)
+        self.copy_pool = CopyPool(self.release)
         self._lock = lock or threading.RLock()
-        self._entries: list[_Entry] = []  # in order
+        self._entries: list[_ReplayEntry] = []  # in order
         self._next = 0
         self._prune_at = _PRUNE_BEYOND
 
@@ -117,7 +117,7 @@ class Ledger:
     def nbytes(self) -> int:
         """The memory of all copies, in bytes."""
         snapshots = (entry.snapshot for entry in self._entries)
-        return sum(one.nbytes for one in snapshots if isinstance(one, Snapshot))
+        return sum(one.nbytes for one in snapshots if isinstance(one, InputSnapshot))
 
     def add(self, collective: Collective) -> None:
         """Keep a copy of a collective's input. Call it before the collective runs, and in order.
@@ -130,12 +130,12 @@ class Ledger:
                 self.release()
                 self._prune_at = max(2 * len(self._entries), _PRUNE_BEYOND)
             kept = self.keep(collective)
-            self._entries.append(_Entry(collective, collective, kept))
+            self._entries.append(_ReplayEntry(collective, collective, kept))
             self._next = collective.sequence + 1
 
     def keep(self, collective: Collective) -> BlockRows:
         """Return a collective's input in a form that its caller cannot change."""
-        return collective.source if collective.source.private else Snapshot(collective)
+        return collective.source if collective.source.private else InputSnapshot(collective)
 
     def release(self) -> None:
         """Release what every rank has; see the module's text.
@@ -155,7 +155,7 @@ class Ledger:
             del self._entries[:first]
 
     @property
-    def under_way(self) -> list[Collective]:
+    def in_flight(self) -> list[Collective]:
         """The collectives that callers wait for, in order."""
         with self._lock:
             return [entry.original for entry in self._entries if not entry.original.done()]
@@ -167,7 +167,7 @@ class Ledger:
         It has all earlier results, and perhaps later ones.
         """
         with self._lock:
-            return min((one.sequence for one in self.under_way), default=self._next)
+            return min((one.sequence for one in self.in_flight), default=self._next)
 
     def running(self, number: int) -> Collective | None:
         """Return the present form of a collective; None if it was not called yet.

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.compare.cells import Case
+from p4reduce_lab.compare.cells import CompareCase
 from p4reduce_lab.compare.rank import busiest, thread_seconds
 from p4reduce_lab.errors import LabError
 
@@ -21,7 +21,7 @@ _SLICE = 0.5  # seconds between two looks at whether the processes are there
 
 
 @dataclass(frozen=True)
-class Turn:
+class ReductionCost:
     """The costs of one reduction.
 
     Attributes:
@@ -44,7 +44,7 @@ class Turn:
     repeated: int
 
 
-class Ranks:
+class ContenderRanks:
     """The processes of one contender.
 
     Args:
@@ -71,7 +71,7 @@ class Ranks:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
         self._listener.listen(number)
-        self._streams: list[_Stream] = []
+        self._streams: list[_RankStream] = []
 
     def gather(self, timeout: float) -> None:
         """Wait until all ranks have connected.
@@ -92,7 +92,7 @@ class Ranks:
                         f"within {timeout:g} s"
                     ) from None
                 continue
-            stream = _Stream(connection, self.name, self._check)
+            stream = _RankStream(connection, self.name, self._check)
             self._streams.append(stream)
             greeting = stream.read(deadline)
             if greeting["ranks"] != self._number:
@@ -100,7 +100,9 @@ class Ranks:
                     f"{self.name} has {greeting['ranks']} ranks, but {self._number} were started"
                 )
 
-    def turn(self, case: Case, size: int, number: int, timeout: float, *, check: bool) -> Turn:
+    def turn(
+        self, case: CompareCase, size: int, number: int, timeout: float, *, check: bool
+    ) -> ReductionCost:
         """Reduce once.
 
         Args:
@@ -126,7 +128,7 @@ class Ranks:
             for answer in self._ask(timeout, do="check"):
                 if not answer["right"]:
                     raise LabError(f"{case.name}, {size:,} bytes: the sum is wrong")
-        return Turn(
+        return ReductionCost(
             seconds=seconds,
             cpu=sum(report["cpu"] for report in reports) / len(reports),
             switch_cpu=sum(after.values()) - sum(threads.get(name, 0.0) for name in after),
@@ -150,14 +152,14 @@ class Ranks:
         self._listener.close()
         self.path.unlink(missing_ok=True)
 
-    def __enter__(self) -> Ranks:
+    def __enter__(self) -> ContenderRanks:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
-class _Stream:
+class _RankStream:
     """Lines of JSON from and to one rank."""
 
     def __init__(self, connection: socket.socket, name: str, check: Callable[[], None]) -> None:
