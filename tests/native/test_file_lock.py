@@ -7,16 +7,14 @@ import errno
 import fcntl
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from p4reduce_controller.storage.incarnation import Incarnations
 from p4reduce_controller.storage.job_table import TableFile
-from p4reduce_lab.deploy.plan import locked
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.lab import stop_lab
-from p4reduce_lab.processes import janitor
 from p4reduce_lab.processes.rundir import results_directory
 from p4reduce_native.cache import Cache
 from p4reduce_native.file_lock import lock_file
@@ -90,7 +88,7 @@ def test_a_controller_has_its_jobs_and_ids(
 
 
 def test_the_lab_writes_its_results(without_locks: str, tmp_path: Path) -> None:
-    with results_directory(tmp_path, replace=()), locked(tmp_path):
+    with results_directory(tmp_path, replace=()):
         assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
 
 
@@ -109,22 +107,3 @@ def test_the_directory_of_a_switch_that_may_run_stays(without_locks: str, tmp_pa
             assert other != used
         listener.close()
     assert not used.exists()
-
-
-def test_a_shared_directory_stays(
-    without_locks: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """One of its other users may be there."""
-    shared = tmp_path / "shared"
-    held = janitor.hold(shared)
-    assert not janitor.is_last(held)
-    assert f"{shared} cannot be locked ({without_locks}): it stays" in capfd.readouterr().err
-    os.close(held)
-
-
-def test_with_locks_the_last_one_is_told(tmp_path: Path) -> None:
-    holds: list[Callable[[], bool]] = []
-    for _ in range(2):
-        held = janitor.hold(tmp_path / "shared")
-        holds.append(lambda held=held: janitor.is_last(held))  # type: ignore[misc]
-    assert [is_last() for is_last in holds] == [False, True]

@@ -10,6 +10,7 @@ import math
 import operator
 import sys
 import threading
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
@@ -93,6 +94,13 @@ def check_flag(argument: str, value: Any) -> None:
     """Refuse anything but True and False. Raises TypeError."""
     if not is_flag(value):
         raise TypeError(f"{argument}={value!r}: True or False is needed")
+
+
+def is_environment(value: Any) -> bool:
+    """Whether a value maps texts to texts, as environment variables do."""
+    return isinstance(value, Mapping) and all(
+        isinstance(text, str) for pair in value.items() for text in pair
+    )
 
 
 def name_of(name: Any) -> str:

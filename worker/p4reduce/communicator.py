@@ -23,6 +23,7 @@ from p4reduce.checks import (
     check_text,
     check_texts,
     check_timeout,
+    is_environment,
     number_within,
 )
 from p4reduce.collectives import Collectives
@@ -174,6 +175,11 @@ def init(
         raise ValueError(f"engine={engine!r}: one of {', '.join(map(repr, ENGINES))} is needed")
     if job is not None and not is_job_name(job):
         raise ValueError(f"job={job!r}: {JOB_NAME} are needed")
+    if network is not None and not is_environment(network):
+        raise TypeError(
+            f"network={network!r}: names of environment variables and their texts are needed, or "
+            "None"
+        )
     ring = _ring_settings(fallback, fallback_after, ring_address, recover)
     place = placement(rank, world_size)
     name = job_name(job)

@@ -59,14 +59,14 @@ def assert_both_hear(errors: list[BaseException | None], what: str, fault: Threa
 @pytest.mark.parametrize(
     "function",
     [
-        "Port._turn",
-        "Port.add_client.<locals>.<lambda>",  # a request to the port
-        "Engine.begin_turn",
-        "Engine.take_turn",
+        "WorkerPort._iteration",
+        "WorkerPort.add_client.<locals>.<lambda>",  # a request to the port
+        "Engine.begin_iteration",
+        "Engine.run_iteration",
         "SlotMachine.submit",  # a request to an engine
-        "Stream.__init__",
-        "NativeTurn.run",
-        "SlotMachine.take_news",
+        "NativeStream.__init__",
+        "NativeIteration.run",
+        "SlotMachine.take_events",
         "SlotMachine._end_of",  # within the end of a collective
         "Collective.finish",
     ],
@@ -75,7 +75,7 @@ def test_progress(system: System, function: str) -> None:
     """Whatever it does just then, the calls that it works on end, and the rank leaves."""
     fault = ThreadFault("p4reduce-1", function)
     with fault_in_threads(fault):
-        if function.startswith("Port.add_client"):
+        if function.startswith("WorkerPort.add_client"):
             fault.arm()  # before the first engine begins
         with two_ranks(system) as comms:
             fault.arm()
@@ -89,7 +89,7 @@ def test_progress(system: System, function: str) -> None:
 @embedded
 @pytest.mark.parametrize("error", [ValueError("odd"), MemoryError(), SystemExit(3)], ids=repr)
 def test_progress_by_any_exception(system: System, error: BaseException) -> None:
-    fault = ThreadFault("p4reduce-1", "NativeTurn.run", error)
+    fault = ThreadFault("p4reduce-1", "NativeIteration.run", error)
     with fault_in_threads(fault), two_ranks(system) as comms:
         fault.arm()
         errors = at_once([lambda comm=comm: calls(comm) for comm in comms])
@@ -114,7 +114,7 @@ def test_comparing_calls(system: System, function: str, caplog: pytest.LogCaptur
 
 
 @embedded
-@pytest.mark.parametrize("function", ["Attendant._answered", "Attendant._do"])
+@pytest.mark.parametrize("function", ["RankProxy._answered", "RankProxy._do"])
 def test_late_sums(system: System, function: str) -> None:
     """Its own sums raise the cause, and the others go on without the rank."""
     fault = ThreadFault("p4reduce-late-1", function)
@@ -141,10 +141,10 @@ def test_late_sums(system: System, function: str) -> None:
     ("thread", "function", "what"),
     [
         ("p4reduce-recover-1", "Recovery._halt", "recovering"),
-        ("p4reduce-recover-1", "Seeker.start", "recovering"),
-        ("p4reduce-recover-1", "Seeker.take", "recovering"),
+        ("p4reduce-recover-1", "Reconnector.start", "recovering"),
+        ("p4reduce-recover-1", "Reconnector.take", "recovering"),
         ("p4reduce-recover-1", "Session.resume", "recovering"),
-        ("p4reduce-seek-1", "Membership.heartbeat", "looking for the switch"),
+        ("p4reduce-seek-1", "JobClient.heartbeat", "looking for the switch"),
     ],
 )
 def test_recovery(broken: FaultSystem, thread: str, function: str, what: str) -> None:

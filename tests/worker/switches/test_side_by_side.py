@@ -272,7 +272,7 @@ def barriers(comm: p4reduce.Communicator) -> None:
 
 def test_the_thread_that_spreads_errors_fails(switches: SeveralSwitches) -> None:
     """The rank leaves all of its jobs, with the cause."""
-    fault = ThreadFault("p4reduce-side-1", "SideBySide.broken")
+    fault = ThreadFault("p4reduce-side-1", "SideBySideSession.broken")
     job = switches.new_job()
     with fault_in_threads(fault):
         comms = at_once(

@@ -143,6 +143,10 @@ WRONG_INIT: dict[str, list[Wrong]] = {
     "check": [(5, TypeError, None)],
     "engine": [("fast", ValueError, None)],
     "check_shapes": [(5, TypeError, None), ("no", TypeError, None)],
+    "network": [
+        ("unix:/nowhere", TypeError, None),
+        ({"P4REDUCE_CONTROLLER": 5}, TypeError, None),
+    ],
 }
 
 

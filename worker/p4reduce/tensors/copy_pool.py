@@ -2,9 +2,8 @@
 """Memory for copies of inputs, used again and again.
 
 An input is kept until all ranks have its sum (`tensors.replay_log`). Fresh memory for each copy
-would
-cost more than the copy: the kernel fills every page with zeros first. So memory that a copy has
-left waits here for the next one: `LIMIT` bytes at most, and `HEARTBEATS` at the longest.
+would cost more than the copy: the kernel fills every page with zeros first. So memory that a copy
+has left waits here for the next one: `LIMIT` bytes at most, and `HEARTBEATS` at the longest.
 """
 
 from __future__ import annotations
