@@ -20,6 +20,8 @@ _EXTRAS = {
     "sklearn": "demo",
     "matplotlib": "demo",
     "torch": "torch",
+    "p4runtime_sh": "shell",
+    "IPython": "shell",
 }
 
 

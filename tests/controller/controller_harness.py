@@ -468,10 +468,12 @@ def cli_process(
                 process.stdout.close()
 
 
-def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `p4reduce-controller` to its end."""
+def cli(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `p4reduce-controller` to its end, with what is typed at its prompts."""
     command = [sys.executable, "-m", "p4reduce_controller", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    return subprocess.run(
+        command, input=typed, capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
 
 
 def cli_here(*arguments: str) -> Result:

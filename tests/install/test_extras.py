@@ -68,6 +68,8 @@ def test_a_worker_imports_nothing_else() -> None:
          "installed here: pip install 'p4reduce[lab]'"),
         ("sklearn", "lab", ["run", "--ranks", "1"], "p4reduce-lab needs the package 'sklearn', "
          "which is not installed here: pip install 'p4reduce[demo]'"),
+        ("p4runtime_sh", "controller", ["shell"], "p4reduce-controller needs the package "
+         "'p4runtime_sh', which is not installed here: pip install 'p4reduce[shell]'"),
     ],
 )  # fmt: skip
 def test_commands_name_the_extra(

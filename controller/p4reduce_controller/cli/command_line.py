@@ -27,6 +27,7 @@ from p4reduce_controller.cli.common import (
 from p4reduce_controller.cli.doctor_command import doctor
 from p4reduce_controller.cli.job_commands import job
 from p4reduce_controller.cli.serve import serve
+from p4reduce_controller.cli.shell import shell
 from p4reduce_controller.terminal import render
 from p4reduce_controller.terminal.json_output import plain
 
@@ -69,6 +70,7 @@ def cli(
 cli.add_command(serve)
 cli.add_command(job)
 cli.add_command(doctor)
+cli.add_command(shell)
 
 
 # -- switch ----------------------------------------------------------------------------

@@ -242,6 +242,19 @@ def test_the_switch(controller: RunningController, switch: SwitchProcess) -> Non
     assert cli(*at, "switch", "tables", "nothing").returncode == Exit.NOT_FOUND
 
 
+def test_shell(controller: RunningController) -> None:
+    """A prompt on the controller's switch, which leaves the switch to the controller."""
+    pytest.importorskip("p4runtime_sh", reason="needs p4runtime-shell")
+    pytest.importorskip("IPython", reason="needs ipython")
+    asked = "for entry in table_entry['own_address'].read(): print(entry)"
+    done = cli("--controller", controller.address, "shell", typed=f"tables\n{asked}\nexit\n")
+    assert done.returncode == 0, done.stderr
+    assert "you only have read access" in done.stdout + done.stderr
+    assert "admission\n" in done.stdout
+    assert "action_id: " in done.stdout.partition("own_address\n")[2]
+    assert cli_json("--controller", controller.address, "switch", "status")["primary"] is True
+
+
 def test_watch_in_a_pipe(controller: RunningController, tmp_path: Path) -> None:
     at = ["--controller", controller.address]
     people, scripts = tmp_path / "people", tmp_path / "scripts"
