@@ -9,7 +9,10 @@ Nothing is left behind, however a run ends (`namespaces`).
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.networks.links import check_rate, set_rate, unavailable
@@ -90,10 +93,12 @@ class HomeNetwork(StartedNetwork):
         others: Sequence[tuple[str, str]] = list(zip(self.addresses, self.names, strict=True))
         lines += [f"{address} {name}" for address, name in others if name != self.names[number]]
         text = "\\n".join([*lines, ""])
-        return (
-            "mount -t tmpfs -o mode=1777 none /tmp && "
-            f"printf '{text}' > /tmp/.hosts && mount --bind /tmp/.hosts /etc/hosts"
-        )
+        own = "mount -t tmpfs -o mode=1777 none /tmp"
+        for fd, seen in enumerate(_seen_of_tmp(), 3):
+            # A descriptor leads to what the new /tmp hides; -c: take its name as it is.
+            bind = f"mkdir {seen} && mount -c --bind /proc/self/fd/{fd} {seen} && exec {fd}<&-"
+            own = f"exec {fd}<{seen} && {own} && {bind}"
+        return f"{own} && printf '{text}' > /tmp/.hosts && mount --bind /tmp/.hosts /etc/hosts"
 
     def _link(self, number: int) -> None:
         assert self._hub is not None
@@ -103,3 +108,9 @@ class HomeNetwork(StartedNetwork):
         hub.run("ip", "link", "set", "dev", port, "master", _BRIDGE, "up")
         holder.run("ip", "address", "add", f"{self.addresses[number]}/24", "dev", INTERFACE)
         holder.run("ip", "link", "set", "dev", INTERFACE, "up")
+
+
+def _seen_of_tmp() -> list[str]:
+    """Return the directory of /tmp, if any, that has this checkout: all hosts see it."""
+    places = [Path(path).resolve().parts for path in (sys.prefix, __file__)]
+    return sorted({shlex.quote(f"/tmp/{parts[2]}") for parts in places if parts[1] == "tmp"})
