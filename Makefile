@@ -80,10 +80,11 @@ test-long: $(READY)  ## whole runs: demos with faults, on BMv2 and in Mininet to
 test-install: $(READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
 	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install
 
+ENGINES := tests/engines
 .PHONY: test-engines
 test-engines: $(READY)  ## MPI and other engines: installs what it can, names what it skips (minutes)
 	tools/install-engines $(VENV)
-	$(PYTHON) -m pytest -n 2 --dist loadfile -m engines tests/engines
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m engines $(ENGINES)
 
 # The CPU build, 200 MB, where this is run first.
 TORCH := torch==2.13.0

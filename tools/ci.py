@@ -5,6 +5,9 @@ A test that fails is run once more, alone. If it passes then, it is FLAKY: its f
 printed at the end, and more than `MOST_FLAKY` of them in a run fail it. Tests of kills, fuzzers and
 the model are never repeated. `tests/quarantine.tsv` names tests that are flaky for a known reason.
 
+All suites of engines take too long for one run. A run has those of `ENGINES` that its commit's hash
+says, and names the others; `.ci/run test-engines` has all.
+
 The last lines are pytest's closing lines of all suites that ran.
 """
 
@@ -27,6 +30,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
+TEST_ENGINES = "test-engines"
 MOST_FLAKY = 2  # in a run
 MOST_QUARANTINED = 5
 NEVER_REPEATED = re.compile(r"kill|fuzz|^tests/model/")
@@ -36,12 +40,26 @@ SHOWN = 100  # lines of a flaky test's first failure
 CLOSING = re.compile(r"=* ?(\d+ \w+.*|no tests ran) in [\d.]+s\b.*")
 
 
+ENGINES = (
+    ("mpi", "packaging", "spark", "test_bound_sockets.py", "torchrun"),
+    ("kube", "ray_cluster", "slurm"),
+)
+
+
 class Step(NamedTuple):
-    """A target of make. `minutes`: its limit; `repeats`: whether its failed tests run once more."""
+    """A target of make.
+
+    Attributes:
+        target: its name.
+        minutes: its limit.
+        repeats: whether its failed tests run once more.
+        folders: and files of tests/engines, to which it is limited; none: it is not.
+    """
 
     target: str
     minutes: float = MINUTES
     repeats: bool = True
+    folders: tuple[str, ...] = ()
 
 
 STEPS = (
@@ -51,7 +69,7 @@ STEPS = (
     Step("test-long"),
     Step("test-torch"),
     Step("native-sanitize", repeats=False),  # alone they would run without sanitizers
-    Step("test-engines", 40.0),
+    Step(TEST_ENGINES, 40.0),
 )
 
 
@@ -179,10 +197,13 @@ class Run:
         self.seen: set[str] = set()  # in quarantine, and failed in this run
         self.closing: list[str] = []
         self.faults: list[str] = []  # why it fails
+        self.left: list[str] = []  # engines whose tests are not in this run
 
     def step(self, step: Step) -> bool:
         """Run a step, and its failed tests once more. Return whether it is in order."""
-        outcome = self._run(["make", step.target], 60 * step.minutes)
+        folders = [f"tests/engines/{name}" for name in step.folders]
+        limited = [f"ENGINES={' '.join(folders)}"] if folders else []
+        outcome = self._run(["make", step.target, *limited], 60 * step.minutes)
         if outcome.closing:
             self.closing += [f"make {step.target}:", outcome.closing]
         if outcome.code is None:
@@ -225,8 +246,18 @@ class Run:
         for row in self.quarantine:
             failed = ", failed in this run" if row.test in self.seen else ""
             lines.append(f"    {row.test}, since {row.since}{failed}: {row.reason}")
+        if self.left:
+            names = ", ".join(self.left)
+            lines.append(f"NOT RUN: engines {names}, which other commits have: make {TEST_ENGINES}")
         lines += [f"FAILED: {fault}" for fault in self.faults]
         return "\n".join([*lines, *self.closing])
+
+
+def engines_of(root: Path) -> tuple[str, ...]:
+    """Return the engines whose tests a commit's run has."""
+    command = ["git", "rev-parse", "HEAD"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return ENGINES[int(done.stdout.strip() or "0", 16) % len(ENGINES)]
 
 
 def main(arguments: Sequence[str], root: Path = ROOT, python: str = ".venv/bin/python") -> int:
@@ -238,6 +269,10 @@ def main(arguments: Sequence[str], root: Path = ROOT, python: str = ".venv/bin/p
     # A shell starts what runs in the background with SIGINT ignored, and pytest would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     whole = Run(root, python)
+    if not arguments and steps[-1].target == TEST_ENGINES:
+        chosen = engines_of(root)
+        whole.left = [name for part in ENGINES if part != chosen for name in part]
+        steps[-1] = steps[-1]._replace(folders=chosen)
     try:
         good = all(whole.step(step) for step in steps)
     finally:

@@ -204,6 +204,27 @@ def test_a_wrong_quarantine(tmp_path: Path, row: str, why: str) -> None:
         ci.read_quarantine(tmp_path)
 
 
+def test_each_engine_is_in_one_part() -> None:
+    folder = ci.ROOT / "tests" / "engines"
+    there = {path.relative_to(folder).parts[0] for path in folder.rglob("test_*.py")}
+    assert sorted(there) == sorted(name for part in ci.ENGINES for name in part)
+
+
+def test_a_run_has_one_part_of_the_engines_and_names_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "quarantine.tsv").write_text("test\tsince\treason\n")
+    (tmp_path / "Makefile").write_text("test-engines:\n\t@echo engines: $(ENGINES)\n")
+    monkeypatch.setattr(ci, "STEPS", (ci.Step(ci.TEST_ENGINES),))
+    left = ", ".join(ci.ENGINES[1])  # without a commit it is the first part
+    for arguments, said in (([], "engines: tests/engines/mpi "), ([ci.TEST_ENGINES], "engines:\n")):
+        assert ci.main(arguments, tmp_path, sys.executable) == 0
+        output = capsys.readouterr().out
+        assert said in output
+        assert (f"NOT RUN: engines {left}" in output) == (not arguments)
+
+
 def test_the_quarantine_names_tests_that_are_there() -> None:
     for row in ci.read_quarantine(ci.ROOT):
         file, _, name = row.test.partition("::")
