@@ -24,6 +24,7 @@ STARTER = 0  # a socket whose other end the process has that has started this on
 _PAUSE = 0.1  # seconds between two looks at the processes
 _LOOK = 0.5  # seconds between two looks whether ranks elsewhere need this host
 _REFUSED = 3  # looks; a controller that is started again needs a moment
+_STARTING = 60.0  # seconds that a controller of this host may be without an answer
 _SILENT = 10.0  # seconds without an answer, after which the controller's host counts as lost
 _HERE = frozenset({"joined", "attached"})
 
@@ -98,10 +99,13 @@ class _Looks:
 def ranks_elsewhere(controller: str, files: tuple[Path, Path, Path]) -> Callable[[], bool]:
     """Return a function that says whether the controller knows ranks that still take part.
 
-    For the controller's own host.
+    For the controller's own host. A controller that does not answer for a minute counts as one
+    without ranks: this host may have lost the address, by which nobody reaches it then.
     """
+    heard = time.monotonic()
 
     def look() -> bool:
+        nonlocal heard
         # Only where a job has ranks on several hosts, and only at its end: it takes long to load.
         from p4reduce.control import control_pb2 as pb
         from p4reduce.control.client import ControlClient, ControlError
@@ -110,8 +114,9 @@ def ranks_elsewhere(controller: str, files: tuple[Path, Path, Path]) -> Callable
         with ControlClient(controller, TlsFiles(*files)) as client:
             try:
                 jobs = client.call(client.stub.ListJobs, pb.ListJobsRequest()).jobs
-            except ControlError:
-                return True  # it may be starting again; how often, is bounded
+            except ControlError:  # it may be starting again
+                return time.monotonic() < heard + _STARTING
+        heard = time.monotonic()
         return any(member.state in _HERE for job in jobs for member in job.members)
 
     return _Looks(look)
