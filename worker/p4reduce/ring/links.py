@@ -190,6 +190,8 @@ async def form(who: RingNeighbours, listener: RingListener, purpose: int) -> Rin
             await asyncio.wait_for(greeting, STRANGER_TIMEOUT)
         except (OSError, HandshakeError, asyncio.TimeoutError):
             writer.close()
+        except asyncio.CancelledError:  # the loop ends; Python 3.11.7 would leave this open
+            writer.transport.abort()
         else:
             if accepted.done():
                 writer.close()
