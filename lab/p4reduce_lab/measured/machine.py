@@ -64,12 +64,12 @@ def provenance(*packages: str) -> dict[str, Any]:
 
 
 def described(report: dict[str, Any]) -> str:
-    """Return `provenance` as a sentence or two for a page."""
+    """Return `provenance` as sentences for a page."""
     versions = ", ".join(f"{name} {one}" for name, one in report["versions"].items() if one)
     commit_ = f", commit {report['commit']}" if report.get("commit") else ""
     return (
-        f"Measured {report['time']} on {describe(report['machine'])}; {versions}{commit_}; "
-        f"load average {report['load']:.2g} before it began."
+        f"Measured {report['time']} on {describe(report['machine'])}. Versions: {versions}"
+        f"{commit_}. The load average before it was {report['load']:.2g}."
     )
 
 
