@@ -35,6 +35,10 @@ commonName = supplied
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
+TlsPaths = tuple[Path, Path, Path]
+"""Certificate, key and CA."""
+
+
 @dataclass(frozen=True)
 class Certificates:
     """Certificate files of the controller, and a worker's certificate.
@@ -44,7 +48,7 @@ class Certificates:
         variables: the worker's as PEM text, by the variables that hold them.
     """
 
-    controller: tuple[Path, Path, Path]
+    controller: TlsPaths
     variables: dict[str, str]
 
 

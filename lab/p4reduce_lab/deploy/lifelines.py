@@ -19,6 +19,8 @@ from pathlib import Path
 
 from p4reduce.control.controller_address import parse_address
 
+from p4reduce_lab.deploy.credentials import TlsPaths
+
 NAME = "ranks.sock"
 STARTER = 0  # a socket whose other end the process has that has started this one
 _PAUSE = 0.1  # seconds between two looks at the processes
@@ -96,7 +98,7 @@ class _Looks:
         return self._needed
 
 
-def ranks_elsewhere(controller: str, files: tuple[Path, Path, Path]) -> Callable[[], bool]:
+def ranks_elsewhere(controller: str, files: TlsPaths) -> Callable[[], bool]:
     """Return a function that says whether the controller knows ranks that still take part.
 
     For the controller's own host. A controller that does not answer for a minute counts as one

@@ -9,7 +9,7 @@ from pathlib import Path
 from p4reduce.variables import TOKEN, UDP_KEY
 from p4reduce_common.host_port import format_host_port
 
-from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token
+from p4reduce_lab.deploy.credentials import TlsPaths, make_certificates, make_key, make_token
 from p4reduce_lab.deploy.ports import FreePorts
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.switches.udp_ports import UdpPorts, free_udp_ports, udp_ports
@@ -24,14 +24,14 @@ class DeployPlan:
         ports: of all switches, one after the other: the sockets of port 1, 2, ….
         listen: the controller's address; TCP port 0: any.
         key_file: of UDP ports; "" if there are none.
-        certificates: the controller's certificate, key and CA; empty without TLS.
+        certificates: of the controller; None: without TLS.
     """
 
     variables: dict[str, str]
     ports: list[str]
     listen: str
     key_file: str
-    certificates: list[str]
+    certificates: TlsPaths | None
 
 
 def draw(settings: DeploySettings, ports: int, directory: Path) -> DeployPlan:
@@ -46,7 +46,7 @@ def draw(settings: DeploySettings, ports: int, directory: Path) -> DeployPlan:
         LabError: ports are not free, or there is no openssl.
     """
     variables = {TOKEN: make_token()}
-    key_file, certificates = "", []
+    key_file, certificates = "", None
     if not settings.unix:
         file, variables[UDP_KEY] = make_key(directory)
         key_file = str(file)
@@ -57,7 +57,7 @@ def draw(settings: DeploySettings, ports: int, directory: Path) -> DeployPlan:
     if settings.is_remote:
         made = make_certificates(directory, [settings.host])
         variables |= made.variables
-        certificates = [str(path) for path in made.controller]
+        certificates = made.controller
         port = settings.first_port if free is None else free.tcp()
         listen = format_host_port(settings.host, port)
     return DeployPlan(variables, every, listen, key_file, certificates)

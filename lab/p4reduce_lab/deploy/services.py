@@ -13,6 +13,7 @@ from pathlib import Path
 
 from p4reduce import variables
 
+from p4reduce_lab.deploy.credentials import TlsPaths
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, ChildFailedError, ChildProcess, Processes, ending
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
@@ -38,7 +39,7 @@ class Parts:
     switches: dict[str, EmbeddedSwitch]
     serve: list[str] | None
     variables: dict[str, str] = field(default_factory=dict)
-    tls: tuple[Path, Path, Path] | None = None
+    tls: TlsPaths | None = None
 
 
 class Services:

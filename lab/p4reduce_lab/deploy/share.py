@@ -16,8 +16,15 @@ from typing import Any
 from p4reduce import variables
 from p4reduce_common.host_port import format_host_port
 
-from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token, write_private
+from p4reduce_lab.deploy.credentials import (
+    TlsPaths,
+    make_certificates,
+    make_key,
+    make_token,
+    write_private,
+)
 from p4reduce_lab.deploy.ports import FreePorts
+from p4reduce_lab.deploy.serve_options import serve_options, tls_options
 from p4reduce_lab.deploy.services import Parts
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
@@ -118,21 +125,17 @@ class HostShare:
         return Parts(text, switches, serve, known, tls)
 
     def _serve(
-        self, switches: Mapping[str, EmbeddedSwitch], offers: Sequence[Offer], tls: Sequence[Path]
+        self, switches: Mapping[str, EmbeddedSwitch], offers: Sequence[Offer], tls: TlsPaths
     ) -> list[str]:
         share = self._share
-        serve = ["--default-slots", str(EmbeddedSwitch.slots), "--ports", f"1-{share.ranks}"]
-        if share.lease:
-            serve += ["--lease", f"{share.lease:g}"]
+        serve = serve_options(str(offers[0]["controller"]), tls, slots=0, lease=share.lease)
+        serve += [*tls_options("--switch-tls", tls), "--ports", f"1-{share.ranks}"]
         for name, offer in zip(share.switches, offers, strict=True):
             if name in switches:
                 serve += ["--switch", f"{name}={switches[name].address}"]
             elif name:
                 serve += ["--switch", f"{name}={offer['p4runtime']}"]
-        for prefix in ("--tls", "--switch-tls"):
-            for what, file in zip(("cert", "key", "ca"), tls, strict=True):
-                serve += [f"{prefix}-{what}", str(file)]
-        return [*serve, "--listen", str(offers[0]["controller"])]
+        return serve
 
     def _secrets(self) -> dict[str, str]:
         share = self._share
@@ -144,7 +147,7 @@ class HostShare:
             secrets |= make_certificates(self._directory, hosts, alike=True).variables
         return secrets
 
-    def _tls(self, secrets: Mapping[str, str]) -> tuple[Path, Path, Path]:
+    def _tls(self, secrets: Mapping[str, str]) -> TlsPaths:
         given = os.environ if self._share.own_tls else secrets
         files = []
         for name, file in zip(variables.TLS, _FILES, strict=True):

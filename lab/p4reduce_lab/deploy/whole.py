@@ -10,6 +10,7 @@ from p4reduce_common.host_port import format_host_port, parse_host_port
 
 from p4reduce_lab.deploy.arrangement import Arrangement, arrange
 from p4reduce_lab.deploy.plan import draw
+from p4reduce_lab.deploy.serve_options import serve_options
 from p4reduce_lab.deploy.services import Parts
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
@@ -34,20 +35,17 @@ def parts_of(settings: DeploySettings, directory: Path) -> Parts:
     every = dict(enumerate(plan.ports, start=1))
     switches = _SwitchUnits(settings, arrangement, directory, every, key_file)
     given = {**plan.variables, variables.INTERFACE: switches.interface()}
-    serve = [*_options(settings, switches), "--listen", plan.listen]
-    tls = None
-    if plan.certificates:
-        cert, key, ca = plan.certificates
-        serve += ["--tls-cert", cert, "--tls-key", key, "--tls-ca", ca]
-        tls = (Path(cert), Path(key), Path(ca))
+    common = serve_options(
+        plan.listen, plan.certificates, slots=settings.slots, lease=settings.lease
+    )
     where = "Unix ports" if settings.unix else "UDP ports"
     at = f" at {settings.host} (TLS)" if settings.is_remote else " on this host"
     return Parts(
         f"{arrangement.text} with {where} for {settings.ranks} ranks{at}",
         switches.every,
-        serve,
+        [*common, *_switch_options(settings, switches)],
         given,
-        tls,
+        plan.certificates,
     )
 
 
@@ -133,13 +131,11 @@ class _SwitchUnits:
         return everything if alone else everything / name
 
 
-def _options(settings: DeploySettings, switches: _SwitchUnits) -> list[str]:
-    options = ["--default-slots", str(settings.slots or EmbeddedSwitch.slots)]
-    if settings.lease:
-        options += ["--lease", f"{settings.lease:g}"]
+def _switch_options(settings: DeploySettings, switches: _SwitchUnits) -> list[str]:
     if switches.arrangement.root:
-        return [*options, "--topology", str(switches.topology())]
+        return ["--topology", str(switches.topology())]
+    options = ["--ports", f"1-{settings.ranks}"]
     for name, switch in switches.every.items():
         called = "" if len(switches.every) == 1 else f"{name}="
         options += ["--switch", f"{called}{switch.address}"]
-    return [*options, "--ports", f"1-{settings.ranks}"]
+    return options
