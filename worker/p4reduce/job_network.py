@@ -35,7 +35,7 @@ from p4reduce.hosts import (
 )
 from p4reduce.inherited import keep_from_children
 from p4reduce.launch import PORTS, Network, lease_of_environment, take_spare
-from p4reduce.meeting import Exchange, agreed
+from p4reduce.meeting import Exchange, agreed, connect_unix
 from p4reduce.reach import check_ways
 from p4reduce.session.session import fail_all
 
@@ -443,10 +443,7 @@ def _switch_names(hosts: Sequence[Host], chosen: Sequence[int]) -> list[str]:
 
 
 def _connected(path: str) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.connect(path)
+        return connect_unix(path)
     except OSError as error:
-        connection.close()
         raise LaunchError(f"the network of this host has ended: {path}: {error.strerror}") from None
-    return connection

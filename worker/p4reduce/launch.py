@@ -32,6 +32,7 @@ from p4reduce.checks import (
     check_timeout,
     number_within,
 )
+from p4reduce.environment import LAUNCHERS, OWN
 from p4reduce.errors import ConfigurationError, LaunchError
 from p4reduce.inherited import keep_from_children
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
@@ -45,13 +46,6 @@ _MODULE = "p4reduce_lab.deploy"
 _END = b"end\n"  # without it, the process that started a network was killed
 LEASE = "P4REDUCE_LEASE"
 PORTS = "P4REDUCE_PORTS"
-_LOCAL_RANKS = (
-    "LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-    "SLURM_LOCALID",
-    "P4REDUCE_LOCAL_RANK",
-)
 _spare: Network | None = None
 
 
@@ -303,7 +297,8 @@ def prepare() -> None:
     It takes a moment, in which this process imports what else a rank needs.
     """
     global _spare
-    local = next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "")
+    names = [launcher.local_rank for launcher in (*LAUNCHERS, OWN)]
+    local = next((os.environ[name] for name in names if name in os.environ), "")
     if _spare is None and local == "0":
         _spare = Network()
 

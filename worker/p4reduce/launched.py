@@ -87,7 +87,7 @@ def _meeting(place: Placement, timeout: float) -> Iterator[Exchange]:
     if _TORCHRUN in os.environ:
         # By its name: the library needs no PyTorch, but torchrun's ranks have it.
         yield import_module("p4reduce.torch.meeting").of_environment(timeout)
-    elif address := _address(place.world_size):
+    elif address := _address():
         with SocketMeeting(address, place.rank, place.world_size, timeout) as meeting:
             yield meeting.exchange
     elif find_spec("mpi4py") is not None:
@@ -100,16 +100,17 @@ def _meeting(place: Placement, timeout: float) -> Iterator[Exchange]:
         )
 
 
-def _address(size: int) -> str:
+def _address() -> str:
     """Return where rank 0 listens, which all ranks know; "" if the launcher does not say."""
     if all(map(os.environ.get, _MASTER)):
         return format_host_port(*(os.environ[name] for name in _MASTER))
-    if _all_here(size):
+    if is_on_one_host():
         return f"unix:{_private_directory() / _job()}"
     return format_host_port(node, _port()) if (node := _first_node()) else ""
 
 
-def _all_here(size: int) -> bool:
+def is_on_one_host() -> bool:
+    """Whether the launcher says that all its ranks are on this host."""
     environ = os.environ
     if any(environ.get(local) == environ.get(total, "") != "" for local, total in _ALL_HERE):
         return True

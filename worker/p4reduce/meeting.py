@@ -184,8 +184,7 @@ def open_meeting(hosts: Sequence[str]) -> tuple[socket.socket, str]:
         hosts: names of all ranks' hosts, this one's first.
 
     Raises:
-        ConfigurationError: the others can reach no address of this host, or no port of
-            `P4REDUCE_PORTS` is free.
+        ConfigurationError: as `address_towards`, or this host cannot listen at its address.
     """
     address = address_towards(hosts, hosts[0]) or "127.0.0.1"
     listener = listen(format_host_port(address, 0))
@@ -198,13 +197,7 @@ def _connected(address: str, deadline: float, rank: int) -> socket.socket:
         try:
             if place is not None:
                 return socket.create_connection(place, _CONNECT_TIMEOUT)
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                made.connect(address.removeprefix("unix:"))
-            except OSError:
-                made.close()
-                raise
-            return made
+            return connect_unix(address.removeprefix("unix:"))
         except OSError as error:
             if time.monotonic() > deadline:
                 raise P4ReduceTimeoutError(
@@ -212,6 +205,17 @@ def _connected(address: str, deadline: float, rank: int) -> socket.socket:
                     missing=[0],
                 ) from None
         time.sleep(_PAUSE)
+
+
+def connect_unix(path: str) -> socket.socket:
+    """Return a connection to a Unix socket. Raises OSError."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 class _Rendezvous:
@@ -238,7 +242,8 @@ class _Rendezvous:
                 text = f"{len(missing)} of {self._size} ranks did not come: {those}"
                 self._tell({"missing": missing, "text": text})
                 return
-            while len(said := {rank: lines.readline() for rank, lines in self._ranks.items()}):
+            while True:
+                said = {rank: lines.readline() for rank, lines in self._ranks.items()}
                 if not all(said.values()):
                     gone = [rank for rank, line in said.items() if not line]
                     if len(gone) < self._size:

@@ -19,6 +19,7 @@ from p4reduce.errors import ConfigurationError, LaunchError, P4ReduceTimeoutErro
 from p4reduce.job_network import JobNetwork
 from p4reduce.meeting import ROUND_TIMEOUT
 from p4reduce.started_job import join_all
+from p4reduce.wire.rank_sets import list_ranks
 
 _PAUSE = 0.05  # seconds between two looks for rank 0, or for the others
 _TELL_TIMEOUT = 5.0  # seconds for the others to hear; one of them may have ended
@@ -185,9 +186,8 @@ class Meeting:
 
 
 def _missing(name: str, ranks: list[int], size: int, timeout: float) -> P4ReduceTimeoutError:
-    those = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
     return P4ReduceTimeoutError(
-        f"{those} of {size} did not come to {name!r} within {timeout:g} s",
+        f"{list_ranks(ranks)} of {size} did not come to {name!r} within {timeout:g} s",
         missing=ranks,
         seconds=timeout,
     )

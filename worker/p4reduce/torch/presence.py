@@ -16,6 +16,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from p4reduce.wire.rank_sets import list_ranks
+
 log = logging.getLogger(__name__)
 
 _INTERVALS = (0.005, 0.25)  # seconds between two looks, first and longest: doubled each time
@@ -70,7 +72,7 @@ def meet(
         if waited >= timeout:
             if missing := _not_here(store, size):
                 raise dist.DistNetworkError(
-                    f"p4reduce: {_those(missing)} of {size} did not come to the process group "
+                    f"p4reduce: {list_ranks(missing)} of {size} did not come to the process group "
                     f"within {timeout:g} s"
                 )
             break  # the last one has just come
@@ -80,7 +82,7 @@ def meet(
                 "rank %d of %d: still waiting for %s after %.0f s",
                 rank,
                 size,
-                _those(missing),
+                list_ranks(missing),
                 waited,
             )
             warn_at *= 2
@@ -109,8 +111,3 @@ def store_answers() -> Iterator[None]:
             "p4reduce: torch's store is gone: rank 0 has ended, or torchrun, in whose process it "
             f"was. Look for that process's own error, which came before this one: {error}"
         ) from error
-
-
-def _those(ranks: list[int]) -> str:
-    listed = ", ".join(map(str, ranks))
-    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"

@@ -108,10 +108,6 @@ def meet_over(comm: Communicator, address: str, timeout: timedelta) -> tuple[Any
 
 def _own_address() -> str:
     """Return where the others reach this host: by loopback if all are on it."""
-    for local, total in (
-        ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
-        ("MPI_LOCALNRANKS", "PMI_SIZE"),
-    ):
-        if os.environ.get(local) == os.environ.get(total, "") != "":
-            return _LOOPBACK
-    return _LOOPBACK if os.environ.get("SLURM_JOB_NUM_NODES") == "1" else socket.gethostname()
+    from p4reduce.launched import is_on_one_host
+
+    return _LOOPBACK if is_on_one_host() else socket.gethostname()

@@ -70,4 +70,9 @@ def describe_ranks(ranks: Sequence[int]) -> str:
     """Return "rank 3", "ranks 1, 3" or "ranks 4 to 7"."""
     if len(ranks) > 2 and all(after == before + 1 for before, after in pairwise(ranks)):
         return f"ranks {ranks[0]} to {ranks[-1]}"
+    return list_ranks(ranks)
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    """Return "rank 3" or "ranks 4, 5, 6"."""
     return f"rank{'s' * (len(ranks) != 1)} {', '.join(map(str, ranks)) or '(none)'}"
