@@ -12,7 +12,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -34,7 +33,6 @@ RATES = {100.0: 2_500_000, 1000.0: 25_000_000}
 HOSTS = (2, 3, 4)
 TIMEOUT = 900.0  # seconds; of one job
 _BUCKET = 25 * 2**20 // 4  # numbers, as DistributedDataParallel has it
-_PORT = 29400
 _STARTING = 1000.0  # Mbit/s, while ranks start
 
 
@@ -147,13 +145,10 @@ def _run(
         here = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
         running = []
         for host in range(count):
-            command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(count)]
-            command += ["--node-rank", str(host), "--nproc-per-node", "1"]
-            command += ["--master-addr", network.addresses[0], "--master-port", str(_PORT)]
-            command += ["-m", "bench.planner.home_rank", *arguments, str(here / "out.json"), *ways]
+            program = ["-m", "bench.planner.home_rank", *arguments, str(here / "out.json"), *ways]
             log = stack.enter_context((here / f"log{host}").open("wb"))
             process = subprocess.Popen(
-                [*network.prefix(host), *command],
+                network.torchrun(host, program),
                 env={**os.environ, **variables},
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -43,12 +43,10 @@ def join(network: HomeNetwork, backend: str, each: int) -> float:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if backend == "gloo":  # it takes what the host's name leads to, which is 127.0.1.1
         environment["GLOO_SOCKET_IFNAME"] = "eth0"
-    options = ["--nnodes", str(len(network.names)), "--nproc-per-node", str(each)]
-    options += ["--master-addr", network.addresses[0], "--master-port", "29400"]
+    program = [str(Path(__file__)), RANK, backend, str(begun)]
     runs = [
         subprocess.Popen(
-            [*network.prefix(host), sys.executable, "-m", "torch.distributed.run", *options,
-             "--node-rank", str(host), str(Path(__file__)), RANK, backend, str(begun)],
+            network.torchrun(host, program, each=each),
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for host in range(len(network.names))

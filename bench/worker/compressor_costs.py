@@ -10,8 +10,6 @@ take by themselves.
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from p4reduce.compression import compressor_by_name
+
+from bench.worker.costs import nanoseconds, read_options
 
 _RANKS = 4
 _SIDE = 1024  # rows and columns of the matrices that PowerSGD factors
@@ -114,30 +114,17 @@ def products_of(name: str, elements: int) -> Callable[[], float] | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--elements", type=int, default=1 << 22)
-    parser.add_argument("--repeat", type=int, default=7)
-    given = parser.parse_args()
+    given = read_options(__doc__)
     some = gradients(given.elements)
     steps = {name: step_of(name, some) for name in _NAMES}
-    products = {name: made for name in _NAMES if (made := products_of(name, given.elements))}
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    alone: dict[str, list[float]] = {name: [] for name in products}
-    for turn in range(given.repeat + 2):
-        for name, step in steps.items():
-            took = step()
-            if turn >= 2:
-                times[name].append(took)
-        for name, product in products.items():
-            alone[name].append(product())
+    products = {
+        f"{name} alone": made for name in _NAMES if (made := products_of(name, given.elements))
+    }
+    found = nanoseconds({**steps, **products}, given)
     print("| compressor | ns per number | of it BLAS |\n| --- | --- | --- |")
-    for name, taken in times.items():
-        blas = f"{_nanoseconds(alone[name], given.elements):.1f}" if name in alone else "–"
-        print(f"| `{name}` | {_nanoseconds(taken, given.elements):.1f} | {blas} |")
-
-
-def _nanoseconds(seconds: list[float], elements: int) -> float:
-    return statistics.median(seconds) / elements * 1e9
+    for name in steps:
+        blas = found.get(f"{name} alone")
+        print(f"| `{name}` | {found[name]:.1f} | {'–' if blas is None else f'{blas:.1f}'} |")
 
 
 if __name__ == "__main__":

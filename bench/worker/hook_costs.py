@@ -9,8 +9,6 @@ fill residuals. `allreduce_hook` is what float32 costs without a hook.
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +17,8 @@ import numpy as np
 import p4reduce
 import torch
 from p4reduce.torch import hooks
+
+from bench.worker.costs import nanoseconds, read_options
 
 _HOOKS: dict[str, dict[str, Any]] = {
     "allreduce_hook": {},
@@ -79,10 +79,7 @@ def case(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--elements", type=int, default=1 << 22)
-    parser.add_argument("--repeat", type=int, default=7)
-    given = parser.parse_args()
+    given = read_options(__doc__)
     random = np.random.default_rng(1)
     gradients = [
         torch.from_numpy(random.standard_normal(given.elements).astype(np.float32))
@@ -90,15 +87,10 @@ def main() -> None:
     ]
     with p4reduce.init(timeout=120.0) as comm:
         cases = {name: case(name, some, comm, gradients) for name, some in _HOOKS.items()}
-        times: dict[str, list[float]] = {name: [] for name in cases}
-        for turn in range(given.repeat + 2):
-            for name, once in cases.items():
-                took = once()
-                if turn >= 2:
-                    times[name].append(took)
+        found = nanoseconds(cases, given)
     print("| hook | ns per number |\n| --- | --- |")
-    for name, taken in times.items():
-        print(f"| `{name}` | {statistics.median(taken) / given.elements * 1e9:.1f} |")
+    for name, each in found.items():
+        print(f"| `{name}` | {each:.1f} |")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ No frame is sent: it is what a rank computes before its blocks leave. Medians of
 
 from __future__ import annotations
 
-import argparse
 import functools
-import statistics
 import time
 from typing import Any
 
@@ -22,6 +20,8 @@ from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.frames import FrameBuffer
+
+from bench.worker.costs import nanoseconds, read_options
 
 _RANKS = 3
 _AT_A_TIME = 64  # blocks
@@ -54,10 +54,7 @@ def encode(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--elements", type=int, default=1 << 22)
-    parser.add_argument("--repeat", type=int, default=7)
-    given = parser.parse_args()
+    given = read_options(__doc__)
     library = native_library()
     if library is None:
         raise SystemExit("there is no machine code here: nothing to measure")
@@ -65,19 +62,15 @@ def main() -> None:
     residual = np.zeros_like(original)
 
     def once(precision: str | None, kept: Any) -> float:
-        return encode(library, original.copy(), precision, kept) / len(original) * 1e9
+        return encode(library, original.copy(), precision, kept)
 
     cases = {"int32": functools.partial(once, None, None)}
     for name in ("int16", "int8", "int4"):
         cases[name] = functools.partial(once, name, None)
         cases[f"{name}, residual"] = functools.partial(once, name, residual)
-    times: dict[str, list[float]] = {name: [] for name in cases}
-    for _ in range(given.repeat):
-        for name, case in cases.items():
-            times[name].append(case())
     print("| lanes | ns per number |\n| --- | --- |")
-    for name, some in times.items():
-        print(f"| {name} | {statistics.median(some):.1f} |")
+    for name, each in nanoseconds(cases, given).items():
+        print(f"| {name} | {each:.1f} |")
 
 
 if __name__ == "__main__":

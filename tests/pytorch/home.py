@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,6 @@ from torch_system import DEADLINE, PROGRAMS, clean_environment
 
 REASON = home.unavailable()
 STARTED = PROGRAMS / "started.py"
-_PORT = 29400
 
 
 class Torchruns:
@@ -33,7 +31,6 @@ class Torchruns:
         each: ranks of a host.
         master: the name or address of the first host.
         here: a directory for the output.
-        options: more of torchrun.
         variables: more of the environment.
     """
 
@@ -46,23 +43,18 @@ class Torchruns:
         *,
         each: int = 1,
         master: str = "",
-        options: Sequence[str] = (),
         **variables: str,
     ) -> None:
         self.network = network
         self.environment = {**environment, **variables}
         self.here = here
-        hosts = len(network.names)
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(hosts)]
-        torchrun += ["--nproc-per-node", str(each), "--master-port", str(_PORT)]
-        torchrun += ["--master-addr", master or network.addresses[0], *options]
         self.processes = []
-        for host in range(hosts):
-            command = [*torchrun, "--node-rank", str(host), *program]
+        for host in range(len(network.names)):
+            command = network.torchrun(host, program, each=each, master=master)
             with (here / f"host-{host}").open("wb") as out:
                 self.processes.append(
                     subprocess.Popen(
-                        [*network.prefix(host), *command],
+                        command,
                         env=self.environment,
                         stdout=out,
                         stderr=subprocess.STDOUT,

@@ -23,6 +23,7 @@ from p4reduce_lab.processes.children import Processes
 INTERFACE = "eth0"
 MAX_HOSTS = 64
 _BRIDGE = "bridge0"
+_MASTER_PORT = 29400  # torchrun's own default
 
 
 class HomeNetwork(StartedNetwork):
@@ -78,6 +79,22 @@ class HomeNetwork(StartedNetwork):
     def prefix(self, host: int) -> list[str]:
         """Return the prefix that runs a command on a host."""
         return self._holders[host].prefix
+
+    def torchrun(
+        self, host: int, program: Sequence[str], *, each: int = 1, master: str = ""
+    ) -> list[str]:
+        """Return the command that starts torchrun on a host, for a job on all of them.
+
+        Args:
+            host: its number.
+            program: a script, or "-m" and a module, with arguments.
+            each: ranks of a host.
+            master: name or address of the first host; "": its address.
+        """
+        command = [*self.prefix(host), sys.executable, "-m", "torch.distributed.run"]
+        command += ["--nnodes", str(len(self.names)), "--node-rank", str(host)]
+        command += ["--nproc-per-node", str(each), "--master-port", str(_MASTER_PORT)]
+        return [*command, "--master-addr", master or self.addresses[0], *program]
 
     def run(self, host: int, *command: str) -> str:
         """Run a command on a host, and return what it printed. Raises LabError if it fails."""
