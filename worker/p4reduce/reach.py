@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this rank gets answers by a network, before it joins: firewalls are silent."""
+"""Whether this rank gets answers by a network, before it joins: firewalls are silent.
+
+A switch or controller that has just ended is started again at the same port, so a refusal counts
+only when the time is up.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from p4reduce import variables
 from p4reduce.control.controller_address import parse_address
@@ -12,38 +17,57 @@ from p4reduce.errors import LaunchError
 from p4reduce.transport.udp import ask_switch, parse_udp
 
 _SECONDS = 20.0  # for an answer; a busy host is slow
+_PAUSE = 0.1  # seconds between two tries where nobody listens
 
 
-def check_ways(network: Mapping[str, str], own: str) -> None:
+def check_ways(network: Mapping[str, str], own: str, seconds: float = _SECONDS) -> None:
     """Ask the controller and each switch on another host for an answer.
 
     Args:
         network: the variables of this rank.
         own: the address of this host.
+        seconds: for each answer.
 
     Raises:
-        LaunchError: something does not answer; names the port, and from where it was asked.
+        LaunchError: something does not answer; names it and its port, and from where it was asked.
     """
     for way in network[variables.INTERFACE].split(","):
-        port = way.rpartition("=")[2]
+        name, _, port = way.rpartition("=")
         if port.startswith("udp:"):
             place = parse_udp(port.removeprefix("udp:"))
-            try:
-                ask_switch(place, _SECONDS)
-            except OSError as error:
-                raise _silent("UDP", place, own, error) from None
+            what = f"{name or 'the switch'} at UDP port"
+            _ask(ask_switch, what, place, own, seconds)
     controller = parse_address(network[variables.CONTROLLER])
     if controller is not None:
+        what = "the controller at TCP port"
+        _ask(_connect, what, controller, own, seconds)
+
+
+def _connect(place: tuple[str, int], seconds: float) -> None:
+    socket.create_connection(place, seconds).close()
+
+
+def _ask(
+    ask: Callable[[tuple[str, int], float], None],
+    what: str,
+    place: tuple[str, int],
+    own: str,
+    seconds: float,
+) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
         try:
-            socket.create_connection(controller, _SECONDS).close()
+            ask(place, max(deadline - time.monotonic(), _PAUSE))
+        except ConnectionRefusedError:
+            why = f"nobody has listened there for {seconds:g} s"
+            if time.monotonic() < deadline:
+                time.sleep(_PAUSE)
+                continue
+        except TimeoutError:
+            why = f"no answer within {seconds:g} s: does a firewall drop it, or the answer?"
         except OSError as error:
-            raise _silent("TCP", controller, own, error) from None
-
-
-def _silent(kind: str, place: tuple[str, int], own: str, error: OSError) -> LaunchError:
-    host, port = place
-    if isinstance(error, TimeoutError):
-        why = f"no answer within {_SECONDS:g} s: does a firewall drop it, or the answer?"
-    else:
-        why = str(error.strerror or error)
-    return LaunchError(f"from {own} to {kind} port {port} of {host}: {why}")
+            why = str(error.strerror or error)
+        else:
+            return
+        host, port = place
+        raise LaunchError(f"from {own} to {what} {port} of {host}: {why}")
