@@ -16,7 +16,7 @@ INITIAL = 32
 FLOOR = 4
 """Slots that always may."""
 
-TARGET = 0.05
+TARGET = 0.02
 """Seconds that a standing queue may take without anything being lost in it."""
 
 _LEAST_RESULTS = 32  # in a period, for its figures to mean something

@@ -79,10 +79,10 @@ def test_it_grows_twofold_to_all_slots() -> None:
 
 
 def test_it_is_what_takes_the_target_by_the_rate() -> None:
-    """128 results in 0.1 s are 64 in 0.05 s; then a queue of half the target or more is left."""
+    """128 results in twice the target are 64 in it; then a queue of half of it or more is left."""
     periods = Periods(128)
-    periods.pass_by(0.01)
-    assert periods.pass_by(0.02) == 128
+    periods.pass_by(0.2 * TARGET)
+    assert periods.pass_by(0.4 * TARGET) == 128
     assert periods.pass_by(2 * TARGET) == 64
     assert periods.pass_by(2 * TARGET) == 64  # sent before
     assert [periods.pass_by(share * TARGET) for share in (0.99, 0.51)] == [64, 64]

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#define TARGET 0.05
+#define TARGET 0.02
 #define LEAST_RESULTS 32
 #define TROUBLED 0.25
 #define QUEUEING 4
