@@ -11,14 +11,17 @@ import torch.distributed as dist
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.job_network import Started, begin
+from p4reduce.torch import accelerators
 from p4reduce.torch.delegate import LEASE
 from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.group import TorchCollectives, raise_if_lost
 from p4reduce.torch.meeting import exchange_by
-from p4reduce.torch.presence import arrive
+from p4reduce.torch.presence import arrive, store_answers
 from p4reduce.torch.python_backend import group_class
 from p4reduce.torch.routes import Routes
+
+_ACCELERATED = "accelerated"  # of the store: on how many ranks torch has an accelerator
 
 
 def create(options: Any, backend_options: Any) -> TorchCollectives:
@@ -41,6 +44,8 @@ def create(options: Any, backend_options: Any) -> TorchCollectives:
         raise
     store = dist.PrefixStore(f"p4reduce/{generation}/", options.store)
     network = None if size == 1 else _network(store, rank, size, options.timeout, ranks)
+    with store_answers():
+        store.add(_ACCELERATED, accelerators.is_available())
     routes = Routes(
         store,
         rank,
@@ -50,12 +55,15 @@ def create(options: Any, backend_options: Any) -> TorchCollectives:
         check=lambda within: raise_if_lost(ranks, within),
         network=network,
     )
+    with store_answers():  # for routes, all ranks have met: they all read the same
+        accelerated = store.add(_ACCELERATED, 0)
     return group_class()(
         options.store,
         rank,
         size,
         routes=routes,
         others=OtherDevices(store, rank, size, options.timeout),
+        in_parts=accelerated > 0,
     )
 
 

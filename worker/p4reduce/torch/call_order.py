@@ -12,13 +12,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from p4reduce.errors import P4ReduceTimeoutError
-from p4reduce.handle import Handle
 from p4reduce.torch.threads import FutureThread
 
-Begin = Callable[[], Handle[Any]]
+
+class Ending(Protocol):
+    """What was called, as `Handle` has it."""
+
+    def done(self) -> bool:
+        """Whether it has ended, with or without an error."""
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait for the end, and return the result or raise the error."""
+
+
+EndingT = TypeVar("EndingT", bound=Ending)
+Begin = Callable[[], Ending]
 
 
 class QueuedHandle:
@@ -26,7 +37,7 @@ class QueuedHandle:
 
     def __init__(self) -> None:
         self._came = threading.Event()
-        self._handle: Handle[Any] | None = None
+        self._handle: Ending | None = None
         self._error: BaseException | None = None
 
     def begin(self, begin: Begin) -> None:
@@ -66,17 +77,24 @@ class CallOrder:
         self._lock = threading.Lock()
         self._waiting = 0
         self._running = threading.Lock()  # one call at a time, in whatever thread
+        self._holder = 0  # the thread that runs a call which waits for others
         self._thread = FutureThread("p4reduce-turns")
 
-    def take(self, begin: Begin) -> Handle[Any] | QueuedHandle:
+    def take(self, begin: Callable[[], EndingT]) -> EndingT | QueuedHandle:
         """Make a call now, or after the earlier ones."""
         with self._lock:
-            free = not self._waiting
+            free = not self._waiting or self._is_inside()
         return begin() if free else self.later(begin)
 
     def later(self, begin: Begin) -> QueuedHandle:
-        """Make a call in the thread, where it may wait for others. All ranks do so alike."""
+        """Make a call in the thread, where it may wait for others. All ranks do so alike.
+
+        What is called within another call is a part of that, and made at once.
+        """
         call = QueuedHandle()
+        if self._is_inside():
+            call.begin(begin)
+            return call
         with self._lock:
             self._waiting += 1
         self._thread.submit(lambda: self._run(call, begin))
@@ -93,8 +111,13 @@ class CallOrder:
         self._run(call, begin)
         return call
 
+    def _is_inside(self) -> bool:
+        return self._holder == threading.get_ident()
+
     def _run(self, call: QueuedHandle, begin: Begin) -> None:
         with self._running:
+            self._holder = threading.get_ident()
             call.begin(begin)
+            self._holder = 0
         with self._lock:
             self._waiting -= 1

@@ -34,7 +34,7 @@ class Channel:
         timeout: seconds, of collectives that have none of their own; None: the communicator's.
 
     Attributes:
-        turns: the order of the communicator's calls.
+        order: of the communicator's calls.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Channel:
         self.rank = comm.rank
         self.size = comm.size
         self.timeout = timeout
-        self.turns = CallOrder()
+        self.order = CallOrder()
         self._agree_on_shapes = check_shapes(None)
         self._global_ranks = global_ranks
 
@@ -90,9 +90,9 @@ class Channel:
         try:
             with record_function(f"{_PROFILED}{collective}"):
                 seconds = self.seconds(options)
-                turn = self.turns.take
+                turn = self.order.take
                 if agrees:
-                    turn = self.turns.now if waits else self.turns.later
+                    turn = self.order.now if waits else self.order.later
                 handle = turn(lambda: begin(seconds))
         except P4ReduceError as error:
             raise as_torch_error(error, self._global_ranks) from error
@@ -107,7 +107,7 @@ class Channel:
         so on all of them, and a rank that is lost with one that names it.
         """
         try:
-            return self.turns.take(lambda: self.meet(what, timeout))
+            return self.order.take(lambda: self.meet(what, timeout))
         except P4ReduceError as error:
             raise as_torch_error(error, self._global_ranks) from error
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies through the switch, bit for bit and of any dtype: broadcast, all_gather; and barrier."""
+"""Copies, bit for bit and of any dtype: broadcast, all_gather; and barrier."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from p4reduce.torch.calls import Call, Finish, Place, Tensors, call_in_place
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.tensors import (
     Array,
+    Dense,
     bytes_array_of,
     bytes_of,
     memory_of,
@@ -19,6 +21,97 @@ from p4reduce.torch.tensors import (
     write,
 )
 from p4reduce.torch.work import OutcomeWork
+
+
+def broadcast_call(place: Place, tensors: Tensors, options: Any) -> Call:
+    """Return the call that copies one rank's tensor to all."""
+    reason = copy_reason(tensors)
+    if len(tensors) != 1:
+        reason = reason or f"{len(tensors)} tensors"
+    return call_in_place(
+        "broadcast",
+        tensors,
+        options,
+        reason=reason,
+        switch=lambda channel: broadcast(channel, tensors[0], options),
+        gloo=lambda group, dense: group.broadcast(dense, options),
+        reads=place.rank == options.rootRank,
+    )
+
+
+def all_gather_lists_call(
+    place: Place, outputs: Sequence[Tensors], inputs: Tensors, options: Any
+) -> Call:
+    """Return the call that copies all ranks' tensors to all, as a list."""
+
+    def run(group: Any) -> tuple[Any, Finish]:
+        rows = [Dense(row) for row in outputs]
+        work = group.allgather([row.tensors for row in rows], Dense(inputs).tensors, options)
+        return work, lambda: put_back(rows)
+
+    return Call(
+        "all_gather",
+        options,
+        list_reason(outputs, inputs, place.size),
+        run,
+        lambda channel: all_gather(channel, "all_gather", outputs[0], inputs[0], options),
+        reads=inputs,
+        writes=[one for row in outputs for one in row],
+        result=result_of(outputs),
+        agreed=inputs,
+        size=bytes_of(inputs),
+    )
+
+
+def all_gather_tensor_call(
+    place: Place, output: torch.Tensor, tensor: torch.Tensor, options: Any
+) -> Call:
+    """Return the call that copies all ranks' tensors to all, as one."""
+
+    def run(group: Any) -> tuple[Any, Finish]:
+        room, (mine,) = Dense([output]), Dense([tensor]).tensors
+        mine = mine.view(1) if mine.dim() == 0 else mine  # Gloo wants a dimension
+        return group._allgather_base(room.tensors[0], mine, options), room.put_back
+
+    return Call(
+        "all_gather_into_tensor",
+        options,
+        whole_reason(output, tensor, place.size),
+        run,
+        lambda channel: all_gather(channel, "all_gather_into_tensor", [output], tensor, options),
+        reads=[tensor],
+        writes=[output],
+        result=[output],
+        agreed=[tensor],
+        size=bytes_of([tensor]),
+    )
+
+
+def barrier_call(place: Place, options: Any) -> Call:
+    """Return the call that ends when all ranks have made it."""
+    return Call(
+        "barrier",
+        options,
+        None,
+        lambda group: (group.barrier(options), nothing),
+        lambda channel: barrier(channel, options),
+        reads=[],
+        writes=[],
+        result=[],
+        agreed=[],
+        size=0,
+    )
+
+
+def put_back(rows: Sequence[Dense]) -> None:
+    """Write copies back to lists of tensors."""
+    for row in rows:
+        row.put_back()
+
+
+def result_of(outputs: Sequence[Tensors]) -> list[Any]:
+    """Return the only list of tensors, as Gloo's works do; several as they are."""
+    return list(outputs[0]) if len(outputs) == 1 else list(outputs)
 
 
 def copy_reason(tensors: Sequence[torch.Tensor]) -> str | None:

@@ -22,10 +22,11 @@ import torch.distributed as dist
 from p4reduce.handle import Handle
 from p4reduce.hosts import source_address
 from p4reduce.torch.call_order import QueuedHandle
+from p4reduce.torch.calls import Call
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import shape_of
 from p4reduce.torch.statistics import count_gloo
-from p4reduce.torch.tensors import bytes_of, nothing
+from p4reduce.torch.tensors import bytes_of
 from p4reduce.torch.work import OutcomeWork, WorkOutcome
 
 # In Gloo's errors that may be about a rank that is lost. It sees a connection close long before the
@@ -73,37 +74,22 @@ class GlooDelegate:
         """Change the default timeout of collectives."""
         self.group.set_timeout(timeout)
 
-    def call(
-        self,
-        channel: Channel | None,
-        collective: str,
-        reason: str,
-        tensors: Sequence[torch.Tensor],
-        run: Callable[[Any], Any],
-        options: Any,
-        result: Any,
-        finish: Callable[[], None] = nothing,
-        size: int | None = None,
-    ) -> OutcomeWork:
+    def call(self, channel: Channel | None, call: Call, reason: str) -> OutcomeWork:
         """Run a collective of all ranks.
 
         Args:
             channel: by which the ranks meet as well; None: they do not.
-            collective: its name.
+            call: the collective.
             reason: why it is run here.
-            tensors: those that must agree among ranks, if any.
-            run: calls the method of the group that it is given.
-            options: torch's.
-            result: what the work's future gives.
-            finish: done when the collective has ended well.
-            size: bytes of this rank's input; None: those of `tensors`.
         """
-        count_gloo(collective, reason, bytes_of(tensors) if size is None else size)
+        count_gloo(call.name, reason, call.size)
         if channel is None:
-            return _work_of(run(self.group), None, result, finish)
-        what = f"{collective} {reason} of {shape_of(tensors)}"
-        meeting = channel.meeting(what, channel.seconds(options))
-        return _work_of(run(self.group), channel, result, finish, meeting)
+            work, finish = call.gloo(self.group)
+            return _work_of(work, None, call.result, finish)
+        what = f"{call.name} {reason} of {shape_of(call.agreed)}"
+        meeting = channel.meeting(what, channel.seconds(call.options))
+        work, finish = call.gloo(self.group)
+        return _work_of(work, channel, call.result, finish, meeting)
 
     def point_to_point(
         self,
@@ -112,7 +98,14 @@ class GlooDelegate:
         run: Callable[[Any], Any],
         finish: Callable[[], None],
     ) -> OutcomeWork:
-        """Run a send or receive, which only two ranks know of; arguments as for `call`."""
+        """Run a send or receive, which only two ranks know of.
+
+        Args:
+            name: what it does, for its errors.
+            tensors: to send or to receive.
+            run: calls the method of the group that it is given.
+            finish: done when it has ended well.
+        """
         count_gloo(name.partition(" ")[0], "point to point", bytes_of(tensors))
         return _PointToPoint(name, run(self.group), tensors, finish)
 

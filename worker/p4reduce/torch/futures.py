@@ -11,22 +11,29 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
 
+from p4reduce.torch.accelerators import Accelerator
 from p4reduce.torch.threads import next_level
 
 
-def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
+def promise(
+    settle: Callable[[], Any], accelerator: Accelerator | None = None
+) -> torch.futures.Future[Any]:
     """Return a future of what a function returns, which waits and may raise.
+
+    Args:
+        settle: the function.
+        accelerator: that has the tensors of the result, and copies them up; None: the host.
 
     `Future.set_exception` would give the exception as the result to those that wait in C++, like
     DDP: they do not know it for one, or end the process. An exception that `then` raises is one
     for all.
     """
-    ended: torch.futures.Future[Any] = torch.futures.Future()
+    ended: torch.futures.Future[Any] = _future(accelerator)
 
     def unpack(done: torch.futures.Future[Any]) -> Any:
         result, error = done.value()
@@ -34,7 +41,7 @@ def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
             raise error
         return result
 
-    future = in_order(ended.then(unpack))
+    future = in_order(ended.then(unpack), accelerator)
 
     def run() -> None:
         result, problem = None, None
@@ -42,18 +49,22 @@ def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
             result = settle()
         except BaseException as error:
             problem = error
-        ended.set_result((result, problem))
+        with _uploading(accelerator):  # after the copies up: torch records an event
+            ended.set_result((result, problem))
 
     next_level().submit(run)
     return future
 
 
-_ours: weakref.WeakSet[torch.futures.Future[Any]] = weakref.WeakSet()
+_ours: weakref.WeakKeyDictionary[torch.futures.Future[Any], Accelerator | None]
+_ours = weakref.WeakKeyDictionary()
 _then = torch._C.Future.then
 _add_done_callback = torch._C.Future.add_done_callback
 
 
-def in_order(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
+def in_order(
+    future: torch.futures.Future[Any], accelerator: Accelerator | None = None
+) -> torch.futures.Future[Any]:
     """Make a future's callbacks, and those of its `then`, run in order; return it.
 
     `then` makes futures in C++, so a subclass cannot give them another `then`. A future made in
@@ -63,7 +74,7 @@ def in_order(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
     if torch._C.Future.then is not _then_in_order:
         torch._C.Future.then = _then_in_order
         torch._C.Future.add_done_callback = _add_done_callback_in_order
-    _ours.add(future)
+    _ours[future] = accelerator
     return future
 
 
@@ -72,8 +83,9 @@ def _then_in_order(
 ) -> torch.futures.Future[Any]:
     if self not in _ours:
         return _then(self, callback)
-    gate: torch.futures.Future[Any] = torch.futures.Future()
-    future = in_order(_then(gate, lambda _: callback(self)))
+    accelerator = _ours[self]
+    gate = _future(accelerator)
+    future = in_order(_then(gate, lambda _: callback(_joined(self))), accelerator)
     _once_complete(self, lambda: gate.set_result(None))
     return future
 
@@ -84,15 +96,33 @@ def _add_done_callback_in_order(
     if self not in _ours:
         _add_done_callback(self, callback)
         return
-    gate: torch.futures.Future[Any] = torch.futures.Future()
-    _add_done_callback(gate, lambda _: callback(self))
+    gate = _future(_ours[self])
+    _add_done_callback(gate, lambda _: callback(_joined(self)))
     _once_complete(self, lambda: gate.set_result(None))
 
 
 def _once_complete(future: torch.futures.Future[Any], job: Callable[[], None]) -> None:
+    accelerator = _ours[future]
+
     def run() -> None:
-        with suppress(Exception):  # which the callback gets
+        with suppress(Exception), _uploading(accelerator):  # an error is for the callback
             future.wait()
         job()
 
     next_level().submit(run)
+
+
+def _joined(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
+    """Make the current stream, which torch has made for a callback, wait for a complete future."""
+    if _ours[future] is not None:
+        with suppress(Exception):
+            future.wait()
+    return future
+
+
+def _future(accelerator: Accelerator | None) -> torch.futures.Future[Any]:
+    return torch.futures.Future() if accelerator is None else accelerator.future()
+
+
+def _uploading(accelerator: Accelerator | None) -> AbstractContextManager[Any]:
+    return nullcontext() if accelerator is None else accelerator.uploading()

@@ -3,65 +3,56 @@
 
 It is a `ProcessGroup` of Python, the only kind of backend that torch 2.10 to 2.13 accept from
 Python: they do not call a subclass of `Backend`. Where torch has `dist.BackendBase`,
-python_backend.py makes one of these methods. All methods are here. C++ would run a missing one on
-the inner group with Python's lock held.
+python_backend.py makes one of these methods. All methods are here, those of table.py included. C++
+would run a missing one on the inner group with Python's lock held.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import (
-    AllgatherOptions,
-    AllreduceCoalescedOptions,
-    AllreduceOptions,
-    AllToAllOptions,
-    BarrierOptions,
-    BroadcastOptions,
-    GatherOptions,
-    ReduceOptions,
-    ReduceScatterOptions,
-    ScatterOptions,
-)
+from torch._C._distributed_c10d import BarrierOptions
 
-from p4reduce.torch import copies, reductions
+from p4reduce.torch import accelerators
+from p4reduce.torch.accelerators import Accelerator
+from p4reduce.torch.call_order import CallOrder, QueuedHandle
+from p4reduce.torch.calls import Call, Place, Tensors
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.delegate import GlooDelegate
 from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.names import NAME
-from p4reduce.torch.options import listed, nested, options_of, shape_of, with_fields
-from p4reduce.torch.routes import Routes
-from p4reduce.torch.tensors import (
-    UNSCALED,
-    Dense,
-    Scaling,
-    bytes_of,
-    check_targets,
-    nothing,
-    write,
-)
+from p4reduce.torch.routes import Route, Routes
+from p4reduce.torch.staging import StagedWork, Waiter, host_copies, start_staged
+from p4reduce.torch.table import METHODS, Method
+from p4reduce.torch.tensors import Dense, check_targets, nothing
 from p4reduce.torch.threads import at_exit, expect_dropped
 from p4reduce.torch.versions import warn_if_untested
 from p4reduce.torch.work import OutcomeWork, WorkOutcome, unsettled
 
 warn_if_untested(torch.__version__)
 
-Tensors = Sequence[torch.Tensor]
-
 _DESTROY_TIMEOUT = (
     10.0  # seconds for collectives that nobody has waited for, when the group is destroyed
 )
 _POLL = 0.01  # seconds
 _ENDING = 5.0  # seconds at most for a collective to notice that its connections are closed
+
+
+def _method(name: str) -> Callable[..., Any]:
+    method = METHODS[name]
+
+    def run(self: TorchCollectives, *args: Any, **named: Any) -> Any:
+        return self._call(name, method, args, named)
+
+    return run
 
 
 @methods_eagerly
@@ -79,6 +70,8 @@ class TorchCollectives:
         size: of the group.
         routes: the ways to the other ranks.
         others: backends of other devices.
+        in_parts: whether long tensors are summed in parts, alike on all ranks: then one part is on
+            the wire while an accelerator copies others.
     """
 
     if TYPE_CHECKING:  # torch's class has them
@@ -97,6 +90,7 @@ class TorchCollectives:
         *,
         routes: Routes,
         others: OtherDevices,
+        in_parts: bool,
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's class
         self._store = store
@@ -104,431 +98,96 @@ class TorchCollectives:
         self._others = others
         self.channel: Channel | None = routes.first.channel
         self._without = "a group of one rank" if size == 1 else "a group without a job"
+        self._place = Place(rank, size)
+        self._in_parts = in_parts
+        self._pairs = CallOrder()
         self._in_flight: set[WorkOutcome] = set()  # until somebody has found out how they ended
         expect_dropped()
         _groups.add(self)
 
-    # -- Reductions ------------------------------------------------------------------------------
+    # -- Collectives: those of table.py, and of many tensors -----------------------------------
 
-    def allreduce(
-        self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
-    ) -> Any:
-        """Reduce in place, by a sum or another operation."""
-        tensors = listed(tensors)
-        opts, op = _split(opts, op, AllreduceOptions)
-        opts = options_of(AllreduceOptions, opts, timeout, reduceOp=op)
-        if other := self._elsewhere(tensors):
-            return other.allreduce(tensors, opts)
-        check_targets("all_reduce", tensors)
-        scaling = reductions.scaling_of(tensors, opts.reduceOp, self.size())
-        reason = reductions.sum_reason(tensors, opts.reduceOp, scaling)
-        if len(tensors) != 1:
-            reason = reason or f"{len(tensors)} tensors"
-        if channel := self._switch(reason):
-            work = reductions.all_reduce(channel, tensors[0], opts, scaling=scaling)
-            return self._track(work)
-        opts = reductions.summing(opts, scaling)
-        return self._in_place(
-            "all_reduce",
-            reason,
-            tensors,
-            lambda gloo, dense: gloo.allreduce(dense, opts),
-            opts,
-            scaling,
-        )
-
-    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """Reduce many tensors in place."""
-        tensors = listed(tensors)
-        opts = options_of(AllreduceCoalescedOptions, opts, None)
-        if other := self._elsewhere(tensors):
-            return other.allreduce_coalesced(tensors, opts)
-        check_targets("all_reduce_coalesced", tensors)
-        scaling = reductions.scaling_of(tensors, opts.reduceOp, self.size())
-        reason = reductions.sum_reason(tensors, opts.reduceOp, scaling) or _sparse(tensors)
-        if channel := self._switch(reason):
-            work = reductions.all_reduce_coalesced(channel, tensors, opts, scaling=scaling)
-            return self._track(work)
-        opts = reductions.summing(opts, scaling)
-        return self._in_place(
-            "all_reduce_coalesced",
-            reason,
-            tensors,
-            lambda gloo, dense: gloo.allreduce_coalesced(dense, opts),
-            opts,
-            scaling,
-        )
-
-    def reduce(
-        self,
-        tensors: Any,
-        opts: Any = None,
-        op: Any = None,
-        timeout: timedelta | None = None,
-        *,
-        root: int | None = None,
-    ) -> Any:
-        """Reduce for one rank."""
-        tensors = listed(tensors)
-        opts, root = _split(opts, root, ReduceOptions)
-        opts = options_of(ReduceOptions, opts, timeout, reduceOp=op, rootRank=root)
-        if other := self._elsewhere(tensors):
-            return other.reduce(tensors, opts)
-        check_targets("reduce", tensors)
-        scaling = reductions.scaling_of(tensors, opts.reduceOp, self.size())
-        reason = reductions.sum_reason(tensors, opts.reduceOp, scaling) or _sparse(tensors)
-        if channel := self._switch(reason):
-            return self._track(reductions.reduce(channel, tensors[0], opts, scaling))
-        opts = reductions.summing(opts, scaling)
-        return self._in_place(
-            "reduce",
-            reason,
-            tensors,
-            lambda gloo, dense: gloo.reduce(dense, opts),
-            opts,
-            scaling,
-            writes=self.rank() == opts.rootRank,
-        )
-
-    def reduce_scatter(
-        self,
-        output_tensors: Any,
-        input_tensors: Any,
-        opts: Any = None,
-        timeout: timedelta | None = None,
-        *,
-        op: Any = None,
-    ) -> Any:
-        """Reduce a list of tensors, and give each rank one of them."""
-        outputs, inputs = listed(output_tensors), nested(input_tensors)
-        opts, op = _split(opts, op, ReduceScatterOptions)
-        opts = options_of(ReduceScatterOptions, opts, timeout, reduceOp=op)
-        if other := self._elsewhere(outputs):
-            return other.reduce_scatter(outputs, inputs, opts)
-        if len(outputs) != 1 or len(inputs) != 1:
-            raise ValueError(
-                f"reduce_scatter: {len(outputs)} outputs and {len(inputs)} lists of inputs; one "
-                "of each is needed"
-            )
-        return self._reduce_scatter("reduce_scatter", outputs[0], inputs[0], opts)
-
-    def reduce_scatter_single(
-        self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
-    ) -> Any:
-        """Reduce a tensor, and give each rank a part of it."""
-        opts = options_of(ReduceScatterOptions, opts, None)
-        if other := self._elsewhere([input]):
-            return other._reduce_scatter_base(output, input, opts)
-        return self._reduce_scatter("reduce_scatter_tensor", output, [input], opts)
-
-    def _reduce_scatter(
-        self, collective: str, output: torch.Tensor, inputs: Tensors, opts: Any
-    ) -> OutcomeWork:
-        """Reduce one tensor for each rank, or one that is all of them in a row."""
-        check_targets(collective, [output])
-        operation, place = opts.reduceOp, (self.rank(), self.size())
-        scaling = reductions.scaling_of(inputs, operation, self.size())
-        reason = reductions.scatter_reason(collective, output, inputs, operation, scaling, place)
-        if channel := self._switch(reason):
-            return self._track(
-                reductions.reduce_scatter(channel, collective, output, inputs, opts, scaling)
-            )
-        # As Gloo does it, whose own work never says that it is complete.
-        whole = torch.cat([one.reshape(-1) for one in Dense(inputs, scaling).tensors])
-        rank, count = self.rank(), output.numel()
-        before = sum(one.numel() for one in inputs[:rank]) if len(inputs) > 1 else rank * count
-        own = whole.narrow(0, before, count)
-        summing = reductions.summing(with_fields(opts, AllreduceOptions), scaling)
-        return self._delegate(
-            collective,
-            reason,
-            tensors=inputs,
-            run=lambda gloo: gloo.allreduce([whole], summing),
-            options=summing,
-            result=[output],
-            finish=lambda: write(output, scaling.after(own)),
-        )
+    allreduce = _method("allreduce")
+    allreduce_coalesced = _method("allreduce_coalesced")
+    reduce = _method("reduce")
+    reduce_scatter = _method("reduce_scatter")
+    broadcast = _method("broadcast")
+    allgather = _method("allgather")
+    barrier = _method("barrier")
+    gather = _method("gather")
+    scatter = _method("scatter")
+    alltoall = _method("alltoall")
+    # The second name is torch 2.13's.
+    _reduce_scatter_base = reduce_scatter_single = _method("_reduce_scatter_base")
+    _allgather_base = all_gather_single = _method("_allgather_base")
+    alltoall_base = all_to_all_single = _method("alltoall_base")
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """`reduce_scatter_single` of many tensors."""
-        return self._together(
-            [
-                self.reduce_scatter_single(output, tensor, opts)
-                for output, tensor in zip(outputs, inputs, strict=True)
-            ],
-            outputs,
-        )
-
-    # -- Copies ----------------------------------------------------------------------------------
-
-    def broadcast(
-        self,
-        tensors: Any,
-        opts: Any = None,
-        timeout: timedelta | None = None,
-        *,
-        root: int | None = None,
-    ) -> Any:
-        """Copy one rank's tensor to all."""
-        tensors = listed(tensors)
-        opts, root = _split(opts, root, BroadcastOptions)
-        opts = options_of(BroadcastOptions, opts, timeout, rootRank=root)
-        if other := self._elsewhere(tensors):
-            return other.broadcast(tensors, opts)
-        check_targets("broadcast", tensors)
-        reason = copies.copy_reason(tensors)
-        if len(tensors) != 1:
-            reason = reason or f"{len(tensors)} tensors"
-        if channel := self._switch(reason):
-            return self._track(copies.broadcast(channel, tensors[0], opts))
-        return self._in_place(
-            "broadcast", reason, tensors, lambda gloo, dense: gloo.broadcast(dense, opts), opts
-        )
-
-    def allgather(
-        self,
-        output_tensors: Any,
-        input_tensors: Any,
-        opts: Any = None,
-        timeout: timedelta | None = None,
-    ) -> Any:
-        """Copy all ranks' tensors to all, as a list."""
-        outputs, inputs = nested(output_tensors), listed(input_tensors)
-        opts = options_of(AllgatherOptions, opts, timeout)
-        if other := self._elsewhere(inputs):
-            return other.allgather(outputs, inputs, opts)
-        check_targets("all_gather", itertools.chain(*outputs))
-        reason = copies.list_reason(outputs, inputs, self.size())
-        if channel := self._switch(reason):
-            return self._track(
-                copies.all_gather(channel, "all_gather", outputs[0], inputs[0], opts)
-            )
-        mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
-        lists = [row.tensors for row in rows]
-        return self._delegate(
-            "all_gather",
-            reason,
-            tensors=inputs,
-            run=lambda gloo: gloo.allgather(lists, mine, opts),
-            options=opts,
-            result=_result_of(outputs),
-            finish=lambda: _put_back(rows),
-        )
-
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
-        """Copy all ranks' tensors to all, as one."""
-        opts = options_of(AllgatherOptions, opts, None)
-        if other := self._elsewhere([input]):
-            return other._allgather_base(output, input, opts)
-        check_targets("all_gather_into_tensor", [output])
-        reason = copies.whole_reason(output, input, self.size())
-        if channel := self._switch(reason):
-            return self._track(
-                copies.all_gather(channel, "all_gather_into_tensor", [output], input, opts)
-            )
-        room, (mine,) = Dense([output]), Dense([input]).tensors
-        mine = mine.view(1) if mine.dim() == 0 else mine  # Gloo wants a dimension
-        return self._delegate(
-            "all_gather_into_tensor",
-            reason,
-            tensors=[input],
-            run=lambda gloo: gloo._allgather_base(room.tensors[0], mine, opts),
-            options=opts,
-            result=[output],
-            finish=room.put_back,
-        )
+        return self._each("_reduce_scatter_base", zip(outputs, inputs, strict=True), opts, outputs)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """`all_gather_single` of many tensors."""
-        return self._together(
-            [
-                self.all_gather_single(output, tensor, opts)
-                for output, tensor in zip(outputs, inputs, strict=True)
-            ],
-            outputs,
-        )
+        return self._each("_allgather_base", zip(outputs, inputs, strict=True), opts, outputs)
 
     def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Any:
         """`allgather` of many tensors: a list of each rank's outputs."""
-        works = [
-            self.allgather([[outputs[number] for outputs in output_lists]], [tensor], opts)
+        rows = (
+            ([[outputs[number] for outputs in output_lists]], [tensor])
             for number, tensor in enumerate(input_list)
-        ]
-        return self._together(works, output_lists)
-
-    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
-        """Return when all ranks have called it."""
-        if isinstance(opts, timedelta):
-            opts, timeout = None, opts
-        opts = options_of(BarrierOptions, opts, timeout)
-        if channel := self._switch(None):
-            return self._track(copies.barrier(channel, opts))
-        return self._delegate("barrier", None, [], lambda gloo: gloo.barrier(opts), opts)
-
-    # -- What only Gloo does ---------------------------------------------------------------------
-
-    def gather(
-        self,
-        output_tensors: Any,
-        input_tensors: Any,
-        opts: Any = None,
-        timeout: timedelta | None = None,
-        *,
-        root: int | None = None,
-    ) -> Any:
-        """Copy all ranks' tensors to one."""
-        outputs = nested(output_tensors) if output_tensors else []
-        inputs = listed(input_tensors)
-        opts, root = _split(opts, root, GatherOptions)
-        opts = options_of(GatherOptions, opts, timeout, rootRank=root)
-        if other := self._elsewhere(inputs):
-            return other.gather(outputs, inputs, opts)
-        check_targets("gather", itertools.chain(*outputs))
-        mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
-        lists = [row.tensors for row in rows]
-        return self._delegate(
-            "gather",
-            "no sum",
-            tensors=inputs,
-            run=lambda gloo: gloo.gather(lists, mine, opts),
-            options=opts,
-            result=_result_of(outputs),
-            finish=lambda: _put_back(rows),
         )
+        return self._each("allgather", rows, opts, output_lists)
 
-    def scatter(
-        self,
-        output_tensors: Any,
-        input_tensors: Any,
-        opts: Any = None,
-        timeout: timedelta | None = None,
-        *,
-        root: int | None = None,
-    ) -> Any:
-        """Send each rank one of one rank's tensors."""
-        outputs = listed(output_tensors)
-        inputs = nested(input_tensors) if input_tensors else []
-        opts, root = _split(opts, root, ScatterOptions)
-        opts = options_of(ScatterOptions, opts, timeout, rootRank=root)
-        if other := self._elsewhere(outputs):
-            return other.scatter(outputs, inputs, opts)
-        check_targets("scatter", outputs)
-        dense, lists = Dense(outputs), [Dense(row).tensors for row in inputs]
-        return self._delegate(
-            "scatter",
-            "no sum",
-            tensors=outputs,
-            run=lambda gloo: gloo.scatter(dense.tensors, lists, opts),
-            options=opts,
-            result=outputs,
-            finish=dense.put_back,
-        )
+    def _each(self, name: str, arguments: Iterable[Any], opts: Any, tensors: Any) -> Any:
+        works = [self._call(name, METHODS[name], (*each, opts), {}) for each in arguments]
+        return self._together(works, tensors)
 
-    def alltoall(
-        self,
-        output_tensors: Any,
-        input_tensors: Any,
-        opts: Any = None,
-        timeout: timedelta | None = None,
-    ) -> Any:
-        """Send each rank one of every rank's tensors."""
-        outputs, inputs = list(output_tensors), list(input_tensors)
-        opts = options_of(AllToAllOptions, opts, timeout)
-        if other := self._elsewhere(inputs):
-            return other.alltoall(outputs, inputs, opts)
-        check_targets("all_to_all", outputs)
-        if len({tensor.dtype for tensor in (*outputs, *inputs)}) > 1:
-            raise ValueError(
-                f"all_to_all: tensors of {shape_of([*outputs, *inputs])}: one dtype is needed"
-            )
-        for what, tensors in (("outputs", outputs), ("inputs", inputs)):
-            if len(tensors) != self.size():
-                raise ValueError(f"all_to_all: {len(tensors)} {what} for {self.size()} ranks")
-        # In one piece, as the Gloo of torch 2.10 has no lists.
-        mine = torch.cat([one.reshape(-1) for one in Dense(inputs).tensors])
-        counts = [one.numel() for one in outputs]
-        room = mine.new_empty(sum(counts))
-        splits = counts, [one.numel() for one in inputs]
-
-        def put_back() -> None:
-            for output, part in zip(outputs, room.split(counts), strict=True):
-                write(output, part)
-
-        return self._delegate(
-            "all_to_all",
-            "no sum",
-            tensors=[],
-            run=lambda gloo: gloo.alltoall_base(room, mine, *splits, opts),
-            options=opts,
-            result=outputs,
-            finish=put_back,
-            size=bytes_of([mine]),
-        )
-
-    def all_to_all_single(
-        self,
-        output: torch.Tensor,
-        input: torch.Tensor,
-        output_split_sizes: list[int],
-        input_split_sizes: list[int],
-        opts: Any = None,
-        timeout: timedelta | None = None,
-    ) -> Any:
-        """Send each rank a part of every rank's tensor."""
-        opts = options_of(AllToAllOptions, opts, timeout)
-        splits = output_split_sizes, input_split_sizes
-        if other := self._elsewhere([input]):
-            return other.alltoall_base(output, input, *splits, opts)
-        check_targets("all_to_all_single", [output])
-        room, (mine,) = Dense([output]), Dense([input]).tensors
-        return self._delegate(
-            "all_to_all_single",
-            "no sum",
-            tensors=[],
-            run=lambda gloo: gloo.alltoall_base(room.tensors[0], mine, *splits, opts),
-            options=opts,
-            result=[output],
-            finish=room.put_back,
-            size=bytes_of([mine]),
-        )
+    # -- Point to point --------------------------------------------------------------------------
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         """Send to one rank."""
-        if other := self._elsewhere(tensors):
-            return other.send(tensors, dst, tag)
-        return self._point_to_point(
-            f"send to rank {dst}", tensors, lambda gloo, dense: gloo.send(dense, dst, tag)
-        )
+        return self._point_to_point("send", f"send to rank {dst}", tensors, dst, tag)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receive from one rank."""
-        if other := self._elsewhere(tensors):
-            return other.recv(tensors, src, tag)
-        return self._point_to_point(
-            f"recv from rank {src}", tensors, lambda gloo, dense: gloo.recv(dense, src, tag)
-        )
+        return self._point_to_point("recv", f"recv from rank {src}", tensors, src, tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receive from any rank."""
-        if other := self._elsewhere(tensors):
-            return other.recv_anysource(tensors, tag)
-        return self._point_to_point(
-            "recv from any rank", tensors, lambda gloo, dense: gloo.recv_anysource(dense, tag)
-        )
+        return self._point_to_point("recv_anysource", "recv from any rank", tensors, tag)
 
-    def _point_to_point(
-        self, name: str, tensors: Tensors, run: Callable[[Any, list[torch.Tensor]], Any]
-    ) -> OutcomeWork:
-        receives = name.startswith("recv")
+    def _point_to_point(self, method: str, name: str, tensors: Tensors, *where: int) -> Any:
+        if other := self._elsewhere(tensors):
+            return getattr(other, method)(tensors, *where)
+        receives = method != "send"
         if receives:
             check_targets(name, tensors)
-        dense = Dense(tensors)
-        return self._track(
-            self._gloo.point_to_point(
+
+        def start(some: Tensors) -> OutcomeWork:
+            dense = Dense(some)
+            return self._gloo.point_to_point(
                 name,
-                tensors,
-                run=lambda gloo: run(gloo, dense.tensors),
+                some,
+                run=lambda gloo: getattr(gloo, method)(dense.tensors, *where),
                 finish=dense.put_back if receives else nothing,
+            )
+
+        accelerator = accelerators.accelerator_of(tensors[0])
+        if accelerator is None:
+            # In turn with those of accelerators: Gloo tells messages of a tag by their order.
+            started = self._pairs.take(lambda: start(tensors))
+            return self._track(_work_of(started, _wait_for, tensors))
+        host = host_copies(accelerator, list(tensors))
+        pairs = list(zip(host, tensors, strict=True))
+        return self._track(
+            start_staged(
+                accelerator,
+                self._pairs.later,
+                _wait_for,
+                start=lambda: start(host),
+                down=[] if receives else pairs,
+                up=pairs if receives else [],
+                result=tensors,
             )
         )
 
@@ -552,12 +211,9 @@ class TorchCollectives:
             "p4reduce: a group cannot be split; torch.distributed.new_group makes one of some ranks"
         )
 
-    # Other names of the same: torch 2.13 has new ones, and C++ and older ones the old.
-    _allgather_base = all_gather_single
+    # Older names of the same, which C++ uses too.
     allgather_into_tensor_coalesced = all_gather_single_coalesced
-    _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-    alltoall_base = all_to_all_single
 
     # -- The group itself ------------------------------------------------------------------------
 
@@ -619,11 +275,24 @@ class TorchCollectives:
         """That of the script, for what is no collective of all ranks."""
         return self._routes.first.gloo
 
-    # -- Where to --------------------------------------------------------------------------------
+    # -- How they run ----------------------------------------------------------------------------
 
-    def _switch(self, reason: str | None) -> Channel | None:
-        """Return the way through the switch, if nothing is against it."""
-        return None if reason is not None else self._routes.here().channel
+    def _call(
+        self, name: str, method: Method, args: Sequence[Any], named: Mapping[str, Any]
+    ) -> Any:
+        """Run a collective of table.py: by the switch, by Gloo, or by another device's backend."""
+        arguments, options = method.bind(args, named)
+        tensors = [one for value in arguments for one in _tensors_in(value)]
+        if other := self._elsewhere(tensors):
+            return getattr(other, name)(*arguments, options)
+        call = method.call(self._place, *arguments, options)
+        check_targets(call.name, call.writes)
+        route = self._routes.here()
+        accelerator = accelerators.accelerator_of(tensors[0]) if tensors else None
+        if accelerator is None:
+            return self._run(route, call)
+        host = method.call(self._place, *host_copies(accelerator, arguments), options)
+        return self._track(self._staged(route, call, host, accelerator))
 
     def _elsewhere(self, tensors: Tensors) -> Any:
         """Return the backend of tensors on another device, if that has one of its own."""
@@ -631,47 +300,44 @@ class TorchCollectives:
             return None
         return self._others.backend(self, tensors[0].device.type)
 
-    def _in_place(
-        self,
-        collective: str,
-        reason: str | None,
-        tensors: Tensors,
-        run: Callable[[Any, list[torch.Tensor]], Any],
-        options: Any,
-        scaling: Scaling = UNSCALED,
-        *,
-        writes: bool = True,
-    ) -> OutcomeWork:
-        """Delegate what writes to its input, if it does so on this rank."""
-        dense = Dense(tensors, scaling)
-        return self._delegate(
-            collective,
-            reason,
-            tensors=tensors,
-            run=lambda gloo: run(gloo, dense.tensors),
-            options=options,
-            result=tensors,
-            finish=dense.put_back if writes else nothing,
+    def _run(self, route: Route, call: Call) -> OutcomeWork:
+        """Run a collective of the host's tensors, in turn."""
+        if self._in_parts and call.parts is not None:
+            parts, finish = call.parts()
+            works = [self._run(route, part) for part in parts]
+            return self._track(OutcomeWork.of_all(works, call.result, finish))
+        started = route.order.take(lambda: self._start(route, call))
+        return self._track(_work_of(started, _waiter(route, call.name), call.result))
+
+    def _staged(self, route: Route, call: Call, host: Call, accelerator: Accelerator) -> StagedWork:
+        """Run a collective of an accelerator's tensors.
+
+        Args:
+            route: the caller's.
+            call: of the tensors.
+            host: the same, of their copies.
+            accelerator: that has the tensors.
+        """
+        if self._in_parts and call.parts is not None and host.parts is not None:
+            parts, finish = call.parts()
+            both = zip(parts, host.parts()[0], strict=True)
+            works = [self._staged(route, one, other, accelerator) for one, other in both]
+            return StagedWork.of_parts(works, call.result, finish)
+        return start_staged(
+            accelerator,
+            route.order.later,
+            _waiter(route, call.name),
+            start=lambda: self._start(route, host),
+            down=list(zip(host.reads, call.reads, strict=True)),
+            up=list(zip(host.writes, call.writes, strict=True)),
+            result=call.result,
         )
 
-    def _delegate(
-        self,
-        collective: str,
-        reason: str | None,
-        tensors: Tensors,
-        run: Callable[[Any], Any],
-        options: Any,
-        result: Any = None,
-        finish: Callable[[], None] = nothing,
-        size: int | None = None,
-    ) -> OutcomeWork:
-        why = reason or self._without
-        result = list(tensors) if result is None else result
-        route = self._routes.here()
-        work = route.gloo.call(
-            route.channel, collective, why, tensors, run, options, result, finish, size
-        )
-        return self._track(work)
+    def _start(self, route: Route, call: Call) -> OutcomeWork:
+        """Start a collective of the host's tensors now: by the switch if nothing is against it."""
+        if call.reason is None and call.switch is not None and route.channel is not None:
+            return call.switch(route.channel)
+        return route.gloo.call(route.channel, call, call.reason or self._without)
 
     def _together(self, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:
         return self._track(OutcomeWork.of_all(works, tensors))
@@ -732,20 +398,24 @@ at_exit(_leave_all)
 os.register_at_fork(after_in_child=_groups.clear)  # a child's exit must not end its parent's groups
 
 
-def _put_back(rows: Sequence[Dense]) -> None:
-    for row in rows:
-        row.put_back()
+def _work_of(started: OutcomeWork | QueuedHandle, waiter: Waiter, result: Any) -> OutcomeWork:
+    """Return the work of a call that is started, or has its turn later."""
+    if isinstance(started, OutcomeWork):
+        return started
+    return OutcomeWork(WorkOutcome(waiter(started), nothing, lambda: not started.done()), result)
 
 
-def _result_of(outputs: Sequence[Sequence[torch.Tensor]]) -> list[Any]:
-    """Return the only list of tensors, as Gloo's works do; several as they are."""
-    return list(outputs[0]) if len(outputs) == 1 else list(outputs)
+def _waiter(route: Route, name: str) -> Waiter:
+    """Return what waits for a call of a route, and raises torch's errors."""
+    channel = route.channel
+    return _wait_for if channel is None else lambda handle: channel.waiter(handle, name)
 
 
-def _sparse(tensors: Tensors) -> str | None:
-    return "sparse" if any(tensor.layout != torch.strided for tensor in tensors) else None
+def _wait_for(handle: QueuedHandle) -> Callable[[float | None], None]:
+    return handle.wait
 
 
-def _split(first: Any, second: Any, kind: type) -> tuple[Any, Any]:
-    """Tell options from the field that stands in their place in the other way to call."""
-    return (first, second) if first is None or isinstance(first, kind) else (None, first)
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [one for each in value for one in _tensors_in(each)] if isinstance(value, list) else []

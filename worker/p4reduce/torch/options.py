@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ways in which a process group's methods are called.
-
-`torch.distributed` and C++ give lists of tensors and an options object; a user who calls the group
-itself may give one tensor, and the operation or root and a timeout instead.
-"""
+"""Arguments of a process group's methods, in the forms that they may have."""
 
 from __future__ import annotations
 
@@ -16,14 +12,19 @@ import torch
 T = TypeVar("T")
 
 
+def as_given(value: T) -> T:
+    """Return a value as it is."""
+    return value
+
+
 def listed(tensors: Any) -> list[Any]:
     """Return a list of tensors, given as such or as a single entry."""
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def nested(tensors: Any) -> list[list[torch.Tensor]]:
-    """Return a list of lists of tensors, given as such or as its only entry."""
-    lists = list(tensors)
+    """Return a list of lists of tensors, given as such, as its only entry, or as None."""
+    lists = list(tensors or ())
     return [lists] if lists and isinstance(lists[0], torch.Tensor) else lists
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums through the switch: all_reduce, reduce, reduce_scatter, and which are possible."""
+"""Reductions: all_reduce, reduce, reduce_scatter; and which of them the switch can do."""
 
 from __future__ import annotations
 
@@ -9,23 +9,140 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import AllreduceOptions
 
+from p4reduce.torch.calls import Call, Finish, Place, Tensors, call_in_place
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import with_fields
 from p4reduce.torch.sparse import all_reduce_sparse, sparse_reason
 from p4reduce.torch.tensors import (
     REDUCIBLE,
     UNSCALED,
+    Dense,
     Scaling,
     array_of,
     bytes_of,
     nothing,
     output_array,
+    write,
 )
 from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 
 T = TypeVar("T")
+
+PART = 1 << 20
+"""Elements of a tensor that is summed in parts. All lane formats have whole blocks of it."""
+
+
+def all_reduce_call(place: Place, tensors: Tensors, options: Any) -> Call:
+    """Return the call that reduces a tensor in place, by a sum or another operation."""
+    operation = options.reduceOp
+    scaling = scaling_of(tensors, operation, place.size)
+    reason = sum_reason(tensors, operation, scaling)
+    if len(tensors) != 1:
+        reason = reason or f"{len(tensors)} tensors"
+    in_parts = reason is None and tensors[0].layout == torch.strided and tensors[0].numel() > PART
+
+    def parts() -> tuple[list[Call], Finish]:
+        dense = Dense(tensors)
+        flat = dense.tensors[0].view(-1)
+        calls = [all_reduce_call(place, [part], options) for part in flat.split(PART)]
+        return calls, dense.put_back
+
+    return call_in_place(
+        "all_reduce",
+        tensors,
+        options,
+        reason=reason,
+        switch=lambda channel: all_reduce(channel, tensors[0], options, scaling=scaling),
+        gloo=lambda group, dense: group.allreduce(dense, summing(options, scaling)),
+        scaling=scaling,
+        parts=parts if in_parts else None,
+    )
+
+
+def all_reduce_coalesced_call(place: Place, tensors: Tensors, options: Any) -> Call:
+    """Return the call that reduces many tensors, each in place."""
+    scaling = scaling_of(tensors, options.reduceOp, place.size)
+    return call_in_place(
+        "all_reduce_coalesced",
+        tensors,
+        options,
+        reason=sum_reason(tensors, options.reduceOp, scaling) or _sparse(tensors),
+        switch=lambda channel: all_reduce_coalesced(channel, tensors, options, scaling=scaling),
+        gloo=lambda group, dense: group.allreduce_coalesced(dense, summing(options, scaling)),
+        scaling=scaling,
+    )
+
+
+def reduce_call(place: Place, tensors: Tensors, options: Any) -> Call:
+    """Return the call that reduces a tensor for one rank."""
+    scaling = scaling_of(tensors, options.reduceOp, place.size)
+    return call_in_place(
+        "reduce",
+        tensors,
+        options,
+        reason=sum_reason(tensors, options.reduceOp, scaling) or _sparse(tensors),
+        switch=lambda channel: reduce(channel, tensors[0], options, scaling),
+        gloo=lambda group, dense: group.reduce(dense, summing(options, scaling)),
+        scaling=scaling,
+        writes=place.rank == options.rootRank,
+    )
+
+
+def reduce_scatter_lists_call(
+    place: Place, outputs: Tensors, inputs: Sequence[Tensors], options: Any
+) -> Call:
+    """Return the call that reduces a list of tensors, and gives each rank one of them.
+
+    Raises:
+        ValueError: there is more than one list.
+    """
+    if len(outputs) != 1 or len(inputs) != 1:
+        raise ValueError(
+            f"reduce_scatter: {len(outputs)} outputs and {len(inputs)} lists of inputs; one of "
+            "each is needed"
+        )
+    return _reduce_scatter_call("reduce_scatter", place, outputs[0], inputs[0], options)
+
+
+def reduce_scatter_tensor_call(
+    place: Place, output: torch.Tensor, tensor: torch.Tensor, options: Any
+) -> Call:
+    """Return the call that reduces a tensor, and gives each rank a part of it."""
+    return _reduce_scatter_call("reduce_scatter_tensor", place, output, [tensor], options)
+
+
+def _reduce_scatter_call(
+    name: str, place: Place, output: torch.Tensor, inputs: Tensors, options: Any
+) -> Call:
+    """Reduce one tensor for each rank, or one that is all of them in a row."""
+    scaling = scaling_of(inputs, options.reduceOp, place.size)
+    reason = scatter_reason(name, output, inputs, options.reduceOp, scaling, place)
+
+    def run(group: Any) -> tuple[Any, Finish]:
+        # As Gloo does it, whose own work never says that it is complete.
+        whole = torch.cat([one.reshape(-1) for one in Dense(inputs, scaling).tensors])
+        count = output.numel()
+        skipped = inputs[: place.rank]
+        before = sum(one.numel() for one in skipped) if len(inputs) > 1 else place.rank * count
+        own = whole.narrow(0, before, count)
+        summed = summing(with_fields(options, AllreduceOptions), scaling)
+        return group.allreduce([whole], summed), lambda: write(output, scaling.after(own))
+
+    return Call(
+        name,
+        options,
+        reason,
+        run,
+        lambda channel: reduce_scatter(channel, name, output, inputs, options, scaling),
+        reads=inputs,
+        writes=[output],
+        result=[output],
+        agreed=inputs,
+        size=bytes_of(inputs),
+    )
 
 
 def operation_name(operation: Any) -> str:
@@ -290,3 +407,7 @@ def _name(tensor: torch.Tensor, scaling: Scaling, given: str | None = None) -> s
     if tensor.dtype == torch.bfloat16 or scaling.dtype(tensor.dtype) != tensor.dtype:
         marks.append(_dtypes([tensor]))
     return ", ".join(marks) or None
+
+
+def _sparse(tensors: Tensors) -> str | None:
+    return "sparse" if any(tensor.layout != torch.strided for tensor in tensors) else None

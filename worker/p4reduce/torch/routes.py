@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.job_network import Started
+from p4reduce.torch.call_order import CallOrder
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.communicators import Lease, label_of, open_communicator
 from p4reduce.torch.delegate import LEASE, GlooDelegate
@@ -43,11 +44,13 @@ class Route:
         lease: the communicator; None: there is none, and all goes to Gloo.
         channel: the route through the switch; None as well then.
         gloo: the inner group.
+        order: of the calls, those of the channel included.
     """
 
     lease: Lease | None
     channel: Channel | None
     gloo: GlooDelegate
+    order: CallOrder
 
     def end(self, *, orderly: bool) -> None:
         """Leave, when the others have all results too, or at once."""
@@ -134,7 +137,7 @@ class Routes:
         deadline = time.monotonic() + seconds
         store = dist.PrefixStore(f"route{level}/", self._store)
         if self._size == 1:
-            return Route(None, None, self._connect(store, seconds))
+            return Route(None, None, self._connect(store, seconds), CallOrder())
         own = self._global_ranks[self._rank] if self._global_ranks else self._rank
         check = self._raise_if_broken if level else self._check
         network = self._network
@@ -167,7 +170,7 @@ class Routes:
         except BaseException:
             lease.end(orderly=False)
             raise
-        return Route(lease, channel, gloo)
+        return Route(lease, channel, gloo, channel.order)
 
     def _connect_all(self, store: Any, channel: Channel, deadline: float) -> GlooDelegate:
         """Connect the inner group. All ranks take the same attempts, and agree by the switch.

@@ -240,14 +240,19 @@ def _is_same_memory(flat: torch.Tensor, tensor: torch.Tensor) -> bool:
     return bool(flat.device == tensor.device and flat.data_ptr() == tensor.data_ptr())
 
 
-def write(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
+def write(tensor: torch.Tensor, numbers: torch.Tensor, *, non_blocking: bool = False) -> None:
     """Copy to a tensor as many numbers, or a sparse tensor's, whatever mode this thread is in.
 
     A tensor made within `torch.inference_mode` can only be written to within it.
+
+    Args:
+        tensor: receives the numbers.
+        numbers: of the same count, in any shape.
+        non_blocking: whether an accelerator may copy later, in the order of its stream.
     """
     shaped = numbers if numbers.shape == tensor.shape else numbers.view(tensor.shape)
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-        tensor.copy_(shaped)
+        tensor.copy_(shaped, non_blocking=non_blocking)
 
 
 def _clipped(array: Array) -> Array | None:

@@ -13,6 +13,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -64,6 +65,14 @@ class WorkOutcome:
     def is_settled(self) -> bool:
         """Whether somebody has found out already how it ended."""
         return self._over
+
+    def done(self) -> bool:
+        """As `poll`, by the name that a handle has for it."""
+        return self.poll()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """As `settle`, by the name that a handle has for it."""
+        self.settle(timeout)
 
     def poll(self) -> bool:
         """Whether it has ended, with or without an error. Does not wait.
@@ -139,13 +148,24 @@ def _not_pending() -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class Later:
+    """A result that is known when a collective has ended.
+
+    Attributes:
+        value: returns it.
+    """
+
+    value: Callable[[], Any]
+
+
 @methods_eagerly
 class OutcomeWork(dist.Work):
     """A collective in flight.
 
     Args:
         outcome: of the collective.
-        tensors: its result, as the future gives it.
+        tensors: its result, as the future gives it, or `Later`.
     """
 
     def __init__(self, outcome: WorkOutcome, tensors: Any) -> None:
@@ -159,8 +179,13 @@ class OutcomeWork(dist.Work):
             settle_dropped(self._outcome.settle_quietly)
 
     @classmethod
-    def of_all(cls, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:
-        """Return a work that ends when all of some have ended."""
+    def of_all(
+        cls,
+        works: Sequence[OutcomeWork],
+        tensors: Any,
+        finish: Callable[[], None] = nothing,
+    ) -> OutcomeWork:
+        """Return a work that ends when all of some have ended, and a function was called then."""
 
         def wait(timeout: float | None) -> None:
             for work in works:
@@ -169,7 +194,7 @@ class OutcomeWork(dist.Work):
         def pending() -> bool:
             return bool(unsettled(work.outcome for work in works))
 
-        return cls(WorkOutcome(wait, nothing, pending), tensors)
+        return cls(WorkOutcome(wait, finish, pending), tensors)
 
     @property
     def outcome(self) -> WorkOutcome:
@@ -197,14 +222,11 @@ class OutcomeWork(dist.Work):
     def get_future(self) -> Any:
         """Return a future of the tensors, which is complete when they are written."""
         if self._future is None:
-            tensors = self._tensors
-
-            def settle() -> Any:
-                self._outcome.settle()
-                return tensors
-
-            self._future = promise(settle)
+            self._future = self._promise(_settler(self._outcome, self._tensors))
         return self._future
+
+    def _promise(self, settle: Callable[[], Any]) -> torch.futures.Future[Any]:
+        return promise(settle)
 
     def is_completed(self) -> bool:
         """Whether it has ended, with or without an error. If so, the results are written."""
@@ -226,7 +248,17 @@ class OutcomeWork(dist.Work):
     def result(self) -> Any:
         """Wait for the end, as `wait`, and return the tensors."""
         self.wait()
-        return self._tensors
+        return _settler(self._outcome, self._tensors)()
+
+
+def _settler(outcome: WorkOutcome, tensors: Any) -> Callable[[], Any]:
+    """Return a function that waits for the end and returns the result, without the work itself."""
+
+    def settle() -> Any:
+        outcome.settle()
+        return tensors.value() if isinstance(tensors, Later) else tensors
+
+    return settle
 
 
 def _hand_over_works() -> None:

@@ -1,27 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks that send a part of a gradient and keep the rest for the next step."""
 
-# No `from __future__ import annotations`: see dense.py.
+from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from p4reduce.compression import Compressor, in_lanes, proposal_lanes
 from p4reduce.handle import Handle
-from p4reduce.torch.dynamo import eagerly
+from p4reduce.torch.hooks.entry import hook
 from p4reduce.torch.hooks.sending import BucketMean, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import TensorArray, array_of
+from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 
 
-@eagerly
-def compressed_hook(
-    state: HookState, bucket: dist.GradBucket
-) -> torch.futures.Future[torch.Tensor]:
+@hook
+def compressed_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of what `HookState.compressor` chooses: any that has a name.
 
     For example:
@@ -32,8 +30,8 @@ def compressed_hook(
     return _mean(state, bucket, "compressed_hook", "")
 
 
-@eagerly
-def topk_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def topk_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of the blocks of most energy (Aji and Heafield, EMNLP 2017).
 
     Blocks that no rank chooses are not on the wire. `HookState.density` is the share of them.
@@ -41,8 +39,8 @@ def topk_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future
     return _mean(state, bucket, "topk_hook", f"topk:{state.density!r}")
 
 
-@eagerly
-def cat_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def cat_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of as many blocks as earn their bits (arXiv 2003.06377; docs/compression.md).
 
     The ranks first agree on the blocks by a small all-reduce.
@@ -50,9 +48,7 @@ def cat_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[
     return _mean(state, bucket, "cat_hook", "cat")
 
 
-def _mean(
-    state: HookState, bucket: Any, hook: str, compressor: str
-) -> torch.futures.Future[torch.Tensor]:
+def _mean(state: HookState, bucket: Any, hook: str, compressor: str) -> OutcomeWork:
     tensor, name = bucket.buffer(), state.name(bucket)
     if tensor.layout != torch.strided:
         return send_sparse(state, hook, tensor, name, None)

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks that send all of a gradient, in lanes of 32, 16, 8 or 4 bits."""
 
-# No `from __future__ import annotations`: register_comm_hook looks at the hook's annotations, and
-# takes them as types only, not as strings. Its second argument has to be called "bucket".
+from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from p4reduce.handle import Handle
-from p4reduce.torch.dynamo import eagerly
+from p4reduce.torch.hooks.entry import hook
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import array_of
+from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 
 
-@eagerly
-def allreduce_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def allreduce_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of a bucket over all ranks, in lanes of 32 bits, in place.
 
     For example:
@@ -29,14 +28,14 @@ def allreduce_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.F
     return _mean(state, bucket, "allreduce_hook", None)
 
 
-@eagerly
-def int16_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def int16_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean in lanes of 16 bits: half the bytes, rounded at random, unbiased."""
     return _mean(state, bucket, "int16_hook", 16)
 
 
-@eagerly
-def int8_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def int8_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean in lanes of 8 bits: a quarter of the bytes, rounded at random, unbiased.
 
     For up to 63 ranks; the more there are, the fewer bits each has (docs/lanes.md).
@@ -44,8 +43,8 @@ def int8_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future
     return _mean(state, bucket, "int8_hook", 8)
 
 
-@eagerly
-def int4_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def int4_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean in lanes of 4 bits: an eighth of the bytes, rounded at random, unbiased.
 
     For up to 7 ranks. A rank has 2 * (7 // n) + 1 values, from 4 ranks on -1, 0 and 1 times the
@@ -55,9 +54,7 @@ def int4_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future
     return _mean(state, bucket, "int4_hook", 4)
 
 
-def _mean(
-    state: HookState, bucket: Any, hook: str, lane_bits: int | None
-) -> torch.futures.Future[torch.Tensor]:
+def _mean(state: HookState, bucket: Any, hook: str, lane_bits: int | None) -> OutcomeWork:
     tensor, name = bucket.buffer(), state.name(bucket)
     precision = None if lane_bits is None else f"int{lane_bits}"
     priority = state.priority(bucket)

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hook that sends the largest elements of a gradient and keeps the rest for the next step."""
 
-# No `from __future__ import annotations`: see dense.py.
+from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from p4reduce.compression import kernels
 from p4reduce.handle import Handle
 from p4reduce.tensors.sparse import SparseElements
-from p4reduce.torch.dynamo import eagerly
+from p4reduce.torch.hooks.entry import hook
 from p4reduce.torch.hooks.sending import BucketMean, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import array_of
+from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 
 
-@eagerly
-def elements_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def elements_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of the largest elements by magnitude (Renggli et al., SC 2019).
 
     Each rank chooses its own, `HookState.density` of a bucket, and all get the mean over the

@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hook for trees of switches: each leaf sends the largest elements of its own sum."""
 
-# No `from __future__ import annotations`: see dense.py.
+from __future__ import annotations
 
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from p4reduce.handle import Handle
-from p4reduce.torch.dynamo import eagerly
+from p4reduce.torch.hooks.entry import hook
 from p4reduce.torch.hooks.sending import BucketMean, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import array_of
+from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 
 
-@eagerly
-def hierarchical_hook(
-    state: HookState, bucket: dist.GradBucket
-) -> torch.futures.Future[torch.Tensor]:
+@hook
+def hierarchical_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of what the leaves of a tree choose of their own sums (Shi et al., MLSys 2021).
 
     `HookState.density` is the share of the elements that cross the root for each leaf. On a single

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hook that does not wait for late ranks longer than until a deadline."""
 
-# No `from __future__ import annotations`: see dense.py.
+from __future__ import annotations
 
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from p4reduce.handle import Handle
-from p4reduce.torch.dynamo import eagerly
+from p4reduce.torch.hooks.entry import hook
 from p4reduce.torch.hooks.sending import send
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import array_of
+from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 
 
-@eagerly
-def deadline_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def deadline_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of the ranks that are in time, as `Communicator.allreduce(deadline=)` does.
 
     `HookState.deadline` counts for each bucket. A late rank's gradient is added to its next one.

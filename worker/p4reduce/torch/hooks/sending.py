@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How hooks start an all-reduce, and give DDP its future."""
+"""How hooks start an all-reduce."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 
 from p4reduce.handle import Handle
-from p4reduce.torch.futures import promise
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.sparse import SparseSum, sparse_reason
 from p4reduce.torch.tensors import TensorArray
+from p4reduce.torch.work import Later, OutcomeWork
 from p4reduce.wire.calls import Operation
 
 
@@ -27,8 +27,8 @@ def send(
     finish: Callable[[], None],
     *,
     agrees: bool = False,
-) -> torch.futures.Future[torch.Tensor]:
-    """Start an all-reduce and return a future of the tensor.
+) -> OutcomeWork:
+    """Start an all-reduce whose result is the tensor.
 
     Args:
         state: of the hook.
@@ -39,15 +39,14 @@ def send(
         finish: called when it has succeeded.
         agrees: whether `begin` waits for the other ranks first.
     """
-    work = state.channel.start(
+    return state.channel.start(
         hook, size, begin, options=None, result=tensor, finish=finish, agrees=agrees
     )
-    return work.get_future()
 
 
 def send_sparse(
     state: HookState, hook: str, tensor: torch.Tensor, name: str, precision: str | None
-) -> torch.futures.Future[torch.Tensor]:
+) -> OutcomeWork:
     """Take the mean of a sparse bucket, uncoalesced as DDP has it, without making it dense."""
     if reason := sparse_reason(tensor):
         raise ValueError(
@@ -55,20 +54,14 @@ def send_sparse(
             "(sparse_dim 1), such as those of nn.Embedding(sparse=True)"
         )
     sparse = SparseSum(state.channel.comm, tensor, Operation.MEAN, name, precision, state.seed)
-    work = state.channel.start(
+    return state.channel.start(
         f"{hook}, sparse",
         sparse.bytes,
         sparse.begin,
         options=None,
-        result=None,
+        result=Later(sparse.result),
         agrees=sparse.agrees,
     )
-
-    def settle() -> torch.Tensor:
-        work.wait()
-        return sparse.result()
-
-    return promise(settle)
 
 
 class BucketMean(ABC):
@@ -101,9 +94,7 @@ class BucketMean(ABC):
     def put(self, total: Any) -> None:
         """Store the result in `array`."""
 
-    def send(
-        self, hook: str, tensor: torch.Tensor, *, agrees: bool
-    ) -> torch.futures.Future[torch.Tensor]:
+    def send(self, hook: str, tensor: torch.Tensor, *, agrees: bool) -> OutcomeWork:
         """Start it, as the function `send` does."""
         return send(
             self.state, hook, tensor, self.array.nbytes, self._begin, self._finish, agrees=agrees

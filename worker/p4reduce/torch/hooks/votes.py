@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks that send the sign of each number, and a common magnitude."""
 
-# No `from __future__ import annotations`: see dense.py.
+from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.distributed as dist
 
 from p4reduce.compression import kernels
 from p4reduce.handle import Handle
-from p4reduce.torch.dynamo import eagerly
+from p4reduce.torch.hooks.entry import hook
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import TensorArray, array_of
+from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import Format
 
@@ -23,8 +23,8 @@ SHARED = Format.INT4.lanes
 """Numbers in a row whose signs are multiplied by one magnitude."""
 
 
-@eagerly
-def majority_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def majority_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Give each number the sign that most ranks have: -1, 1, or 0 for a tie.
 
     That is signSGD with majority vote (Bernstein et al., ICML 2018), whose learning rate is the
@@ -34,8 +34,8 @@ def majority_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fu
     return _vote(state, bucket, "majority_hook", _Majority)
 
 
-@eagerly
-def onebit_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+@hook
+def onebit_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of signs times a magnitude, and add the error to the next gradient.
 
     1-bit SGD (Seide et al., Interspeech 2014) with the magnitude of EF-signSGD (Karimireddy et al.,
@@ -127,9 +127,7 @@ class _OneBit(_Vote):
         self.state.kept[self.name] = self._whole
 
 
-def _vote(
-    state: HookState, bucket: Any, hook: str, kind: type[_Vote]
-) -> torch.futures.Future[torch.Tensor]:
+def _vote(state: HookState, bucket: Any, hook: str, kind: type[_Vote]) -> OutcomeWork:
     tensor, name = bucket.buffer(), state.name(bucket)
     if tensor.layout != torch.strided:
         return send_sparse(state, hook, tensor, name, None)
