@@ -92,12 +92,29 @@ def test_a_call_waits_for_one_that_another_thread_makes() -> None:
     behind: list[Any] = []
 
     def call_another() -> None:
-        behind.append(turns.take(noted(made, "behind")))
+        another = threading.Thread(target=lambda: behind.append(turns.take(noted(made, "behind"))))
+        another.start()
+        another.join(DEADLINE)
         assert not behind[0].done()
 
     assert turns.now(noted(made, "slow", call_another)).wait(DEADLINE) == "slow"
     assert behind[0].wait(DEADLINE) == "behind"
     assert made == ["slow", "behind"]
+
+
+def test_what_is_called_within_a_call_is_a_part_of_it() -> None:
+    turns, free = CallOrder(), threading.Event()
+    made: list[str] = []
+
+    def parts() -> None:
+        assert turns.take(noted(made, "first part")).done()
+        assert turns.later(noted(made, "second part")).wait(0.0) == "second part"
+
+    whole = turns.later(noted(made, "whole", lambda: (free.wait(), parts())))
+    behind = turns.later(noted(made, "behind"))
+    free.set()
+    assert (behind.wait(DEADLINE), whole.wait(DEADLINE)) == ("behind", "whole")
+    assert made == ["first part", "second part", "whole", "behind"]
 
 
 def test_the_thread_ends_with_the_last_who_knows_it() -> None:

@@ -89,7 +89,8 @@ class Accelerator:
 
 def is_available() -> bool:
     """Whether tensors of this process may be an accelerator's."""
-    return torch.accelerator.is_available()
+    available: bool = torch.accelerator.is_available()
+    return available
 
 
 _lock = threading.Lock()

@@ -40,6 +40,7 @@ class Call:
         result: what the work's future gives.
         agreed: tensors whose dtypes and shapes the ranks compare if Gloo runs it.
         size: bytes of this rank's input, for the statistics of Gloo.
+        targets: those that could receive it on any rank, which are checked on all; None: `writes`.
         parts: the same as several calls, and what is to be done when all have ended; None: it is
             not long enough for that.
     """
@@ -54,6 +55,7 @@ class Call:
     result: Any
     agreed: Tensors
     size: int
+    targets: Tensors | None = None
     parts: Parts | None = None
 
 
@@ -100,5 +102,6 @@ def call_in_place(
         result=tensors,
         agreed=tensors,
         size=bytes_of(tensors),
+        targets=tensors,
         parts=parts,
     )

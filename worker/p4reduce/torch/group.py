@@ -35,7 +35,7 @@ from p4reduce.torch.table import METHODS, Method
 from p4reduce.torch.tensors import Dense, check_targets, nothing
 from p4reduce.torch.threads import at_exit, expect_dropped
 from p4reduce.torch.versions import warn_if_untested
-from p4reduce.torch.work import OutcomeWork, WorkOutcome, unsettled
+from p4reduce.torch.work import OutcomeWork, StartedWork, WorkOutcome, unsettled
 
 warn_if_untested(torch.__version__)
 
@@ -175,7 +175,7 @@ class TorchCollectives:
         accelerator = accelerators.accelerator_of(tensors[0])
         if accelerator is None:
             # In turn with those of accelerators: Gloo tells messages of a tag by their order.
-            started = self._pairs.take(lambda: start(tensors))
+            started = self._pairs.take(lambda: StartedWork(start(tensors)))
             return self._track(_work_of(started, _wait_for, tensors))
         host = host_copies(accelerator, list(tensors))
         pairs = list(zip(host, tensors, strict=True))
@@ -286,7 +286,7 @@ class TorchCollectives:
         if other := self._elsewhere(tensors):
             return getattr(other, name)(*arguments, options)
         call = method.call(self._place, *arguments, options)
-        check_targets(call.name, call.writes)
+        check_targets(call.name, call.writes if call.targets is None else call.targets)
         route = self._routes.here()
         accelerator = accelerators.accelerator_of(tensors[0]) if tensors else None
         if accelerator is None:
@@ -306,10 +306,12 @@ class TorchCollectives:
             parts, finish = call.parts()
             works = [self._run(route, part) for part in parts]
             return self._track(OutcomeWork.of_all(works, call.result, finish))
-        started = route.order.take(lambda: self._start(route, call))
+        started = route.order.take(lambda: StartedWork(self._start(route, call)))
         return self._track(_work_of(started, _waiter(route, call.name), call.result))
 
-    def _staged(self, route: Route, call: Call, host: Call, accelerator: Accelerator) -> StagedWork:
+    def _staged(
+        self, route: Route, call: Call, host: Call, accelerator: Accelerator
+    ) -> OutcomeWork:
         """Run a collective of an accelerator's tensors.
 
         Args:
@@ -322,7 +324,7 @@ class TorchCollectives:
             parts, finish = call.parts()
             both = zip(parts, host.parts()[0], strict=True)
             works = [self._staged(route, one, other, accelerator) for one, other in both]
-            return StagedWork.of_parts(works, call.result, finish)
+            return StagedWork.of_several(works, call.result, finish)
         return start_staged(
             accelerator,
             route.order.later,
@@ -340,7 +342,7 @@ class TorchCollectives:
         return route.gloo.call(route.channel, call, call.reason or self._without)
 
     def _together(self, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:
-        return self._track(OutcomeWork.of_all(works, tensors))
+        return self._track(StagedWork.of_several(works, tensors))
 
     def _track(self, work: OutcomeWork) -> OutcomeWork:
         work.outcome.keeper = self._in_flight
@@ -398,10 +400,10 @@ at_exit(_leave_all)
 os.register_at_fork(after_in_child=_groups.clear)  # a child's exit must not end its parent's groups
 
 
-def _work_of(started: OutcomeWork | QueuedHandle, waiter: Waiter, result: Any) -> OutcomeWork:
+def _work_of(started: StartedWork | QueuedHandle, waiter: Waiter, result: Any) -> OutcomeWork:
     """Return the work of a call that is started, or has its turn later."""
-    if isinstance(started, OutcomeWork):
-        return started
+    if isinstance(started, StartedWork):
+        return started.work
     return OutcomeWork(WorkOutcome(waiter(started), nothing, lambda: not started.done()), result)
 
 

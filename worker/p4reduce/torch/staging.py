@@ -22,8 +22,9 @@ from p4reduce.torch.accelerators import Accelerator, DeviceEvent
 from p4reduce.torch.call_order import Ending, QueuedHandle
 from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.futures import promise
+from p4reduce.torch.tensors import nothing
 from p4reduce.torch.threads import FutureThread
-from p4reduce.torch.work import OutcomeWork, WorkOutcome, unsettled
+from p4reduce.torch.work import OutcomeWork, StartedWork, WorkOutcome, unsettled
 
 Tensors = Sequence[torch.Tensor]
 Waiter = Callable[[QueuedHandle], Callable[[float | None], None]]
@@ -66,17 +67,20 @@ class StagedWork(OutcomeWork):
         self._uploads = uploads
 
     @classmethod
-    def of_parts(
-        cls, works: Sequence[StagedWork], tensors: Any, finish: Callable[[], None]
-    ) -> StagedWork:
+    def of_several(
+        cls, works: Sequence[OutcomeWork], tensors: Any, finish: Callable[[], None] = nothing
+    ) -> OutcomeWork:
         """Return a work that ends when some others have, and a function was called after them.
 
         Args:
-            works: of one accelerator, one or more.
+            works: of the host's tensors, and of those of one accelerator.
             tensors: the result.
             finish: enqueues what is to be done after the copies up.
         """
-        accelerator, uploads = works[0]._accelerator, list[DeviceEvent]()
+        staged = [work for work in works if isinstance(work, StagedWork)]
+        if not staged:
+            return OutcomeWork.of_all(works, tensors, finish)
+        accelerator, uploads = staged[0]._accelerator, list[DeviceEvent]()
 
         def wait(timeout: float | None) -> None:
             for work in works:
@@ -85,7 +89,8 @@ class StagedWork(OutcomeWork):
         def end() -> None:
             with accelerator.uploading():
                 finish()
-            uploads.append(accelerator.upload([], works[-1]._uploads[-1]))
+            uploads.extend(event for work in staged for event in work._uploads)
+            uploads.append(accelerator.upload([], uploads[-1]))  # after what `finish` enqueued
 
         outcome = WorkOutcome(wait, end, lambda: bool(unsettled(one.outcome for one in works)))
         return cls(outcome, tensors, accelerator, uploads)
@@ -140,7 +145,7 @@ def start_staged(
 
     def begin() -> Ending:
         copied.synchronize()
-        return start().outcome
+        return StartedWork(start())
 
     handle = queue(begin)
     uploads: list[DeviceEvent] = []

@@ -66,14 +66,6 @@ class WorkOutcome:
         """Whether somebody has found out already how it ended."""
         return self._over
 
-    def done(self) -> bool:
-        """As `poll`, by the name that a handle has for it."""
-        return self.poll()
-
-    def wait(self, timeout: float | None = None) -> None:
-        """As `settle`, by the name that a handle has for it."""
-        self.settle(timeout)
-
     def poll(self) -> bool:
         """Whether it has ended, with or without an error. Does not wait.
 
@@ -249,6 +241,28 @@ class OutcomeWork(dist.Work):
         """Wait for the end, as `wait`, and return the tensors."""
         self.wait()
         return _settler(self._outcome, self._tensors)()
+
+
+class StartedWork:
+    """A work, with the methods of a handle.
+
+    Args:
+        work: of a collective that is started.
+
+    Attributes:
+        work: the same.
+    """
+
+    def __init__(self, work: OutcomeWork) -> None:
+        self.work = work
+
+    def done(self) -> bool:
+        """Whether it has ended, with or without an error."""
+        return self.work.outcome.poll()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the end, and raise the error that ended it."""
+        self.work.outcome.settle(timeout)
 
 
 def _settler(outcome: WorkOutcome, tensors: Any) -> Callable[[], Any]:
