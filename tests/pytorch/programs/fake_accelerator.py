@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from p4reduce.torch import accelerators
-from p4reduce.torch.tensors import write
+from p4reduce.torch.accelerators import Job
 
 DEADLINE = 100.0  # seconds for a stream to get somewhere
 _POISON = 0x7B  # in every byte of memory that nobody has: a large number in all dtypes
@@ -99,6 +99,9 @@ class FakeAccelerator:
         kernels: whether the caller's work is enqueued, by `kernel`. Otherwise the caller works on
             the host, and waits where a device's stream would.
         longest: seconds that a stream takes for a job, at most.
+
+    Attributes:
+        lent: bytes of host memory that were given out.
     """
 
     def __init__(self, seed: int, *, kernels: bool, longest: float) -> None:
@@ -106,6 +109,7 @@ class FakeAccelerator:
         self._caller, self._down, self._up = (Stream(draw, longest) for draw in self._draws)
         self._kernels = kernels
         self._memory = HostMemory()
+        self.lent = 0
 
     def kernel(self, job: Callable[[], Any]) -> None:
         """Do something with tensors, after what the caller's stream does before it."""
@@ -116,18 +120,30 @@ class FakeAccelerator:
         self._caller.event().synchronize()
 
     def room(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.lent += tensor.numel() * tensor.element_size()
         return self._memory.tensor(tensor)
+
+    def down(self, job: Job, *, after_caller: bool = True) -> Event:
+        if after_caller:
+            self._after(self._down, self._caller.event())
+        self._down.enqueue(job)
+        return self._down.event()
+
+    def up(self, job: Job, after: Event) -> Event:
+        self._after(self._up, after)
+        self._up.enqueue(job)
+        return self._up.event()
 
     def download(self, pairs: Any) -> Event:
         self._after(self._down, self._caller.event())
-        for host, tensor in pairs:
-            self._down.enqueue(lambda host=host, tensor=tensor: host.copy_(tensor.detach()))
+        for pair in pairs:
+            self._down.enqueue(lambda pair=pair: accelerators.copy_down([pair]))
         return self._down.event()
 
     def upload(self, pairs: Any, after: Event) -> Event:
         self._after(self._up, after)
-        for host, tensor in pairs:
-            self._up.enqueue(lambda host=host, tensor=tensor: write(tensor, host))
+        for pair in pairs:
+            self._up.enqueue(lambda pair=pair: accelerators.copy_up([pair]))
         return self._up.event()
 
     def join(self, event: Event) -> None:

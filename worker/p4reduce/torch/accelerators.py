@@ -9,7 +9,7 @@ to another one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -17,7 +17,11 @@ import torch
 
 from p4reduce.torch.tensors import write
 
-Pairs = Iterable[tuple[torch.Tensor, torch.Tensor]]
+Pairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
+
+Job = Callable[[], Iterable[torch.Tensor]]
+"""Enqueues work in the current stream. Returns the device's tensors of other streams that it uses,
+so that their memory is not given away before."""
 
 
 class DeviceEvent(Protocol):
@@ -28,6 +32,20 @@ class DeviceEvent(Protocol):
 
     def synchronize(self) -> None:
         """Wait until the device has got there, without the interpreter's lock."""
+
+
+def copy_down(pairs: Pairs) -> list[torch.Tensor]:
+    """Copy from the device to the host; a `Job`."""
+    for host, tensor in pairs:
+        host.copy_(tensor.detach(), non_blocking=True)
+    return [tensor for _, tensor in pairs]
+
+
+def copy_up(pairs: Pairs) -> list[torch.Tensor]:
+    """Copy from the host to the device; a `Job`."""
+    for host, tensor in pairs:
+        write(tensor, host, non_blocking=True)
+    return [tensor for _, tensor in pairs]
 
 
 class Accelerator:
@@ -46,6 +64,33 @@ class Accelerator:
         """Return host memory for a tensor: contiguous, and not initialised."""
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
 
+    def down(self, job: Job, *, after_caller: bool = True) -> DeviceEvent:
+        """Enqueue work and copies to the host.
+
+        Args:
+            job: enqueues them, at once.
+            after_caller: whether they come after what the caller's stream has now; after what
+                `down` has enqueued before they come anyway.
+
+        Returns:
+            An event after them.
+        """
+        if after_caller:
+            self._down.wait_stream(torch.accelerator.current_stream(self._device))
+        return self._enqueue(self._down, job)
+
+    def up(self, job: Job, after: DeviceEvent) -> DeviceEvent:
+        """Enqueue copies from the host, and work, as `down`, but after an event."""
+        self._up.wait_event(after)
+        return self._enqueue(self._up, job)
+
+    def _enqueue(self, stream: Any, job: Job) -> DeviceEvent:
+        with stream:
+            for tensor in job():
+                tensor.record_stream(stream)
+            event: DeviceEvent = stream.record_event()
+        return event
+
     def download(self, pairs: Pairs) -> DeviceEvent:
         """Enqueue copies to the host, after what the caller's stream has now.
 
@@ -55,23 +100,11 @@ class Accelerator:
         Returns:
             An event after the copies.
         """
-        self._down.wait_stream(torch.accelerator.current_stream(self._device))
-        with self._down:
-            for host, tensor in pairs:
-                host.copy_(tensor.detach(), non_blocking=True)
-                tensor.record_stream(self._down)
-            event: DeviceEvent = self._down.record_event()
-        return event
+        return self.down(lambda: copy_down(pairs))
 
     def upload(self, pairs: Pairs, after: DeviceEvent) -> DeviceEvent:
         """Enqueue copies from the host, as `download`, but after an event."""
-        self._up.wait_event(after)
-        with self._up:
-            for host, tensor in pairs:
-                write(tensor, host, non_blocking=True)
-                tensor.record_stream(self._up)
-            event: DeviceEvent = self._up.record_event()
-        return event
+        return self.up(lambda: copy_up(pairs), after)
 
     def join(self, event: DeviceEvent) -> None:
         """Make the caller's stream wait for an event. Does not wait itself."""

@@ -63,7 +63,7 @@ def create(options: Any, backend_options: Any) -> TorchCollectives:
         size,
         routes=routes,
         others=OtherDevices(store, rank, size, options.timeout),
-        in_parts=accelerated > 0,
+        accelerated=accelerated > 0,
     )
 
 

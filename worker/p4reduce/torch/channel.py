@@ -35,6 +35,7 @@ class Channel:
 
     Attributes:
         order: of the communicator's calls.
+        accelerated: whether torch has an accelerator on some rank; the same on all ranks.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Channel:
         self.size = comm.size
         self.timeout = timeout
         self.order = CallOrder()
+        self.accelerated = False
         self._agree_on_shapes = check_shapes(None)
         self._global_ranks = global_ranks
 

@@ -70,8 +70,8 @@ class TorchCollectives:
         size: of the group.
         routes: the ways to the other ranks.
         others: backends of other devices.
-        in_parts: whether long tensors are summed in parts, alike on all ranks: then one part is on
-            the wire while an accelerator copies others.
+        accelerated: whether torch has an accelerator on some rank. All ranks then sum long tensors
+            in parts: one part is on the wire while an accelerator copies others.
     """
 
     if TYPE_CHECKING:  # torch's class has them
@@ -90,16 +90,18 @@ class TorchCollectives:
         *,
         routes: Routes,
         others: OtherDevices,
-        in_parts: bool,
+        accelerated: bool,
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's class
         self._store = store
         self._routes = routes
         self._others = others
         self.channel: Channel | None = routes.first.channel
+        if self.channel is not None:
+            self.channel.accelerated = accelerated
         self._without = "a group of one rank" if size == 1 else "a group without a job"
         self._place = Place(rank, size)
-        self._in_parts = in_parts
+        self._in_parts = accelerated
         self._pairs = CallOrder()
         self._in_flight: set[WorkOutcome] = set()  # until somebody has found out how they ended
         expect_dropped()

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from p4reduce.torch.accelerators import Accelerator, DeviceEvent
+from p4reduce.torch.accelerators import Accelerator, DeviceEvent, Job, copy_down, copy_up
 from p4reduce.torch.call_order import Ending, QueuedHandle
 from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.futures import promise
@@ -141,7 +141,30 @@ def start_staged(
         up: host memory, and the tensor that receives the result.
         result: what the work's future gives.
     """
-    copied = accelerator.download([pair for pair in down if _is_plain(pair[1])])
+    plain = [pair for pair in down if _is_plain(pair[1])]
+    return start_with_jobs(
+        accelerator,
+        queue,
+        waiter,
+        start=start,
+        down=lambda: copy_down(plain),
+        up=lambda: copy_up(up),
+        result=result,
+    )
+
+
+def start_with_jobs(
+    accelerator: Accelerator,
+    queue: Callable[[Callable[[], Ending]], QueuedHandle],
+    waiter: Waiter,
+    *,
+    start: Callable[[], OutcomeWork],
+    down: Job,
+    up: Job,
+    result: Any,
+) -> StagedWork:
+    """As `start_staged`, with the device's work before and after the collective."""
+    copied = accelerator.down(down)
 
     def begin() -> Ending:
         copied.synchronize()
@@ -151,7 +174,7 @@ def start_staged(
     uploads: list[DeviceEvent] = []
 
     def finish() -> None:
-        uploads.append(accelerator.upload(up, copied))
+        uploads.append(accelerator.up(up, copied))
 
     outcome = WorkOutcome(waiter(handle), finish, lambda: not handle.done())
     _uploads.submit(outcome.settle_quietly)

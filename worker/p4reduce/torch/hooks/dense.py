@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from p4reduce.handle import Handle
-from p4reduce.torch.hooks.entry import hook
+from p4reduce.torch.hooks.entry import hook, hook_of_lanes
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import array_of
@@ -28,13 +28,13 @@ def allreduce_hook(state: HookState, bucket: Any) -> OutcomeWork:
     return _mean(state, bucket, "allreduce_hook", None)
 
 
-@hook
+@hook_of_lanes(16)
 def int16_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean in lanes of 16 bits: half the bytes, rounded at random, unbiased."""
     return _mean(state, bucket, "int16_hook", 16)
 
 
-@hook
+@hook_of_lanes(8)
 def int8_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean in lanes of 8 bits: a quarter of the bytes, rounded at random, unbiased.
 
@@ -43,7 +43,7 @@ def int8_hook(state: HookState, bucket: Any) -> OutcomeWork:
     return _mean(state, bucket, "int8_hook", 8)
 
 
-@hook
+@hook_of_lanes(4)
 def int4_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean in lanes of 4 bits: an eighth of the bytes, rounded at random, unbiased.
 

@@ -2,7 +2,8 @@
 """How DDP calls a hook: with a bucket of the host's, or of an accelerator's.
 
 A hook works on the host. A bucket of an accelerator is copied there and back beside the backward
-pass, as a collective's tensors are (staging.py).
+pass, as a collective's tensors are (staging.py). For narrow lanes it is rounded before
+(on_device.py).
 """
 
 # No `from __future__ import annotations`: register_comm_hook looks at the annotations, and takes
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from p4reduce.torch import accelerators
 from p4reduce.torch.accelerators import Accelerator
 from p4reduce.torch.dynamo import eagerly
+from p4reduce.torch.hooks.on_device import DTYPES, start_on_device
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.staging import host_copies, start_staged
 from p4reduce.torch.work import OutcomeWork
@@ -27,13 +29,29 @@ Hook = Callable[[HookState, dist.GradBucket], torch.futures.Future[torch.Tensor]
 
 def hook(start: Start) -> Hook:
     """Make a hook of a function that starts the collective for a bucket of the host's."""
+    return _made(start, None)
+
+
+def hook_of_lanes(bits: int) -> Callable[[Start], Hook]:
+    """As `hook`, for lanes of 16, 8 or 4 bits, to which an accelerator rounds its own buckets."""
+    return lambda start: _made(start, bits)
+
+
+def _made(start: Start, lane_bits: int | None) -> Hook:
     eagerly(start)
 
     def run(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         tensor = bucket.buffer()
         accelerator = accelerators.accelerator_of(tensor)
-        if accelerator is None or tensor.layout != torch.strided:
+        plain, bits = tensor.layout == torch.strided, lane_bits
+        if bits and not (
+            plain and tensor.dtype in DTYPES and state.all_on_device(bool(accelerator))
+        ):
+            bits = None
+        if accelerator is None or not plain:
             work = start(state, bucket)
+        elif bits:
+            work = start_on_device(accelerator, state, bucket, start.__name__, bits)
         else:
             work = _staged(accelerator, start, state, bucket)
         future: torch.futures.Future[torch.Tensor] = work.get_future()

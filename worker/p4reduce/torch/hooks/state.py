@@ -7,7 +7,7 @@ import time
 import weakref
 from typing import Any
 
-import numpy.typing as npt
+import numpy as np
 import torch.distributed as dist
 
 from p4reduce.communicator import Communicator
@@ -65,13 +65,14 @@ class HookState:
         self.seed = seed
         self.deadline = deadline
         self.at_least = at_least
-        self.kept: dict[str, npt.NDArray[Any]] = {}  # of each bucket: what was left out
+        self.kept: dict[str, Any] = {}  # of each bucket: what was left out; arrays, or tensors
         self.spare = CopyPool()  # memory that arrays of earlier steps have left
         self._link = link
         self._compressor = compressor
         self._made: dict[str, Compressor] = {}
         self._hierarchy: HierarchicalTopK | None = None
         self._parameters: dict[int, tuple[int, ...]] = {}
+        self._all_on_device: bool | None = None
         self._buckets = 0  # of the last backward pass; 0: there was none
 
     def compressor(self, name: str = "") -> Compressor:
@@ -119,6 +120,25 @@ class HookState:
             _communicators.update((made.within, made.across))
             self._hierarchy = made
         return self._hierarchy
+
+    def all_on_device(self, here: bool) -> bool:
+        """Return whether all ranks' buckets are an accelerator's, so that all round them there.
+
+        If torch has an accelerator on some rank, the first call is a collective, and waits.
+
+        Args:
+            here: whether this rank's buckets are.
+        """
+        if not self.channel.accelerated:
+            return False
+        if self._all_on_device is None:
+            votes, channel = np.array([here], np.int32), self.channel
+            handle = channel.order.take(
+                lambda: channel.comm.allreduce_async(votes, name="accelerators", out=votes)
+            )
+            channel.waiter(handle, "accelerators")(None)
+            self._all_on_device = votes[0] == channel.size
+        return self._all_on_device
 
     def priority(self, bucket: Any) -> int:
         """Return a bucket's class. The next forward pass needs the last buckets first.
