@@ -103,7 +103,7 @@ class StagedWork(OutcomeWork):
         return True
 
     def block_current_stream(self) -> None:
-        """As `wait`."""
+        """Make the current stream wait, as `wait` does."""
         self.wait()
 
     def synchronize(self) -> None:
