@@ -18,7 +18,7 @@ from p4reduce.errors import P4ReduceTimeoutError
 from p4reduce.torch.threads import FutureThread
 
 
-class Ending(Protocol):
+class QueuedEnding(Protocol):
     """What was called, as `Handle` has it."""
 
     def done(self) -> bool:
@@ -28,8 +28,8 @@ class Ending(Protocol):
         """Wait for the end, and return the result or raise the error."""
 
 
-EndingT = TypeVar("EndingT", bound=Ending)
-Begin = Callable[[], Ending]
+EndingT = TypeVar("EndingT", bound=QueuedEnding)
+Begin = Callable[[], QueuedEnding]
 
 
 class QueuedHandle:
@@ -37,7 +37,7 @@ class QueuedHandle:
 
     def __init__(self) -> None:
         self._came = threading.Event()
-        self._handle: Ending | None = None
+        self._handle: QueuedEnding | None = None
         self._error: BaseException | None = None
 
     def begin(self, begin: Begin) -> None:

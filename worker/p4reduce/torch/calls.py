@@ -15,7 +15,7 @@ from p4reduce.torch.work import OutcomeWork
 
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[[], None]
-Parts = Callable[[], "tuple[list[Call], Finish]"]
+Parts = Callable[[], "tuple[list[TorchCall], Finish]"]
 
 
 class Place(NamedTuple):
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class TorchCall:
     """A collective whose arguments fit. Nothing of its tensors is read before it starts.
 
     Attributes:
@@ -71,7 +71,7 @@ def call_in_place(
     reads: bool = True,
     writes: bool = True,
     parts: Parts | None = None,
-) -> Call:
+) -> TorchCall:
     """Return a call that writes its result to the tensors that it reads, if it does so here.
 
     Args:
@@ -91,7 +91,7 @@ def call_in_place(
         dense = Dense(tensors, scaling)
         return gloo(group, dense.tensors), dense.put_back if writes else nothing
 
-    return Call(
+    return TorchCall(
         name,
         options,
         reason,

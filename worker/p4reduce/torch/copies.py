@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from p4reduce.torch.calls import Call, Finish, Place, Tensors, call_in_place
+from p4reduce.torch.calls import Finish, Place, Tensors, TorchCall, call_in_place
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.tensors import (
     Array,
@@ -23,7 +23,7 @@ from p4reduce.torch.tensors import (
 from p4reduce.torch.work import OutcomeWork
 
 
-def broadcast_call(place: Place, tensors: Tensors, options: Any) -> Call:
+def broadcast_call(place: Place, tensors: Tensors, options: Any) -> TorchCall:
     """Return the call that copies one rank's tensor to all."""
     reason = copy_reason(tensors)
     if len(tensors) != 1:
@@ -41,7 +41,7 @@ def broadcast_call(place: Place, tensors: Tensors, options: Any) -> Call:
 
 def all_gather_lists_call(
     place: Place, outputs: Sequence[Tensors], inputs: Tensors, options: Any
-) -> Call:
+) -> TorchCall:
     """Return the call that copies all ranks' tensors to all, as a list."""
 
     def run(group: Any) -> tuple[Any, Finish]:
@@ -49,7 +49,7 @@ def all_gather_lists_call(
         work = group.allgather([row.tensors for row in rows], Dense(inputs).tensors, options)
         return work, lambda: put_back(rows)
 
-    return Call(
+    return TorchCall(
         "all_gather",
         options,
         list_reason(outputs, inputs, place.size),
@@ -65,7 +65,7 @@ def all_gather_lists_call(
 
 def all_gather_tensor_call(
     place: Place, output: torch.Tensor, tensor: torch.Tensor, options: Any
-) -> Call:
+) -> TorchCall:
     """Return the call that copies all ranks' tensors to all, as one."""
 
     def run(group: Any) -> tuple[Any, Finish]:
@@ -73,7 +73,7 @@ def all_gather_tensor_call(
         mine = mine.view(1) if mine.dim() == 0 else mine  # Gloo wants a dimension
         return group._allgather_base(room.tensors[0], mine, options), room.put_back
 
-    return Call(
+    return TorchCall(
         "all_gather_into_tensor",
         options,
         whole_reason(output, tensor, place.size),
@@ -87,9 +87,9 @@ def all_gather_tensor_call(
     )
 
 
-def barrier_call(place: Place, options: Any) -> Call:
+def barrier_call(place: Place, options: Any) -> TorchCall:
     """Return the call that ends when all ranks have made it."""
-    return Call(
+    return TorchCall(
         "barrier",
         options,
         None,

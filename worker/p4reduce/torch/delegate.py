@@ -22,7 +22,7 @@ import torch.distributed as dist
 from p4reduce.handle import Handle
 from p4reduce.hosts import source_address
 from p4reduce.torch.call_order import QueuedHandle
-from p4reduce.torch.calls import Call
+from p4reduce.torch.calls import TorchCall
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import shape_of
 from p4reduce.torch.statistics import count_gloo
@@ -74,7 +74,7 @@ class GlooDelegate:
         """Change the default timeout of collectives."""
         self.group.set_timeout(timeout)
 
-    def call(self, channel: Channel | None, call: Call, reason: str) -> OutcomeWork:
+    def call(self, channel: Channel | None, call: TorchCall, reason: str) -> OutcomeWork:
         """Run a collective of all ranks.
 
         Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from p4reduce.torch.calls import Call, Finish, Place, Tensors
+from p4reduce.torch.calls import Finish, Place, Tensors, TorchCall
 from p4reduce.torch.copies import put_back, result_of
 from p4reduce.torch.options import shape_of
 from p4reduce.torch.tensors import Dense, bytes_of, write
@@ -16,7 +16,9 @@ from p4reduce.torch.tensors import Dense, bytes_of, write
 _REASON = "no sum"
 
 
-def gather_call(place: Place, outputs: Sequence[Tensors], inputs: Tensors, options: Any) -> Call:
+def gather_call(
+    place: Place, outputs: Sequence[Tensors], inputs: Tensors, options: Any
+) -> TorchCall:
     """Return the call that copies all ranks' tensors to one."""
 
     def run(group: Any) -> tuple[Any, Finish]:
@@ -24,7 +26,7 @@ def gather_call(place: Place, outputs: Sequence[Tensors], inputs: Tensors, optio
         work = group.gather([row.tensors for row in rows], Dense(inputs).tensors, options)
         return work, lambda: put_back(rows)
 
-    return Call(
+    return TorchCall(
         "gather",
         options,
         _REASON,
@@ -38,7 +40,9 @@ def gather_call(place: Place, outputs: Sequence[Tensors], inputs: Tensors, optio
     )
 
 
-def scatter_call(place: Place, outputs: Tensors, inputs: Sequence[Tensors], options: Any) -> Call:
+def scatter_call(
+    place: Place, outputs: Tensors, inputs: Sequence[Tensors], options: Any
+) -> TorchCall:
     """Return the call that sends each rank one of one rank's tensors."""
 
     def run(group: Any) -> tuple[Any, Finish]:
@@ -46,7 +50,7 @@ def scatter_call(place: Place, outputs: Tensors, inputs: Sequence[Tensors], opti
         lists = [Dense(row).tensors for row in inputs]
         return group.scatter(dense.tensors, lists, options), dense.put_back
 
-    return Call(
+    return TorchCall(
         "scatter",
         options,
         _REASON,
@@ -60,7 +64,9 @@ def scatter_call(place: Place, outputs: Tensors, inputs: Sequence[Tensors], opti
     )
 
 
-def all_to_all_lists_call(place: Place, outputs: Tensors, inputs: Tensors, options: Any) -> Call:
+def all_to_all_lists_call(
+    place: Place, outputs: Tensors, inputs: Tensors, options: Any
+) -> TorchCall:
     """Return the call that sends each rank one of every rank's tensors.
 
     Raises:
@@ -87,7 +93,7 @@ def all_to_all_lists_call(place: Place, outputs: Tensors, inputs: Tensors, optio
         splits = counts, [one.numel() for one in inputs]
         return group.alltoall_base(room, mine, *splits, options), finish
 
-    return Call(
+    return TorchCall(
         "all_to_all",
         options,
         _REASON,
@@ -108,7 +114,7 @@ def all_to_all_tensor_call(
     output_splits: list[int],
     input_splits: list[int],
     options: Any,
-) -> Call:
+) -> TorchCall:
     """Return the call that sends each rank a part of every rank's tensor."""
 
     def run(group: Any) -> tuple[Any, Finish]:
@@ -116,7 +122,7 @@ def all_to_all_tensor_call(
         work = group.alltoall_base(room.tensors[0], mine, output_splits, input_splits, options)
         return work, room.put_back
 
-    return Call(
+    return TorchCall(
         "all_to_all_single",
         options,
         _REASON,

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import BarrierOptions
 from p4reduce.torch import accelerators
 from p4reduce.torch.accelerators import Accelerator
 from p4reduce.torch.call_order import CallOrder, QueuedHandle
-from p4reduce.torch.calls import Call, Place, Tensors
+from p4reduce.torch.calls import Place, Tensors, TorchCall
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.delegate import GlooDelegate
 from p4reduce.torch.devices import OtherDevices
@@ -302,7 +302,7 @@ class TorchCollectives:
             return None
         return self._others.backend(self, tensors[0].device.type)
 
-    def _run(self, route: Route, call: Call) -> OutcomeWork:
+    def _run(self, route: Route, call: TorchCall) -> OutcomeWork:
         """Run a collective of the host's tensors, in turn."""
         if self._in_parts and call.parts is not None:
             parts, finish = call.parts()
@@ -312,7 +312,7 @@ class TorchCollectives:
         return self._track(_work_of(started, _waiter(route, call.name), call.result))
 
     def _staged(
-        self, route: Route, call: Call, host: Call, accelerator: Accelerator
+        self, route: Route, call: TorchCall, host: TorchCall, accelerator: Accelerator
     ) -> OutcomeWork:
         """Run a collective of an accelerator's tensors.
 
@@ -337,7 +337,7 @@ class TorchCollectives:
             result=call.result,
         )
 
-    def _start(self, route: Route, call: Call) -> OutcomeWork:
+    def _start(self, route: Route, call: TorchCall) -> OutcomeWork:
         """Start a collective of the host's tensors now: by the switch if nothing is against it."""
         if call.reason is None and call.switch is not None and route.channel is not None:
             return call.switch(route.channel)

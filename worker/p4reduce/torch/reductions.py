@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceOptions
 
-from p4reduce.torch.calls import Call, Finish, Place, Tensors, call_in_place
+from p4reduce.torch.calls import Finish, Place, Tensors, TorchCall, call_in_place
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import with_fields
 from p4reduce.torch.sparse import all_reduce_sparse, sparse_reason
@@ -35,7 +35,7 @@ PART = 1 << 20
 """Elements of a tensor that is summed in parts. All lane formats have whole blocks of it."""
 
 
-def all_reduce_call(place: Place, tensors: Tensors, options: Any) -> Call:
+def all_reduce_call(place: Place, tensors: Tensors, options: Any) -> TorchCall:
     """Return the call that reduces a tensor in place, by a sum or another operation."""
     operation = options.reduceOp
     scaling = scaling_of(tensors, operation, place.size)
@@ -44,7 +44,7 @@ def all_reduce_call(place: Place, tensors: Tensors, options: Any) -> Call:
         reason = reason or f"{len(tensors)} tensors"
     in_parts = reason is None and tensors[0].layout == torch.strided and tensors[0].numel() > PART
 
-    def parts() -> tuple[list[Call], Finish]:
+    def parts() -> tuple[list[TorchCall], Finish]:
         dense = Dense(tensors)
         flat = dense.tensors[0].view(-1)
         calls = [all_reduce_call(place, [part], options) for part in flat.split(PART)]
@@ -62,7 +62,7 @@ def all_reduce_call(place: Place, tensors: Tensors, options: Any) -> Call:
     )
 
 
-def all_reduce_coalesced_call(place: Place, tensors: Tensors, options: Any) -> Call:
+def all_reduce_coalesced_call(place: Place, tensors: Tensors, options: Any) -> TorchCall:
     """Return the call that reduces many tensors, each in place."""
     scaling = scaling_of(tensors, options.reduceOp, place.size)
     return call_in_place(
@@ -76,7 +76,7 @@ def all_reduce_coalesced_call(place: Place, tensors: Tensors, options: Any) -> C
     )
 
 
-def reduce_call(place: Place, tensors: Tensors, options: Any) -> Call:
+def reduce_call(place: Place, tensors: Tensors, options: Any) -> TorchCall:
     """Return the call that reduces a tensor for one rank."""
     scaling = scaling_of(tensors, options.reduceOp, place.size)
     return call_in_place(
@@ -93,7 +93,7 @@ def reduce_call(place: Place, tensors: Tensors, options: Any) -> Call:
 
 def reduce_scatter_lists_call(
     place: Place, outputs: Tensors, inputs: Sequence[Tensors], options: Any
-) -> Call:
+) -> TorchCall:
     """Return the call that reduces a list of tensors, and gives each rank one of them.
 
     Raises:
@@ -109,14 +109,14 @@ def reduce_scatter_lists_call(
 
 def reduce_scatter_tensor_call(
     place: Place, output: torch.Tensor, tensor: torch.Tensor, options: Any
-) -> Call:
+) -> TorchCall:
     """Return the call that reduces a tensor, and gives each rank a part of it."""
     return _reduce_scatter_call("reduce_scatter_tensor", place, output, [tensor], options)
 
 
 def _reduce_scatter_call(
     name: str, place: Place, output: torch.Tensor, inputs: Tensors, options: Any
-) -> Call:
+) -> TorchCall:
     """Reduce one tensor for each rank, or one that is all of them in a row."""
     scaling = scaling_of(inputs, options.reduceOp, place.size)
     reason = scatter_reason(name, output, inputs, options.reduceOp, scaling, place)
@@ -131,7 +131,7 @@ def _reduce_scatter_call(
         summed = summing(with_fields(options, AllreduceOptions), scaling)
         return group.allreduce([whole], summed), lambda: write(output, scaling.after(own))
 
-    return Call(
+    return TorchCall(
         name,
         options,
         reason,

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from p4reduce.torch.accelerators import Accelerator, DeviceEvent, Job, copy_down, copy_up
-from p4reduce.torch.call_order import Ending, QueuedHandle
+from p4reduce.torch.call_order import QueuedEnding, QueuedHandle
 from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.futures import promise
 from p4reduce.torch.tensors import nothing
@@ -122,7 +122,7 @@ class StagedWork(OutcomeWork):
 
 def start_staged(
     accelerator: Accelerator,
-    queue: Callable[[Callable[[], Ending]], QueuedHandle],
+    queue: Callable[[Callable[[], QueuedEnding]], QueuedHandle],
     waiter: Waiter,
     *,
     start: Callable[[], OutcomeWork],
@@ -155,7 +155,7 @@ def start_staged(
 
 def start_with_jobs(
     accelerator: Accelerator,
-    queue: Callable[[Callable[[], Ending]], QueuedHandle],
+    queue: Callable[[Callable[[], QueuedEnding]], QueuedHandle],
     waiter: Waiter,
     *,
     start: Callable[[], OutcomeWork],
@@ -166,7 +166,7 @@ def start_with_jobs(
     """As `start_staged`, with the device's work before and after the collective."""
     copied = accelerator.down(down)
 
-    def begin() -> Ending:
+    def begin() -> QueuedEnding:
         copied.synchronize()
         return StartedWork(start())
 

@@ -26,7 +26,7 @@ from torch._C._distributed_c10d import (
 )
 
 from p4reduce.torch import copies, exchanges, reductions
-from p4reduce.torch.calls import Call
+from p4reduce.torch.calls import TorchCall
 from p4reduce.torch.options import as_given, listed, nested, options_of
 
 _FIELDS = {"op": "reduceOp", "root": "rootRank"}  # their names in the options
@@ -46,7 +46,7 @@ class Method:
         fields: that may stand in the place of options, in the order of torch's other signature.
     """
 
-    call: Callable[..., Call]
+    call: Callable[..., TorchCall]
     options: type
     arguments: Mapping[str, Callable[[Any], Any]]
     fields: Sequence[str] = ("timeout",)
