@@ -92,3 +92,21 @@ def test_a_firewalls_port_is_named_on_all_ranks(host: int, kind: str) -> None:
     says = rf"from {here_} to .+ at {kind.upper()} port 70\d\d of {there}: no answer within 20 s"
     for output in outputs:
         assert re.search(rf"DistBackendError: p4reduce: (rank \d: )?{says}", output), said
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.root
+@on_hosts
+def test_ranks_of_a_host_reduce_first() -> None:
+    """HSDP over two hosts: half of the bytes of DDP leave a host of two ranks."""
+    example = Path(__file__).parents[2] / "examples" / "pytorch_hosts.py"
+    with directory() as here, hosts(2) as (network, environment):
+        runs = Torchruns(network, environment, [str(example)], here, each=2)
+        assert runs.wait() == [0, 0], runs.said
+        outputs, said = [runs.output(host) for host in range(2)], runs.said
+    for output in outputs:
+        found = re.findall(r"(DDP|HSDP): loss ([\d.]+), ([\d.]+) MB", output)
+        assert [name for name, _, _ in found] == ["DDP", "HSDP"], said
+        (_, loss, alone), (_, sharded_loss, together) = found
+        assert float(sharded_loss) == pytest.approx(float(loss), rel=1e-3), said
+        assert float(together) < 0.6 * float(alone), said
