@@ -3,8 +3,8 @@
 
 Two ranks share the first GPU. Their network is one that they start themselves, on this machine.
 
-- Bits: each collective and dtype, of the GPU's tensors and of the CPU's. One that differs ends the
-  run with exit code 1.
+- Bits: each collective and dtype, and narrow lanes, of the GPU's tensors and of the CPU's. One that
+  differs ends the run with exit code 1.
 - A bucket of 25 MB: how long `all_reduce(async_op=True)` holds the host, how long the sum takes,
   and how much of that hides behind a multiplication that keeps the GPU as long.
 - A step of DDP with a transformer of `--parameters`: with p4reduce, with Gloo, and with int8.
@@ -78,6 +78,30 @@ def differing(device: Device) -> list[str]:
             device.wait()
             if not torch.equal(results[0], results[1].cpu()):
                 found.append(f"{name} of {dtype}")
+    return found
+
+
+def differing_lanes(device: Device) -> list[str]:
+    """Return the narrow lanes that the device makes of numbers with other bits than the CPU."""
+    import numpy as np
+    import torch
+    from p4reduce.tensors.noise import Noise
+    from p4reduce.torch.narrow import LANES, NarrowLanes, block_exponents
+
+    found = []
+    for lane_format in LANES:
+        draw = torch.Generator().manual_seed(7)
+        rows = torch.randn(500, lane_format.lanes, generator=draw)
+        rows *= torch.logspace(-120, 120, 500, base=2.0)[:, None]
+        made = []
+        for place in ("cpu", device.name):
+            there = rows.to(place)
+            exponents = block_exponents(there).cpu().numpy().astype(np.uint8)
+            lanes = NarrowLanes(lane_format, 2, exponents, Noise(1, 0, 0), torch.device(place))
+            encoded = lanes.encode(there)
+            made.append([encoded, lanes.left(there, encoded), lanes.decode(2 * encoded.short())])
+        if not all(torch.equal(here, there.cpu()) for here, there in zip(*made, strict=True)):
+            found.append(f"lanes of {lane_format.name}")
     return found
 
 
@@ -203,7 +227,7 @@ def rank_main(options: argparse.Namespace) -> None:
         torch.cuda.set_device(0)
     figures: dict[str, Any] = {"device": device.model}
     if options.backend == "p4reduce":
-        figures["differing"] = differing(device)
+        figures["differing"] = [*differing(device), *differing_lanes(device)]
     figures["bucket"] = bucket(device, options.steps)
     figures["step"] = step(device, options.parameters, options.steps, "")
     if options.backend == "p4reduce":

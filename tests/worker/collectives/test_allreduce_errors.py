@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import p4reduce
@@ -545,6 +545,35 @@ def test_a_conversion_that_fails_on_one_rank_takes_no_place_in_the_order(system:
         for results in of_each:
             lists = [None if one is None else one.tolist() for one in results]
             assert lists == [*right, [2.0, 2.0]]
+
+
+class OfCuda:
+    __cuda_array_interface__: ClassVar[dict[str, Any]] = {
+        "shape": (6,),
+        "typestr": "<i4",
+        "data": (0, False),
+        "version": 3,
+    }
+
+
+class OfDevice(Unreadable):
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 10, 0  # kDLROCM
+
+
+@pytest.mark.parametrize("array", [OfCuda(), OfDevice()], ids=["CUDA", "ROCm"])
+def test_an_array_of_a_device_is_refused_with_what_to_do(system: System, array: Any) -> None:
+    def work(comm: p4reduce.Communicator) -> list[int]:
+        if comm.rank == 1:
+            with pytest.raises(TypeError, match=r"is in a device's memory: copy it to the host"):
+                comm.allreduce(array)
+        total: list[int] = comm.allreduce(INTEGERS).tolist()
+        return total
+
+    assert system.run(2, work) == [(2 * INTEGERS).tolist()] * 2
 
 
 @pytest.mark.parametrize(

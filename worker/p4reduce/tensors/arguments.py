@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -75,6 +76,9 @@ def class_of(priority: int | str) -> int:
     return number
 
 
+_HOST = frozenset({1, 3, 11})  # DLPack's kDLCPU, and memory pinned for CUDA and for ROCm
+
+
 def any_array(array: SupportsArray) -> Array:
     """Return an argument as an array of any dtype without Python objects.
 
@@ -112,11 +116,33 @@ def converted(argument: str, value: Any, convert: Callable[[Any], Array] = np.as
 
 def _with_its_method(array: Any) -> Array:
     if not hasattr(array, "__array__"):
+        _check_on_host(array)
         raise TypeError(
             f"array={short(array)}: a numpy array is needed, or something with __array__, not "
             f"{type(array).__name__}"
         )
-    return np.asarray(array)
+    try:
+        return np.asarray(array)
+    except Exception:
+        _check_on_host(array)
+        raise
+
+
+def _check_on_host(array: Any) -> None:
+    """Say what to do with an array of a device, which has no memory that numpy can read.
+
+    Raises:
+        TypeError: it is one.
+    """
+    on_device = hasattr(array, "__cuda_array_interface__")
+    with suppress(Exception):  # of the object's own code
+        on_device = on_device or array.__dlpack_device__()[0] not in _HOST
+    if on_device:
+        raise TypeError(
+            f"array of type {type(array).__name__} is in a device's memory: copy it to the host "
+            "first (tensor.cpu(), cupy.asnumpy(array)), or sum tensors by "
+            'torch.distributed with the backend "p4reduce"'
+        )
 
 
 def check_unmasked(argument: str, array: object) -> None:
