@@ -73,7 +73,7 @@ def differing(device: Device) -> list[str]:
         numbers = torch.randn(size * 70_000, generator=generator)
         numbers = numbers.mul(20).clamp(-60, 60).to(dtype)  # sums of two fit in 8 bits
         for name, run in _COLLECTIVES.items():
-            here, there = numbers.clone(), numbers.to(device.name)
+            here, there = numbers.clone(), numbers.to(device.name, copy=True)
             results = run(dist, here, rank, size), run(dist, there, rank, size)
             device.wait()
             if not torch.equal(results[0], results[1].cpu()):
