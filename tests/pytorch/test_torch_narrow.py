@@ -106,7 +106,14 @@ def test_hooks_round_on_the_device(on_device: int, system: TorchSystem, tmp_path
     print("seed", seed)
     ended = Ranks(system, 2, ["narrow.py", str(seed), str(on_device)], tmp_path).wait()
     all_well(ended)
-    for record in ended[0].records:
+    for record in [one for one in ended[0].records if "topk" in one]:
+        # bfloat16 has 8 bits; what a step leaves out comes with a later one.
+        if on_device == 2:
+            assert record["off"] < (1e-4 if record["topk"] == "torch.float32" else 0.4), record
+        assert record["share"] < 0.27, record
+        assert record["copied"] < (1.1 if on_device == 2 else BYTES[record["topk"]] + 0.1), record
+    rounded = [one for one in ended[0].records if "hook" in one]
+    for record in rounded:
         bits = int(record["hook"].removeprefix("int").removesuffix("_hook"))
         # A lane's unit is the next power of two above 5 deviations, by what a lane holds.
         assert record["off"] < 8 / (2 ** (bits - 1) // 2) + 0.05, record
@@ -115,4 +122,4 @@ def test_hooks_round_on_the_device(on_device: int, system: TorchSystem, tmp_path
         if on_device == 2 and record["dtype"] != "torch.float64":
             copied = max(bits, 8) / 8
         assert record["copied"] == pytest.approx(copied, rel=0.03), record
-    assert len(ended[0].records) == 12
+    assert len(rounded) == 12

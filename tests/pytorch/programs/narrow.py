@@ -33,6 +33,8 @@ def main() -> None:
     for name in ("int16_hook", "int8_hook", "int4_hook"):
         for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
             print_one(fake, name, dtype, given, rank)
+    for dtype in (torch.float32, torch.bfloat16):
+        print_topk(fake, dtype, given, rank)
     dist.destroy_process_group()
 
 
@@ -54,6 +56,32 @@ def print_one(
         "off": (gradient / STEPS - given.mean(dim=0)).abs().max().item(),
         "zeros": gradient[6144:18_432].abs().max().item(),
         "copied": fake.lent / STEPS / COUNT,
+    }
+    if rank == 0:
+        print(json.dumps(record), flush=True)
+
+
+def print_topk(fake: FakeAccelerator, dtype: torch.dtype, given: torch.Tensor, rank: int) -> None:
+    """All ranks select a quarter of the blocks; after some steps each block has had its turn."""
+    state = hooks.HookState(density=0.25)
+    model = DistributedDataParallel(nn.Linear(COUNT, 1, bias=False, dtype=dtype))
+    model.register_comm_hook(state, hooks.topk_hook)
+    gradient: Any = torch.zeros(COUNT, dtype=torch.float64)
+    fake.lent = 0
+    shares = []
+    for _ in range(8):
+        model.zero_grad()
+        model(given[0][None].to(dtype)).sum().backward()
+        gradient += model.module.weight.grad[0].double()
+        shares.append((model.module.weight.grad[0] != 0).double().mean().item())
+    left = torch.zeros(COUNT, dtype=torch.float64)
+    if "bucket0" in state.kept:
+        left = state.kept["bucket0"].view(-1)[:COUNT].double()
+    record = {
+        "topk": str(dtype),
+        "off": (gradient + left - 8 * given[0]).abs().max().item(),
+        "share": max(shares),
+        "copied": fake.lent / 8 / COUNT,
     }
     if rank == 0:
         print(json.dumps(record), flush=True)

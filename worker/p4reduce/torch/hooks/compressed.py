@@ -10,7 +10,8 @@ import torch
 
 from p4reduce.compression import Compressor, in_lanes, proposal_lanes
 from p4reduce.handle import Handle
-from p4reduce.torch.hooks.entry import hook
+from p4reduce.torch.hooks.entry import hook, hook_on
+from p4reduce.torch.hooks.on_device import start_blocks
 from p4reduce.torch.hooks.sending import BucketMean, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import TensorArray, array_of
@@ -30,7 +31,7 @@ def compressed_hook(state: HookState, bucket: Any) -> OutcomeWork:
     return _mean(state, bucket, "compressed_hook", "")
 
 
-@hook
+@hook_on(start_blocks)
 def topk_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of the blocks of most energy (Aji and Heafield, EMNLP 2017).
 

@@ -10,6 +10,7 @@ pass, as a collective's tensors are (staging.py). For narrow lanes it is rounded
 # them as types only, not as strings. The second argument has to be called "bucket".
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +19,13 @@ import torch.distributed as dist
 from p4reduce.torch import accelerators
 from p4reduce.torch.accelerators import Accelerator
 from p4reduce.torch.dynamo import eagerly
-from p4reduce.torch.hooks.on_device import DTYPES, start_on_device
+from p4reduce.torch.hooks.on_device import DTYPES, start_lanes
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.staging import host_copies, start_staged
 from p4reduce.torch.work import OutcomeWork
 
 Start = Callable[[HookState, Any], OutcomeWork]
+StartOnDevice = Callable[[Accelerator, HookState, Any, str], OutcomeWork | None]
 Hook = Callable[[HookState, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -32,28 +34,37 @@ def hook(start: Start) -> Hook:
     return _made(start, None)
 
 
+def hook_on(on_device: StartOnDevice) -> Callable[[Start], Hook]:
+    """As `hook`, with a function for buckets that an accelerator makes smaller by itself.
+
+    Args:
+        on_device: starts the collective, if all ranks' buckets are an accelerator's. Returns None
+            if that is to be done on the host after all, on all ranks alike.
+    """
+    return lambda start: _made(start, on_device)
+
+
 def hook_of_lanes(bits: int) -> Callable[[Start], Hook]:
     """As `hook`, for lanes of 16, 8 or 4 bits, to which an accelerator rounds its own buckets."""
-    return lambda start: _made(start, bits)
+    return hook_on(partial(start_lanes, lane_bits=bits))
 
 
-def _made(start: Start, lane_bits: int | None) -> Hook:
+def _made(start: Start, on_device: StartOnDevice | None) -> Hook:
     eagerly(start)
 
     def run(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        tensor = bucket.buffer()
+        tensor, work = bucket.buffer(), None
         accelerator = accelerators.accelerator_of(tensor)
-        plain, bits = tensor.layout == torch.strided, lane_bits
-        if bits and not (
-            plain and tensor.dtype in DTYPES and state.all_on_device(bool(accelerator))
-        ):
-            bits = None
-        if accelerator is None or not plain:
-            work = start(state, bucket)
-        elif bits:
-            work = start_on_device(accelerator, state, bucket, start.__name__, bits)
-        else:
+        plain = tensor.layout == torch.strided
+        if on_device is not None and plain and tensor.dtype in DTYPES:
+            # All ranks ask, and so do those whose buckets are the host's.
+            everywhere = state.all_on_device(accelerator is not None)
+            if everywhere and accelerator is not None:
+                work = on_device(accelerator, state, bucket, start.__name__)
+        if work is None and accelerator is not None and plain:
             work = _staged(accelerator, start, state, bucket)
+        elif work is None:
+            work = start(state, bucket)
         future: torch.futures.Future[torch.Tensor] = work.get_future()
         return future
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bucket of an accelerator's, rounded to narrow lanes there, so that only lanes are copied.
+"""Buckets that an accelerator makes smaller, so that only what is sent is copied.
+
+Rounded to narrow lanes:
 
     device: exponents ──▸ host: the ranks' largest ──▸ device: lanes ──▸ host: their sums
                                                                              │
@@ -7,10 +9,18 @@
 
 Exponents are a byte per block. In machine code on the host the ranks agree on them beside the sums
 (`tensors.quantise`); here they do before, by an all-gather of their own.
+
+The blocks of most energy:
+
+    device: chosen blocks, and their numbers ──▸ host: the sum of the blocks that any rank chose
+                                                                             │
+    device: the mean ◂───────────────────────────────────────────────────────┘
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +29,8 @@ import torch
 
 from p4reduce.handle import Handle
 from p4reduce.tensors.noise import Noise
-from p4reduce.tensors.precision import PRECISIONS, lane_format
+from p4reduce.tensors.precision import lane_format
+from p4reduce.tensors.sparse import SparseBlocks
 from p4reduce.torch.accelerators import Accelerator
 from p4reduce.torch.hooks.sending import send
 from p4reduce.torch.hooks.state import HookState
@@ -30,14 +41,16 @@ from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import Format
 
+_BLOCKS = Format.INT32  # whose lanes blocks of floats travel in
+
 DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
-"""Of buckets that are rounded on the device. float64 is copied to the host as it is."""
+"""Of buckets that the device makes smaller. float64 is copied to the host as it is."""
 
 
-def start_on_device(
+def start_lanes(
     accelerator: Accelerator, state: HookState, bucket: Any, hook: str, lane_bits: int
 ) -> StagedWork:
-    """Start the mean of a bucket.
+    """Start the mean of a bucket in narrow lanes.
 
     Args:
         accelerator: that has the bucket.
@@ -49,11 +62,25 @@ def start_on_device(
     Raises:
         ValueError: there are too many ranks for such lanes.
     """
-    mean = _DeviceMean(accelerator, state, bucket, hook, f"int{lane_bits}")
+    return _started(_RoundedMean(accelerator, state, bucket, hook, f"int{lane_bits}"))
+
+
+def start_blocks(
+    accelerator: Accelerator, state: HookState, bucket: Any, hook: str
+) -> StagedWork | None:
+    """Start the mean of a bucket's blocks of most energy; arguments as for `start_lanes`.
+
+    Returns:
+        None if the state has a compressor of its own, which works on the host.
+    """
+    return None if state.compresses else _started(_BlocksMean(accelerator, state, bucket, hook))
+
+
+def _started(mean: _DeviceMean) -> StagedWork:
     return start_with_jobs(
-        accelerator,
-        state.channel.order.later,
-        lambda handle: state.channel.waiter(handle, "hook"),
+        mean.accelerator,
+        mean.state.channel.order.later,
+        lambda handle: mean.state.channel.waiter(handle, "hook"),
         start=mean.start,
         down=mean.measure,
         up=mean.put,
@@ -61,51 +88,99 @@ def start_on_device(
     )
 
 
-class _DeviceMean:
+class _DeviceMean(ABC):
+    """A bucket's mean. What has to be done on the device are jobs of its streams.
+
+    Attributes:
+        tensor: the bucket's, which becomes the mean.
+        name: the bucket's.
+    """
+
+    def __init__(self, accelerator: Accelerator, state: HookState, bucket: Any, hook: str) -> None:
+        self.accelerator, self.state = accelerator, state
+        self.tensor: torch.Tensor = bucket.buffer()
+        self.name, self.priority = state.name(bucket), state.priority(bucket)
+        self._hook = hook
+
+    def start(self) -> OutcomeWork:
+        """Start the sum, when `measure` is done and this call's turn has come."""
+        tensor = self.tensor
+        size = tensor.numel() * tensor.element_size()
+        return send(self.state, self._hook, tensor, size, self.begin, self.finish)
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Take the sums, when they are there."""
+
+    @abstractmethod
+    def measure(self) -> Iterable[torch.Tensor]:
+        """Find what is to be sent, after the caller's work; a `Job`."""
+
+    @abstractmethod
+    def begin(self, timeout: float | None) -> Handle[Any]:
+        """Start the sum, with a timeout in seconds."""
+
+    @abstractmethod
+    def put(self) -> Iterable[torch.Tensor]:
+        """Write the mean, when the sums are there; a `Job`."""
+
+    def room(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return memory of the host."""
+        return self.accelerator.room(torch.empty(shape, dtype=dtype, device="meta"))
+
+    def kept(self, lane_format: Format) -> torch.Tensor:
+        """Return what the bucket has left out so far, as `to_rows` has it."""
+        kept = self.state.kept.get(self.name)
+        if kept is None:
+            kept = to_rows(torch.zeros_like(self.tensor), lane_format)
+            self.state.kept[self.name] = kept
+        return kept
+
+    def write(self, means: torch.Tensor) -> list[torch.Tensor]:
+        """Write rows to the bucket; returns what a `Job` does."""
+        self.tensor.copy_(means.view(-1)[: self.tensor.numel()].view(self.tensor.shape))
+        return [self.tensor]
+
+
+class _RoundedMean(_DeviceMean):
     def __init__(
         self, accelerator: Accelerator, state: HookState, bucket: Any, hook: str, precision: str
     ) -> None:
-        self.tensor: torch.Tensor = bucket.buffer()
-        self._accelerator, self._state, self._hook = accelerator, state, hook
-        self._name, self._priority = state.name(bucket), state.priority(bucket)
+        super().__init__(accelerator, state, bucket, hook)
         self._format = lane_format(np.dtype(np.float32), precision, state.channel.size)
-        assert self._format is PRECISIONS[precision]
-        self._residual = self._kept() if state.error_feedback else None
+        self._residual = self.kept(self._format) if state.error_feedback else None
         blocks = -(-self.tensor.numel() // self._format.lanes)
-        self._exponents = _host(accelerator, (blocks,), torch.uint8)
-        self._lanes = _host(accelerator, (blocks, self._format.lanes), LANES[self._format])
+        self._exponents = self.room((blocks,), torch.uint8)
+        self._lanes = self.room((blocks, self._format.lanes), LANES[self._format])
 
     def measure(self) -> Iterable[torch.Tensor]:
-        """Find the exponents, after the caller's work."""
+        """Find the exponents."""
         self._rows = to_rows(self.tensor, self._format)
         if self._residual is not None:
             self._rows = self._rows + self._residual
         self._exponents.copy_(block_exponents(self._rows), non_blocking=True)
         return [self.tensor]
 
-    def start(self) -> OutcomeWork:
-        """Agree, round, and start the sum, when `measure` is done and this call's turn has come."""
-        state = self._state
-        return send(state, self._hook, self.tensor, self._lanes.nbytes, self._begin, lambda: None)
+    def finish(self) -> None:
+        """The sums are in the memory of the lanes."""
 
     def put(self) -> Iterable[torch.Tensor]:
-        """Write the mean, when the sums are there."""
+        """Scale the sums."""
         sums = self._lanes.to(self.tensor.device, non_blocking=True)
-        means = self._narrow.decode(sums).view(-1)[: self.tensor.numel()]
-        self.tensor.copy_(means.view(self.tensor.shape))
-        return [self.tensor]
+        return self.write(self._narrow.decode(sums))
 
-    def _begin(self, timeout: float | None) -> Handle[Any]:
-        comm, name = self._state.channel.comm, self._name
+    def begin(self, timeout: float | None) -> Handle[Any]:
+        """Agree, round, and start the sum."""
+        comm, name = self.state.channel.comm, self.name
         own = memory_of(self._exponents, np.uint8)
         every = comm.allgather_async(
             own, [own.size] * comm.size, f"{name}/exponents", timeout=timeout
         ).wait()
         agreed = every.reshape(comm.size, -1).max(axis=0)
-        noise = Noise(self._state.seed, comm.rank, comm.calls)
+        noise = Noise(self.state.seed, comm.rank, comm.calls)
         self._narrow = NarrowLanes(self._format, comm.size, agreed, noise, self.tensor.device)
         # Other work of the caller's stream has nothing to do with it.
-        self._accelerator.down(self._encode, after_caller=False).synchronize()
+        self.accelerator.down(self._encode, after_caller=False).synchronize()
         lanes = memory_of(self._lanes)
         precision = "int4" if self._format is Format.INT4 else None
         return comm.allreduce_async(
@@ -115,7 +190,7 @@ class _DeviceMean:
             lanes,
             timeout,
             precision=precision,
-            priority=self._priority,
+            priority=self.priority,
         )
 
     def _encode(self) -> Iterable[torch.Tensor]:
@@ -127,13 +202,43 @@ class _DeviceMean:
         del self._rows
         return []
 
-    def _kept(self) -> torch.Tensor:
-        kept = self._state.kept.get(self._name)
-        if kept is None:
-            rows = to_rows(torch.zeros_like(self.tensor), self._format)
-            kept = self._state.kept[self._name] = rows
-        return kept
 
+class _BlocksMean(_DeviceMean):
+    def __init__(self, accelerator: Accelerator, state: HookState, bucket: Any, hook: str) -> None:
+        super().__init__(accelerator, state, bucket, hook)
+        if not 0 < state.density <= 1:
+            raise ValueError(f"density={state.density!r}: above 0 and up to 1 is needed")
+        self._residual = self.kept(_BLOCKS)
+        count = math.ceil(state.density * len(self._residual))
+        self._numbers = self.room((count,), torch.int64)
+        self._blocks = self.room((count, _BLOCKS.lanes), torch.float32)
 
-def _host(accelerator: Accelerator, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return accelerator.room(torch.empty(shape, dtype=dtype, device="meta"))
+    def measure(self) -> Iterable[torch.Tensor]:
+        """Choose blocks, and keep the others for the next step."""
+        rows = to_rows(self.tensor, _BLOCKS) + self._residual
+        energies = rows.double().square_().sum(dim=1)
+        chosen = energies.topk(len(self._numbers)).indices.sort().values
+        self._numbers.copy_(chosen, non_blocking=True)
+        self._blocks.copy_(rows[chosen], non_blocking=True)
+        self._residual.copy_(rows.index_fill_(0, chosen, 0.0))
+        return [self.tensor]
+
+    def begin(self, timeout: float | None) -> Handle[Any]:
+        """Start the sum of the blocks that any rank chose."""
+        blocks = memory_of(self._blocks).reshape(self._blocks.shape)
+        sent = SparseBlocks(memory_of(self._numbers), blocks, self._residual.numel())
+        self._handle = self.state.channel.comm.allreduce_sparse_async(
+            sent, Operation.MEAN, self.name, timeout
+        )
+        return self._handle
+
+    def finish(self) -> None:
+        """Take the blocks of the mean."""
+        self._total: SparseBlocks = self._handle.wait()
+
+    def put(self) -> Iterable[torch.Tensor]:
+        """Fill the others with zeros."""
+        device, means = self.tensor.device, torch.zeros_like(self._residual)
+        chosen = torch.from_numpy(self._total.numbers.astype(np.int64)).to(device)
+        means[chosen] = torch.from_numpy(self._total.blocks).to(device)
+        return self.write(means)

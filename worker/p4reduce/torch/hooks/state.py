@@ -75,6 +75,11 @@ class HookState:
         self._all_on_device: bool | None = None
         self._buckets = 0  # of the last backward pass; 0: there was none
 
+    @property
+    def compresses(self) -> bool:
+        """Whether the user has given a compressor."""
+        return self._compressor is not None
+
     def compressor(self, name: str = "") -> Compressor:
         """Return the compressor, which is made at the first call.
 
