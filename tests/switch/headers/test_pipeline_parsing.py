@@ -100,7 +100,7 @@ def test_many_paths() -> None:
 def test_a_parser_that_takes_nothing_in_its_loop_ends() -> None:
     """BMv2 would hang: here the loop ends with an error, and the packet is what it was."""
     text = config("many_paths").decode()
-    looping = text.replace('"next_state" : "maybe9"', '"next_state" : "maybe1"')
+    looping = text.replace('"next_state": "maybe9"', '"next_state": "maybe1"')
     assert looping != text
     pipeline = make(looping)
     frame = struct.pack(">HH", 0, 0) + b"x"

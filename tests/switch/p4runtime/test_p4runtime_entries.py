@@ -237,7 +237,7 @@ def test_direct_resources_of_constant_entries_can_be_modified(primary: Client) -
     (counter,) = (c for c in message.p4info.direct_counters if "exact" in c.preamble.name)
     table.direct_resource_ids.append(counter.preamble.id)
     message.p4_device_config = message.p4_device_config.replace(
-        b'"with_counters" : false', b'"with_counters" : true'
+        b'"with_counters": false', b'"with_counters": true'
     )
     for other in message.p4info.tables:
         if not other.direct_resource_ids:
