@@ -167,12 +167,6 @@ def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -
     "is the port's own rate.",
 )
 @click.option(
-    "--dump-python",
-    type=_FILE,
-    metavar="FILE",
-    help="Write the Python code generated from each program that is loaded to FILE.",
-)
-@click.option(
     "--dump-c",
     type=_FILE,
     metavar="FILE",
@@ -183,8 +177,8 @@ def _print_constructs(ctx: click.Context, param: click.Parameter, value: bool) -
     "debug_path",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Serve a debugger of the program at this Unix socket (socat - UNIX:PATH); programs then "
-    "run in Python, many times slower.",
+    help="Serve a debugger of the program at this Unix socket (socat - UNIX:PATH); programs are "
+    "then interpreted, many times slower.",
 )
 @click.option(
     "--metrics-port",
@@ -274,7 +268,9 @@ def cli(
             f"--device-id {device_id}: {cores} cores need one id each, from that one on"
         )
     if settings.debug_path is not None and settings.engine == "native":
-        raise click.UsageError("--debug runs programs in Python, and --engine native asks for C")
+        raise click.UsageError(
+            "--debug interprets programs, and --engine native asks for machine code"
+        )
     if not address.is_local and settings.tls is None:
         raise click.UsageError(
             f"--grpc-addr {address} is reachable from other machines, and anyone who reaches it "

@@ -81,7 +81,7 @@ class DataPlane:
         self.stats = DataPlaneStats()
         self._pipeline: Pipeline | None = None
         self._timers = Timers()  # those of the pipeline, once there is one
-        self._queues: EgressQueues | None = None  # those of a pipeline that runs in Python
+        self._queues: EgressQueues | None = None  # those of a program that is interpreted
         self._packet_in: Callable[[bytes], bool] = _no_controller
         self._requests = Requests()
         self._packet_outs: deque[bytes] = deque()

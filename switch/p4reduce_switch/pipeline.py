@@ -7,24 +7,18 @@ groups meanwhile, without a lock; `state/tables.py` says why.
 
 from __future__ import annotations
 
-import itertools
-import linecache
-import random
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from p4reduce_native.loop import NativeEntry
 
-from p4reduce_switch.codegen_python.context import Binding
-from p4reduce_switch.codegen_python.generate import GeneratedPython, generate
+from p4reduce_switch.interpreter.actions import Visit
+from p4reduce_switch.interpreter.machine import Machine
 from p4reduce_switch.loader.load_program import load
-from p4reduce_switch.messages import assertion_failed, endless_loop, log_msg
-from p4reduce_switch.program import hashes
 from p4reduce_switch.program.ir import ApplyTable, Program
 from p4reduce_switch.program.load_error import LoadError
+from p4reduce_switch.program.usage import Usage
 from p4reduce_switch.state.clone_sessions import CloneSessions
 from p4reduce_switch.state.digests import Digest
 from p4reduce_switch.state.errors import AlreadyThereError
@@ -40,8 +34,6 @@ from p4reduce_switch.state.replay import ReplayQueue
 from p4reduce_switch.state.tables import ActionInfo, MatchKey, Table, TableEntry
 from p4reduce_switch.state.timers import Clock, Timers
 from p4reduce_switch.state.value_sets import ValueSet
-
-_numbers = itertools.count(1)
 
 Process = Callable[[int, bytes], list[tuple[int, bytes]]]
 """Takes the port where a frame came in, and the frame; gives port and frame of each copy."""
@@ -66,7 +58,8 @@ class Pipeline:
         clone_sessions: the clone sessions.
         value_sets: the parser value sets, by name.
         stats: counts of the frames.
-        source: the generated Python, or C.
+        source: the generated C; empty if the program is interpreted.
+        replays: packets that wait to be run again. queues: the egress queues, if there are some.
 
     Raises:
         LoadError: the program cannot be loaded, with construct and source line.
@@ -116,18 +109,16 @@ class Pipeline:
             v.name: ValueSet(v.name, v.widths, v.size) for v in program.kept.value_sets.values()
         }
         self.stats = PipelineStats()
-        self._replays = ReplayQueue(self.stats)
+        self.replays = ReplayQueue(self.stats)
         self._start = clock()
         self.native: NativeEntry | None = None
         """Where the loop enters a program that is machine code."""
         self.queues: EgressQueues | None = None
-        """The egress queues of a program that has some and runs in Python."""
         self.source = ""
         self.process: Process = self._make_process(program)
         """Run a frame that came in at a port (0..511). Gives (port, frame) of each copy to send, in
         the order of the replicas; empty if the frame is dropped, or waits in an egress queue. Never
-        raises, whatever the bytes are. (An attribute, not a method: the generated function itself,
-        which saves a call.)"""
+        raises, whatever the bytes are."""
 
     @property
     def has_queues(self) -> bool:
@@ -143,78 +134,20 @@ class Pipeline:
         """Handle the events that machine code has left for Python."""
 
     def _make_process(self, program: Program) -> Process:
-        """What runs frames; it leaves the text that it was made from in `source`."""
-        try:
-            generated = self._generate(program)
-            self.source = generated.source
-            if generated.queued:
-                self.queues = EgressQueues(
-                    self.queue_settings, self.stats, self._replays, self.timers.clock, self._now
-                )
-            return self._compile(generated.source, generated.bindings)
-        except (RecursionError, SyntaxError, MemoryError) as error:
-            # Python has limits for blocks, parentheses and all else that is nested.
-            raise LoadError(f"the program is nested too deeply: {error}") from error
+        """Return what runs frames."""
+        return self._interpret(program, None)
 
-    def _generate(self, program: Program) -> GeneratedPython:
-        return generate(program, self.drop_port, with_queues=not self.queue_settings.is_default)
+    def _interpret(self, program: Program, visit: Visit | None) -> Process:
+        """Return what runs frames, and calls `visit` at each point of the program."""
+        if Usage(program, queues=not self.queue_settings.is_default).queued:
+            self.queues = EgressQueues(
+                self.queue_settings, self.stats, self.replays, self.timers.clock, self.now
+            )
+        return Machine(program, self, visit).process
 
-    def _compile(self, source: str, bindings: Mapping[str, Binding]) -> Process:
-        namespace: dict[str, Any] = {
-            name: self._bound(binding) for name, binding in bindings.items()
-        }
-        filename = f"<p4 pipeline {next(_numbers)}>"
-        # So that a traceback through the generated code shows its lines.
-        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-        weakref.finalize(self, linecache.cache.pop, filename, None)
-        exec(compile(source, filename, "exec"), namespace)
-        process: Process = namespace["process"]
-        return process
-
-    def _bound(self, binding: Binding) -> object:
-        """The object behind a global of the generated code."""
-        kind, name = binding.kind, binding.name
-        if kind in _NAMED:
-            return _NAMED[kind](self, name)
-        return _UNNAMED[kind](self)
-
-    @property
-    def _queue(self) -> EgressQueues:
-        assert self.queues is not None
-        return self.queues
-
-    def _now(self) -> int:
-        """Microseconds since the program was loaded."""
+    def now(self) -> int:
+        """Return the microseconds since the program was loaded."""
         return (self.timers.clock() - self._start) // 1000
-
-
-_NAMED: Mapping[str, Callable[[Pipeline, str], object]] = {
-    "members": lambda own, name: own.value_sets[name],
-    "lookup": lambda own, name: own.tables[name].lookup,
-    "default": lambda own, name: own.tables[name].default_slot,
-    "packets": lambda own, name: own.counters[name].packets,
-    "octets": lambda own, name: own.counters[name].bytes,
-    "cells": lambda own, name: own.registers[name].cells,
-    "hash": lambda own, name: hashes.ALGORITHMS[name],
-    "meters": lambda own, name: own.meters[name].cells,
-    "learn": lambda own, name: own.digests[name].learn,
-}
-"""What is bound of a thing of the program: `Binding` says what each is."""
-_UNNAMED: Mapping[str, Callable[[Pipeline], object]] = {
-    "groups": lambda own: own.multicast.destinations.get,
-    "stats": lambda own: own.stats,
-    "now": lambda own: own._now,
-    "clock": lambda own: own.timers.clock,
-    "random": lambda own: random.randint,
-    "sessions": lambda own: own.clone_sessions.destinations.get,
-    "waiting": lambda own: own._replays.waiting,
-    "replay": lambda own: own._replays.run,
-    "enqueue": lambda own: own._queue.push,
-    "release": lambda own: own.release,
-    "log": lambda own: log_msg,
-    "assertion": lambda own: partial(assertion_failed, own.stats),
-    "endless": lambda own: partial(endless_loop, own.stats),
-}
 
 
 def _apply_tables(program: Program) -> list[ApplyTable]:

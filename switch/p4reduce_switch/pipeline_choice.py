@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads a program as machine code if possible, else as Python."""
+"""Loads a program as machine code if possible, else interprets it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def load_pipeline(
     """Load p4c's JSON.
 
     Args:
-        engine: "auto" uses Python if the program cannot become machine code, and logs why.
+        engine: "auto" interprets a program that cannot become machine code, and logs why; "python"
+            always interprets it.
         cpu_port, drop_port, queues: as for `Pipeline`.
-        debugger: called at each point of the program, which then runs in Python.
+        debugger: called at each point of the program, which is then interpreted.
 
     Raises:
         LoadError: the program cannot be loaded, with construct and source line.
@@ -52,5 +53,5 @@ def load_pipeline(
         except (NotNativeError, NativeUnavailableError) as error:
             if engine == "native":
                 raise
-            log.warning("the program runs in Python, many times slower: %s", error)
+            log.warning("the program is interpreted, many times slower: %s", error)
     return Pipeline(config, cpu_port=cpu_port, drop_port=drop_port, queues=queues)

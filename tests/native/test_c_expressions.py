@@ -111,8 +111,22 @@ def random_program(generator: random.Random) -> ir.Program:
     local = [FieldRef("local", f"m{n}", generator.choice(WIDTHS)) for n in range(4)]
     metadata = ir.HeaderInstance("local", tuple(local), is_metadata=True)
     maker = Maker(generator, fields + local)
-    action = ir.Action(1, "compute", (), tuple(maker.statements(STATEMENTS, 2)), ir.NOWHERE)
-    late = ir.Action(2, "late", (), tuple(maker.statements(4, 1)), ir.NOWHERE)
+    bodies = maker.statements(STATEMENTS, 2), maker.statements(4, 1)
+    return program_of(base, header, metadata, *bodies)
+
+
+def program_of(
+    base: ir.Program,
+    header: ir.HeaderInstance,
+    metadata: ir.HeaderInstance,
+    early: list[ir.Statement],
+    late: list[ir.Statement],
+) -> ir.Program:
+    """A header that comes in and goes out again, and what happens to it in ingress and egress."""
+    actions = {
+        1: ir.Action(1, "early", (), tuple(early), ir.NOWHERE),
+        2: ir.Action(2, "late", (), tuple(late), ir.NOWHERE),
+    }
     start = ir.ParserState("start", (ir.Extract("own"),), (), (), None)
     standard = {n: h for n, h in base.headers.items() if n == "standard_metadata"}
 
@@ -128,10 +142,24 @@ def random_program(generator: random.Random) -> ir.Program:
         ingress=control("ingress", 1),
         egress=control("egress", 2),
         deparser=("own",),
-        actions={1: action, 2: late},
+        actions=actions,
         calculations={},
         kept=ir.StatefulObjects(),
     )
+
+
+def test_the_target_sets_the_instance_type_after_ingress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the program has set, as in simple_switch."""
+    base = load(config("passive"))
+    kind, own = base.intrinsic["instance_type"], FieldRef("own", "f", 32)
+    header = ir.HeaderInstance("own", (own,), is_metadata=False)
+    early = ir.Primitive("assign", (kind, Const(77)), ir.NOWHERE)
+    late = ir.Primitive("assign", (own, kind), ir.NOWHERE)
+    metadata = ir.HeaderInstance("local", (), is_metadata=True)
+    program = program_of(base, header, metadata, [early], [late])
+    monkeypatch.setattr(pipeline_module, "load", lambda _: program)
+    pair = Pair("", monkeypatch)
+    assert pair.process(0, b"\xff" * 4) == [(0, bytes(4))]
 
 
 # Seeds of programs that were wrong once: a negative number of 64 bits beside other fields.

@@ -10,7 +10,7 @@ import numpy as np
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
-from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.pipeline_choice import load_pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import TableEntry
 
@@ -56,7 +56,7 @@ class OneProcess:
     def new_switch(self) -> None:
         """Start again, with an incarnation id that was never used."""
         self._job += 1
-        self._pipeline = Pipeline(CONFIG.read_bytes())
+        self._pipeline = load_pipeline(CONFIG.read_bytes())
         tables = self._pipeline.tables
         switch_mac = int(SWITCH.mac.replace(":", ""), 16)
         tables["own_address"].insert(TableEntry((_number(SWITCH.ip),), 0, "is_own", (switch_mac,)))

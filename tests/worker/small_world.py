@@ -18,7 +18,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.port import PortShare, WorkerPort
 from p4reduce.session.session import Session, SessionSettings
-from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.pipeline_choice import load_pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import TableEntry
 from readable import readable
@@ -37,7 +37,7 @@ class Switch:
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
-        self._pipeline = Pipeline(CONFIG.read_bytes())
+        self._pipeline = load_pipeline(CONFIG.read_bytes())
         own = int(SWITCH.mac.replace(":", ""), 16)
         self._insert("own_address", (_number(SWITCH.ip),), "is_own", (own,))
         ranks = range(world_size)

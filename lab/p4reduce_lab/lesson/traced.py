@@ -17,6 +17,7 @@ from p4reduce_controller.fabric.schema import Entity, MulticastGroup, TableRow
 from p4reduce_switch.debug.breakpoints import Point
 from p4reduce_switch.debug.debugger import DebuggedProgram, Debugger, Stop
 from p4reduce_switch.debug.pipeline import DebugPipeline
+from p4reduce_switch.interpreter.packet import PacketState
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Table, TableEntry
 
@@ -122,10 +123,10 @@ class _LineRecorder(Debugger):
         self.lines: list[SourceLine] = []
         self._texts = texts
 
-    def visit(self, program: DebuggedProgram, point: Point, variables: Mapping[str, Any]) -> None:
+    def visit(self, program: DebuggedProgram, point: Point, packet: PacketState) -> None:
         if point.kind == "line" and (text := self._texts.get((point.file, point.line))):
             self.lines.append(SourceLine(point.file.removeprefix("include/"), point.line, text))
-        super().visit(program, point, variables)
+        super().visit(program, point, packet)
 
 
 def _texts(program: Mapping[str, Any]) -> dict[tuple[str, int], str]:

@@ -313,7 +313,7 @@ def _write_forwarding(
         with writer.block(f"if ({expressions.compare('==', port, drop)})"):
             writer.line("common->stats.dropped_ingress++;")
             writer.line("return;")
-        if instance_type is not None and context.comes_again:
+        if instance_type is not None and (context.comes_again or instance_type in usage.writes):
             actions.set(instance_type, constant(InstanceType.NORMAL))
 
     writer.line("const struct p4r_copies *copies = NULL;")

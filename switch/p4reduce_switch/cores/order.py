@@ -57,7 +57,6 @@ def settings_of(
         device_id=whole.device_id + core.number,
         tls=None,
         capture_dir=whole.capture_dir and whole.capture_dir / f"core{core.number}",
-        dump_python=whole.dump_python if first else None,
         dump_c=whole.dump_c if first else None,
         metrics_port=None if whole.metrics_port is None else 0,
         ready_file=None,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from p4reduce_switch.debug.breakpoints import Breakpoint, FieldTest, Point
 from p4reduce_switch.debug.lookup import check_line, full_name
+from p4reduce_switch.interpreter.packet import PacketState
 
 _START = Point("control", "parser", "", 0)
 
@@ -33,8 +34,8 @@ class DebuggedProgram(Protocol):
     def lines(self) -> Mapping[str, frozenset[int]]:
         """The lines at which the program can stop, by file."""
 
-    def values(self, variables: Mapping[str, Any]) -> Values:
-        """Return a packet's values from the variables of the generated code."""
+    def values(self, packet: PacketState) -> Values:
+        """Return a packet's values."""
 
     def register(self, name: str, first: int, count: int) -> list[int]:
         """Return cells of a register. Raises LookupError, ValueError."""
@@ -73,18 +74,18 @@ class Debugger:
 
     # -- In the data plane's thread ------------------------------------------------------------
 
-    def visit(self, program: DebuggedProgram, point: Point, variables: Mapping[str, Any]) -> None:
+    def visit(self, program: DebuggedProgram, point: Point, packet: PacketState) -> None:
         """A packet is at a point. Returns when it may continue."""
         with self._changed:
             if point == _START:
                 self._holds.clear()  # another packet
             # To collect all values at each point would be most of the time.
             tests = any(isinstance(place, FieldTest) for place in self._breakpoints.values())
-            why = self._why(point, program.values(variables) if tests else {})
+            why = self._why(point, program.values(packet) if tests else {})
             if why is None or not self.watching:
                 return
             self._steps = False
-            self._stop = stop = Stop(point, why, program.values(variables))
+            self._stop = stop = Stop(point, why, program.values(packet))
             self._on_stop(stop)
             self._changed.wait_for(lambda: self._stop is not stop)
 

@@ -3,31 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from p4reduce_switch.codegen_python.context import Binding
-from p4reduce_switch.codegen_python.generate import GeneratedPython, generate
 from p4reduce_switch.debug.breakpoints import Point
 from p4reduce_switch.debug.debugger import Debugger, Values
 from p4reduce_switch.debug.lookup import full_name
-from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.program.ir import Program
+from p4reduce_switch.interpreter.packet import PacketState
+from p4reduce_switch.pipeline import Pipeline, Process
+from p4reduce_switch.program.ir import HeaderInstance, Program, SourceLocation
 
 
 class DebugPipeline(Pipeline):
-    """A P4 program in Python that calls the debugger at each point. Otherwise like `Pipeline`, and
-    slower.
-
-    Every field has a variable, even if the program never reads it.
-    """
+    """A P4 program that calls the debugger at each point; otherwise like `Pipeline`."""
 
     def __init__(self, config: bytes | str, debugger: Debugger, **options: Any) -> None:
         self._debugger = debugger
-        self._variables: dict[str, str] = {}
-        self._of_header: dict[str, str] = {}
         self._places: dict[str, frozenset[str]] = {}
         self._lines: dict[str, frozenset[int]] = {}
+        self._headers: Mapping[str, HeaderInstance] = {}
         super().__init__(config, **options)
         debugger.attach(self)
 
@@ -39,15 +33,14 @@ class DebugPipeline(Pipeline):
     def lines(self) -> Mapping[str, frozenset[int]]:
         return self._lines
 
-    def values(self, variables: Mapping[str, Any]) -> Values:
-        """Return the values of valid headers and of metadata."""
+    def values(self, packet: PacketState) -> Values:
+        """Return the values of valid headers and of metadata, and which headers are valid."""
         found: dict[str, int | bool] = {}
-        for variable, name in self._variables.items():
-            if variable not in variables:
-                continue
-            header = self._of_header.get(variable)
-            if header is None or variables.get(header):
-                found[name] = variables[variable]
+        for name, header in self._headers.items():
+            if not header.is_metadata:
+                found[name] = name in packet.valid
+            if name in packet.valid:
+                found |= {(key := str(field)): packet[key] for field in header.fields}
         return found
 
     def register(self, name: str, first: int, count: int) -> list[int]:
@@ -66,44 +59,38 @@ class DebugPipeline(Pipeline):
         _check_cell("counter", name, first, counter.size)
         return [counter.read(cell) for cell in range(first, min(first + count, counter.size))]
 
-    def _generate(self, program: Program) -> GeneratedPython:
-        generated = generate(
-            program,
-            self.drop_port,
-            with_queues=not self.queue_settings.is_default,
-            with_points=True,
-        )
-        valid = {header: variable for variable, header in generated.valids.items()}
-        self._variables = {variable: str(field) for variable, field in generated.fields.items()}
-        self._variables |= generated.valids
-        self._of_header = {
-            variable: valid[field.header]
-            for variable, field in generated.fields.items()
-            if field.header in valid
-        }
+    def _make_process(self, program: Program) -> Process:
+        self._headers = program.headers
+        fields = (field for header in program.headers.values() for field in header.fields)
         self._places = {
             "table": frozenset(self.tables),
             "action": frozenset(action.name for action in program.actions.values()),
             "state": frozenset(program.parser.states),
             "control": frozenset(("parser", "ingress", "egress")),
-            "field": frozenset(map(str, generated.fields.values())),
+            "field": frozenset(map(str, fields)),
         }
         lines: dict[str, set[int]] = {}
-        for file, line in generated.lines:
-            lines.setdefault(file, set()).add(line)
+        for source in _sources(program):
+            if source.line:
+                lines.setdefault(source.filename, set()).add(source.line)
         self._lines = {file: frozenset(numbers) for file, numbers in lines.items()}
-        return generated
+        return self._interpret(program, self._visit)
 
-    def _bound(self, binding: Binding) -> object:
-        if binding.kind == "visit":
-            return self._visit
-        if binding.kind == "watching":
-            return self._debugger.watching
-        return super()._bound(binding)
+    def _visit(self, kind: str, name: str, source: SourceLocation, packet: PacketState) -> None:
+        if self._debugger.watching and (kind != "line" or source.line):
+            point = Point(kind, name, source.filename, source.line)  # type: ignore[arg-type]
+            self._debugger.visit(self, point, packet)
 
-    def _visit(self, kind: Any, name: str, source: str, variables: Mapping[str, Any]) -> None:
-        file, _, line = source.rpartition(":")
-        self._debugger.visit(self, Point(kind, name, file, int(line)), variables)
+
+def _sources(program: Program) -> Iterator[SourceLocation]:
+    """The places of all points."""
+    for action in program.actions.values():
+        yield action.source
+    for primitive in program.primitives():
+        yield primitive.source
+    for control in (program.ingress, program.egress):
+        for node in control.nodes.values():
+            yield node.source
 
 
 def _check_cell(kind: str, name: str, cell: int, size: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from p4reduce_switch.loader.headers import Headers
 from p4reduce_switch.loader.json_values import Json, as_hex, as_number, as_text, as_width, refusal
+from p4reduce_switch.loader.value_bits import check_bits
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import HeaderStack, at_index
 from p4reduce_switch.program.ir import FieldRef, SourceLocation
@@ -151,6 +152,8 @@ class ExpressionLoader:
             raise LoadError(f"{source}: more than {MAX_DEPTH} nested operations")
         expr = self._value(item, source, params)
         self._depth -= 1
+        if not self._depth:
+            check_bits(expr, source)
         return expr
 
     def _value(self, item: Json, source: SourceLocation, params: Params) -> ir.Expr:

@@ -95,7 +95,7 @@ class P4RuntimeServer:
         queues: how egress queues are set up.
         on_pipeline: called with each newly loaded pipeline and its JSON,
             outside the data plane's thread.
-        debugger: called at each point of the program, which then runs in Python.
+        debugger: called at each point of the program, which is then interpreted.
         core: the number among several data planes with the same ports.
     """
 

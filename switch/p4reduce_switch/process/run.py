@@ -67,7 +67,6 @@ def _run(settings: SwitchSettings) -> None:
     for number in stop_signals:
         signal.signal(number, end)
     for path, option in (
-        (settings.dump_python, "--dump-python"),
         (settings.dump_c, "--dump-c"),
         (settings.ready_file and beside(settings.ready_file), "--ready-file"),
     ):
@@ -90,7 +89,7 @@ def _run(settings: SwitchSettings) -> None:
             engine=settings.engine,
             drop_port=settings.drop_port,
             queues=settings.queues,
-            on_pipeline=source_writer(settings.dump_python, settings.dump_c),
+            on_pipeline=source_writer(settings.dump_c),
             debugger=debugger,
             core=settings.core,
         )

@@ -36,7 +36,7 @@ class SwitchSettings:
         udp_key_file: the file with the key of UDP ports, or None.
         capture_dir: the directory for captures, or None; `capture_by_direction`: with
             two files per port.
-        dump_python, dump_c: the file for the generated code, or None.
+        dump_c: the file for the generated C, or None.
         debug_path: the socket of the debugger, or None.
         metrics_port: the loopback port of /metrics (0: a free one), or None.
         ready_file, ready_fd: the file and the descriptor to notify when ready, or None.
@@ -58,7 +58,6 @@ class SwitchSettings:
     pipeline_file: Path | None = None
     p4info_file: Path | None = None
     entries_file: Path | None = None
-    dump_python: Path | None = None
     dump_c: Path | None = None
     debug_path: Path | None = None
     metrics_port: int | None = None

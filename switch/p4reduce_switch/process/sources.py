@@ -14,32 +14,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def source_writer(
-    python_file: Path | None, c_file: Path | None
-) -> Callable[[Pipeline, bytes], None] | None:
-    """Return a function that writes the code of each loaded program, if requested. The program's
-    JSON is its second argument."""
-    if python_file is None and c_file is None:
+def source_writer(path: Path | None) -> Callable[[Pipeline, bytes], None] | None:
+    """Return a function that writes the C of each loaded program, if requested. Its second
+    argument is the program's JSON."""
+    if path is None:
         return None
 
     def write(running: Pipeline, program: bytes) -> None:
-        from p4reduce_switch.native_pipeline import NativePipeline
-        from p4reduce_switch.pipeline import Pipeline
-
-        if c_file is not None and isinstance(running, NativePipeline):
-            _write("--dump-c", c_file, running.source)
-        if python_file is not None:
-            if isinstance(running, NativePipeline):
-                running = Pipeline(
-                    program, drop_port=running.drop_port, queues=running.queue_settings
-                )
-            _write("--dump-python", python_file, running.source)
+        if running.source:
+            try:
+                path.write_text(running.source)
+            except OSError as error:
+                log.error("--dump-c %s: %s", path, error.strerror)
 
     return write
-
-
-def _write(option: str, path: Path, source: str) -> None:
-    try:
-        path.write_text(source)
-    except OSError as error:
-        log.error("%s %s: %s", option, path, error.strerror)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a control into nested blocks again, for both generators.
+"""Turns a control into nested blocks again, for the generator.
 
 A control is a graph of tables and conditions, which p4c made from structured source. The branches
 of an `if` join at its immediate post-dominator, the first node that all paths from it reach. If

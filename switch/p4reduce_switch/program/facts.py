@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both generators find out about a program before they write code.
-
-Each generator's `Context` is a subclass that adds the names of its language.
-"""
+"""What the C generator finds out about a program before it writes code."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ class Facts:
 
     Args:
         queues: whether egress queues are requested, even if the program does not use them.
-        watched: whether a debugger reads every field up to egress.
 
     Attributes:
         wire: the headers that the deparser emits, in order.
@@ -27,9 +23,9 @@ class Facts:
         limits: whether frames may be cut as they leave.
     """
 
-    def __init__(self, program: Program, *, queues: bool = False, watched: bool = False) -> None:
+    def __init__(self, program: Program, *, queues: bool = False) -> None:
         self.program = program
-        self.usage = Usage(program, queues=queues, watched=watched)
+        self.usage = Usage(program, queues=queues)
         ingress, egress = self.usage.ingress, self.usage.egress
         self.wire = {name: program.headers[name] for name in program.deparser}
         self.tracks_length = program.intrinsic.get("packet_length") in egress.reads

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controls as graphs, for all generators: order, and where branches join."""
+"""Controls as graphs, for generators: order, and where branches join."""
 
 from __future__ import annotations
 

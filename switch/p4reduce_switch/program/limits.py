@@ -26,5 +26,5 @@ MAX_ITERATIONS = 1 << 16
 """How often an action may jump back, each time that it is run; then its frame is dropped."""
 MAX_VALUE_BITS = 1 << 18
 """Of what is computed on the way; it is cut to a width only when it is assigned."""
-MAX_TEXT = 1 << 16
-"""Characters of an expression in Python."""
+MAX_HEADER_GROWTH = 512
+"""Bytes of headers that a packet may gain: BMv2 keeps this much room in front, and dies of more."""

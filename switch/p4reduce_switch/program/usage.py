@@ -55,7 +55,6 @@ class Usage:
 
     Args:
         queues: whether egress queues are requested, even if the program does not use them.
-        watched: whether a debugger reads every field up to egress.
 
     Attributes:
         queued: whether egress queues are between ingress and egress: they are requested, or
@@ -65,7 +64,7 @@ class Usage:
         live: fields that are read, or that leave.
     """
 
-    def __init__(self, program: Program, *, queues: bool = False, watched: bool = False) -> None:
+    def __init__(self, program: Program, *, queues: bool = False) -> None:
         self._program = program
         self.queued = queues
         wire = set(program.deparser)
@@ -79,8 +78,6 @@ class Usage:
         )
         while True:
             self.parser, self.ingress, self.egress = StageUsage(), StageUsage(), StageUsage()
-            if watched:
-                self._watch_everything()
             self._parser()
             self._control(program.ingress, self.ingress)
             self._control(program.egress, self.egress)
@@ -118,14 +115,6 @@ class Usage:
         return header in self._touched or header in self.removed
 
     # -- Collecting --------------------------------------------------------------------------------
-
-    def _watch_everything(self) -> None:
-        """All fields but those of egress queues: to look at these makes queues."""
-        of_queues = {self._program.intrinsic.get(name) for name in (*QUEUE_FIELDS, "priority")}
-        for header in self._program.headers.values():
-            self.egress.reads.update(f for f in header.state if f not in of_queues)
-            if not header.is_metadata:
-                self.egress.tests.add(header.name)
 
     def _parser_writes(self) -> Iterator[FieldRef]:
         for state in self._program.parser.states.values():

@@ -68,7 +68,9 @@ def test_an_endless_loop_ends_with_its_packet(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Said at a slow rate, whatever other tests have said before.
-    monkeypatch.setattr(messages, "warnings", messages.RateLimitedLog(messages.log))
+    monkeypatch.setattr(
+        messages, "warnings", messages.RateLimitedLog(messages.log, clock=lambda: 0.0)
+    )
     pipeline = load("loops")
     assert pipeline.process(1, command(ENDLESS, 5)) == []
     assert pipeline.process(1, command(ENDLESS, 5)) == []

@@ -112,15 +112,13 @@ def plug(directory: Path, number: int) -> Peer:
 
 @pytest.mark.own_start
 def test_life_of_a_switch(start: Any, tmp_path: Path, engine: str) -> None:
-    dump, dump_c = tmp_path / "program.py", tmp_path / "program.c"
+    dump_c = tmp_path / "program.c"
     process = start(
         *sockets(tmp_path),
         "--pcap",
         str(tmp_path / "cap"),
         "--engine",
         engine,
-        "--dump-python",
-        str(dump),
         "--dump-c",
         str(dump_c),
     )
@@ -153,7 +151,6 @@ def test_life_of_a_switch(start: Any, tmp_path: Path, engine: str) -> None:
             continue
         break
     assert received == frame
-    compile(dump.read_text(), str(dump), "exec")
     assert dump_c.exists() == (engine == "native")
     if engine == "native":
         assert "p4r_program_process" in dump_c.read_text()
@@ -371,9 +368,9 @@ def test_a_pipeline_that_is_nested_too_deeply(start: Any, tmp_path: Path) -> Non
     [
         (["--port", "1=unix:DIR/p1.sock"], "port 1=unix:DIR/p1.sock: there is no directory DIR"),
         (["--grpc-addr", "unix:DIR/s"], "cannot listen on unix:DIR/s: there is no directory DIR"),
-        (["--dump-python", "DIR/out.py"], "--dump-python: DIR/out.py: No such file or directory"),
+        (["--dump-c", "DIR/out.c"], "--dump-c: DIR/out.c: No such file or directory"),
         (["--ready-file", "DIR/ready"], "--ready-file: DIR/.ready."),
-        (["--dump-python", f"DIR{'x' * 300}"], f"DIR{'x' * 300}: File name too long"),
+        (["--dump-c", f"DIR{'x' * 300}"], f"DIR{'x' * 300}: File name too long"),
         (["--ready-file", f"DIR{'x' * 300}"], ": File name too long"),
     ],
 )
