@@ -70,7 +70,6 @@ HANDLERS = {
 
 SHARED = {
     "Hook": "a page promises both, for Lightning and for Transformers",
-    "P4ReduceGroup": "by Ray and by PyTorch",
     "Settings": "a page promises it",
     "State": "a page promises it",
     "Statistics": "pages promise both",
