@@ -8,6 +8,7 @@ import random
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import p4reduce_switch.pipeline as pipeline_module
 import pytest
@@ -19,6 +20,7 @@ from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Binary, Const, Expr, FieldRef, Ternary, Unary
 from p4reduce_switch.program.load_error import LoadError
+from p4reduce_switch.state.multicast import Replica
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "switch"))
 
@@ -148,18 +150,43 @@ def program_of(
     )
 
 
+def small_pair(
+    monkeypatch: pytest.MonkeyPatch, early: list[tuple[Any, ...]], late: list[tuple[Any, ...]]
+) -> Pair:
+    """A program with one header of 8 and 24 bits, and primitives in ingress and egress."""
+    header = ir.HeaderInstance("own", (SMALL, LARGE), is_metadata=False)
+    metadata = ir.HeaderInstance("local", (), is_metadata=True)
+    bodies = [
+        [ir.Primitive(op, tuple(args), ir.NOWHERE) for op, *args in part] for part in (early, late)
+    ]
+    program = program_of(BASE, header, metadata, *bodies)
+    monkeypatch.setattr(pipeline_module, "load", lambda _: program)
+    return Pair("", monkeypatch)
+
+
+BASE = load(config("passive"))
+SMALL, LARGE, OWN = FieldRef("own", "a", 8), FieldRef("own", "b", 24), ir.HeaderValue("own")
+
+
 def test_the_target_sets_the_instance_type_after_ingress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the program has set, as in simple_switch."""
-    base = load(config("passive"))
-    kind, own = base.intrinsic["instance_type"], FieldRef("own", "f", 32)
-    header = ir.HeaderInstance("own", (own,), is_metadata=False)
-    early = ir.Primitive("assign", (kind, Const(77)), ir.NOWHERE)
-    late = ir.Primitive("assign", (own, kind), ir.NOWHERE)
-    metadata = ir.HeaderInstance("local", (), is_metadata=True)
-    program = program_of(base, header, metadata, [early], [late])
-    monkeypatch.setattr(pipeline_module, "load", lambda _: program)
-    pair = Pair("", monkeypatch)
-    assert pair.process(0, b"\xff" * 4) == [(0, bytes(4))]
+    kind = BASE.intrinsic["instance_type"]
+    pair = small_pair(monkeypatch, [("assign", kind, Const(77))], [("assign", LARGE, kind)])
+    assert pair.process(0, b"\xff" * 4) == [(0, b"\xff" + bytes(3))]
+
+
+def test_a_header_that_is_added_again_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = small_pair(monkeypatch, [("remove_header", OWN), ("add_header", OWN)], [])
+    assert pair.process(0, b"\xff" * 6) == [(0, bytes(4) + b"\xff" * 2)]
+
+
+def test_copies_of_a_group_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """simple_switch forgets `truncate` when it makes copies."""
+    group = ("assign", BASE.intrinsic["mcast_grp"], Const(1))
+    pair = small_pair(monkeypatch, [("truncate", Const(2)), group], [])
+    for pipeline in pair.both:
+        pipeline.multicast.insert(1, [Replica(3, 0)])
+    assert pair.process(0, b"\xff" * 6) == [(3, b"\xff" * 6)]
 
 
 # Seeds of programs that were wrong once: a negative number of 64 bits beside other fields.
