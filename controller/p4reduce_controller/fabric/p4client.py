@@ -19,11 +19,10 @@ import grpc
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import tls
-from p4reduce.control.controller_address import is_local
 from p4reduce_common.grpc_channels import open_channel
 from p4reduce_common.threads import new_thread
 
-from p4reduce_controller.fabric import bmv2_thrift, switch_ports
+from p4reduce_controller.fabric import switch_ports
 from p4reduce_controller.fabric.compiled_program import PipelineProgram
 from p4reduce_controller.fabric.schema import (
     MeterRate,
@@ -251,7 +250,6 @@ class SwitchClient:
         self._session = session
         self._schema: Schema | None = None
         self._ended = threading.Event()
-        self._thrift_port: int | None = None  # of a BMv2 that shows its registers there
 
     @classmethod
     def connect(
@@ -458,34 +456,9 @@ class SwitchClient:
     def read_cells(self, registers: Sequence[str], indices: Sequence[int]) -> list[list[int]]:
         """Return the cells `indices` of each register, one register after the other.
 
-        The cells are read one by one, not at one moment. A BMv2 on this machine is read by Thrift.
-        Raises RegistersHiddenError if the switch shows no registers.
+        The cells are read one by one, not at one moment. Raises RegistersHiddenError if the switch
+        shows no registers.
         """
-        if self._thrift_port is not None:
-            return self._read_by_thrift(registers, indices)
-        try:
-            return self._read_by_p4runtime(registers, indices)
-        except RegistersHiddenError:
-            if not is_local(self.address):
-                raise
-            self._thrift_port = bmv2_thrift.port_of(self.address)
-            if self._thrift_port is None:
-                raise
-        return self._read_by_thrift(registers, indices)
-
-    def _read_by_thrift(self, registers: Sequence[str], indices: Sequence[int]) -> list[list[int]]:
-        assert self._thrift_port is not None
-        names = [self.schema.register(name).preamble.name for name in registers]
-        try:
-            found = bmv2_thrift.read_registers(self._thrift_port, names)
-        except bmv2_thrift.ThriftError as error:
-            self._thrift_port = None  # look for it again
-            raise RegistersHiddenError(f"BMv2 at {self.address}: {error}") from None
-        return [[cells[index] for index in indices] for cells in found]
-
-    def _read_by_p4runtime(
-        self, registers: Sequence[str], indices: Sequence[int]
-    ) -> list[list[int]]:
         ids = [self.schema.register(name).preamble.id for name in registers]
         entities = []
         for register in ids:
@@ -523,9 +496,8 @@ class SwitchClient:
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise RegistersHiddenError(
-                    f"the switch at {self.address} does not show its registers by P4Runtime. "
-                    "BMv2 shows them by Thrift: on the controller's machine, built with Thrift, "
-                    "started with --thrift-port (docs/bmv2.md)"
+                    f"the switch at {self.address} does not show its registers by P4Runtime, as "
+                    "BMv2 does not: slots are shown by the embedded switch"
                 ) from None
             raise RequestRefusedError(
                 f"the switch refuses to read: {error.code().name} {error.details()}"

@@ -61,21 +61,20 @@ def ports_in(metadata: Iterable[tuple[str, str | bytes]]) -> SwitchPorts | None:
 def of_bmv2(address: str, processes: Path = Path("/proc")) -> SwitchPorts | None:
     """Read the ports from the command line of the BMv2 that serves at `address`, if it runs
     here."""
-    found = bmv2_at(address, processes)
-    if found is None:
+    command = _bmv2_at(address, processes)
+    if command is None:
         return None
-    given = [each.partition("@") for each in values_of(found[1], ("-i", "--interface"))]
+    given = [each.partition("@") for each in _values_of(command, ("-i", "--interface"))]
     names = {int(number): name for number, _, name in given if number.isdecimal()}
     return SwitchPorts(frozenset(names), frozenset(n for n in names if _is_dark(names[n])))
 
 
-def bmv2_at(address: str, processes: Path = Path("/proc")) -> tuple[Path, list[str]] | None:
-    """Return working directory and command line of the BMv2 that serves at `address`, if it runs
-    here."""
-    for process, command in _commands(processes):
-        served = values_of(command, ("--grpc-server-addr",))
+def _bmv2_at(address: str, processes: Path) -> list[str] | None:
+    """Return the command line of the BMv2 that serves at `address`, if it runs here."""
+    for command in _commands(processes):
+        served = _values_of(command, ("--grpc-server-addr",))
         if Path(command[0]).name == _BMV2 and any(_same_server(address, each) for each in served):
-            return process, command
+            return command
     return None
 
 
@@ -84,11 +83,11 @@ def _same_server(address: str, served: str) -> bool:
 
     A port says enough, whatever the hosts are called. A Unix socket has none.
     """
-    port = grpc_port(address)
-    return address == served if port is None else port == grpc_port(served)
+    port = _grpc_port(address)
+    return address == served if port is None else port == _grpc_port(served)
 
 
-def grpc_port(address: str) -> int | None:
+def _grpc_port(address: str) -> int | None:
     """Return the port of a gRPC server's address; None if it has none."""
     try:
         return parse_host_port(address)[1]
@@ -96,17 +95,17 @@ def grpc_port(address: str) -> int | None:
         return None
 
 
-def _commands(processes: Path) -> Iterator[tuple[Path, list[str]]]:
+def _commands(processes: Path) -> Iterator[list[str]]:
     for path in processes.glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue  # it has ended
         if words[0]:
-            yield path.parent, words
+            yield words
 
 
-def values_of(command: list[str], options: tuple[str, ...]) -> list[str]:
+def _values_of(command: list[str], options: tuple[str, ...]) -> list[str]:
     """Return the values of some options of a command line, written with a space or with `=`."""
     apart = [value for option, value in pairwise(command) if option in options]
     return apart + [word.partition("=")[2] for word in command if word.partition("=")[0] in options]

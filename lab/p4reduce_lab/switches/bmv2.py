@@ -38,8 +38,8 @@ def bmv2_command(
 ) -> list[str]:
     """Return BMv2's command line. Any number of such switches can run at once.
 
-    p4lang's package is built with Thrift, by which the controller reads slots. Two BMv2 cannot
-    share its default port: the kernel chooses a free one.
+    p4lang's package is built with Thrift. Two BMv2 cannot share its default port: the kernel
+    chooses a free one.
 
     Args:
         options: of all of BMv2's targets: interfaces, log, the program or --no-p4.

@@ -21,7 +21,6 @@ TESTS = (
     "fabric/test_controller_switch_loss.py::test_what_is_missing_or_too_much_is_put_right",
     "fabric/test_controller_switch_loss.py::test_a_switch_that_forgot_its_program",
     "fabric/test_controller_switch_loss.py::test_another_controller_is_not_fought",
-    "fabric/test_slot_states.py::test_slots_of_a_job",
     "daemon/test_controller_restart.py::test_a_controller_that_is_killed",
     "daemon/test_controller_restart.py::test_the_switch_was_restarted_as_well",
 )
