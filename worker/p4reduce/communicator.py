@@ -370,7 +370,6 @@ class Communicator(Collectives):
         The trace has the times of each collective: preparing, queueing for slots, waiting until
         all ranks have called it, sending and receiving. After a timeout it names the ranks that
         the switch waited for, and counts repeated frames. docs/performance.md says how to read it.
-        `p4reduce-lab timeline` draws the traces of all ranks in one picture.
 
         Args:
             path: of the file, JSON in the Trace Event Format, written when the trace is closed.

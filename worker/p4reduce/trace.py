@@ -2,8 +2,8 @@
 """Where time goes: a rank's collectives as a trace for Perfetto or Chrome.
 
 The file is JSON in the Trace Event Format (Google, 2016), which https://ui.perfetto.dev and
-chrome://tracing show, and `p4reduce-lab timeline` draws. Each collective is a nestable asynchronous
-event, as several are under way at once; its parts lie within it.
+chrome://tracing show. Each collective is a nestable asynchronous event, as several are under way at
+once; its parts lie within it.
 """
 
 from __future__ import annotations
