@@ -7,14 +7,13 @@ import asyncio
 import contextlib
 import logging
 import socket
-import struct
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
 from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce_common.threads import watch_task
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from p4reduce_controller.controller import Controller
 from p4reduce_controller.service.control_api import Service
@@ -22,68 +21,14 @@ from p4reduce_controller.service.listen import ListenError
 from p4reduce_controller.settings import Http
 from p4reduce_controller.web.app import make_app
 from p4reduce_controller.web.certificate import keep_fresh
+from p4reduce_controller.web.deadlines import Connections, DeadlineProtocol, noting_requests
 from p4reduce_controller.web.guard import own_names
 from p4reduce_controller.web.monitor import Monitor
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 512
-SEND_BUFFER = 64 << 10  # bytes; the kernel would keep megabytes for a browser that stops reading
-REQUEST_WITHIN = 10.0  # seconds that a client has for all of a request's head
-STOPPED_READING = 10.0  # seconds after which a browser that takes nothing is dropped
-_RESET = struct.pack("ii", 1, 0)  # struct linger: on, for 0 s
 STOP_WITHIN = 1  # seconds for open streams when stopping
-
-
-class PromptProtocol(H11Protocol):
-    """Drops clients that send no request or do not read. uvicorn would wait for ever."""
-
-    _deadline: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Start the timer for a request."""
-        super().connection_made(transport)
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        self._expect(transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Stop the timer while a request is answered; else continue it."""
-        super().data_received(data)
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if answering and self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        elif not answering and self._deadline is None:
-            self._expect(self.transport)
-
-    def pause_writing(self) -> None:
-        """The send buffer is full: give the browser a short time to read."""
-        super().pause_writing()
-        self._unread = self.loop.call_later(STOPPED_READING, self._drop)
-
-    def _drop(self) -> None:
-        """Reset it: to close would wait for what was not read, here or in the kernel."""
-        connection = self.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self.transport.abort()
-
-    def resume_writing(self) -> None:
-        """The browser reads again."""
-        if self._unread is not None:
-            self._unread.cancel()
-        super().resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
-        for timer in (self._deadline, self._unread):
-            if timer is not None:
-                timer.cancel()
-        super().connection_lost(exc)
-
-    def _expect(self, transport: Any) -> None:
-        self._deadline = self.loop.call_later(REQUEST_WITHIN, transport.close)
 
 
 class _WebServer(uvicorn.Server):
@@ -125,20 +70,24 @@ async def serving(
     files: dict[str, Any] = {}
     if http.tls is not None:
         files = {"ssl_certfile": http.tls.cert, "ssl_keyfile": http.tls.key}
+    connections: Connections = {}
     config = uvicorn.Config(
-        make_app(monitor, own_names(host), http.token),
-        http=PromptProtocol,
+        noting_requests(make_app(monitor, own_names(host), http.token), connections),
+        http="h11",
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # the client is whose connection it is
         limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=STOP_WITHIN,
         **files,
     )
     config.load()
+    own: Any = partial(DeadlineProtocol, config.http_protocol_class, connections)
+    config.http_protocol_class = own
     if http.tls is not None and config.ssl is not None:
         keep_fresh(config.ssl, http.tls)
     server = _WebServer(config)

@@ -24,8 +24,8 @@ from controller_harness import (
     result,
 )
 from p4reduce_controller.settings import Http
+from p4reduce_controller.web import deadlines
 from p4reduce_controller.web import monitor as page_monitor
-from p4reduce_controller.web import server as page_server
 from test_live_page import get, next_view, place, stream, view
 
 Start = Callable[..., RunningController]
@@ -177,7 +177,7 @@ def test_a_hundred_slow_clients_are_hung_up_on(
     shown: RunningController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A byte now and then keeps no connection (slowloris), and meanwhile others are served."""
-    monkeypatch.setattr(page_server, "REQUEST_WITHIN", 1.0)
+    monkeypatch.setattr(deadlines, "REQUEST_WITHIN", 1.0)
     with contextlib.ExitStack() as stack:
         slow = [
             stack.enter_context(socket.create_connection(place(shown), timeout=DEADLINE))
@@ -256,7 +256,7 @@ def test_a_browser_that_stops_reading_is_dropped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Within STOPPED_READING of the moment when nothing more fits; the log does not mind."""
-    monkeypatch.setattr(page_server, "STOPPED_READING", 0.5)
+    monkeypatch.setattr(deadlines, "STOPPED_READING", 0.5)
     monkeypatch.setattr(page_monitor, "WATCHED", 0.02)  # so that what fits is there soon
     shown = start(switch, http=Http("127.0.0.1:0"))
     shown.running(switch, 4, slots=1024)

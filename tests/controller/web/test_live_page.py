@@ -23,6 +23,7 @@ from controller_harness import (
 )
 from p4reduce_controller.service.listen import ListenError
 from p4reduce_controller.settings import Http
+from p4reduce_controller.web import deadlines
 from p4reduce_controller.web import server as page_server
 
 Start = Callable[..., RunningController]
@@ -252,7 +253,7 @@ def test_malformed_requests_end_nothing(shown: RunningController) -> None:
 def test_a_request_that_does_not_come_is_not_waited_for(
     shown: RunningController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_server, "REQUEST_WITHIN", 0.2)
+    monkeypatch.setattr(deadlines, "REQUEST_WITHIN", 0.2)
     for begun in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
         with socket.create_connection(place(shown), timeout=DEADLINE) as connection:
             connection.sendall(begun)
