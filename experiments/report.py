@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from p4reduce_lab.plots import in_style
 from PIL import Image
 from simulate import Trace
 from study import AGREED, BANDWIDTH, CAT, MEMORY_CAT, RADIO, UNCOMPRESSED, Outcome
@@ -22,7 +23,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
-WIDTH, DPI, TEXT = 11.0, 100, 9  # inches, dots an inch, points: read at the width of a page
+WIDTH, DPI = 11.0, 100  # inches, dots an inch: read at the width of a page
 # One colour is one thing in all pictures: a link here, a method in STYLES. Most are Okabe and
 # Ito's, which the colour-blind can tell apart.
 LINK_COLOURS = {
@@ -215,6 +216,7 @@ def _limits(group: list[Outcome]) -> tuple[float, float]:
     return low - 0.06 * (high - low), high + 0.06 * (high - low)
 
 
+@in_style
 def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: bool) -> list[Path]:
     """Loss against bits, or seconds on the limited links: a row a task, a column a link.
 
@@ -243,9 +245,9 @@ def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: b
             axes = grid[i][j]
             group = kept.get((task, link, feedback))
             if i == 0:
-                axes.set_title(link, fontsize=TEXT)
+                axes.set_title(link)
             if j == 0:
-                axes.set_ylabel(f"{task}\ntraining loss", fontsize=TEXT)
+                axes.set_ylabel(f"{task}\ntraining loss")
             axes.set_ylim(low, high)
             if group is None:
                 axes.axis("off")
@@ -256,10 +258,9 @@ def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: b
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(numticks=5))
             axes.xaxis.set_minor_locator(NullLocator())
-            _plain(axes)
             if all((other, link, feedback) not in kept for other in tasks[i + 1 :]):
                 unit = "modelled seconds" if seconds or own else "bits sent by a rank"
-                axes.set_xlabel(unit, fontsize=TEXT)
+                axes.set_xlabel(unit)
     methods = dict.fromkeys(one.method for group in kept.values() for one in group if not one.fixed)
     _legend(figure, [(method, STYLES[method]) for method in STYLES if method in methods])
     bar = figure.colorbar(
@@ -270,12 +271,12 @@ def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: b
         aspect=60,
         pad=0.01,
     )
-    bar.set_label("fixed level T (elements; this system: blocks)", fontsize=TEXT)
-    bar.ax.tick_params(labelsize=TEXT - 1)
+    bar.set_label("fixed level T (elements; this system: blocks)")
     save(figure, path)
     return [path]
 
 
+@in_style
 def plot_levels(outcomes: list[Outcome], path: Path) -> list[Path]:
     """T and alpha over the steps of CAT with feedback: the paper's rule dashed, ours broad.
 
@@ -302,15 +303,13 @@ def plot_levels(outcomes: list[Outcome], path: Path) -> list[Path]:
             style = {"color": LINK_COLOURS[one.link], **RULES[one.method]}
             above.plot(steps, np.mean(one.trace.levels, axis=1), **style)
             below.plot(steps, one.trace.alphas, **style)
-        above.set_title(task, fontsize=TEXT)
+        above.set_title(task)
         above.set_yscale("log")
         above.set_xscale("log")
         below.set_ylim(0, 1.03)
-        below.set_xlabel("step", fontsize=TEXT)
-        for axes in (above, below):
-            _plain(axes)
-    grid[0][0].set_ylabel("T, mean of the ranks", fontsize=TEXT)
-    grid[1][0].set_ylabel("alpha of what was sent", fontsize=TEXT)
+        below.set_xlabel("step")
+    grid[0][0].set_ylabel("T, mean of the ranks")
+    grid[1][0].set_ylabel("alpha of what was sent")
     styles: list[tuple[str, dict[str, Any]]] = [
         (link, {"color": LINK_COLOURS[link], "linewidth": 4.0}) for link in links
     ]
@@ -320,6 +319,7 @@ def plot_levels(outcomes: list[Outcome], path: Path) -> list[Path]:
     return [path]
 
 
+@in_style
 def plot_switch(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Loss against bytes that a rank's communicator counted, up and down together."""
     figure, grid = plt.subplots(
@@ -332,10 +332,9 @@ def plot_switch(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
             moved = np.array(result["moved"])[np.array(result["steps"]) - 1]
             axes.plot(moved, result["losses"], **styles[result["method"]])
         axes.set_xscale("log")
-        axes.set_xlabel("bytes counted by rank 0, up and down", fontsize=TEXT)
-        axes.set_title(f"{task}, 4 workers over the switch", fontsize=TEXT)
-        _plain(axes)
-    grid[0][0].set_ylabel("training loss", fontsize=TEXT)
+        axes.set_xlabel("bytes counted by rank 0, up and down")
+        axes.set_title(f"{task}, 4 workers over the switch")
+    grid[0][0].set_ylabel("training loss")
     _legend(figure, list(styles.items()))
     save(figure, path)
 
@@ -346,14 +345,6 @@ def _other_style(method: str) -> dict[str, Any]:
     return {"color": next(links, TOP_BLOCKS_COLOUR), "linewidth": 1.4}
 
 
-def _plain(axes: Any) -> None:
-    axes.tick_params(labelsize=TEXT - 1)
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-
-
 def _legend(figure: Any, styles: list[tuple[str, dict[str, Any]]]) -> None:
     """One for all panels, above them."""
     lines = [Line2D([], [], label=label, **style) for label, style in styles]
@@ -362,7 +353,6 @@ def _legend(figure: Any, styles: list[tuple[str, dict[str, Any]]]) -> None:
         handles=lines,
         loc="outside upper center",
         ncols=columns,
-        frameon=False,
-        fontsize=TEXT + 1,
+        fontsize=10,
         handlelength=3.2,
     )

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
+from p4reduce_lab.plots import in_style, new_figure, save
 
 from bench.methods.row import Row
 from bench.methods.single import TARGET, Way
@@ -18,16 +16,16 @@ from bench.methods.single import TARGET, Way
 WIDTH, HEIGHT = 12.0, 3.1  # inches; height is of one task
 
 
+@in_style
 def draw(done: Sequence[tuple[Row, Way]], path: Path) -> None:
     """Draw a PNG of the scorecard's rows, each with how its method went."""
     rows = [row for row, _ in done]
     tasks = list(dict.fromkeys(row.task for row in rows))
     methods = list(dict.fromkeys(row.method for row in rows))
-    palette = [plt.get_cmap("tab20")(number) for number in (*range(0, 20, 2), *range(1, 20, 2))]
+    palette = [mpl.colormaps["tab20"](number) for number in (*range(0, 20, 2), *range(1, 20, 2))]
     colours = {method: palette[number % 20] for number, method in enumerate(methods)}
-    figure, panels = plt.subplots(
-        len(tasks), 2, figsize=(WIDTH, 0.8 + HEIGHT * len(tasks)), squeeze=False
-    )
+    figure = new_figure(WIDTH, 0.8 + HEIGHT * len(tasks), layout=None)
+    panels = figure.subplots(len(tasks), 2, squeeze=False)
     for (left, right), task in zip(panels, tasks, strict=True):
         some = [row for row in rows if row.task == task]
         for row, way in done:
@@ -38,8 +36,7 @@ def draw(done: Sequence[tuple[Row, Way]], path: Path) -> None:
         left.axhline(TARGET, color="black", lw=0.6, ls=":")
         left.set(xscale="log", yscale="log", ylabel="objective gap")
         left.set_ylim(bottom=TARGET / 3)
-        left.set_title(f"{task}, {some[0].ranks} ranks", fontsize=10)
-        left.grid(alpha=0.3)
+        left.set_title(f"{task}, {some[0].ranks} ranks")
         _bars(right, some, colours)
     panels[-1][0].set_xlabel("MB up and down of all ranks")
     panels[-1][1].set_xlabel("MB up (dark) and down (light) of all ranks; modelled seconds")
@@ -49,11 +46,9 @@ def draw(done: Sequence[tuple[Row, Way]], path: Path) -> None:
             if label not in labels:
                 handles.append(handle)
                 labels.append(label)
-    figure.legend(handles, labels, loc="lower center", ncols=7, fontsize=9, frameon=False)
+    figure.legend(handles, labels, loc="lower center", ncols=7)
     figure.tight_layout(rect=(0, 0.8 / (0.8 + HEIGHT * len(tasks)), 1, 1))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    save(figure, path)
 
 
 def _bars(axes: Any, rows: Sequence[Row], colours: dict[str, Any]) -> None:
@@ -64,10 +59,10 @@ def _bars(axes: Any, rows: Sequence[Row], colours: dict[str, Any]) -> None:
             f" {row.seconds:.3g} s" if row.arrived else f" {row.seconds:.3g} s, gap {row.gap:.1g}"
         )
         axes.text(max(row.bytes_up, row.bytes_down) / 1e6, place, text, va="center", fontsize=8)
-    axes.set_yticks(range(len(rows)), [row.method for row in rows], fontsize=8)
+    axes.set_yticks(range(len(rows)), [row.method for row in rows])
     axes.invert_yaxis()
     axes.set_xscale("log")
     most = max(max(row.bytes_up, row.bytes_down) for row in rows) / 1e6
     least = min(row.bytes_up for row in rows) / 1e6
     axes.set_xlim(least / 3, most * 20)
-    axes.grid(alpha=0.3, axis="x")
+    axes.grid(visible=False, axis="y")

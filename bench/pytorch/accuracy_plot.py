@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from p4reduce_lab.plots import in_style, new_figure, save
+
 COLOURS = {
     "Gloo float32": "#2e6f9e",
     "Gloo, dense": "#2e6f9e",
@@ -29,6 +31,7 @@ COLOURS = {
 }
 
 
+@in_style
 def plot(runs: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw the test loss of each run over the time that training took; a dot: the target.
 
@@ -36,14 +39,11 @@ def plot(runs: Sequence[dict[str, Any]], path: Path) -> None:
         runs: as `accuracy_rank.train` returns them, with their rate.
         path: of the PNG.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     models = list(dict.fromkeys(run["model"] for run in runs))
     rates = list(dict.fromkeys(run["rate_mbit"] for run in runs))
-    figure = Figure(figsize=(5.5 * len(rates), 3.6 * len(models)), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(5.5 * len(rates), 3.6 * len(models))
     panels = figure.subplots(len(models), len(rates), squeeze=False)
     for row, model in zip(panels, models, strict=True):
         for axes, rate in zip(row, rates, strict=True):
@@ -66,10 +66,8 @@ def plot(runs: Sequence[dict[str, Any]], path: Path) -> None:
                 axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 axis.set_major_formatter(StrMethodFormatter("{x:g}"))
                 axis.set_minor_formatter(NullFormatter())
-            axes.set_title(f"{model}, {rate:g} Mbit/s, to {some[0]['target']:.0%}", fontsize=10)
+            axes.set_title(f"{model}, {rate:g} Mbit/s, to {some[0]['target']:.0%}")
             axes.set_xlabel("seconds of training")
             axes.set_ylabel("test loss")
-            axes.grid(alpha=0.3)
-            axes.legend(fontsize=7, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+            axes.legend(fontsize=7)
+    save(figure, path)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from p4reduce_lab.planning.network import LARGEST_FANOUT, SWITCHES, PlannedLink, SwitchCost
-from p4reduce_lab.planning.picture import COLOURS, FAINT, GRID, INK, style
+from p4reduce_lab.planning.picture import COLOURS
 from p4reduce_lab.planning.schemes import Cluster, Estimate, PlannedTensor, by_ring, by_switches
+from p4reduce_lab.plots import FAINT, GRID, INK, in_style, new_figure, save
 
 from bench.scale.measured import Measured, what
 from bench.scale.simulation import Outcome
@@ -75,6 +75,7 @@ def predictions() -> dict[str, dict[str, list[tuple[int, float, float]]]]:
     return found
 
 
+@in_style
 def draw_scale(path: Path) -> None:
     """Time and bytes against the number of ranks, by the model."""
     figure, panels = _panels(3, 13.5, 4.7)
@@ -103,6 +104,7 @@ def draw_scale(path: Path) -> None:
     )
 
 
+@in_style
 def draw_measured(path: Path, found: Sequence[Measured]) -> None:
     """Measured times as points with their range, the model's as lines."""
     found = [one for one in found if one.switches == 1]
@@ -125,14 +127,14 @@ def draw_measured(path: Path, found: Sequence[Measured]) -> None:
         off.plot(counts, [100 * some[n].off for n in counts], "o-", color=colour, linewidth=1)
     for panel in (axes, off):
         panel.set_xticks(workers)
-        panel.set_xlabel("ranks", fontsize=9, color=INK)
+        panel.set_xlabel("ranks")
     axes.set_yscale("log")
     axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     off.axhspan(-15, 15, color=GRID, alpha=0.6)
     off.axhline(0, color=FAINT, linewidth=1)
-    style(axes, "Time of an all-reduce (ms): measured, and the model as lines")
-    style(off, "The model's time beside the measured one (%)")
+    axes.set_title("Time of an all-reduce (ms): measured, and the model as lines")
+    off.set_title("The model's time beside the measured one (%)")
     _legend(figure, axes, 2)
     rate = found[0].megabits
     _save(
@@ -140,6 +142,7 @@ def draw_measured(path: Path, found: Sequence[Measured]) -> None:
     )
 
 
+@in_style
 def draw_simulated(path: Path, outcomes: Sequence[Outcome]) -> None:
     """What each contribution takes, against the number of ranks."""
     figure, (frames, cpu) = _panels(2, 10, 4.0)
@@ -159,7 +162,7 @@ def draw_simulated(path: Path, outcomes: Sequence[Outcome]) -> None:
     cpu.plot(ranks, [one.microseconds for one in outcomes], "o-", color=INK, label="all")
     cpu.set_ylim(bottom=0)
     _ranks_axis(cpu, "Processor time for each that was sent (µs)", ranks)
-    cpu.legend(frameon=False, fontsize=8, labelcolor=INK)
+    cpu.legend()
     _save(figure, path, "Simulated with the real programs and slot machines; every sum is exact")
 
 
@@ -174,13 +177,11 @@ def _line(axes: Any, name: str, points: Sequence[tuple[int, float]], kind: str) 
         linewidth=width,
         alpha=0.45 if wide else 1,
         label=name,
-        solid_capstyle="round",
     )
 
 
 def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Any]]:
-    figure = Figure(figsize=(width, height), dpi=110)
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, height, layout=None)
     return figure, list(figure.subplots(1, count))
 
 
@@ -190,26 +191,16 @@ def _ranks_axis(
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("ranks", fontsize=9, color=INK)
-    style(axes, title)
+    axes.set_xlabel("ranks")
+    axes.set_title(title)
 
 
 def _legend(figure: Figure, axes: Any, columns: int) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="lower left",
-        ncols=columns,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=INK,
-    )
+    figure.legend(handles, labels, loc="lower left", ncols=columns)
 
 
 def _save(figure: Figure, path: Path, title: str, rows: int = 0) -> None:
     """Write it, with room for that many rows of a legend below."""
-    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10.5, fontweight="bold")
-    figure.tight_layout(rect=(0, 0.055 * rows, 1, 0.97))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    figure.tight_layout(rect=(0, 0.055 * rows, 1, 0.94))
+    save(figure, path, title)

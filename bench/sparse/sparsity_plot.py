@@ -6,12 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
+from p4reduce_lab.plots import in_style, new_figure, save
 
 if TYPE_CHECKING:
     from bench.sparse.sparsity_result import Result
@@ -23,6 +20,7 @@ APART = {"embedded": 0.96, "bmv2": 1.04}  # side by side, where they would hide 
 LOWEST, HIGHEST = 0.008, 1.25  # densities
 
 
+@in_style
 def plot(results: list[Result], title: str, path: Path) -> None:
     """Draw models as lines, and measurements as points with their range.
 
@@ -32,9 +30,8 @@ def plot(results: list[Result], title: str, path: Path) -> None:
         path: of the PNG.
     """
     counts = sorted({one.workers for one in results})
-    figure, panels = plt.subplots(
-        1, len(counts), figsize=(1 + 3.6 * len(counts), 5.0), sharey=True, squeeze=False
-    )
+    figure = new_figure(1 + 3.6 * len(counts), 5.0, layout=None)
+    panels = figure.subplots(1, len(counts), sharey=True, squeeze=False)
     for axes, workers in zip(panels[0], counts, strict=True):
         some = [one for one in results if one.workers == workers]
         _models(axes, some)
@@ -42,18 +39,14 @@ def plot(results: list[Result], title: str, path: Path) -> None:
         axes.set(title=f"{workers} workers", xscale="log", yscale="log")
         axes.set_xlim(LOWEST, HIGHEST)
         axes.set_xticks([0.01, 0.1, 0.4, 1.0], ["0.01", "0.1", "0.4", "1"])
-        axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.grid(alpha=0.3)
     panels[0][0].set_ylabel("time of an all-reduce, ms")
     handles, labels = panels[0][-1].get_legend_handles_labels()
-    figure.suptitle(title)
     figure.supxlabel("density: share of the blocks that a rank has", y=0.165, fontsize=10)
-    figure.legend(handles, labels, loc="lower center", ncols=3, fontsize=9, frameon=False)
-    figure.tight_layout(rect=(0, 0.155, 1, 1))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    figure.legend(handles, labels, loc="lower center", ncols=3)
+    figure.tight_layout(rect=(0, 0.155, 1, 0.96))
+    save(figure, path, title)
 
 
 def _models(axes: Any, results: list[Result]) -> None:

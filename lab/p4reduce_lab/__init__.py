@@ -6,8 +6,8 @@ starts a switch and its controller, `side_by_side` and `tree` several, out of `s
 and `processes`. `deploy` starts a network for workers of any launcher, `local_network` one for this
 process, and `pytest_plugin` makes a fixture of it. On top is a module or folder for each command:
 `demo` and `torch_demo` (`make run`), `execute`, `up`, `lab`, `compare`, `planning` (`plan`).
-`measured` keeps what was measured. It may import all packages. Only bench/ and experiments/ import
-it.
+`measured` keeps what was measured, `plots` has the look of pictures. It may import all packages.
+Only bench/ and experiments/ import it.
 """
 
 from importlib import import_module

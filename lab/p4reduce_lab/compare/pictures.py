@@ -10,8 +10,8 @@ from typing import Any
 
 from p4reduce_lab.compare.cells import CONTENDERS, GLOO, P4REDUCE, UDP, CompareCase
 from p4reduce_lab.compare.results import PROCESSOR, ResultRow, bytes_text
+from p4reduce_lab.plots import INK, in_style, new_figure, save
 
-INK, GRID = "#1f2933", "#e4e7eb"
 COLOURS = {"p4reduce": "#d1495b", "gloo": "#2e6f9e", "mpi": "#7a9e3b"}
 NAMES = {"p4reduce": "p4reduce", "gloo": "Gloo", "mpi": "Open MPI"}
 QUESTIONS = {
@@ -27,6 +27,7 @@ _RANK_COLOURS = {2: "#e0a458", 4: "#d1495b", 8: "#6d3b73"}
 _HOLLOW = "hollow: the processor was the limit"
 
 
+@in_style
 def draw(rows: Sequence[ResultRow], directory: Path, where: str, prefix: str) -> list[Path]:
     """Write a PNG for each question that the rows have something for.
 
@@ -59,7 +60,7 @@ def _picture(
     path: Path,
     where: str,
 ) -> Path | None:
-    figure = _figure(8, 5)
+    figure = new_figure(8, 5)
     axes = figure.subplots()
     title = question(axes, rows)
     if title is None:
@@ -68,31 +69,17 @@ def _picture(
     return _save(figure, path, where)
 
 
-def _figure(width: float, height: float) -> Any:
-    # Imported here: it takes a second, which only this command's end has.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def _finish(axes: Any, title: str, *, legend: bool = True) -> None:
-    axes.set_title(title, loc="left", fontsize=11, color=INK)
-    axes.grid(color=GRID)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.set_title(title)
     if legend:
         handles, labels = axes.get_legend_handles_labels()
         once = dict(zip(labels, handles, strict=True))
-        axes.legend(once.values(), once.keys(), fontsize=8, frameon=False)
+        axes.legend(once.values(), once.keys())
 
 
 def _save(figure: Any, path: Path, where: str) -> Path:
-    figure.supxlabel(f"{where}; {_HOLLOW}", fontsize=7, color=INK)
-    figure.savefig(path)
+    figure.supxlabel(f"{where}; {_HOLLOW}", fontsize=7)
+    save(figure, path)
     return path
 
 
@@ -155,7 +142,7 @@ def _sizes(rows: Sequence[ResultRow], path: Path, where: str) -> Path | None:
         return None
     columns = min(len(panels), 2)
     lines = -(-len(panels) // columns)
-    figure = _figure(8 if columns == 1 else 11, 5 if lines == 1 else 8)
+    figure = new_figure(8 if columns == 1 else 11, 5 if lines == 1 else 8)
     every = list(figure.subplots(lines, columns, squeeze=False).flat)
     for axes, some in zip(every, panels, strict=False):
         _size_panel(axes, some)
@@ -169,7 +156,7 @@ def _sizes(rows: Sequence[ResultRow], path: Path, where: str) -> Path | None:
     for axes in every[len(panels) :]:
         axes.set_axis_off()
     figure.suptitle(
-        f"How long does a tensor take? {panels[0][0].ranks} ranks, float32", fontsize=12, color=INK
+        f"How long does a tensor take? {panels[0][0].ranks} ranks, float32", fontsize=12
     )
     return _save(figure, path, where)
 

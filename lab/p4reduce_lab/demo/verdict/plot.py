@@ -9,10 +9,8 @@ from typing import Any
 
 from p4reduce_lab.demo.ranks.compressed import CompressionHistory
 from p4reduce_lab.demo.training.curve import Curve
+from p4reduce_lab.plots import INK, in_style, new_figure, save
 
-INK = "#1f2933"
-FAINT = "#9aa5b1"
-GRID = "#e4e7eb"
 SWITCH_COLOUR = "#d1495b"
 REFERENCE_COLOUR = "#8fb8de"
 REFERENCE_LABEL = "reference: summed by numpy in one process"
@@ -22,6 +20,7 @@ SWITCH_LABEL = "summed by the switch"
 COMPRESSED_LABEL = "compressed, summed by the switch"
 
 
+@in_style
 def plot(
     path: Path,
     switch: Curve,
@@ -35,13 +34,8 @@ def plot(
     """Writes ``path`` (PNG). The reference lies under the switch's curve, broad and pale, so that
     both can be seen where they are the same. With a history, what was sent is shown below; with a
     fault (after how many steps, and what was killed), when that was."""
-    # Imported here: it takes a second, which only the launcher's end has.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     height, rows = (4.4, 1) if history is None else (7.6, 2)
-    figure = Figure(figsize=(10, height), dpi=144, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(10, height)
     grid = figure.subplots(rows, 2, squeeze=False)
     left, right = grid[0]
     label = SWITCH_LABEL if history is None else COMPRESSED_LABEL
@@ -50,13 +44,13 @@ def plot(
     _curve(left, range(1, len(reference.losses) + 1), reference.losses, REFERENCE_LABEL, True)
     _curve(left, steps, switch.losses, label, False)
     left.set_yscale("log")
-    _style(left, "Training loss (cross-entropy)")
+    _over_steps(left, "Training loss (cross-entropy)")
 
     _curve(right, reference.accuracy_steps, _percent(reference), REFERENCE_LABEL, True)
     _curve(right, switch.accuracy_steps, _percent(switch), label, False)
     right.set_ylim(max(0, min(_percent(switch) + _percent(reference)) - 3), 101)
     right.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
-    _style(right, "Accuracy on the test images")
+    _over_steps(right, "Accuracy on the test images")
     # In this order the curves overlap well, although the picture is about the switch.
     handles, labels = right.get_legend_handles_labels()
     # Outside of the panels, as no corner of them is free of curves in every training.
@@ -66,9 +60,6 @@ def plot(
         loc="upper left",
         bbox_to_anchor=(0.004, 1 - 0.27 / height),  # in the line below the title
         ncols=2,
-        frameon=False,
-        labelcolor=INK,
-        fontsize=9,
     )
     if fault is not None:
         for axes in (left, right):
@@ -87,9 +78,8 @@ def plot(
         _levels(grid[1][0], history)
         _bytes(grid[1][1], history)
 
-    figure.suptitle(f"{title}\n", x=0.012, ha="left", color=INK, fontsize=13, fontweight="bold")
-    figure.supxlabel(caption, x=0.012, ha="left", color=INK, fontsize=8.5)
-    figure.savefig(path)
+    figure.supxlabel(caption, x=0.012, ha="left", fontsize=8.5)
+    save(figure, path, f"{title}\n")
 
 
 def _mark(axes: Any, step: int, text: str) -> None:
@@ -101,7 +91,6 @@ def _mark(axes: Any, step: int, text: str) -> None:
         xycoords=("data", "axes fraction"),
         xytext=(5, 0),
         textcoords="offset points",
-        color=INK,
         fontsize=9,
     )
 
@@ -118,10 +107,9 @@ def _levels(axes: Any, history: CompressionHistory) -> None:
         xytext=(-2, 6),
         textcoords="offset points",
         ha="right",
-        color=INK,
         fontsize=9,
     )
-    _style(axes, "Level: blocks that a rank sends in a step (mean of the ranks)")
+    _over_steps(axes, "Level: blocks that a rank sends in a step (mean of the ranks)")
 
 
 def _bytes(axes: Any, history: CompressionHistory) -> None:
@@ -131,8 +119,8 @@ def _bytes(axes: Any, history: CompressionHistory) -> None:
         label = f"{'uncompressed' if reference else 'compressed'}: {megabytes[-1]:.1f} MB"
         _curve(axes, range(1, len(megabytes) + 1), megabytes, label, reference)
     axes.set_ylim(bottom=0)
-    axes.legend(loc="upper left", frameon=False, labelcolor=INK, fontsize=9)
-    _style(axes, "Bytes moved so far by a rank, up and down (MB)")
+    axes.legend(loc="upper left")
+    _over_steps(axes, "Bytes moved so far by a rank, up and down (MB)")
 
 
 def _curve(axes: Any, x: Any, y: list[float], label: str, reference: bool) -> None:
@@ -141,20 +129,13 @@ def _curve(axes: Any, x: Any, y: list[float], label: str, reference: bool) -> No
         if reference
         else {"color": SWITCH_COLOUR, "linewidth": 1.3}
     )
-    axes.plot(list(x), y, label=label, solid_capstyle="round", solid_joinstyle="round", **style)
+    axes.plot(list(x), y, label=label, **style)
 
 
 def _percent(curve: Curve) -> list[float]:
     return [100 * accuracy for accuracy in curve.accuracies]
 
 
-def _style(axes: Any, title: str) -> None:
-    axes.set_title(title, loc="left", color=INK, fontsize=10.5)
-    axes.set_xlabel("optimiser step", color=INK, fontsize=9)
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, labelsize=9, length=0)
+def _over_steps(axes: Any, title: str) -> None:
+    axes.set(title=title, xlabel="optimiser step")
     axes.margins(x=0.01)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
