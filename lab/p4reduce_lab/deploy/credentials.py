@@ -6,33 +6,35 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from p4reduce import variables
-
-from p4reduce_lab.errors import LabError, UnavailableError
 
 _VALID = timedelta(days=30)  # a network lives as long as a job does
 _EARLIER = timedelta(days=1)  # the clocks of other hosts may be behind this one's
-_TIMEOUT = 30.0  # seconds
-_CONFIGURATION = """[ca]
-default_ca = network
-[network]
-database = {directory}/ca.index
-new_certs_dir = {directory}
-certificate = {directory}/ca.pem
-private_key = {directory}/ca.key
-default_md = sha256
-policy = any
-rand_serial = yes
-[any]
-commonName = supplied
-"""
-_CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+_SIGNS = x509.KeyUsage(
+    **dict.fromkeys(("key_cert_sign", "crl_sign"), True),
+    **dict.fromkeys(
+        (
+            "digital_signature",
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
+    ),
+)
 
 
 TlsPaths = tuple[Path, Path, Path]
@@ -75,94 +77,66 @@ def make_certificates(
 ) -> Certificates:
     """Make a CA, a certificate for the servers at some IP addresses, and one for all workers.
 
-    They are valid from a day before now. The CA's key is removed: nobody gets another one.
+    They are valid from a day before now. The CA's key is not kept: nobody gets another one.
 
     Args:
         directory: a private one.
         hosts: the addresses.
         alike: whether workers get the servers' certificate, because they start servers too.
-
-    Raises:
-        UnavailableError: there is no openssl.
-        LabError: openssl failed; has what it said.
     """
-    names = ",".join(f"IP:{ipaddress.ip_address(host)}" for host in hosts)
-    (directory / "ca.cnf").write_text(_CONFIGURATION.format(directory=directory))
-    (directory / "ca.index").touch()
-    usages = (
-        "extendedKeyUsage=serverAuth,clientAuth\nbasicConstraints=CA:FALSE\n"
-        "authorityKeyIdentifier=keyid\n"
-    )
-    authority = (
-        "keyUsage=critical,keyCertSign,cRLSign\nbasicConstraints=critical,CA:TRUE\n"
-        "subjectKeyIdentifier=hash\n"
-    )
-    _sign(directory, "ca", authority)
-    _sign(directory, "controller", f"subjectAltName={names}\n{usages}")
-    worker = "controller" if alike else "worker"
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = _certificate("ca", authority_key, None, authority_key)
+    (directory / "ca.pem").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    addresses = [x509.IPAddress(ipaddress.ip_address(host)) for host in hosts]
+    wanted: dict[str, Sequence[x509.GeneralName]] = {"controller": addresses}
     if not alike:
-        _sign(directory, worker, f"subjectAltName=DNS:worker\n{usages}")
-    (directory / "ca.key").unlink()
-    mine = (directory / f"{worker}.pem", directory / f"{worker}.key", directory / "ca.pem")
-    texts = (file.read_text() for file in mine)
-    return Certificates(
-        (directory / "controller.pem", directory / "controller.key", directory / "ca.pem"),
-        dict(zip(variables.TLS, texts, strict=True)),
+        wanted["worker"] = [x509.DNSName("worker")]
+    for name, names in wanted.items():
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_private(directory / f"{name}.key", _text_of(key))
+        made = _certificate(name, key, authority, authority_key, names)
+        (directory / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    controller, worker = (
+        (directory / f"{name}.pem", directory / f"{name}.key", directory / "ca.pem")
+        for name in ("controller", "controller" if alike else "worker")
     )
+    texts = (file.read_text() for file in worker)
+    return Certificates(controller, dict(zip(variables.TLS, texts, strict=True)))
 
 
-def _sign(directory: Path, name: str, extensions: str) -> None:
-    request, file = directory / f"{name}.csr", directory / f"{name}.ext"
-    _openssl(
-        "req",
-        "-new",
-        *_CURVE,
-        "-subj",
-        f"/CN=p4reduce {name}",
-        "-keyout",
-        directory / f"{name}.key",
-        "-out",
-        request,
-    )
-    file.write_text(extensions)
+def _text_of(key: ec.EllipticCurvePrivateKey) -> str:
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
+
+
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate | None,
+    authority_key: ec.EllipticCurvePrivateKey,
+    names: Sequence[x509.GeneralName] = (),
+) -> x509.Certificate:
+    """A certificate for `names`, or that of the CA itself."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"p4reduce {name}")])
     now = datetime.now(timezone.utc)
-    start, end = (f"{now + one:%y%m%d%H%M%SZ}" for one in (-_EARLIER, _VALID))
-    # Of openssl's commands only this one sets the first day, in all versions.
-    _openssl(
-        "ca",
-        "-batch",
-        "-notext",
-        "-config",
-        directory / "ca.cnf",
-        "-in",
-        request,
-        *(("-selfsign",) if name == "ca" else ()),
-        "-startdate",
-        start,
-        "-enddate",
-        end,
-        "-extfile",
-        file,
-        "-out",
-        directory / f"{name}.pem",
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if authority is None else authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.BasicConstraints(authority is None, None), authority is None)
     )
-
-
-def _openssl(*arguments: str | Path) -> None:
-    try:
-        done = subprocess.run(
-            ["openssl", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT,
-            check=False,
-            umask=0o077,
+    if authority is None:
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(_SIGNS, critical=True).add_extension(identifier, False)
+    else:
+        of = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+        builder = (
+            builder.add_extension(of, False)
+            .add_extension(x509.SubjectAlternativeName(names), False)
+            .add_extension(x509.ExtendedKeyUsage(_USES), False)
         )
-    except FileNotFoundError:
-        raise UnavailableError(
-            "certificates for workers on other hosts need openssl: apt-get install openssl"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise LabError(f"openssl {arguments[0]} did not end within {_TIMEOUT:g} s") from None
-    if done.returncode != 0:
-        raise LabError(f"openssl {arguments[0]} failed: {done.stderr.strip()}")
+    return builder.sign(authority_key, hashes.SHA256())

@@ -43,7 +43,7 @@ def draw(settings: DeploySettings, ports: int, directory: Path) -> DeployPlan:
         directory: a private directory with a short path.
 
     Raises:
-        LabError: ports are not free, or there is no openssl.
+        LabError: ports are not free.
     """
     variables = {TOKEN: make_token()}
     key_file, certificates = "", None
