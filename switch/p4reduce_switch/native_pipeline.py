@@ -146,7 +146,9 @@ class NativePipeline(Pipeline):
             [width + (number in info.negative) for number, (_, width) in enumerate(info.params)]
             for info in table.actions.values()
         ]
+        index = NativeIndex(native, address, table.key, widths)
         try:
-            table.move_to(NativeIndex(native, address, table.key, widths))
+            table.move_to(index)
         except ValueError as error:
             raise NotNativeError(f"table {table.name}: {error}") from None
+        index.fix(table.is_const)

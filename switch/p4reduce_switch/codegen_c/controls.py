@@ -19,11 +19,13 @@ from p4reduce_switch.codegen_c.values import (
     constant,
     kind_of_width,
     limbs_of,
+    literal,
     make,
     stored,
 )
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.control_walk import ControlWalk, Proceed, TooLargeError
+from p4reduce_switch.program.decisions import Decision, Leaf, decision_tree
 from p4reduce_switch.program.usage import Stage
 
 
@@ -160,6 +162,11 @@ class _ControlWriter(ControlWalk):
                 self._const_default(table)
                 self._after(table, proceed, table.default_action, hit=False)
                 return
+            tree = self._tree(table)
+            if tree is not None:
+                self._decide(table, tree)
+                proceed(table.successors[0])
+                return
             entry = self._lookup(table)
             misses_matter = self._context.misses_matter(table)
             before = flow.fork()
@@ -186,6 +193,63 @@ class _ControlWriter(ControlWalk):
             self._fallible(table, proceed)
         if len(table.successors) == 1:
             proceed(table.successors[0])
+
+    # -- Tables with the program's own entries ---------------------------------------------------
+
+    def _tree(self, table: ir.ApplyTable) -> Decision | None:
+        """The table as a tree of tests, if looking it up does nothing but run an action."""
+        narrow = all(key.width <= 64 for key in table.key)
+        counts = table.has_direct_counter or table.hits_are_noted
+        if counts or not narrow or table.profile is not None or len(table.successors) > 1:
+            return None
+        return decision_tree(table)
+
+    def _decide(self, table: ir.ApplyTable, tree: Decision) -> None:
+        """Run the tree, or look the key up if somebody has changed the entries."""
+        context, writer, flow = self._context, self._context.writer, self._context.function.flow
+        expressions = self._expressions
+        keys = []
+        for field in table.key:
+            text = expressions.scalar(self._key_field(field), kind_of_width(field.width))
+            keys.append(context.function.temporary("key"))
+            writer.line(f"const uint64_t {keys[-1]} = {text};")
+        before = flow.fork()
+        with writer.block(f"if (program->{context.names.of('table', table.name)}.fixed)"):
+            self._tree_node(table, tree, keys)
+        decided = flow.resume(before)
+        with writer.block("else"):
+            entry = self._lookup(table)
+            start = flow.fork()
+            with writer.block(f"if ({entry})"):
+                self._run(table, lambda _: None, f"{entry}->slots")
+            hit = flow.resume(start)
+            with writer.block("else"):
+                self._const_default(table)
+            flow.join(hit)
+        flow.join(decided)
+
+    def _tree_node(self, table: ir.ApplyTable, node: Decision, keys: list[str]) -> None:
+        writer, flow = self._context.writer, self._context.function.flow
+        if isinstance(node, Leaf):
+            if node.entry is None:
+                self._const_default(table)
+            else:
+                action = self._context.program.actions[node.entry.action]
+                self._actions.action(action, [constant(value) for value in node.entry.args])
+            return
+        test, key = node.test, keys[node.test.field]
+        masked = key
+        if test.mask != (1 << table.key[test.field].width) - 1:
+            masked = f"({key} & {literal(test.mask, 'u64')})"
+        before = flow.fork()
+        with writer.block(f"if ({masked} == {literal(test.value, 'u64')})"):
+            self._tree_node(table, node.if_true, keys)
+        then = flow.resume(before)
+        mark = writer.mark()
+        with writer.block("else"):
+            self._tree_node(table, node.if_false, keys)
+        self._flatten(mark)
+        flow.join(then)
 
     def _fallible(self, table: ir.ApplyTable, proceed: Proceed) -> None:
         """A table with a key, whose default entry the control plane may change."""

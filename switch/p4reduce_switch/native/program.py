@@ -36,6 +36,7 @@ _SIGNATURES: Signatures = {
     "p4r_entry_set": (_bool, _pointer, _u32, _bool, _bytes, _bytes, _bytes),
     "p4r_table_miss": (_pointer, _pointer),
     "p4r_table_use_ranges": (None, _pointer, _u32),
+    "p4r_table_fix": (None, _pointer, ctypes.c_bool),
     "p4r_table_lookup": (_pointer, _pointer, _bytes),
     "p4r_entry_offset": (_u32, _u32),
     "p4r_set_group": (_bool, _pointer, _u32, _u32, _bytes, _bool),

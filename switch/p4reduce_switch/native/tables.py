@@ -109,7 +109,12 @@ class NativeIndex:
         self._slots: dict[int, Slot] = {}
         self.lookup: Lookup = self._lookup
 
+    def fix(self, fixed: bool) -> None:
+        """Say whether the table has the program's own entries and no others."""
+        self._library.p4r_table_fix(self._table, fixed)
+
     def add(self, entry: TableEntry, slot: Slot) -> None:
+        self.fix(False)
         masks, words = _masked(self._key, entry.match)
         priority = 0 if self._by_prefix else entry.priority
         for field, value in zip(self._key, entry.match, strict=True):
@@ -135,9 +140,11 @@ class NativeIndex:
                 setattr(entry, name, value)
 
     def replace(self, entry: TableEntry, slot: Slot) -> None:
+        self.fix(False)
         self._set(entry.cell.address, slot)
 
     def remove(self, entry: TableEntry) -> None:
+        self.fix(False)
         counts = [getattr(entry, name) for name in _COUNTS]
         address = entry.cell.address
         entry.__class__ = TableEntry

@@ -183,6 +183,56 @@ def test_const_entries(pipeline: Pipeline) -> None:
         table.delete(match, priority)
 
 
+@pytest.mark.parametrize("count", [1, 7, 60])
+def test_many_const_entries(count: int) -> None:
+    """Compiled into tests of bits: the first one that matches counts, as in a lookup."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    masks = [0, 0x8000, 0xC000, 0x00FF, 0x0F0F, 0xFFFF, *(rng.randrange(1 << 16) for _ in range(3))]
+    given = [(rng.choice(masks), rng.randrange(1 << 16)) for _ in range(count)]
+    given = list(dict.fromkeys((mask, value & mask) for mask, value in given))
+    program = json.loads(config("tables"))
+    [constants] = [
+        table
+        for control in program["pipelines"]
+        for table in control["tables"]
+        if table["name"] == "I.constants"
+    ]
+    template = constants["entries"][0]
+    constants["entries"] = []
+    for number, (mask, value) in enumerate(given):
+        entry = json.loads(json.dumps(template))
+        entry["match_key"][0] |= {"key": f"{value:#06x}", "mask": f"{mask:#06x}"}
+        entry["action_entry"]["action_data"] = [f"{number:#x}"]
+        entry["priority"] = number + 1
+        constants["entries"].append(entry)
+    constants["max_size"] = len(given)
+    pipeline = make(json.dumps(program).encode())
+    asked = [rng.randrange(1 << 16) for _ in range(300)]
+    asked += [value | rng.randrange(1 << 16) & ~mask for mask, value in given]
+
+    def found(a: int) -> int:
+        fit = [number for number, (mask, value) in enumerate(given) if a & mask == value]
+        return fit[0] if fit else MISS
+
+    for a in asked:
+        assert verdict(pipeline, CONSTANTS, a=a) == found(a), f"{a:#x} in {given}"
+
+    # They may be changed where P4Runtime says that they are not constant.
+    table = pipeline.tables["I.constants"]
+    table.open(len(given) + 1, [False] * len(given), None)
+    for a in asked[:20]:
+        assert verdict(pipeline, CONSTANTS, a=a) == found(a)
+    first = table.entries()[0]
+    table.modify(first.match, first.priority, "I.set", (999,))
+    assert verdict(pipeline, CONSTANTS, a=given[0][1]) == 999
+    table.delete(first.match, first.priority)
+    given[0] = 0, 1 << 16  # matches nothing
+    for a in asked[:20]:
+        assert verdict(pipeline, CONSTANTS, a=a) == found(a)
+
+
 def test_const_prefixes(pipeline: Pipeline) -> None:
     assert verdict(pipeline, ROUTES, b=0x0A0B0001) == 16
     assert verdict(pipeline, ROUTES, b=0x0A0C0001) == 8

@@ -260,6 +260,8 @@ struct p4r_entry *p4r_table_miss(struct p4r_table *table)
     return table->miss;
 }
 
+void p4r_table_fix(struct p4r_table *table, bool fixed) { table->fixed = fixed; }
+
 void p4r_table_use_ranges(struct p4r_table *table, uint32_t count) { table->range_count = count; }
 
 struct p4r_entry *p4r_table_lookup(const struct p4r_table *table, const uint64_t *key)

@@ -65,6 +65,7 @@ struct p4r_table {
     struct p4r_group **groups;
     uint64_t added;
     struct p4r_entry *miss;
+    bool fixed; /* has the program's own entries and no others: generated code knows them */
 };
 
 P4R_INLINE uint64_t p4r_hash_word(uint64_t hash, uint64_t word)
