@@ -27,7 +27,7 @@ SOURCE_DIR = ROOT / "p4src"
 COMPILED_DIR = SOURCE_DIR / "compiled"
 FINGERPRINT_FILE = "sources.sha256"
 COMPILER = "p4c-bm2-ss"
-MAIN = SOURCE_DIR / "p4reduce.p4"
+MAIN = SOURCE_DIR / "v1model.p4"
 
 
 def fingerprint() -> str:

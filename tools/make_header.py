@@ -17,7 +17,7 @@ from p4reduce.wire import header
 from p4reduce.wire.header import HEADER_FIELDS, Flag, Format, FrameKind
 
 ROOT = Path(__file__).resolve().parent.parent
-P4 = ROOT / "p4src" / "include" / "header.p4"
+P4 = ROOT / "p4src" / "common" / "header.p4"
 C = ROOT / "native" / "p4reduce_native" / "csrc" / "worker" / "header.h"
 LUA = ROOT / "wireshark" / "p4reduce.lua"
 PAGE = ROOT / "docs" / "protocol.md"

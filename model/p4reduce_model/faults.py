@@ -27,7 +27,7 @@ from p4reduce_model.scenario import Call, Scenario
 from p4reduce_model.system import System
 
 _ROOT = Path(__file__).resolve().parents[2]
-_AGGREGATION = "include/aggregation.p4"
+_AGGREGATION, _SLOTS = "common/aggregation.p4", "v1model/slots.p4"
 
 
 @dataclass(frozen=True)
@@ -234,43 +234,45 @@ FAULTS = [
         "progress",
         (
             (
-                _AGGREGATION,
-                "    Lanes() lanes;\n",
-                "    Lanes() lanes;\n"
-                "    register<bit<8>, bit<32>>(SLOT_STATES) counts;\n"
-                "    bit<8> count;\n"
-                "    ranks_t here;\n",
+                _SLOTS,
+                "register<bit<8>,  bit<32>>(SLOT_STATES) finals;\n",
+                "register<bit<8>,  bit<32>>(SLOT_STATES) finals;\n"
+                "register<bit<8>,  bit<32>>(SLOT_STATES) counts;\n"
+                "register<ranks_t, bit<32>>(SLOT_STATES) heard_ranks;\n",
             ),
             (
-                _AGGREGATION,
-                "        current = job == hdr.agg.job && ahead == 0;\n"
-                "        stale = job == hdr.agg.job && ahead >= 0x80000000;\n",
-                "        heard_ranks.read(here, index);\n"
-                "        counts.read(count, index);\n"
-                "        heard = here & meta.grant.worker_bit != 0;\n"
-                "        current = heard || count != 0;\n"
-                "        stale = false;\n"
-                "        if (!heard) {\n"
-                "            ranks_t other;\n"
-                "            heard_ranks.read(other, index ^ 1);\n"
-                "            heard_ranks.write(index ^ 1, other & ~meta.grant.worker_bit);\n"
+                _SLOTS,
+                "        meta.claim = CLAIM_OPENED;\n"
+                "        if (job == hdr.agg.job && ahead == 0) {\n"
+                "            meta.claim = CLAIM_CURRENT;\n"
+                "        } else if (job == hdr.agg.job && ahead >= 0x80000000) {\n"
+                "            meta.claim = CLAIM_STALE;\n"
+                "        } else if (hdr.agg.kind == KIND_CONTRIBUTE) {\n",
+                "        bit<8> count;\n"
+                "        ranks_t here;\n"
+                "        ranks_t other;\n"
+                "        heard_ranks.read(here, meta.index);\n"
+                "        counts.read(count, meta.index);\n"
+                "        meta.unheard = meta.grant.worker_bit & ~here;\n"
+                "        meta.claim = CLAIM_OPENED;\n"
+                "        if (meta.unheard == 0 || count != 0) {\n"
+                "            meta.claim = CLAIM_CURRENT;\n"
+                "        }\n"
+                "        if (meta.unheard != 0) {\n"
+                "            heard_ranks.read(other, meta.index ^ 1);\n"
+                "            heard_ranks.write(meta.index ^ 1, other & ~meta.grant.worker_bit);\n"
+                "            heard_ranks.write(meta.index, here | meta.grant.worker_bit);\n"
                 "            count = count + 1;\n"
                 "            if (count == 2) {\n"  # ranks, in the scenario
                 "                count = 0;\n"
                 "            }\n"
-                "            counts.write(index, count);\n"
-                "        }\n",
+                "            counts.write(meta.index, count);\n"
+                "        }\n"
+                "        meta.missing = (ranks_t)count;\n"
+                "        if (meta.claim == CLAIM_OPENED) {\n",
             ),
-            (
-                _AGGREGATION,
-                "        contributors = meta.grant.worker_bit;\n",
-                "        contributors = here | meta.grant.worker_bit;\n",
-            ),
-            (
-                _AGGREGATION,
-                "complete = contributors == meta.grant.all_workers;",
-                "complete = count == 0;",
-            ),
+            (_SLOTS, "            hear_first();\n", ""),
+            (_SLOTS, "                hear_more();\n", ""),
         ),
         # Cells say less here, so what they say is not compared.
         unchecked=frozenset({"rounds go on", "counted once", "complete results"}),
@@ -282,7 +284,7 @@ FAULTS = [
         "progress",
         (
             (
-                _AGGREGATION,
+                _SLOTS,
                 "(bit<32>)hdr.agg.slot) << 1 | (hdr.agg.round & 1)",
                 "(bit<32>)hdr.agg.slot) << 1",
             ),
@@ -293,14 +295,14 @@ FAULTS = [
         "a late duplicate overwrites a newer round",
         _ONE,
         "rounds go on",
-        ((_AGGREGATION, "ahead >= 0x80000000;", "false;"),),
+        ((_SLOTS, "ahead >= 0x80000000", "false"),),
     ),
     Fault(
         "added twice",
         "the switch adds a retransmission like a first contribution",
         _ONE,
         "counted once",
-        ((_AGGREGATION, "heard = contributors == before;", "heard = false;"),),
+        ((_SLOTS, "meta.unheard = meta.missing & ", "meta.unheard = "),),
     ),
     Fault(
         "the last next block",
@@ -309,10 +311,10 @@ FAULTS = [
         "same block",
         (
             (
-                _AGGREGATION,
+                _SLOTS,
                 "if (hdr.agg.next_block < next_block\n"
-                "                    || hdr.agg.next_block == next_block\n"
-                "                        && hdr.agg.next_exponent > next_exponent) {",
+                "                || hdr.agg.next_block == next_block "
+                "&& hdr.agg.next_exponent > next_exponent) {",
                 "if (true) {",
             ),
         ),
@@ -324,9 +326,9 @@ FAULTS = [
         "counted once",
         (
             (
-                _AGGREGATION,
-                "current = job == hdr.agg.job && ahead == 0;",
-                "current = job != 0 && ahead == 0;",
+                _SLOTS,
+                "if (job == hdr.agg.job && ahead == 0) {",
+                "if (job != 0 && ahead == 0) {",
             ),
         ),
     ),
@@ -335,14 +337,14 @@ FAULTS = [
         "the switch adds up what belongs to different calls",
         _DIFFERENT,
         "progress",
-        ((_AGGREGATION, "flags = flags | FLAG_MISMATCH;", "tag = hdr.agg.tag;"),),
+        ((_SLOTS, "meta.sticky = meta.sticky | FLAG_MISMATCH;", "tag = hdr.agg.tag;"),),
     ),
     Fault(
         "no answer twice",
         "the switch does not answer a retransmission for which it has the result",
         _ONE,
         "progress",
-        ((_AGGREGATION, "            to_sender();", "            drop_stale();"),),
+        ((_AGGREGATION, "meta.port = meta.ingress_port;", "meta.port = NOWHERE;"),),
     ),
     Fault(
         "repeats another packet",

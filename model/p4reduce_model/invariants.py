@@ -15,12 +15,15 @@ from p4reduce_model.frames import Frame
 from p4reduce_model.scenario import FIRST_JOB, Scenario
 from p4reduce_model.wiring import Wiring
 
-_FINAL = 0x80  # FLAG_FINAL in p4src/include/constants.p4
-
 
 @dataclass(frozen=True)
 class Cell:
-    """What the registers hold about one version of a slot."""
+    """What the registers hold about one version of a slot.
+
+    Attributes:
+        paid: whether it has lanes.
+        final: whether a leaf has the result of all here, and not the sums of its own ranks.
+    """
 
     job: int
     round: int
@@ -29,12 +32,9 @@ class Cell:
     block: int
     format: int
     flags: int
+    paid: bool
+    final: bool
     words: tuple[int, ...]
-
-    @property
-    def final(self) -> bool:
-        """Whether a leaf has the result of all here, and not the sums of its own ranks."""
-        return self.flags & _FINAL != 0
 
 
 class Invariants:
@@ -78,7 +78,7 @@ class Invariants:
                 self._fail("complete results", f"{where} is final, but has heard {heard} only")
             heard = list(range(self._scenario.ranks))
         wanted = self._sum(life, call, cell.block, heard)
-        if not cell.flags & Flag.PAYLOAD:
+        if not cell.paid:
             if wanted.any():
                 self._fail(
                     "counted once",

@@ -29,6 +29,7 @@ from p4reduce_model.jobs import Control, ControlStep, stages
 from p4reduce_model.wiring import Wiring
 
 VERSIONS = 2
+_FINAL_LANES = 3  # p4src/common/types.p4
 _SLOTS_BEYOND = 2  # the job's, that are watched like those before it
 
 
@@ -258,11 +259,13 @@ class Switch:
             Cell(
                 job=part[column["jobs"]],
                 round=part[column["rounds"]],
-                heard=part[column["heard_ranks"]],
+                heard=self._everybody & ~part[column["missing_ranks"]],
                 tag=part[column["tags"]],
                 block=part[column["blocks"]],
                 format=part[column["formats"]],
                 flags=part[column["all_flags"]],
+                paid=(part[column["finals"]] or 3 * part[column["payloads"]]) == _FINAL_LANES,
+                final=part[column["finals"]] != 0,
                 words=tuple(part[column[f"sums{word}"]] for word in range(4)),
             )
             for part in (content[:width], content[width:])

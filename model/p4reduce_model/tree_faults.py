@@ -8,7 +8,7 @@ from p4reduce_model.faults import Fault
 from p4reduce_model.jobs import Control, installation, restart
 from p4reduce_model.scenario import Scenario
 
-_AGGREGATION, _UPLINK = "include/aggregation.p4", "include/uplink.p4"
+_AGGREGATION, _SLOTS = "common/aggregation.p4", "v1model/slots.p4"
 
 
 def _same_job_after_a_restart(scenario: Scenario) -> Control:
@@ -21,14 +21,17 @@ TREE_FAULTS = [
         "a leaf answers a repetition with what it has, though its parent has not answered",
         TREE_PAIR,
         "counted once",
-        ((_AGGREGATION, "if (complete && !final) {", "if (complete && !final && !heard) {"),),
+        ((_SLOTS, "ask_parent();", "meta.final = FINAL_EMPTY | (meta.paid << 1);"),),
     ),
     Fault(
         "forgets what is final",
         "a leaf keeps its parent's result, but takes it for the sums of its own ranks",
         TREE_PAIR,
         "counted once",
-        ((_UPLINK, "(hdr.agg.flags & FLAGS_STICKY) | FLAG_FINAL", "hdr.agg.flags & FLAGS_STICKY"),),
+        (
+            (_SLOTS, "finals.write(meta.index, FINAL_LANES);", ""),
+            (_SLOTS, "finals.write(meta.index, FINAL_EMPTY);", ""),
+        ),
     ),
     Fault(
         "adds a leaf twice",
@@ -37,9 +40,12 @@ TREE_FAULTS = [
         "counted once",
         (
             (
-                _AGGREGATION,
-                "heard = contributors == before;",
-                "heard = contributors == before && meta.group_up != 0;",
+                _SLOTS,
+                "meta.unheard = meta.missing & meta.grant.worker_bit;",
+                "meta.unheard = meta.grant.worker_bit;\n"
+                "        if (meta.partial == 1) {\n"
+                "            meta.unheard = meta.unheard & meta.missing;\n"
+                "        }",
             ),
         ),
     ),
@@ -50,9 +56,16 @@ TREE_FAULTS = [
         "counted once",
         (
             (
-                _UPLINK,
-                "askers.write(index, 0);    // whoever lacks the other half as well",
-                "keep();",
+                _SLOTS,
+                "(FLAG_FIRST_HALF | FLAG_SECOND_HALF) != 0) {\n"
+                "                askers.write(meta.index, 0);",
+                "(FLAG_FIRST_HALF | FLAG_SECOND_HALF) != 0) {\n"
+                "                finals.write(meta.index, FINAL_LANES);",
+            ),
+            (
+                _AGGREGATION,
+                "SET(FLAG_FIRST_HALF),   _, _, _,          _          ): to_ranks(LaneOp.NOTHING,",
+                "SET(FLAG_FIRST_HALF),   _, _, _,          _          ): to_ranks(LaneOp.STORE,",
             ),
         ),
     ),
@@ -61,7 +74,14 @@ TREE_FAULTS = [
         "a leaf does not ask which round its parent's result is of",
         TREE_PAIR,
         "counted once",
-        ((_UPLINK, "if (!current || !complete) {", "if (false) {"),),
+        (
+            (
+                _SLOTS,
+                "if (job == hdr.agg.job && ahead == 0) {",
+                "if (job == hdr.agg.job && ahead == 0 || hdr.agg.kind == KIND_RESULT) {",
+            ),
+            (_SLOTS, "hear_nothing();", "meta.missing = 0;"),
+        ),
     ),
     Fault(
         "nobody's turn again",
@@ -70,9 +90,9 @@ TREE_FAULTS = [
         "progress",
         (
             (
-                _AGGREGATION,
-                "asked == 0 || asked & meta.grant.worker_bit != 0;",
-                "asked == 0;",
+                _SLOTS,
+                "asked == 0 || asked & meta.grant.worker_bit != 0",
+                "asked == 0",
             ),
         ),
     ),

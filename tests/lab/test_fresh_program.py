@@ -45,7 +45,7 @@ def refresh() -> Callable[[], None]:
 
 
 def change(checkout: Path) -> None:
-    with (checkout / "p4src" / "include" / "lanes.p4").open("a") as file:
+    with (checkout / "p4src" / "v1model" / "lanes.p4").open("a") as file:
         file.write("// changed\n")
 
 

@@ -37,7 +37,7 @@ def test_a_changed_source_changes_the_fingerprint(
     shutil.copytree(compile_p4.SOURCE_DIR, tmp_path / "p4src")
     monkeypatch.setattr(compile_p4, "SOURCE_DIR", tmp_path / "p4src")
     before = compile_p4.fingerprint()
-    lanes = tmp_path / "p4src" / "include" / "lanes.p4"
+    lanes = tmp_path / "p4src" / "v1model" / "lanes.p4"
     lanes.write_text(lanes.read_text() + "\n")
     assert compile_p4.fingerprint() != before
 

@@ -52,14 +52,14 @@ def compile_variant(name: str, prefix: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch, "p4src")
         shutil.copytree(ROOT / "p4src", source)
-        types = source / "include" / "types.p4"
+        types = source / "v1model" / "target.p4"
         text = types.read_text()
         if text.count(WIDE) != 1:
             raise ValueError(
                 f"{types.name} has {WIDE.strip()!r} {text.count(WIDE)} times, not once"
             )
         types.write_text(text.replace(WIDE, NARROW))
-        lanes = source / "include" / "lanes.p4"
+        lanes = source / "v1model" / "lanes.p4"
         lanes.write_text(prefix + (HERE / "lanes.p4").read_text())
         compiler.SOURCE_DIR = source  # type: ignore[attr-defined]
         compiler.compile_program(Path(scratch, "out"))

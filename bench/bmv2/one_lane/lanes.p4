@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the place of p4src/include/lanes.p4 in the program that the benchmark compares with
+// Takes the place of p4src/v1model/lanes.p4 in the program that the benchmark compares with
 // (see compile.py): a register of 32 bits for each lane, as P4 programs for hardware have it,
 // instead of four of 2,048 bits. Lanes are 32 bits wide, whatever the frame's format.
 #ifndef P4REDUCE_LANES
 #define P4REDUCE_LANES
-
-enum bit<2> LaneOp {
-    NOTHING = 0,
-    STORE   = 1,
-    ADD     = 2,
-    LOAD    = 3
-}
 
 // Lanes 00 to 77, in octal, of word W.
 #define EACH_8(DO, W, P) \
@@ -22,30 +15,28 @@ enum bit<2> LaneOp {
 
 #define REGISTER(W, L) register<bit<32>, bit<32>>(SLOT_STATES) sums##W##_##L;
 #define LANE(W, L)     hdr.word##W.lane##L
-#define STORE_LANE(W, L) sums##W##_##L.write(index, LANE(W, L));
-#define LOAD_LANE(W, L)  sums##W##_##L.read(LANE(W, L), index);
+#define STORE_LANE(W, L) sums##W##_##L.write(meta.index, LANE(W, L));
+#define LOAD_LANE(W, L)  sums##W##_##L.read(LANE(W, L), meta.index);
 
 #ifdef WITHOUT_OVERFLOW
 // The least that adds: what a benchmark would be made of.
 #define ADD_LANE(W, L) \
-    sums##W##_##L.read(old, index); \
+    sums##W##_##L.read(old, meta.index); \
     LANE(W, L) = LANE(W, L) + old; \
-    sums##W##_##L.write(index, LANE(W, L));
+    sums##W##_##L.write(meta.index, LANE(W, L));
 #else
 // What the program with wide words does, lane by lane.
 #define ADD_LANE(W, L) \
-    sums##W##_##L.read(old, index); \
+    sums##W##_##L.read(old, meta.index); \
     sum = old + LANE(W, L); \
     overflowed = overflowed | ((old ^ sum) & (LANE(W, L) ^ sum)); \
-    sums##W##_##L.write(index, sum); \
+    sums##W##_##L.write(meta.index, sum); \
     LANE(W, L) = sum;
 #endif
 
-#define STORE_WORDS EACH_256(STORE_LANE)
-
 EACH_256(REGISTER)
 
-control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> flags) {
+control Sums(inout headers_t hdr, inout metadata_t meta) {
     action add() {
         bit<32> old;
 #ifdef WITHOUT_OVERFLOW
@@ -55,13 +46,14 @@ control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> 
         bit<32> overflowed = 0;
         EACH_256(ADD_LANE)
         if (overflowed & 0x80000000 != 0) {
-            flags = flags | FLAG_OVERFLOW;
+            meta.round_flags = meta.round_flags | FLAG_OVERFLOW;
+            all_flags.write(meta.index, meta.round_flags);
         }
 #endif
     }
 
     action store() {
-        STORE_WORDS
+        EACH_256(STORE_LANE)
     }
 
     action load() {
@@ -73,14 +65,14 @@ control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> 
     }
 
     apply {
-        if (op == LaneOp.ADD) {
+        if (meta.op == LaneOp.ADD) {
             add();
-        } else if (op == LaneOp.STORE) {
+        } else if (meta.op == LaneOp.STORE) {
             store();
-        } else if (op == LaneOp.LOAD) {
+        } else if (meta.op == LaneOp.LOAD) {
             load();
         }
     }
-}  // control Lanes
+}  // control Sums
 
 #endif  // P4REDUCE_LANES

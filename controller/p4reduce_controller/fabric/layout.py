@@ -14,7 +14,7 @@ from p4reduce_controller.jobs.job import REPLICAS_A_CHILD, Attachment, Job
 from p4reduce_controller.jobs.plan import Plan, PlanChild
 from p4reduce_controller.topology.switches import Topology, Uplink
 
-FLOOD_GROUP = 1  # p4src/include/constants.p4
+FLOOD_GROUP = 1  # p4src/common/constants.p4
 WHOLE = "whole"
 DELIVERIES = (WHOLE, "first_half", "second_half")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outcomes of a frame: the index of the `outcomes` counter.
 
-The same enum is in p4src/include/constants.p4. p4c leaves the names out of the P4Info, so they are
+The same enum is in p4src/common/constants.p4. p4c leaves the names out of the P4Info, so they are
 repeated here, and a test compares them.
 """
 

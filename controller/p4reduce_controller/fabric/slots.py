@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each slot of a switch is doing, read from the P4 program's registers
-(p4src/include/slots.p4).
+(p4src/v1model/slots.p4).
 
 Each slot has two versions: cell 2·slot for even rounds, and 2·slot + 1 for odd ones
 (docs/protocol.md, "Why two versions are enough"). The newer version of a job shows what the slot is
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from p4reduce_controller.fabric.p4client import SwitchClient
 
-REGISTERS = ("jobs", "rounds", "heard_ranks", "blocks")
+REGISTERS = ("jobs", "rounds", "missing_ranks", "blocks")
 _HALF = 1 << 31  # rounds are compared as serial numbers (RFC 1982)
 
 
@@ -26,11 +26,11 @@ class SwitchSlotState:
     job: int = 0  # an incarnation
     round: int = 0
     block: int = 0
-    heard: int = 0  # bitmap of children
+    awaited: int = (1 << 64) - 1  # bitmap of the children that have not contributed to the round
 
     def missing(self, children: int) -> list[int]:
         """The children, by number, that have not contributed to the round."""
-        return [number for number in range(children) if not self.heard >> number & 1]
+        return [number for number in range(children) if self.awaited >> number & 1]
 
 
 def read_slots(client: SwitchClient, slots: Sequence[int], job: int) -> list[SwitchSlotState]:
@@ -41,11 +41,11 @@ def read_slots(client: SwitchClient, slots: Sequence[int], job: int) -> list[Swi
 
 
 def _newer(slot: int, job: int, versions: Sequence[tuple[int, ...]]) -> SwitchSlotState:
-    own = [(number, heard, block) for owner, number, heard, block in versions if owner == job]
+    own = [(number, awaited, block) for owner, number, awaited, block in versions if owner == job]
     if not own:
         return SwitchSlotState(slot)
     newest = own[0]
     if len(own) == 2 and (own[1][0] - own[0][0]) % (2 * _HALF) < _HALF:
         newest = own[1]
-    number, heard, block = newest
-    return SwitchSlotState(slot, job, number, block, heard)
+    number, awaited, block = newest
+    return SwitchSlotState(slot, job, number, block, awaited)

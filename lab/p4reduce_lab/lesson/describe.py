@@ -16,7 +16,7 @@ from p4reduce_lab.lesson.traced import SourceLine
 from p4reduce_lab.lesson.world import REGISTERS, FrameStep, HeldFrame, header
 
 _LANES_SHOWN = 4
-# As p4src/include/constants.p4 has the enum of outcomes.
+# As p4src/common/constants.p4 has the enum of outcomes.
 _ENUMS, _OUTCOME = "constants.p4", re.compile(r"\d+,? // ")
 _MEANING = {
     "version": "of the protocol",
@@ -37,11 +37,12 @@ _MEANING = {
 _REGISTERS = {
     "jobs": "the job that the copy is used by; 0: it was never used",
     "rounds": "the round that the copy is about",
-    "heard_ranks": "the ranks whose frames of this round have come",
+    "missing_ranks": "the ranks whose frames of this round have not come yet",
     "blocks": "the block that is summed in this round",
     "next_blocks": "the first block after it that some rank has numbers in",
     "formats": "what a number is",
-    "all_flags": "what the frames of this round have said in their flags",
+    "payloads": "1: a frame of this round had numbers",
+    "all_flags": "what else the frames of this round have said in their flags",
     "sums0": "the sum so far: its first numbers",
 }
 
@@ -109,7 +110,7 @@ def stopped(stop: Stop, lines: Sequence[SourceLine]) -> str:
     if point.kind == "line" and lines:
         place = f"before {lines[-1]}"
     elif point.line:
-        place += f", {point.file.removeprefix('include/')}:{point.line}"
+        place += f", {point.file.rpartition('/')[2]}:{point.line}"
     return f"at {place} ({stop.why})"
 
 
@@ -168,7 +169,7 @@ def legend() -> list[str]:
 def register(name: str, cells: Mapping[str, int]) -> str:
     """Return a register's value for a copy of a slot."""
     value = cells[name]
-    if name == "heard_ranks":
+    if name == "missing_ranks":
         return ranks(value)
     if name in ("blocks", "next_blocks"):
         return block(value)

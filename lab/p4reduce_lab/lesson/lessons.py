@@ -124,8 +124,8 @@ LOST_CONTRIBUTION = Lesson(
         Scene("Rank 1's frame is lost. Nobody notices.", "drop 2"),
         Scene("Rank 0 waits too long for the result. Its timer runs out: it repeats.", "repeat 0"),
         Scene(
-            "The switch has heard rank 0 in this round: its bit is set in heard_ranks. So nothing "
-            "is added a second time. It answers with a STATUS, which names who was heard.",
+            "The switch has heard rank 0 in this round: its bit is not set in missing_ranks. So "
+            "nothing is added a second time. It answers with a STATUS, which names who was heard.",
             "let 3",
             FrameOutcome.STATUS_SENT,
         ),

@@ -125,7 +125,7 @@ class _LineRecorder(Debugger):
 
     def visit(self, program: DebuggedProgram, point: Point, packet: PacketState) -> None:
         if point.kind == "line" and (text := self._texts.get((point.file, point.line))):
-            self.lines.append(SourceLine(point.file.removeprefix("include/"), point.line, text))
+            self.lines.append(SourceLine(point.file.rpartition("/")[2], point.line, text))
         super().visit(program, point, packet)
 
 

@@ -29,10 +29,11 @@ _SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_P
 REGISTERS = (
     "jobs",
     "rounds",
-    "heard_ranks",
+    "missing_ranks",
     "blocks",
     "next_blocks",
     "formats",
+    "payloads",
     "all_flags",
     "sums0",
 )

@@ -22,7 +22,7 @@ from pathlib import Path
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import GRACE, POLL, ChildFailedError, ChildProcess, Processes
 
-CPU_PORT = 255  # p4src/include/constants.p4
+CPU_PORT = 255  # p4src/common/constants.p4
 DEVICE_ID = 1
 READY_TIMEOUT = 120.0  # seconds, on a busy machine too; a process that ends is seen at once
 

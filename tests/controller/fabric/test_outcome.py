@@ -10,7 +10,7 @@ from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.jobs.job import SLOTS
 from p4reduce_controller.topology.given import CPU_PORT
 
-CONSTANTS = Path(__file__).parents[3] / "p4src" / "include" / "constants.p4"
+CONSTANTS = Path(__file__).parents[3] / "p4src" / "common" / "constants.p4"
 
 
 def test_outcomes_are_those_of_the_program() -> None:

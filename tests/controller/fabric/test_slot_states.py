@@ -57,14 +57,14 @@ class Registers:
     """A switch of which only the cells of one slot are known.
 
     Args:
-        versions: job, round, heard ranks and block of each of the slot's two versions.
+        versions: job, round, missing ranks and block of each of the slot's two versions.
     """
 
     def __init__(self, *versions: tuple[int, int, int, int]) -> None:
         self.versions = versions
 
     def read_cells(self, registers: Sequence[str], indices: Sequence[int]) -> list[list[int]]:
-        at = [("jobs", "rounds", "heard_ranks", "blocks").index(name) for name in registers]
+        at = [("jobs", "rounds", "missing_ranks", "blocks").index(name) for name in registers]
         return [[self.versions[index % 2][field] for index in indices] for field in at]
 
 

@@ -70,7 +70,7 @@ def test_what_the_lessons_teach_is_to_be_seen() -> None:
     zeros = played("zeros")
     assert [f"block {at} next" in zeros for at in range(4)] == [False, True, False, True]
     overflow = played("overflow")
-    assert "all_flags PAYLOAD => PAYLOAD OVERFLOW" in overflow
+    assert "all_flags - => OVERFLOW" in overflow
     assert overflow.count("a sum left the range of int8") == 2
 
 
@@ -184,13 +184,13 @@ def test_a_header_in_words_and_bytes() -> None:
 def test_a_frame_is_held_looked_at_and_let_go_on() -> None:
     commands = Commands(LessonWorld([ONES, TENS]))
     commands.do("break table admission")
-    commands.do("break line aggregation.p4:70")
+    commands.do("break line slots.p4:44")
     assert "holds it at table admission" in "\n".join(commands.do("let 1"))
     assert commands.finished == ""
     assert "  agg.job = 7 (0x7)" in commands.do("inspect agg.")
     assert "holds it at action grant" in "\n".join(commands.do("step"))
     said = "\n".join(commands.do("continue"))
-    assert "before aggregation.p4:70: jobs.write(index, hdr.agg.job)" in said
+    assert "before slots.p4:44: jobs.write(meta.index, hdr.agg.job)" in said
     assert commands.world.registers(0)[0]["jobs"] == 0  # before the line
     assert "counts it as round-opened" in "\n".join(commands.do("continue"))
     assert commands.world.registers(0)[0]["jobs"] == 7

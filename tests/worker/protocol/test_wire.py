@@ -19,7 +19,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-SOURCES = Path(__file__).parents[3] / "p4src" / "include"
+SOURCES = Path(__file__).parents[3] / "p4src" / "common"
 WORKER = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 

@@ -3,8 +3,8 @@
 
 That is what a rank finds in its own tensor before it sends anything (OmniReduce, Fei et al.,
 SIGCOMM 2021), in machine code where there is any, and else number by number. Over all ranks the
-switch keeps the smallest next block and the largest exponent (`join_round` in
-p4src/include/aggregation.p4).
+switch keeps the smallest next block and the largest exponent (`offer_more` in
+p4src/v1model/slots.p4).
 """
 
 from __future__ import annotations

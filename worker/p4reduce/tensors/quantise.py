@@ -4,7 +4,7 @@
 A switch adds integers. So the ranks agree on an exponent for each block one round before they send
 it (SwitchML, Sapio et al., NSDI 2021, section 3.7), and scale their numbers by it. Each frame
 carries the exponent of its rank's next block (`protocol.slots`), and the switch keeps the largest
-(`join_round` in p4src/include/aggregation.p4). The exponent is float32's own biased one. A block
+(`offer_more` in p4src/v1model/slots.p4). The exponent is float32's own biased one. A block
 has exponent E if the largest magnitude m in it has 2^(E-127) <= m < 2^(E-126). Subnormal ones have
 E = 0, and E = 255 says NaN or infinity. Here are the factors for the machine code in
 native/p4reduce_native/csrc/worker/lanes.c; `reference.numbers` says what it does with them.

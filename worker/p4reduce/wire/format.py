@@ -53,7 +53,7 @@ __all__ = [
     "template",
 ]
 
-# -- Numbers: the same as in p4src/include/constants.p4, which a test compares ------------------
+# -- Numbers: the same as in p4src/common/constants.p4, which a test compares ------------------
 
 ETHERTYPE_IPV4 = 0x0800
 PROTOCOL_UDP = 17

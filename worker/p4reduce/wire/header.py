@@ -6,7 +6,7 @@ Made from these tables at run time: the numpy dtype (`wire/frames.py`) and the s
 
 | file | what of it |
 |---|---|
-| p4src/include/header.p4 | header, types, constants |
+| p4src/common/header.p4 | header, types, constants |
 | native/p4reduce_native/csrc/worker/header.h | offsets, constants, reading and writing fields |
 | wireshark/p4reduce.lua | the dissector |
 | docs/protocol.md | the drawing and the tables |

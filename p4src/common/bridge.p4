@@ -3,21 +3,18 @@
 #define P4REDUCE_BRIDGE
 
 // All traffic that is not for the switch: an ordinary layer-2 bridge.
-control Bridge(inout headers_t hdr,
-               inout metadata_t meta,
-               inout standard_metadata_t standard_metadata) {
+control Bridge(inout headers_t hdr, inout metadata_t meta) {
 
     @name(".forward")
     action forward(port_t port) {
-        standard_metadata.egress_spec = port;
+        meta.port = port;
         meta.outcome = Outcome.L2_FORWARDED;
     }
 
     // A group and broadcast address is never entered here, so it floods as well.
     @name(".flood")
     action flood() {
-        standard_metadata.mcast_grp = FLOOD_GROUP;
-        meta.delivery = Delivery.FLOOD;
+        meta.group = FLOOD_GROUP;
         meta.outcome = Outcome.L2_FLOODED;
     }
 
@@ -30,9 +27,8 @@ control Bridge(inout headers_t hdr,
     }
 
     apply {
-        if (stations.apply().hit
-                && standard_metadata.egress_spec == standard_metadata.ingress_port) {
-            mark_to_drop(standard_metadata);
+        if (stations.apply().hit && meta.port == meta.ingress_port) {
+            meta.port = NOWHERE;
             meta.outcome = Outcome.L2_HAIRPIN;
         }
     }

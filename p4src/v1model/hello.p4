@@ -5,7 +5,7 @@
 // Hands HELLOs to the controller. Any host can send them, so each port has a rate of
 // its own: a flood at one port neither busies the controller nor keeps out the
 // workers at other ports.
-control Hello(inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control Hello(inout metadata_t meta) {
 
     // Frames. Rate and burst are the controller's to set; until then all pass.
     @name(".hello_rate")
@@ -13,12 +13,11 @@ control Hello(inout metadata_t meta, inout standard_metadata_t standard_metadata
 
     apply {
         bit<2> color;
-        rate.execute_meter(standard_metadata.ingress_port, color);
+        rate.execute_meter(meta.ingress_port, color);
         if (color == V1MODEL_METER_COLOR_GREEN) {
-            standard_metadata.egress_spec = CPU_PORT;
+            meta.port = CPU_PORT;
             meta.outcome = Outcome.HELLO_PUNTED;
         } else {
-            mark_to_drop(standard_metadata);
             meta.outcome = Outcome.HELLO_LIMITED;
         }
     }

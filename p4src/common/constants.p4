@@ -24,9 +24,7 @@ const bit<8>  REPLY_TTL      = 64;
 // -- Aggregation header -------------------------------------------------------
 
 // What a contribution can say that the round's result must repeat.
-const bit<8> FLAGS_STICKY = FLAG_PAYLOAD | FLAG_OVERFLOW | FLAG_NONFINITE | FLAG_MISMATCH;
-// Not on the wire, in a slot only: what is kept there is the result of the whole tree.
-const bit<8> FLAG_FINAL = 0x80;
+const bit<8> FLAGS_STICKY = FLAG_OVERFLOW | FLAG_NONFINITE | FLAG_MISMATCH;
 
 // -- Sizes, in bytes -----------------------------------------------------------
 
@@ -42,6 +40,7 @@ const bit<16> PAYLOAD_UDP_LENGTH = EMPTY_UDP_LENGTH + PAYLOAD_BYTES;
 
 // Given to the targets on their command line (--cpu-port).
 #define CPU_PORT 255
+#define NOWHERE  511                     // no port: a frame that nothing sends on is dropped
 // Made by the controller; its replicas are all the ports.
 const bit<16> FLOOD_GROUP = 1;
 

@@ -1,23 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef P4REDUCE_PARSER
-#define P4REDUCE_PARSER
-
-parser PacketParser(packet_in packet,
-                    out headers_t hdr,
-                    inout metadata_t meta,
-                    inout standard_metadata_t standard_metadata) {
-
-    state start {
-        transition select(standard_metadata.ingress_port) {
-            CPU_PORT: parse_packet_out;
-            default:  parse_ethernet;
-        }
-    }
-
-    state parse_packet_out {
-        packet.extract(hdr.packet_out);
-        transition parse_ethernet;
-    }
+// The states that are the same in each target's parser, which includes this. It has a state for the
+// lanes of its own: parse_lanes.
 
     state parse_ethernet {
         packet.extract(hdr.ethernet);
@@ -74,38 +57,12 @@ parser PacketParser(packet_in packet,
 
     state parse_aggregation {
         packet.extract(hdr.agg);
-        // Most frames first. A parent's answers may be half a block, or ask for padding without
-        // having any.
+        // A status may ask for padding without having any.
         transition select(hdr.agg.kind, hdr.agg.flags) {
-            (KIND_CONTRIBUTE, FLAG_PAYLOAD &&& FLAG_PAYLOAD):     parse_words;
-            (KIND_RESULT, FLAG_FIRST_HALF &&& FLAG_FIRST_HALF):   parse_first_half;
-            (KIND_RESULT, FLAG_SECOND_HALF &&& FLAG_SECOND_HALF): parse_second_half;
-            (KIND_STATUS, _):                                     accept;
-            (_, FLAG_PAYLOAD &&& FLAG_PAYLOAD):                   parse_words;
-            (_, FLAG_PADDED &&& FLAG_PADDED):                     parse_words;
-            default:                                              accept;
+            (KIND_CONTRIBUTE, FLAG_PAYLOAD &&& FLAG_PAYLOAD): parse_lanes;    // most frames
+            (KIND_STATUS, _):                                 accept;
+            (_, FLAG_PAYLOAD &&& FLAG_PAYLOAD):               parse_lanes;
+            (_, FLAG_PADDED &&& FLAG_PADDED):                 parse_lanes;
+            default:                                          accept;
         }
     }
-
-    state parse_first_half {
-        packet.extract(hdr.word0);
-        packet.extract(hdr.word1);
-        transition accept;
-    }
-
-    state parse_second_half {
-        packet.extract(hdr.word2);
-        packet.extract(hdr.word3);
-        transition accept;
-    }
-
-    state parse_words {
-        packet.extract(hdr.word0);
-        packet.extract(hdr.word1);
-        packet.extract(hdr.word2);
-        packet.extract(hdr.word3);
-        transition accept;
-    }
-}  // parser PacketParser
-
-#endif  // P4REDUCE_PARSER

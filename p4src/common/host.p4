@@ -26,9 +26,7 @@ control OwnAddress(inout metadata_t meta) {
 
 // The switch as a host: answers ARP requests and pings, so that users can
 // check with their own tools that it is there.
-control Host(inout headers_t hdr,
-             inout metadata_t meta,
-             inout standard_metadata_t standard_metadata) {
+control Host(inout headers_t hdr, inout metadata_t meta) {
 
     action reply_arp() {
         ipv4_t own_ip = hdr.arp.target_ip;
@@ -53,7 +51,7 @@ control Host(inout headers_t hdr,
     }
 
     action back_to_sender() {
-        standard_metadata.egress_spec = standard_metadata.ingress_port;
+        meta.port = meta.ingress_port;
         hdr.ethernet.dst = hdr.ethernet.src;
         hdr.ethernet.src = meta.own_mac;
     }
@@ -69,7 +67,6 @@ control Host(inout headers_t hdr,
             back_to_sender();
             meta.outcome = Outcome.ECHO_REPLIED;
         } else {
-            mark_to_drop(standard_metadata);
             meta.outcome = Outcome.HOST_UNHANDLED;
         }
     }

@@ -3,27 +3,21 @@
 #define P4REDUCE_SWITCH_EGRESS
 
 control SwitchEgress(inout headers_t hdr,
-               inout metadata_t meta,
-               inout standard_metadata_t standard_metadata) {
+                     inout metadata_t meta,
+                     inout standard_metadata_t standard_metadata) {
     ResultDelivery() delivery;
-    AnswerLengths()  lengths;
 
     apply {
         if (standard_metadata.egress_port == CPU_PORT) {
             hdr.packet_in.setValid();
             hdr.packet_in.ingress_port = standard_metadata.ingress_port;
             hdr.packet_in._pad = 0;
-        } else if (meta.delivery == Delivery.FLOOD) {
+        } else if (meta.group == FLOOD_GROUP) {
             if (standard_metadata.egress_port == standard_metadata.ingress_port) {
                 mark_to_drop(standard_metadata);
             }
-        } else {
-            if (meta.delivery == Delivery.TO_REPLICAS) {
-                delivery.apply(hdr, meta, standard_metadata);
-            }
-            if (hdr.agg.isValid() && meta.ipv4_rewritten) {
-                lengths.apply(hdr);
-            }
+        } else if (meta.group != 0) {
+            delivery.apply(hdr, meta, standard_metadata);
         }
     }
 }  // control SwitchEgress

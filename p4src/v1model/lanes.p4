@@ -2,14 +2,6 @@
 #ifndef P4REDUCE_LANES
 #define P4REDUCE_LANES
 
-// What a contribution does to the sums of its slot.
-enum bit<2> LaneOp {
-    NOTHING = 0,
-    STORE   = 1,    // the round's first payload replaces what was there
-    ADD     = 2,    // the packet's lanes become the new sums
-    LOAD    = 3     // the sums become the packet's lanes
-}
-
 // Adds one quarter of a block to its sums. TOP has the top bit of each lane, LOW those below
 // it, and CHECKED the top bits again, or nothing if lanes may wrap; nothing else depends on the
 // format. No carry may leak from lane to lane, so the top bits are left out of the addition and put
@@ -18,25 +10,18 @@ enum bit<2> LaneOp {
 // (A macro, and no variable but `old`: to BMv2 an assignment to a word costs as much as six
 // operations, and p4c turns parameters into assignments. Where CHECKED is 0, p4c drops the check.)
 #define ADD_WORD(SUMS, WORD, TOP, LOW, CHECKED) \
-    SUMS.read(old, index); \
+    SUMS.read(old, meta.index); \
     if ((old ^ WORD.lanes ^ TOP) & (old ^ ((old & LOW) + (WORD.lanes & LOW))) & CHECKED != 0) { \
-        flags = flags | FLAG_OVERFLOW; \
+        meta.round_flags = meta.round_flags | FLAG_OVERFLOW; \
     } \
     WORD.lanes = ((old & LOW) + (WORD.lanes & LOW)) ^ ((old ^ WORD.lanes) & TOP); \
-    SUMS.write(index, WORD.lanes)
+    SUMS.write(meta.index, WORD.lanes)
 
 #define ADD_WORDS(TOP, LOW, CHECKED) \
     ADD_WORD(sums0, hdr.word0, TOP, LOW, CHECKED); \
     ADD_WORD(sums1, hdr.word1, TOP, LOW, CHECKED); \
     ADD_WORD(sums2, hdr.word2, TOP, LOW, CHECKED); \
     ADD_WORD(sums3, hdr.word3, TOP, LOW, CHECKED)
-
-// The packet's lanes become the sums.
-#define STORE_WORDS \
-    sums0.write(index, hdr.word0.lanes); \
-    sums1.write(index, hdr.word1.lanes); \
-    sums2.write(index, hdr.word2.lanes); \
-    sums3.write(index, hdr.word3.lanes)
 
 // The sums of all slots, a quarter of each block in each register. BMv2 interprets a
 // primitive at a time, whatever its width: 64 lanes in one word cost what one would.
@@ -45,7 +30,7 @@ register<word_t, bit<32>>(SLOT_STATES) sums1;
 register<word_t, bit<32>>(SLOT_STATES) sums2;
 register<word_t, bit<32>>(SLOT_STATES) sums3;
 
-control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> flags) {
+control Sums(inout headers_t hdr, inout metadata_t meta) {
     action add() {
         word_t old;
         if (hdr.agg.format == FORMAT_INT32) {
@@ -59,10 +44,16 @@ control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> 
         } else {
             ADD_WORDS(TOP_BITS_INT32, LOW_BITS_INT32, 0);
         }
+        if (meta.round_flags & FLAG_OVERFLOW != 0) {
+            all_flags.write(meta.index, meta.round_flags);
+        }
     }
 
     action store() {
-        STORE_WORDS;
+        sums0.write(meta.index, hdr.word0.lanes);
+        sums1.write(meta.index, hdr.word1.lanes);
+        sums2.write(meta.index, hdr.word2.lanes);
+        sums3.write(meta.index, hdr.word3.lanes);
     }
 
     action load() {
@@ -70,21 +61,25 @@ control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> 
         hdr.word1.setValid();
         hdr.word2.setValid();
         hdr.word3.setValid();
-        sums0.read(hdr.word0.lanes, index);
-        sums1.read(hdr.word1.lanes, index);
-        sums2.read(hdr.word2.lanes, index);
-        sums3.read(hdr.word3.lanes, index);
+        sums0.read(hdr.word0.lanes, meta.index);
+        sums1.read(hdr.word1.lanes, meta.index);
+        sums2.read(hdr.word2.lanes, meta.index);
+        sums3.read(hdr.word3.lanes, meta.index);
     }
 
-    apply {
-        if (op == LaneOp.ADD) {
+    action run() {
+        if (meta.op == LaneOp.ADD && meta.round_flags & FLAG_MISMATCH == 0) {
             add();
-        } else if (op == LaneOp.STORE) {
+        } else if (meta.op == LaneOp.STORE) {
             store();
-        } else if (op == LaneOp.LOAD) {
+        } else if (meta.op == LaneOp.LOAD) {
             load();
         }
     }
-}  // control Lanes
+
+    apply {
+        run();
+    }
+}  // control Sums
 
 #endif  // P4REDUCE_LANES

@@ -5,18 +5,18 @@
 // Decides whether a contribution may touch a slot at all, and which ones are its
 // job's. What a frame claims (job, rank) counts only on the port and from the
 // address that the controller bound to that rank when it attached.
-control Admission(inout headers_t hdr,
-                  inout metadata_t meta,
-                  inout standard_metadata_t standard_metadata) {
+control Admission(inout headers_t hdr, inout metadata_t meta) {
 
     // Bytes and frames that each rank, or switch below, sent up.
     @name(".contributed")
-    direct_counter(CounterType.packets_and_bytes) contributed;
+    DIRECT_COUNTER(contributed);
 
     @name(".grant")
     action grant(ranks_t worker_bit, ranks_t all_workers, bit<32> slot_base,
                  slot_t slot_count, group_t group_full, group_t group_halves) {
         meta.grant = { worker_bit, all_workers, slot_base, slot_count, group_full, group_halves };
+        meta.sticky = hdr.agg.flags & FLAGS_STICKY;
+        meta.echo = hdr.agg.flags & FLAG_RETRANSMISSION;
         contributed.count();
     }
 
@@ -27,20 +27,22 @@ control Admission(inout headers_t hdr,
                          group_t group_up) {
         grant(worker_bit, all_workers, slot_base, slot_count, group_full, group_halves);
         meta.group_up = group_up;
+        meta.partial = 1;
     }
 
     @name(".refuse")
-    action refuse() {
+    action refuse() {    // without slots
+        meta.outcome = Outcome.NOT_ADMITTED;
         contributed.count();
     }
 
     @name(".admission")
     table ranks {
         key = {
-            standard_metadata.ingress_port : exact @name("ingress_port");
-            hdr.ipv4.src                   : exact @name("src_ip");
-            hdr.agg.job                    : exact @name("job");
-            hdr.agg.rank                   : exact @name("rank");
+            meta.ingress_port : exact @name("ingress_port");
+            hdr.ipv4.src      : exact @name("src_ip");
+            hdr.agg.job       : exact @name("job");
+            hdr.agg.rank      : exact @name("rank");
         }
         actions = { grant; grant_partial; @defaultonly refuse; }
         const default_action = refuse();
@@ -49,7 +51,7 @@ control Admission(inout headers_t hdr,
     }
 
     apply {
-        ranks.apply();    // a frame without an entry gets no slot
+        ranks.apply();
     }
 }  // control Admission
 

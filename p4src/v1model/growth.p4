@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// BMv2 ends if a frame grows by more than 512 bytes, half of the lanes. So a frame without lanes has
+// no room for a block's sums.
+#ifndef P4REDUCE_GROWTH
+#define P4REDUCE_GROWTH
+
+control Lanes(inout headers_t hdr, inout metadata_t meta) {
+    Sums() sums;
+
+    // A result for all ranks leaves as two halves for each. A repeated result has no such way, nor have
+    // the sums to a parent: a status takes their place, and the rank sends room for them.
+    action fit() {
+        if (meta.round_flags & FLAG_MISMATCH != 0) {
+            meta.op = LaneOp.NOTHING;    // there is no sum
+        } else if (meta.group == meta.grant.group_full) {
+            meta.group = meta.grant.group_halves;
+            meta.outcome = Outcome.ROUND_COMPLETED_HALVES;
+        } else {
+            meta.op = LaneOp.NOTHING;
+            if (meta.group == 0) {
+                meta.reply = Reply.STATUS;
+                meta.outcome = Outcome.STATUS_SENT;
+            } else {
+                meta.reply = Reply.ROOM;
+                meta.outcome = Outcome.ROOM_ASKED;
+                meta.group = 0;
+                meta.port = meta.ingress_port;
+            }
+        }
+    }
+
+    apply {
+        if (meta.op == LaneOp.LOAD
+                && (!hdr.word0.isValid() || meta.round_flags & FLAG_MISMATCH != 0)) {
+            fit();
+        }
+        sums.apply(hdr, meta);
+    }
+}  // control Lanes
+
+// What leaves here has lanes, or not, and lengths that say so.
+control Shape(inout headers_t hdr, inout metadata_t meta) {
+    action shape() {
+        if (hdr.agg.flags & FLAG_PAYLOAD == 0) {
+            if (hdr.agg.kind == KIND_CONTRIBUTE && hdr.word0.isValid()) {
+                // To the parent. Its answer has as much room.
+                hdr.agg.flags = hdr.agg.flags | FLAG_PADDED;
+            } else {
+                hdr.word0.setInvalid();
+                hdr.word1.setInvalid();
+                hdr.word2.setInvalid();
+                hdr.word3.setInvalid();
+                hdr.udp.length = EMPTY_UDP_LENGTH;
+            }
+        } else if (meta.op == LaneOp.LOAD) {
+            hdr.udp.length = PAYLOAD_UDP_LENGTH;
+        }
+        hdr.udp.checksum = 0;     // none (RFC 768)
+        hdr.ipv4.total_length = hdr.udp.length + IPV4_BYTES;
+        hdr.ipv4.ttl = REPLY_TTL;
+        meta.ipv4_rewritten = true;
+    }
+
+    apply {
+        shape();
+    }
+}  // control Shape
+
+#endif  // P4REDUCE_GROWTH
