@@ -41,7 +41,7 @@ CLOSING = re.compile(r"=* ?(\d+ \w+.*|no tests ran) in [\d.]+s\b.*")
 
 
 ENGINES = (
-    ("mpi", "packaging", "spark", "test_bound_sockets.py", "torchrun"),
+    ("mpi", "packaging", "spark", "test_bound_sockets.py", "torchft", "torchrun"),
     ("kube", "ray_cluster", "slurm"),
 )
 

@@ -13,7 +13,8 @@ torch and DDP make, those of DDP's buckets too; `reductions` hands their tensors
 `delegate` hands to Gloo what the switch does not do. `hooks` is only for what a script registers,
 `LocalSGD` for scripts that average models in place of gradients, and
 `LayerOrder` for those whose layers wait for their own gradient only. `log_statistics` writes
-each step's figures to TensorBoard, MLflow or wandb.
+each step's figures to TensorBoard, MLflow or wandb. After a lost rank `reform` continues with the
+others, and `ft` is torchft's process group.
 More than a dozen modules: torch's interface to a backend (devices, work, futures, options,
 rendezvous) has a module for each of its parts. Imports the communicator, `compression`, `tensors`,
 `transport` and `wire`, and of the library nothing imports it.
@@ -29,8 +30,17 @@ if TYPE_CHECKING:
     from p4reduce.torch.layer_order import LayerOrder
     from p4reduce.torch.local_sgd import LocalSGD
     from p4reduce.torch.logged import log_statistics
+    from p4reduce.torch.regrouping import reform
 
-__all__ = ["LayerOrder", "LocalSGD", "Statistics", "Tally", "log_statistics", "statistics"]
+__all__ = [
+    "LayerOrder",
+    "LocalSGD",
+    "Statistics",
+    "Tally",
+    "log_statistics",
+    "reform",
+    "statistics",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -43,6 +53,10 @@ def __getattr__(name: str) -> Any:
         from p4reduce.torch.local_sgd import LocalSGD
 
         return LocalSGD
+    if name == "reform":
+        from p4reduce.torch.regrouping import reform
+
+        return reform
     if name == "log_statistics":
         from p4reduce.torch.logged import log_statistics
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,11 +16,11 @@ from p4reduce.torch import accelerators
 from p4reduce.torch.delegate import LEASE
 from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.errors import as_torch_error
-from p4reduce.torch.group import TorchCollectives, raise_if_lost
+from p4reduce.torch.group import TorchCollectives, UnregisteredGroup, ours, raise_if_lost
 from p4reduce.torch.meeting import exchange_by
 from p4reduce.torch.presence import arrive, store_answers
 from p4reduce.torch.python_backend import group_class
-from p4reduce.torch.routes import Routes
+from p4reduce.torch.routes import Formed, Routes
 
 _ACCELERATED = "accelerated"  # of the store: on how many ranks torch has an accelerator
 
@@ -29,7 +30,7 @@ def create(options: Any, backend_options: Any) -> TorchCollectives:
 
     Args:
         options: torch's `_DistributedBackendOptions`: store, rank, size, timeout, name, ranks.
-        backend_options: the user's `pg_options`; there are none.
+        backend_options: the `pg_options`: None, or what `reform` gives.
 
     Raises:
         DistNetworkError: ranks are missing, or no switch or controller answers; says which.
@@ -43,7 +44,58 @@ def create(options: Any, backend_options: Any) -> TorchCollectives:
         raise_if_lost(ranks, LEASE)
         raise
     store = dist.PrefixStore(f"p4reduce/{generation}/", options.store)
-    network = None if size == 1 else _network(store, rank, size, options.timeout, ranks)
+    return make_group(
+        store,
+        rank,
+        size,
+        ranks,
+        options.timeout,
+        check=lambda within: raise_if_lost(ranks, within),
+        network=None if size == 1 else _network(store, rank, size, options.timeout, ranks),
+        interface=_interface(backend_options),
+        formed=backend_options if isinstance(backend_options, Formed) else None,
+    )
+
+
+def _interface(backend_options: Any) -> str | None:
+    """Return this process's way to the switch, if its first rank was another one."""
+    if isinstance(backend_options, Formed):
+        return backend_options.interface
+    world = ours(dist.group.WORLD) if dist.is_initialized() else None
+    return None if world is None else world.interface
+
+
+def make_group(
+    store: Any,
+    rank: int,
+    size: int,
+    ranks: Sequence[int],
+    timeout: timedelta,
+    *,
+    check: Callable[[float], None],
+    network: Started | None = None,
+    interface: str | None = None,
+    replicas: bool = False,
+    formed: Formed | None = None,
+) -> TorchCollectives:
+    """Make a group of ranks that share a store. All of them call this.
+
+    Args:
+        store: of torch, for this group and this time alone.
+        rank: of this process in the group.
+        size: of the group.
+        ranks: global ranks of the group's; empty where they are the same numbers.
+        timeout: of making it, and of collectives that have none of their own.
+        check: as for `Routes`.
+        network: as for `Routes`.
+        interface: as for `Routes`.
+        replicas: whether ranks come and go, and a group is soon replaced by another one. Torch's
+            registries do not know it then, and Gloo is connected beside the switch.
+        formed: as for `Routes`.
+
+    Raises:
+        DistNetworkError, DistBackendError: as `create`.
+    """
     with store_answers():
         store.add(_ACCELERATED, accelerators.is_available())
     routes = Routes(
@@ -51,18 +103,22 @@ def create(options: Any, backend_options: Any) -> TorchCollectives:
         rank,
         size=size,
         global_ranks=ranks,
-        timeout=options.timeout,
-        check=lambda within: raise_if_lost(ranks, within),
+        timeout=timeout,
+        check=check,
         network=network,
+        interface=interface,
+        gloo_beside=replicas,
+        formed=formed,
     )
     with store_answers():  # for routes, all ranks have met: they all read the same
         accelerated = store.add(_ACCELERATED, 0)
-    return group_class()(
-        options.store,
+    kind = UnregisteredGroup if replicas else group_class()
+    return kind(
+        store,
         rank,
         size,
         routes=routes,
-        others=OtherDevices(store, rank, size, options.timeout),
+        others=OtherDevices(store, rank, size, timeout),
         accelerated=accelerated > 0,
     )
 

@@ -143,13 +143,18 @@ class Channel:
         ranks = error.ranks if isinstance(error, WorkerLostError) else ()
         return frozenset(self._global_ranks[rank] if self._global_ranks else rank for rank in ranks)
 
+    def broken(self) -> RuntimeError | None:
+        """Return the error after which the communicator can do nothing more; None: it works."""
+        error = self.comm.broken
+        return None if error is None else as_torch_error(error, self._global_ranks)
+
     def raise_if_broken(self, within: float) -> None:
         """Wait that many seconds for news of a lost rank, and raise its error."""
         end = time.monotonic() + within
-        while (error := self.comm.broken) is None and time.monotonic() < end:
+        while (error := self.broken()) is None and time.monotonic() < end:
             time.sleep(_POLL)
         if error is not None:
-            raise as_torch_error(error, self._global_ranks) from error
+            raise error
 
     def translated(self, error: BaseException) -> BaseException:
         """Return this library's errors as torch's, and others as they are."""

@@ -32,10 +32,12 @@ class Lease:
 
     Attributes:
         comm: of the group.
+        interface: this process's way to the switch; None: that of the network it has started.
     """
 
-    def __init__(self, comm: Communicator) -> None:
+    def __init__(self, comm: Communicator, interface: str | None) -> None:
         self.comm = comm
+        self.interface = interface
         count_frames_of(comm)
 
     def end(self, *, orderly: bool) -> None:
@@ -58,6 +60,7 @@ def open_communicator(
     timeout: float,
     check: Callable[[], None] | None = None,
     network: Mapping[str, str] | None = None,
+    interface: str | None = None,
 ) -> Lease:
     """Meet the other ranks of a group, and join a job with them.
 
@@ -70,23 +73,24 @@ def open_communicator(
         timeout: seconds for all of it.
         check: called repeatedly meanwhile; raises if some ranks will not come.
         network: variables of the network; None: the environment's.
+        interface: as for `p4reduce.init`; None: that of the global rank.
 
     Raises:
         DistNetworkError: ranks are missing; names them.
         P4ReduceError: as `p4reduce.init`.
     """
     deadline = time.monotonic() + timeout
-    port = None
-    if network is None:
+    if network is None and interface is None:
         # Of a subgroup, size is not that of the world; where the launcher says nothing, local ranks
         # are global ones.
         local_rank = placement(global_rank, max(global_rank + 1, size)).local_rank
-        port = port_name(None, global_rank, local_rank)
+        interface = port_name(None, global_rank, local_rank)
     job = meet(store, rank, size, new_name(label), timeout, check)
     left = min(max(deadline - time.monotonic(), 1.0), _JOIN)
-    return Lease(
-        init(rank, size, job=job, timeout=left, interface=port, check=check, network=network)
+    comm = init(
+        rank, size, job=job, timeout=left, interface=interface, check=check, network=network
     )
+    return Lease(comm, interface)
 
 
 def label_of(global_ranks: Sequence[int]) -> str:
@@ -111,4 +115,9 @@ def label_of(global_ranks: Sequence[int]) -> str:
 
 def new_name(label: str) -> str:
     """Return a job's name that no other process group has, with `label` in it."""
-    return f"{job_name(None)[:_MAX_BASE]}: {label}, {secrets.token_hex(4)}"
+    return f"{job_base()}: {label}, {secrets.token_hex(4)}"
+
+
+def job_base() -> str:
+    """Return how the names of this run's jobs begin: the user's or the launcher's name."""
+    return job_name(None)[:_MAX_BASE]

@@ -12,12 +12,14 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from p4reduce_common.threads import new_thread
 
 from p4reduce.handle import Handle
 from p4reduce.hosts import source_address
@@ -47,32 +49,54 @@ class GlooDelegate:
         size: of the group.
         timeout: of its collectives.
         address: by which other hosts reach this one; "": as `own_address` finds it.
+        beside: whether a thread connects it, and a call that needs it waits for that.
 
     Raises:
         DistNetworkError: the ranks do not reach each other.
     """
 
     def __init__(
-        self, store: Any, rank: int, size: int, timeout: timedelta, address: str = ""
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        address: str = "",
+        *,
+        beside: bool = False,
     ) -> None:
-        address = "" if "GLOO_SOCKET_IFNAME" in os.environ else address or own_address()
-        try:
-            if not address:
-                self.group: Any = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
-            else:
-                options = dist.ProcessGroupGloo._Options()
-                options._timeout = timeout
-                options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
-                self.group = dist.ProcessGroupGloo(store, rank, size, options)
-        except RuntimeError as error:
-            raise dist.DistNetworkError(
-                f"p4reduce: the ranks do not reach each other by TCP, which the inner Gloo group "
-                f"needs: {error}; GLOO_SOCKET_IFNAME names a host's interface for it"
-            ) from error
+        self._ended = False
+        self._made: Future[Any] = Future()
+        if not beside:
+            self._made.set_result(_connected(store, rank, size, timeout, address))
+            return
+        own = store.clone()  # a connection to the store waits for one thing at a time
+
+        def connect() -> None:
+            try:
+                self._made.set_result(_connected(own, rank, size, timeout, address))
+            except BaseException as error:
+                self._made.set_exception(error)
+
+        new_thread(connect, "p4reduce-gloo", daemon=False).start()
+
+    @property
+    def group(self) -> Any:
+        """Torch's group. Raises DistNetworkError if a thread did not connect it."""
+        return self._made.result()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the default timeout of collectives."""
-        self.group.set_timeout(timeout)
+        self._with_group(lambda group: group.set_timeout(timeout))
+
+    def _with_group(self, use: Callable[[Any], object]) -> None:
+        """Call a function with the group, now or when it is connected; never if it is not."""
+
+        def then(made: Future[Any]) -> None:
+            if made.exception() is None:
+                use(made.result())
+
+        self._made.add_done_callback(then)
 
     def call(self, channel: Channel | None, call: TorchCall, reason: str) -> OutcomeWork:
         """Run a collective of all ranks.
@@ -111,15 +135,34 @@ class GlooDelegate:
 
     def end(self, *, orderly: bool) -> None:
         """Close the connections. Unless `orderly`, calls in flight end with an error."""
-        group, self.group = self.group, None
-        if group is None or orderly:
-            return
-        group.abort()
-        if group.size() > 1:
-            # That leaves receives waiting. Gloo closes all connections when a wait times out.
-            with suppress(RuntimeError):
-                other = (group.rank() + 1) % group.size()
-                group.recv([torch.empty(1)], other, _NO_TAG).wait(timedelta(milliseconds=1))
+        if not self._ended and not orderly:
+            self._with_group(_close)
+        self._ended = True
+
+
+def _close(group: Any) -> None:
+    group.abort()
+    if group.size() > 1:
+        # That leaves receives waiting. Gloo closes all connections when a wait times out.
+        with suppress(RuntimeError):
+            other = (group.rank() + 1) % group.size()
+            group.recv([torch.empty(1)], other, _NO_TAG).wait(timedelta(milliseconds=1))
+
+
+def _connected(store: Any, rank: int, size: int, timeout: timedelta, address: str) -> Any:
+    address = "" if "GLOO_SOCKET_IFNAME" in os.environ else address or own_address()
+    try:
+        if not address:
+            return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timeout
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+        return dist.ProcessGroupGloo(store, rank, size, options)
+    except RuntimeError as error:
+        raise dist.DistNetworkError(
+            f"p4reduce: the ranks do not reach each other by TCP, which the inner Gloo group "
+            f"needs: {error}; GLOO_SOCKET_IFNAME names a host's interface for it"
+        ) from error
 
 
 def own_address() -> str:

@@ -247,6 +247,21 @@ class TorchCollectives:
     def _end_coalescing(self, device: torch.device) -> Any:
         return self._together([], [])
 
+    @property
+    def interface(self) -> str | None:
+        """This process's way to the switch; None: that of the network it has started."""
+        lease = self._routes.first.lease
+        return None if lease is None else lease.interface
+
+    @property
+    def timeout(self) -> timedelta:
+        """Of collectives that have none of their own."""
+        return self._routes.timeout
+
+    def broken(self) -> RuntimeError | None:
+        """Return the error by which later collectives end at once; None: they do not."""
+        return self._routes.broken()
+
     def shutdown(self) -> None:
         """Leave when the others have all results, or at once if collectives do not end.
 
@@ -255,7 +270,7 @@ class TorchCollectives:
         end = time.monotonic() + _DESTROY_TIMEOUT
         while (busy := self._busy()) and time.monotonic() < end:
             time.sleep(_POLL)
-        self._end(orderly=not (busy or self._routes.is_broken()))
+        self._end(orderly=not (busy or self._routes.broken()))
 
     def abort(self) -> None:
         """Leave at once. Collectives in flight end with an error."""
@@ -352,7 +367,11 @@ class TorchCollectives:
         return work
 
 
-class P4ReduceGroup(TorchCollectives, dist.ProcessGroup):
+class UnregisteredGroup(TorchCollectives, dist.ProcessGroup):
+    """A process group that has no backends, and that torch's registries do not know."""
+
+
+class P4ReduceGroup(UnregisteredGroup):
     """A process group of the backend "p4reduce", for a torch without `dist.BackendBase`."""
 
     def __init__(self, *place: Any, **ways: Any) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
+from p4reduce.communicator import Communicator
 from p4reduce.errors import P4ReduceError
 from p4reduce.job_network import Started
 from p4reduce.torch.call_order import CallOrder
@@ -34,6 +35,19 @@ from p4reduce.torch.threads import current_level
 # the ranks try again if all of them are still on the switch.
 CONNECT_TIMEOUT = 20.0
 CONNECT_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Formed:
+    """A communicator that is there before its process group: `init_process_group(pg_options=)`.
+
+    Attributes:
+        comm: of the group's ranks.
+        interface: as of `Lease`.
+    """
+
+    comm: Communicator
+    interface: str | None
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,9 @@ class Route:
 class Routes:
     """The routes of one group; that of the script is made at once.
 
+    Attributes:
+        timeout: of collectives that have none of their own.
+
     Args:
         store: of torch, for this alone.
         rank: of this process in the group.
@@ -70,6 +87,10 @@ class Routes:
         timeout: of making a route, and of collectives that have none of their own.
         check: waits a number of seconds for news of a lost rank, and raises its error.
         network: that the ranks have started; None: the environment names one.
+        interface: this process's way to the switch; None: that of its global rank.
+        gloo_beside: whether the inner groups are connected beside what the switch does. Only a
+            call that needs one finds out if that failed.
+        formed: the communicator of the script's route; None: one is made.
 
     Raises:
         DistNetworkError: ranks are missing, or no switch or controller answers; says which.
@@ -85,17 +106,22 @@ class Routes:
         timeout: timedelta,
         check: Callable[[float], None],
         network: Started | None = None,
+        interface: str | None = None,
+        gloo_beside: bool = False,
+        formed: Formed | None = None,
     ) -> None:
         self._store = store
         self._rank = rank
         self._size = size
         self._global_ranks = global_ranks
-        self._timeout = timeout
+        self.timeout = timeout
         self._check = check
         self._network = network
+        self._interface = interface
+        self._gloo_beside = gloo_beside
         self._lock = threading.Lock()
         self._ended = False
-        self.first = self._open(0)
+        self.first = self._open(0, formed)
         self._routes = [self.first]
 
     def here(self) -> Route:
@@ -111,14 +137,15 @@ class Routes:
             raise dist.DistBackendError("p4reduce: the group was destroyed meanwhile")
         return self._routes[level]
 
-    def is_broken(self) -> bool:
-        """Whether a communicator can do nothing more, as after the loss of a rank."""
+    def broken(self) -> RuntimeError | None:
+        """Return the error after which a communicator can do nothing more; None: all work."""
         channels = [route.channel for route in self._routes]
-        return any(channel is not None and channel.comm.broken for channel in channels)
+        broken = (channel.broken() for channel in channels if channel is not None)
+        return next((error for error in broken if error is not None), None)
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of collectives that have none of their own."""
-        self._timeout = timeout
+        self.timeout = timeout
         for route in self._routes:
             if route.channel is not None:
                 route.channel.timeout = timeout.total_seconds()
@@ -132,12 +159,29 @@ class Routes:
             for route in reversed(self._routes):
                 route.end(orderly=orderly)
 
-    def _open(self, level: int) -> Route:
-        seconds = self._timeout.total_seconds()
+    def _open(self, level: int, formed: Formed | None = None) -> Route:
+        seconds = self.timeout.total_seconds()
         deadline = time.monotonic() + seconds
         store = dist.PrefixStore(f"route{level}/", self._store)
-        if self._size == 1:
+        if self._size == 1 and formed is None:
             return Route(None, None, self._connect(store, seconds), CallOrder())
+        if formed is None:
+            lease = self._lease(store, level)
+        else:
+            lease = Lease(formed.comm, formed.interface)
+        channel = Channel(lease.comm, self._global_ranks, seconds)
+        try:
+            if self._gloo_beside:
+                gloo = self._connect(store, min(seconds, CONNECT_TIMEOUT))
+            else:
+                gloo = self._connect_all(store, channel, deadline)
+        except BaseException:
+            lease.end(orderly=False)
+            raise
+        return Route(lease, channel, gloo, channel.order)
+
+    def _lease(self, store: Any, level: int) -> Lease:
+        """Join a job with the other ranks."""
         own = self._global_ranks[self._rank] if self._global_ranks else self._rank
         check = self._raise_if_broken if level else self._check
         network = self._network
@@ -149,28 +193,22 @@ class Routes:
 
         label = label_of(self._global_ranks) + (", callbacks" if level else "")
         try:
-            lease = open_communicator(
+            return open_communicator(
                 store,
                 label,
                 rank=self._rank,
                 size=self._size,
                 global_rank=own,
-                timeout=seconds,
+                timeout=self.timeout.total_seconds(),
                 check=check_all,
                 network=None if network is None else network.variables,
+                interface=self._interface,
             )
         except dist.DistNetworkError:
             check(LEASE)  # the store's host has gone, as it knew sooner that another rank is lost
             raise
         except P4ReduceError as error:
             raise as_torch_error(error) from error
-        channel = Channel(lease.comm, self._global_ranks, seconds)
-        try:
-            gloo = self._connect_all(store, channel, deadline)
-        except BaseException:
-            lease.end(orderly=False)
-            raise
-        return Route(lease, channel, gloo, channel.order)
 
     def _connect_all(self, store: Any, channel: Channel, deadline: float) -> GlooDelegate:
         """Connect the inner group. All ranks take the same attempts, and agree by the switch.
@@ -208,9 +246,14 @@ class Routes:
         within = timedelta(seconds=seconds)
         address = "" if self._network is None else self._network.network.address
         gloo = GlooDelegate(
-            dist.PrefixStore("gloo/", store), self._rank, self._size, within, address
+            dist.PrefixStore("gloo/", store),
+            self._rank,
+            self._size,
+            within,
+            address,
+            beside=self._gloo_beside,
         )
-        gloo.set_timeout(self._timeout)
+        gloo.set_timeout(self.timeout)
         return gloo
 
     def _raise_if_broken(self, within: float) -> None:
