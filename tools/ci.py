@@ -41,8 +41,9 @@ CLOSING = re.compile(r"=* ?(\d+ \w+.*|no tests ran) in [\d.]+s\b.*")
 
 
 ENGINES = (
-    ("mpi", "packaging", "spark", "test_bound_sockets.py", "torchft", "torchrun"),
+    ("mpi", "packaging", "torchrun"),
     ("kube", "ray_cluster", "slurm"),
+    ("spark", "test_bound_sockets.py", "torchft"),
 )
 
 
