@@ -16,8 +16,8 @@ torch and DDP make, those of DDP's buckets too; `reductions` hands their tensors
 each step's figures to TensorBoard, MLflow or wandb. After a lost rank `reform` continues with the
 others, and `ft` is torchft's process group.
 More than a dozen modules: torch's interface to a backend (devices, work, futures, options,
-rendezvous) has a module for each of its parts. Imports the communicator, `compression`, `tensors`,
-`transport` and `wire`, and of the library nothing imports it.
+rendezvous) has a module for each of its parts. Imports the communicator, `compression`, `control`,
+`session`, `switches`, `tensors`, `transport` and `wire`, and of the library nothing imports it.
 """
 
 from __future__ import annotations
