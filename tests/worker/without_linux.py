@@ -41,6 +41,7 @@ _LINUX_ONLY = {
 }
 _FOR_TORCH = {"torch", "torch_demo", "horovod"}  # folders whose modules import torch
 _FOR_ENGINES = {  # and those of engines and frameworks
+    "ft": "torchft",
     "lightning": "lightning",
     "mpi": "mpi4py",
     "ray": "ray",
