@@ -43,7 +43,7 @@ CLOSING = re.compile(r"=* ?(\d+ \w+.*|no tests ran) in [\d.]+s\b.*")
 ENGINES = (
     ("mpi", "packaging", "torchrun"),
     ("kube", "ray_cluster", "slurm"),
-    ("spark", "test_bound_sockets.py", "torchft"),
+    ("spark", "test_bound_sockets.py", "replicas_of_torchft"),
 )
 
 
