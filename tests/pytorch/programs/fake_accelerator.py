@@ -54,15 +54,27 @@ class Stream:
     def enqueue(self, job: Callable[[], Any]) -> None:
         self._jobs.put(job)
 
+    def enqueue_steps(self, job: Job) -> None:
+        """As `enqueue`, with a while between any two steps of the job."""
+
+        def run() -> None:
+            for _ in job():
+                self._linger()
+
+        self.enqueue(run)
+
     def event(self) -> Event:
         event = Event()
         self.enqueue(event.reach)
         return event
 
+    def _linger(self) -> None:
+        time.sleep(self._draw.uniform(0, self._longest))
+
     def _work(self) -> None:
         while True:
             job = self._jobs.get()
-            time.sleep(self._draw.uniform(0, self._longest))
+            self._linger()
             job()
             del job
 
@@ -126,24 +138,12 @@ class FakeAccelerator:
     def down(self, job: Job, *, after_caller: bool = True) -> Event:
         if after_caller:
             self._after(self._down, self._caller.event())
-        self._down.enqueue(job)
+        self._down.enqueue_steps(job)
         return self._down.event()
 
     def up(self, job: Job, after: Event) -> Event:
         self._after(self._up, after)
-        self._up.enqueue(job)
-        return self._up.event()
-
-    def download(self, pairs: Any) -> Event:
-        self._after(self._down, self._caller.event())
-        for pair in pairs:
-            self._down.enqueue(lambda pair=pair: accelerators.copy_down([pair]))
-        return self._down.event()
-
-    def upload(self, pairs: Any, after: Event) -> Event:
-        self._after(self._up, after)
-        for pair in pairs:
-            self._up.enqueue(lambda pair=pair: accelerators.copy_up([pair]))
+        self._up.enqueue_steps(job)
         return self._up.event()
 
     def join(self, event: Event) -> None:

@@ -9,7 +9,7 @@ to another one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -20,8 +20,8 @@ from p4reduce.torch.tensors import write
 Pairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 Job = Callable[[], Iterable[torch.Tensor]]
-"""Enqueues work in the current stream. Returns the device's tensors of other streams that it uses,
-so that their memory is not given away before."""
+"""Enqueues work in the current stream. Gives the device's tensors of other streams that it uses, so
+that their memory is not given away before."""
 
 
 class DeviceEvent(Protocol):
@@ -34,18 +34,36 @@ class DeviceEvent(Protocol):
         """Wait until the device has got there, without the interpreter's lock."""
 
 
-def copy_down(pairs: Pairs) -> list[torch.Tensor]:
-    """Copy from the device to the host; a `Job`."""
-    for host, tensor in pairs:
-        host.copy_(tensor.detach(), non_blocking=True)
-    return [tensor for _, tensor in pairs]
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor can be copied in a stream; neither a sparse nor a quantized one can."""
+    return tensor.layout == torch.strided and not tensor.is_quantized
 
 
-def copy_up(pairs: Pairs) -> list[torch.Tensor]:
-    """Copy from the host to the device; a `Job`."""
-    for host, tensor in pairs:
-        write(tensor, host, non_blocking=True)
-    return [tensor for _, tensor in pairs]
+def copies_down(pairs: Pairs) -> Job:
+    """Return the job that copies from the device to the host.
+
+    Args:
+        pairs: host memory, and the device's tensor. What is not plain has been copied already.
+    """
+
+    def copy() -> Iterator[torch.Tensor]:
+        for host, tensor in pairs:
+            if is_plain(tensor):
+                host.copy_(tensor.detach(), non_blocking=True)
+                yield tensor
+
+    return copy
+
+
+def copies_up(pairs: Pairs) -> Job:
+    """Return the job that copies from the host to the device; `pairs` as for `copies_down`."""
+
+    def copy() -> Iterator[torch.Tensor]:
+        for host, tensor in pairs:
+            write(tensor, host, non_blocking=True)
+            yield tensor
+
+    return copy
 
 
 class Accelerator:
@@ -90,21 +108,6 @@ class Accelerator:
                 tensor.record_stream(stream)
             event: DeviceEvent = stream.record_event()
         return event
-
-    def download(self, pairs: Pairs) -> DeviceEvent:
-        """Enqueue copies to the host, after what the caller's stream has now.
-
-        Args:
-            pairs: of host memory and the device's tensor.
-
-        Returns:
-            An event after the copies.
-        """
-        return self.down(lambda: copy_down(pairs))
-
-    def upload(self, pairs: Pairs, after: DeviceEvent) -> DeviceEvent:
-        """Enqueue copies from the host, as `download`, but after an event."""
-        return self.up(lambda: copy_up(pairs), after)
 
     def join(self, event: DeviceEvent) -> None:
         """Make the caller's stream wait for an event. Does not wait itself."""

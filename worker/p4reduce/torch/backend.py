@@ -10,12 +10,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from p4reduce.errors import P4ReduceError
 from p4reduce.job_network import Started, begin
 from p4reduce.torch import accelerators
 from p4reduce.torch.delegate import LEASE
 from p4reduce.torch.devices import OtherDevices
-from p4reduce.torch.errors import as_torch_error
+from p4reduce.torch.errors import torch_errors
 from p4reduce.torch.group import TorchCollectives, UnregisteredGroup, ours, raise_if_lost
 from p4reduce.torch.meeting import exchange_by
 from p4reduce.torch.presence import arrive, store_answers
@@ -132,7 +131,5 @@ def _network(
     exchange = exchange_by(own, rank, size, seconds, lambda: raise_if_lost(ranks, 0.0))
     master = os.environ.get("MASTER_ADDR")
     towards = [master] if master else []
-    try:
+    with torch_errors():
         return begin(exchange, rank, size, towards=towards)
-    except P4ReduceError as error:
-        raise as_torch_error(error) from error

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch.distributed as dist
 
@@ -16,6 +17,15 @@ from p4reduce.errors import (
 )
 
 _NETWORK = (ControllerUnreachableError, SwitchUnreachableError)
+
+
+@contextmanager
+def torch_errors() -> Iterator[None]:
+    """Raise this library's errors as torch's, by `as_torch_error`."""
+    try:
+        yield
+    except P4ReduceError as error:
+        raise as_torch_error(error) from error
 
 
 def as_torch_error(error: P4ReduceError, global_ranks: Sequence[int] = ()) -> RuntimeError:

@@ -18,9 +18,8 @@ from typing import Any
 import torch.distributed as dist
 from p4reduce_common.threads import new_thread
 
-from p4reduce.errors import P4ReduceError
 from p4reduce.torch.backend import make_group
-from p4reduce.torch.errors import as_torch_error
+from p4reduce.torch.errors import torch_errors
 from p4reduce.torch.group import TorchCollectives
 from p4reduce.torch.held_port import HeldPort
 from p4reduce.torch.names import NAME
@@ -92,7 +91,7 @@ class ProcessGroupP4Reduce(ProcessGroupWrapper):
             if cancelled.is_set():
                 raise dist.DistBackendError("p4reduce: aborted while the replicas formed a group")
 
-        try:
+        with torch_errors():
             interface = self._port.take(self._first_port(rank)) if world_size > 1 else None
             made = make_group(
                 store,
@@ -104,8 +103,6 @@ class ProcessGroupP4Reduce(ProcessGroupWrapper):
                 interface=interface,
                 replicas=True,
             )
-        except P4ReduceError as error:
-            raise as_torch_error(error) from error
         self._aborted = None
         return made
 

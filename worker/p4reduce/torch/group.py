@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import BarrierOptions
 
 from p4reduce.torch import accelerators
-from p4reduce.torch.accelerators import Accelerator
+from p4reduce.torch.accelerators import Accelerator, copies_down, copies_up
 from p4reduce.torch.call_order import CallOrder, QueuedHandle
 from p4reduce.torch.calls import Place, Tensors, TorchCall
 from p4reduce.torch.channel import Channel
@@ -187,8 +187,8 @@ class TorchCollectives:
                 self._pairs.later,
                 _wait_for,
                 start=lambda: start(host),
-                down=[] if receives else pairs,
-                up=pairs if receives else [],
+                down=copies_down([] if receives else pairs),
+                up=copies_up(pairs if receives else []),
                 result=tensors,
             )
         )
@@ -347,8 +347,8 @@ class TorchCollectives:
             route.order.later,
             _waiter(route, call.name),
             start=lambda: self._start(route, host),
-            down=list(zip(host.reads, call.reads, strict=True)),
-            up=list(zip(host.writes, call.writes, strict=True)),
+            down=copies_down(list(zip(host.reads, call.reads, strict=True))),
+            up=copies_up(list(zip(host.writes, call.writes, strict=True))),
             result=call.result,
         )
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from p4reduce.job_network import named
 from p4reduce.switches.addresses import switch_addresses
 from p4reduce.torch.communicators import job_base, new_name
 from p4reduce.torch.delegate import own_address
-from p4reduce.torch.errors import as_torch_error
+from p4reduce.torch.errors import torch_errors
 from p4reduce.torch.group import ours
 from p4reduce.torch.held_port import HeldPort
 from p4reduce.torch.names import NAME
@@ -96,7 +96,7 @@ def reform(group: Any = None, *, timeout: float | None = None) -> Any:
     if own.channel is None:
         return world  # it is alone, and nobody could tell it of others
     seconds = timeout or 30.0
-    with _torch_errors():
+    with torch_errors():
         return _go_on(world, own, seconds)
 
 
@@ -131,7 +131,7 @@ def _go_on(world: Any, own: Any, seconds: float) -> Any:
 def _come_back(seconds: float) -> Any:
     """Wait for the others as a newcomer."""
     end = time.monotonic() + seconds
-    with _torch_errors():
+    with torch_errors():
         interface = _port.take(0)
         name = new_name(_WAITING)
         with init(1, 2, job=name, timeout=seconds, interface=interface) as meeting:
@@ -208,11 +208,3 @@ def _connected(new: _NewGroup, end: float) -> Any:
     host, port = new.store.split()
     left = timedelta(seconds=max(end - time.monotonic(), 1.0))
     return dist.TCPStore(host, int(port), is_master=False, timeout=left, wait_for_workers=False)
-
-
-@contextmanager
-def _torch_errors() -> Iterator[None]:
-    try:
-        yield
-    except P4ReduceError as error:
-        raise as_torch_error(error) from error

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from p4reduce.torch.accelerators import Accelerator, DeviceEvent, Job, copy_down, copy_up
+from p4reduce.torch.accelerators import Accelerator, DeviceEvent, Job, is_plain
 from p4reduce.torch.call_order import QueuedEnding, QueuedHandle
 from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.futures import promise
@@ -41,7 +41,7 @@ def host_copies(accelerator: Accelerator, value: Any) -> Any:
         return [host_copies(accelerator, one) for one in value]
     if not isinstance(value, torch.Tensor):
         return value
-    return accelerator.room(value) if _is_plain(value) else value.cpu()
+    return accelerator.room(value) if is_plain(value) else value.cpu()
 
 
 @methods_eagerly
@@ -90,7 +90,7 @@ class StagedWork(OutcomeWork):
             with accelerator.uploading():
                 finish()
             uploads.extend(event for work in staged for event in work._uploads)
-            uploads.append(accelerator.upload([], uploads[-1]))  # after what `finish` enqueued
+            uploads.append(accelerator.up(list, uploads[-1]))  # after what `finish` enqueued
 
         outcome = WorkOutcome(wait, end, lambda: bool(unsettled(one.outcome for one in works)))
         return cls(outcome, tensors, accelerator, uploads)
@@ -126,44 +126,21 @@ def start_staged(
     waiter: Waiter,
     *,
     start: Callable[[], OutcomeWork],
-    down: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    up: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    down: Job,
+    up: Job,
     result: Any,
 ) -> StagedWork:
-    """Start a collective when its tensors have been copied to this host.
+    """Start a collective when what it needs has been copied to this host.
 
     Args:
         accelerator: that has the tensors.
         queue: calls a function when its turn has come, in another thread.
         waiter: returns the function that waits for a handle, and raises torch's errors.
         start: starts the collective of the host's tensors.
-        down: host memory and the tensor that it is a copy of.
-        up: host memory, and the tensor that receives the result.
+        down: what the device does before, copies to the host included.
+        up: what the device does when the collective has ended.
         result: what the work's future gives.
     """
-    plain = [pair for pair in down if _is_plain(pair[1])]
-    return start_with_jobs(
-        accelerator,
-        queue,
-        waiter,
-        start=start,
-        down=lambda: copy_down(plain),
-        up=lambda: copy_up(up),
-        result=result,
-    )
-
-
-def start_with_jobs(
-    accelerator: Accelerator,
-    queue: Callable[[Callable[[], QueuedEnding]], QueuedHandle],
-    waiter: Waiter,
-    *,
-    start: Callable[[], OutcomeWork],
-    down: Job,
-    up: Job,
-    result: Any,
-) -> StagedWork:
-    """As `start_staged`, with the device's work before and after the collective."""
     copied = accelerator.down(down)
 
     def begin() -> QueuedEnding:
@@ -179,7 +156,3 @@ def start_with_jobs(
     outcome = WorkOutcome(waiter(handle), finish, lambda: not handle.done())
     _uploads.submit(outcome.settle_quietly)
     return StagedWork(outcome, result, accelerator, uploads)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and not tensor.is_quantized

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,7 @@ def elements_hook(state: HookState, bucket: Any) -> OutcomeWork:
     tensor, name = bucket.buffer(), state.name(bucket)
     if tensor.layout != torch.strided:
         return send_sparse(state, "elements_hook", tensor, name, None)
-    if not 0 < state.density <= 1:
-        raise ValueError(f"density={state.density!r}: above 0 and up to 1 is needed")
+    state.sent_of(tensor.numel())  # raises here, not in a thread
     return _ElementsMean(state, name, array_of(tensor)).send("elements_hook", tensor, agrees=True)
 
 
@@ -46,8 +44,7 @@ class _ElementsMean(BucketMean):
             whole[:] = array
         else:
             np.add(array, kept, out=whole)
-        count = min(max(math.ceil(state.density * whole.size), 1), whole.size)
-        places = kernels.largest(whole, count)
+        places = kernels.largest(whole, state.sent_of(whole.size))
         sent = SparseElements(places, whole[places], whole.size)
         handle = state.channel.comm.allreduce_sparse_async(
             sent, Operation.MEAN, name=self.name, timeout=timeout, seed=state.seed

@@ -17,11 +17,12 @@ import torch
 import torch.distributed as dist
 
 from p4reduce.torch import accelerators
-from p4reduce.torch.accelerators import Accelerator
+from p4reduce.torch.accelerators import Accelerator, copies_down, copies_up
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.on_device import DTYPES, start_lanes
+from p4reduce.torch.hooks.sending import start_beside
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.staging import host_copies, start_staged
+from p4reduce.torch.staging import host_copies
 from p4reduce.torch.work import OutcomeWork
 
 Start = Callable[[HookState, Any], OutcomeWork]
@@ -78,13 +79,13 @@ def _staged(
 ) -> OutcomeWork:
     tensor = bucket.buffer()
     host = HostBucket(bucket, host_copies(accelerator, tensor))
-    return start_staged(
+    pairs = [(host.buffer(), tensor)]
+    return start_beside(
+        state,
         accelerator,
-        state.channel.order.later,
-        lambda handle: state.channel.waiter(handle, "hook"),
         start=lambda: start(state, host),
-        down=[(host.buffer(), tensor)],
-        up=[(host.buffer(), tensor)],
+        down=copies_down(pairs),
+        up=copies_up(pairs),
         result=tensor,
     )
 

@@ -19,7 +19,6 @@ The blocks of most energy:
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -32,10 +31,10 @@ from p4reduce.tensors.noise import Noise
 from p4reduce.tensors.precision import lane_format
 from p4reduce.tensors.sparse import SparseBlocks
 from p4reduce.torch.accelerators import Accelerator
-from p4reduce.torch.hooks.sending import send
+from p4reduce.torch.hooks.sending import send, start_beside
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.narrow import LANES, NarrowLanes, block_exponents, to_rows
-from p4reduce.torch.staging import StagedWork, start_with_jobs
+from p4reduce.torch.staging import StagedWork
 from p4reduce.torch.tensors import memory_of
 from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
@@ -77,10 +76,9 @@ def start_blocks(
 
 
 def _started(mean: _DeviceMean) -> StagedWork:
-    return start_with_jobs(
+    return start_beside(
+        mean.state,
         mean.accelerator,
-        mean.state.channel.order.later,
-        lambda handle: mean.state.channel.waiter(handle, "hook"),
         start=mean.start,
         down=mean.measure,
         up=mean.put,
@@ -206,10 +204,8 @@ class _RoundedMean(_DeviceMean):
 class _BlocksMean(_DeviceMean):
     def __init__(self, accelerator: Accelerator, state: HookState, bucket: Any, hook: str) -> None:
         super().__init__(accelerator, state, bucket, hook)
-        if not 0 < state.density <= 1:
-            raise ValueError(f"density={state.density!r}: above 0 and up to 1 is needed")
         self._residual = self.kept(_BLOCKS)
-        count = math.ceil(state.density * len(self._residual))
+        count = state.sent_of(len(self._residual))
         self._numbers = self.room((count,), torch.int64)
         self._blocks = self.room((count, _BLOCKS.lanes), torch.float32)
 

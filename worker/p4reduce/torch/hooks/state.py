@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from typing import Any
@@ -74,6 +75,16 @@ class HookState:
         self._parameters: dict[int, tuple[int, ...]] = {}
         self._all_on_device: bool | None = None
         self._buckets = 0  # of the last backward pass; 0: there was none
+
+    def sent_of(self, count: int) -> int:
+        """Return how many of some blocks or elements a rank sends, by `density`.
+
+        Raises:
+            ValueError: `density` is out of range.
+        """
+        if not 0 < self.density <= 1:
+            raise ValueError(f"density={self.density!r}: above 0 and up to 1 is needed")
+        return math.ceil(self.density * count)
 
     @property
     def compresses(self) -> bool:
