@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from managed import manager_of
 from p4reduce.torch.ft import ProcessGroupP4Reduce
 from torch import nn
-from torchft import DistributedDataParallel, Manager, Optimizer
+from torchft import DistributedDataParallel, Optimizer
 
 REPLICAS = 4
 WITHOUT = 5  # steps that the survivors do without the victim
@@ -44,24 +45,9 @@ def train(number: int, life: int, deaths: dict[int, int], steps: int, ready: Any
     network = nn.Sequential(nn.Linear(10, 32), nn.Tanh(), nn.Linear(32, 1))
     inner = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.5)
 
-    def load(state: dict[str, Any]) -> None:
-        network.load_state_dict(state["network"])
-        inner.load_state_dict(state["inner"])
-
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     group = ProcessGroupP4Reduce(TIMEOUT)
-    manager = Manager(
-        pg=group,
-        min_replica_size=2,
-        state_dict=lambda: {"network": network.state_dict(), "inner": inner.state_dict()},
-        load_state_dict=load,
-        replica_id=f"replica-{number}",
-        timeout=TIMEOUT,
-        store_addr="localhost",
-        store_port=store.port,
-        rank=0,
-        world_size=1,
-    )
+    manager = manager_of(group, store, number, network, inner, TIMEOUT)
     model, optimizer = DistributedDataParallel(manager, network), Optimizer(manager, inner)
     took_part = {}
     with ready.get_lock():

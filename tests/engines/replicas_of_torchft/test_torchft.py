@@ -361,33 +361,25 @@ def _attempt(
 ) -> list[float]:
     import torch
     import torch.distributed as dist
+    from managed import manager_of
     from p4reduce.torch.ft import ProcessGroupP4Reduce
-    from torchft import Manager
 
     network = torch.nn.Linear(3, 2)
     inner = torch.optim.SGD(network.parameters(), lr=0.1)
-
-    def load(state: dict[str, Any]) -> None:
-        network.load_state_dict(state["network"])
-        inner.load_state_dict(state["inner"])
 
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     with ExitStack() as ending:
         group = ProcessGroupP4Reduce(SECONDS)
         ending.callback(group.shutdown)
         ending.callback(group.abort)  # as after a kill, whatever the others still need
-        manager = Manager(
-            pg=group,
-            min_replica_size=2,
-            state_dict=lambda: {"network": network.state_dict(), "inner": inner.state_dict()},
-            load_state_dict=load,
+        manager = manager_of(
+            group,
+            store,
+            number,
+            network,
+            inner,
+            SECONDS,
             use_async_quorum=wrap is ddp,
-            replica_id=f"replica-{number}",
-            timeout=SECONDS,
-            store_addr="localhost",
-            store_port=store.port,
-            rank=0,
-            world_size=1,
             lighthouse_addr=address,
         )
         ending.callback(manager.shutdown, wait=False)
