@@ -1,57 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The credentials of a network: a token, a key, and certificates if hosts differ."""
+"""The secrets of a network: a token and a key. `certificates` makes those for several hosts."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from p4reduce import variables
-
-_VALID = timedelta(days=30)  # a network lives as long as a job does
-_EARLIER = timedelta(days=1)  # the clocks of other hosts may be behind this one's
-_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-_SIGNS = x509.KeyUsage(
-    **dict.fromkeys(("key_cert_sign", "crl_sign"), True),
-    **dict.fromkeys(
-        (
-            "digital_signature",
-            "content_commitment",
-            "key_encipherment",
-            "data_encipherment",
-            "key_agreement",
-            "encipher_only",
-            "decipher_only",
-        ),
-        False,
-    ),
-)
-
 
 TlsPaths = tuple[Path, Path, Path]
 """Certificate, key and CA."""
-
-
-@dataclass(frozen=True)
-class Certificates:
-    """Certificate files of the controller, and a worker's certificate.
-
-    Attributes:
-        controller: certificate, key and CA, as `p4reduce-controller serve` takes them.
-        variables: the worker's as PEM text, by the variables that hold them.
-    """
-
-    controller: TlsPaths
-    variables: dict[str, str]
 
 
 def make_token() -> str:
@@ -70,73 +27,3 @@ def write_private(file: Path, text: str) -> None:
     """Write a new file that only this user can read."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
         opened.write(text)
-
-
-def make_certificates(
-    directory: Path, hosts: Sequence[str], *, alike: bool = False
-) -> Certificates:
-    """Make a CA, a certificate for the servers at some IP addresses, and one for all workers.
-
-    They are valid from a day before now. The CA's key is not kept: nobody gets another one.
-
-    Args:
-        directory: a private one.
-        hosts: the addresses.
-        alike: whether workers get the servers' certificate, because they start servers too.
-    """
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _certificate("ca", authority_key, None, authority_key)
-    (directory / "ca.pem").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    addresses = [x509.IPAddress(ipaddress.ip_address(host)) for host in hosts]
-    wanted: dict[str, Sequence[x509.GeneralName]] = {"controller": addresses}
-    if not alike:
-        wanted["worker"] = [x509.DNSName("worker")]
-    for name, names in wanted.items():
-        key = ec.generate_private_key(ec.SECP256R1())
-        write_private(directory / f"{name}.key", _text_of(key))
-        made = _certificate(name, key, authority, authority_key, names)
-        (directory / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    controller, worker = (
-        (directory / f"{name}.pem", directory / f"{name}.key", directory / "ca.pem")
-        for name in ("controller", "controller" if alike else "worker")
-    )
-    texts = (file.read_text() for file in worker)
-    return Certificates(controller, dict(zip(variables.TLS, texts, strict=True)))
-
-
-def _text_of(key: ec.EllipticCurvePrivateKey) -> str:
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
-
-
-def _certificate(
-    name: str,
-    key: ec.EllipticCurvePrivateKey,
-    authority: x509.Certificate | None,
-    authority_key: ec.EllipticCurvePrivateKey,
-    names: Sequence[x509.GeneralName] = (),
-) -> x509.Certificate:
-    """A certificate for `names`, or that of the CA itself."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"p4reduce {name}")])
-    now = datetime.now(timezone.utc)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject if authority is None else authority.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLIER)
-        .not_valid_after(now + _VALID)
-        .add_extension(x509.BasicConstraints(authority is None, None), authority is None)
-    )
-    if authority is None:
-        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        builder = builder.add_extension(_SIGNS, critical=True).add_extension(identifier, False)
-    else:
-        of = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-        builder = (
-            builder.add_extension(of, False)
-            .add_extension(x509.SubjectAlternativeName(names), False)
-            .add_extension(x509.ExtendedKeyUsage(_USES), False)
-        )
-    return builder.sign(authority_key, hashes.SHA256())

@@ -9,7 +9,7 @@ from pathlib import Path
 from p4reduce.variables import TOKEN, UDP_KEY
 from p4reduce_common.host_port import format_host_port
 
-from p4reduce_lab.deploy.credentials import TlsPaths, make_certificates, make_key, make_token
+from p4reduce_lab.deploy.credentials import TlsPaths, make_key, make_token
 from p4reduce_lab.deploy.ports import FreePorts
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.switches.udp_ports import UdpPorts, free_udp_ports, udp_ports
@@ -55,6 +55,8 @@ def draw(settings: DeploySettings, ports: int, directory: Path) -> DeployPlan:
     free = FreePorts(host, settings.ports) if settings.ports and not settings.first_port else None
     every = _ports(settings, ports, directory, free)
     if settings.is_remote:
+        from p4reduce_lab.deploy.certificates import make_certificates
+
         made = make_certificates(directory, [settings.host])
         variables |= made.variables
         certificates = made.controller

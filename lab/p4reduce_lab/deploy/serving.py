@@ -18,7 +18,7 @@ from p4reduce_lab.deploy.whole import parts_of
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 
-_NEEDED = ("click", "p4", "rich")
+_NEEDED = ("click", "cryptography", "p4", "rich")
 
 
 def check_packages() -> None:

@@ -18,7 +18,6 @@ from p4reduce_common.host_port import format_host_port
 
 from p4reduce_lab.deploy.credentials import (
     TlsPaths,
-    make_certificates,
     make_key,
     make_token,
     write_private,
@@ -143,6 +142,8 @@ class HostShare:
         if not share.own_key:
             _, secrets[variables.UDP_KEY] = make_key(self._directory)
         if not share.own_tls:
+            from p4reduce_lab.deploy.certificates import make_certificates
+
             hosts = list(dict.fromkeys(share.addresses))
             secrets |= make_certificates(self._directory, hosts, alike=True).variables
         return secrets

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from p4reduce_lab.deploy.credentials import make_certificates
+from p4reduce_lab.deploy.certificates import make_certificates
 
 DAY = 86400
 SOURCE = Path(__file__).with_name("wall_clock.c")

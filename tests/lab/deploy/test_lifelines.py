@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from p4reduce_lab.deploy import lifelines
-from p4reduce_lab.deploy.credentials import make_certificates
+from p4reduce_lab.deploy.certificates import make_certificates
 
 
 def test_a_controller_that_nobody_reaches_has_no_ranks(
