@@ -29,7 +29,7 @@ RETIRED = {
     "doorkeeper": "admission",
     "farewell": "linger",
     "hurry": "expire_timers, wake",
-    "ledger": "replay_log",
+    "ledger": "call_log",
     "nap": "backoff",
     "naps": "backoff",
     "poke": "keepalive",

@@ -2,7 +2,7 @@
 """A rank's CPU time for each number by lanes, for `p4reduce_lab.planning.home`.
 
 One rank at a switch in shared memory. What a block takes is told from what a number takes by
-comparing with float32, whose numbers take `PREPARE_SECONDS` (`bench.worker.replay_copy`).
+comparing with float32, whose numbers take `PREPARE_SECONDS` (`bench.worker.prepare`).
 
     python -m bench.planner.lanes [--numbers 8000000] [--turns 7]
 """

@@ -12,12 +12,11 @@ import importlib.util
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from p4reduce.tensors.blocks import BlockRows
-from p4reduce.tensors.replay_log import ReplayLog
-from p4reduce.tensors.stream import Collective
+import numpy as np
+from p4reduce.tensors.continuing import Continuation, Rounds, Words
 
 from p4reduce_model.cases import zeros
 from p4reduce_model.explorer import Outcome, explore
@@ -180,19 +179,56 @@ _KEEPS_BACK_AT_WILL = (
 )
 
 
-# -- Faults of the replay log
-# -------------------------------------------------------------------------
+# -- Faults of recovery --------------------------------------------------------------------------
+
+_KEEPS_NO_RESULT = (
+    (_RECEIVE, "    keep(slots, frame, lanes, slot, part);\n", "    (void)keep;\n"),
+)
+_KEEPS_ONE_HALF = (
+    (
+        _RECEIVE,
+        "kept + P4R_PAYLOAD_OFFSET + (part == P4R_SECOND ? half : 0)",
+        "kept + P4R_PAYLOAD_OFFSET",
+    ),
+)
+# As a repetition from the start of a call would: what is there may be half of the result.
+_READS_ITS_INPUT_AGAIN = (
+    (
+        _ROUNDS,
+        "        slots->some_open |= slots->opening[slot];\n",
+        "        slots->some_open |= slots->opening[slot];\n"
+        "        if (slots->row[slot] % P4R_SHAPES == P4R_FILLED)\n"
+        "            p4r_block_encode(&slots->streams[slot]->codec,\n"
+        "                             &slots->streams[slot]->source,\n"
+        "                             &slots->streams[slot]->residual, slots->block[slot],\n"
+        "                             slots->block[slot], slots->exponent[slot],\n"
+        "                             frame_of(slots, slots->row[slot]) + P4R_PAYLOAD_OFFSET);\n",
+    ),
+)
 
 
-class _KeepsNoCopy(ReplayLog):
-    def keep(self, collective: Collective) -> BlockRows:
-        return collective.source
+def _hands_over_the_wrong_round(finished: Rounds, words: list[Words]) -> Continuation:
+    """Let the last rank that lacks the result hand over what it has, of the round before."""
+    found = Continuation.of(finished, words)
+    behind = [
+        max(n for n, said in enumerate(words) if not np.array_equal(said, words[giver]))
+        for giver in found.givers.tolist()
+    ]
+    return replace(found, givers=np.array(behind, np.int64))
 
 
-class _LetsGoEarly(ReplayLog):
-    def add(self, collective: Collective) -> None:
-        super().add(collective)
-        self.forget(self.completed)
+def _continues_where_the_last_one_is(finished: Rounds, words: list[Words]) -> Continuation:
+    """Ranks that have a result go back to its round, for those that lack it."""
+    found = Continuation.of(finished, words)
+    newest = found.newest.copy()
+    newest[found.slots] -= np.uint32(1)
+    nothing = found.slots[:0]
+    return Continuation(newest, nothing, nothing, found.lacking[:0])
+
+
+def _nobody_hands_over(finished: Rounds, words: list[Words]) -> Continuation:
+    found = Continuation.of(finished, words)
+    return replace(found, slots=found.slots[:0], givers=found.givers[:0], lacking=found.lacking[:0])
 
 
 # -- Faults of the controller --------------------------------------------------------------------
@@ -220,6 +256,13 @@ _DIFFERENT = Scenario(
     "different calls", ranks=2, slots=1, lives=((Call(1, differs=frozenset({1})),),)
 )
 _LIVES = Scenario("re-created", ranks=2, slots=1, lives=((Call(1),), (Call(1),)))
+_RECOVERED_HALVES = Scenario(
+    "recovery, halves",
+    ranks=3,
+    slots=1,
+    lives=((Call(1, in_place=True, zeros=zeros((0, 0))),),),
+    recoveries=1,
+)
 _RECOVERY = Scenario(
     "recovery", ranks=2, slots=1, lives=((Call(1, in_place=True), Call(0)),), recoveries=1
 )
@@ -431,25 +474,46 @@ FAULTS = [
         code=Code(edits=_KEEPS_BACK_AT_WILL),
     ),
     Fault(
-        "keeps no copy",
-        "what is repeated on a fresh switch is read from an array that the result has overwritten",
-        _RECOVERY,
-        "counted once",
-        code=Code(replay_log=_KeepsNoCopy),
-    ),
-    Fault(
-        "lets go early",
-        "an input is let go of when this rank has the result, while another may lack it",
+        "keeps no last result",
+        "a rank has nothing to hand over when its call has returned",
         _RECOVERY,
         "no error",
-        code=Code(replay_log=_LetsGoEarly),
+        code=Code(edits=_KEEPS_NO_RESULT),
     ),
     Fault(
-        "resumes too late",
-        "after a recovery the ranks go on where the first of them was, not the last",
+        "keeps one half",
+        "the second half of a kept result overwrites the first",
+        _RECOVERED_HALVES,
+        "results",
+        code=Code(edits=_KEEPS_ONE_HALF),
+    ),
+    Fault(
+        "reads its input again",
+        "what is sent again is read from an array that half of the result has overwritten",
+        _RECOVERED_HALVES,
+        "counted once",
+        code=Code(edits=_READS_ITS_INPUT_AGAIN),
+    ),
+    Fault(
+        "hands over the wrong round",
+        "a rank hands over its last result although that is of the round before",
+        _RECOVERY,
+        "no error",
+        code=Code(agree=_hands_over_the_wrong_round),
+    ),
+    Fault(
+        "goes back a round",
+        "ranks that have a result repeat its round for those that lack it",
         _RECOVERY,
         "progress",
-        code=Code(resume_from=max),
+        code=Code(agree=_continues_where_the_last_one_is),
+    ),
+    Fault(
+        "nobody hands over",
+        "all go on at the next round, also a rank that lacks the result of the one before",
+        _RECOVERY,
+        "progress",
+        code=Code(agree=_nobody_hands_over),
     ),
     Fault(
         "slots given early",

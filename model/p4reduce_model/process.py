@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank as it is: the real `SlotMachine`, the collectives it runs, and its `ReplayLog`.
+"""One rank as it is: the real `SlotMachine`, and the collectives it runs.
 
 What is done around these by threads and sockets (engine, session) is a few lines here: the same
 calls in the same order, and no time.
@@ -11,7 +11,7 @@ import functools
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from p4reduce.protocol.slot_state import IDLE, SHAPES
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.tensors import plans
 from p4reduce.tensors.blocks import Array
+from p4reduce.tensors.continuing import Continuation, Messages, Rounds, Words
 from p4reduce.tensors.native_stream import NativeStream
-from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation, class_slots
 from p4reduce.wire.format import AGG_OFFSET, PAYLOAD_FRAME_BYTES, Flag
@@ -38,8 +38,6 @@ _RUNNING = 1.0  # in place of when it runs out, for a timer that runs
 
 _VIEWS = ("frames", "records", "payload")
 NOT_STATE = {
-    ("ReplayLog", "_lock"): "there is one thread",
-    ("ReplayLog", "copy_pool"): "memory that nobody uses",
     ("SlotMachine", "_library"): "constant",
     ("SlotMachine", "_visit"): "constant",
     ("SlotMachine", "_shared"): "the same as `state.structure`",
@@ -87,13 +85,11 @@ class Code:
 
     Attributes:
         edits: of files in csrc/worker: (file, what is there once, what is put there instead).
-        replay_log: the class.
-        resume_from: the call from which all continue, of those that each rank lacks.
+        agree: finds where the ranks continue.
     """
 
     edits: tuple[tuple[str, str, str], ...] = ()
-    replay_log: type[ReplayLog] = ReplayLog
-    resume_from: Callable[[Iterable[int]], int] = min
+    agree: Callable[[Rounds, list[Words]], Continuation] = Continuation.of
 
     def library(self) -> Library:
         """Return the engine, with the edits in it if there are any."""
@@ -145,7 +141,8 @@ class Process:
         self._rank = rank
         self._code = code
         self._machines = [self._make_machine(life)]  # the one that runs; empty when it is halted
-        self._place = [life, 0]  # the life, and `completed` when it was halted last
+        self._halted: list[SlotMachine] = []  # what it was then
+        self._place = [life, 0]  # the life, and how many calls had begun when it was halted last
         calls = range(len(scenario.calls(life)))
         inputs = [scenario.input(life, call, rank) for call in calls]
         self.targets = [
@@ -157,16 +154,15 @@ class Process:
         self.untouched = [target.copy() for target in self.targets]
         self.submitted: list[Collective] = []
         self.waiting: list[int] = []
-        self._replay_log = code.replay_log()
         self._buffer = FrameBuffer(_LONGEST_BATCH)
         self.roots = [
             self._machines,
+            self._halted,
             self._place,
             self.collectives,
             self.targets,  # a collective lets go of its own at its end
             self.submitted,
             self.waiting,
-            *([self._replay_log] if scenario.recoveries else []),
         ]
 
     @property
@@ -180,9 +176,9 @@ class Process:
         return self._place[0]
 
     @property
-    def completed(self) -> int:
-        """The first call whose result it lacked when it was halted."""
-        return self._place[1]
+    def last_machine(self) -> SlotMachine:
+        """The one that runs, or that was halted."""
+        return (self._machines or self._halted)[0]
 
     def _make_machine(self, life: int) -> SlotMachine:
         wiring = Wiring(self._scenario)
@@ -235,8 +231,6 @@ class Process:
         """Make the next call: `Session.submit`."""
         collective = self.collectives[len(self.submitted)]
         self.submitted.append(collective)
-        if self._scenario.recoveries:
-            self._replay_log.add(collective)
         if self.machine is not None:
             self.machine.submit(collective)
 
@@ -282,30 +276,33 @@ class Process:
 
     def halt(self) -> None:
         """Notice that the switch is lost: `Recovery` ends the engine and asks how far it is."""
-        self._machines.clear()
+        self._halted.append(self._machines.pop())
         self.waiting.clear()
-        self._place[1] = self._replay_log.completed
+        self._place[1] = len(self.submitted)
 
-    def resume(self, first: int) -> None:
-        """Continue with the job's next life, from that call on: `Session.resume`."""
+    def resume(self, where: Continuation, results: Messages) -> None:
+        """Continue in the job's next life: `Agreement` and `Session.resume`."""
         self._place[0] += 1
+        before = self._halted.pop()
         machine = self._make_machine(self.life)
         self._machines.append(machine)
-        for collective in self._replay_log.replay(first):
+        machine.continue_from(before, where.newest, _NOW)
+        machine.take_results(where.slots[where.lacking], results[where.lacking], _NOW)
+        for collective in self.submitted[self._place[1] :]:
             machine.submit(collective)
 
     # -- What is no part of its state ------------------------------------------------------------
 
     def set_aside(self, *, disturbed: bool) -> None:
         """Set what is left out of the state to one or the other of two things that it might be."""
-        machine = self.machine
-        if machine is None:
-            return
+        machine = self.last_machine
         state = machine.state
         for collective in machine.collectives.values():
             collective.stream = NativeStream(collective, self._scenario.ranks)
         state.relink({n: one.stream.address for n, one in machine.collectives.items()})
         figures = state.structure
+        if self._halted:
+            figures.next_sequence = self._place[1]
         figures.backed_off = figures.some_open = disturbed
         figures.results = figures.troubled = 0  # no period ends: the explorer sets the size
         figures.heard_switch_at = _NOW if disturbed else -math.inf
@@ -315,13 +312,16 @@ class Process:
         state.heard[:] = 1 if disturbed else 0
         if disturbed:
             machine.outgoing.records["flags"] |= np.uint8(Flag.RETRANSMISSION)
+            machine.kept.records["flags"] |= np.uint8(Flag.RETRANSMISSION)
 
     def forget(self) -> None:
         """Remove what no longer matters, or does not matter to the model."""
-        machine = self.machine
-        if machine is None:
-            return
+        machine = self.last_machine
         state = machine.state
+        if self._scenario.recoveries:
+            machine.kept.records["flags"] &= np.uint8(~Flag.RETRANSMISSION & 0xFF)
+        else:
+            machine.kept.frames[:] = 0  # nobody asks for it
         runs = np.isfinite(state.due)
         state.due[runs] = _RUNNING
         machine.outgoing.records["flags"] &= np.uint8(~Flag.RETRANSMISSION & 0xFF)

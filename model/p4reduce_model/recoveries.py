@@ -4,10 +4,9 @@
 The real `Recovery` and `Reconnector` run, in this thread and without a network. Whenever they ask
 or wait for somebody, the `World` chooses an answer: controller, switches, the other rank, the
 caller and the clock are in it. A run is a list of choices, and what is not listed goes well. These
-are
-violations: a transition that the table lacks, a job that begins at another collective than the one
-that a rank lacks, a connection that stays open, a ring that continues although there is a switch,
-and a run without end.
+are violations: a transition that the table lacks, a job in which the rank continues although the
+ranks have not agreed there, a connection that stays open, a ring that continues although there is a
+switch, and a run without end.
 """
 
 from __future__ import annotations
@@ -43,12 +42,11 @@ from p4reduce.wire.format import Endpoint
 
 from p4reduce_model.found import Transition, Violation, Walked
 
-IN_TABLE, SAME_BEGINNING = "in the table", "same beginning"
+IN_TABLE, AGREED = "in the table", "all agree before"
 CLOSED, ENDS_ONCE = "nothing stays open", "ends once"
 COMES_BACK = "the ring ends when there is a switch"
 BY_CALLER, DEADLINE = "the communicator is closed", "a deadline passes"
 HERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
-COMPLETED = 6  # the number of the first collective that this rank lacks
 MOST_CHOICES = 60  # of one run, most of which go well
 ENDS_WITHIN = 6  # choices, after the communicator is closed or a deadline has passed
 AFTER = 1.0  # seconds without a switch, after which others or the ring are due
@@ -57,18 +55,16 @@ WHILE = 10.0  # seconds, so that all that can be due is
 
 @dataclass(frozen=True)
 class RecoveryCase:
-    """What a rank can fall back to, and what the other rank lacks.
+    """What a rank can fall back to.
 
     Attributes:
         ring: to a ring among the ranks.
         elsewhere: to another switch.
-        behind: the other rank lacks one collective more than this one.
         losses: of switches, after the one that the recovery is about.
     """
 
     ring: bool = False
     elsewhere: bool = False
-    behind: bool = True
     losses: int = 1
 
     @property
@@ -76,12 +72,7 @@ class RecoveryCase:
         """What it is called in the report."""
         ways = [transport for transport in ("ring", "elsewhere") if getattr(self, transport)]
         what = " or ".join(ways) or "at home"
-        return f"recovery, {what}, {self.losses + 1} losses{'' if self.behind else ', abreast'}"
-
-    @property
-    def first(self) -> int:
-        """Number of the first collective that a rank lacks."""
-        return COMPLETED - self.behind
+        return f"recovery, {what}, {self.losses + 1} losses"
 
     def explore(self, limit: int, module: ModuleType = recovery_module) -> Walked:
         """Give every answer in every state, and check each run to its end.
@@ -120,7 +111,7 @@ class RecoveryCase:
 
 RECOVERIES_SMALL = [RecoveryCase(), RecoveryCase(ring=True), RecoveryCase(elsewhere=True)]
 RECOVERIES_LARGE = [
-    RecoveryCase(behind=False),
+    RecoveryCase(losses=2),
     RecoveryCase(ring=True, losses=2),
     RecoveryCase(elsewhere=True, losses=2),
     RecoveryCase(ring=True, elsewhere=True),
@@ -133,12 +124,12 @@ class Life:
 
     Attributes:
         is_lost: the switch has been lost meanwhile.
-        first: the collective that all ranks begin with, on which they agree; None: not yet.
+        agreed: the ranks have agreed there on where they continue.
         successor: the job that took its place; 0: none.
     """
 
     is_lost: bool = False
-    first: int | None = None
+    agreed: bool = False
     successor: int = 0
 
 
@@ -175,18 +166,18 @@ class World:
         self._is_closed = self._is_late = False
         self._ending_since: int | None = None
         self._violation: Violation | None = None  # the first one, whoever catches it
-        self._lives = {1: Life(first=0)}
+        self._lives = {1: Life(agreed=True)}
         self._losses = 0
         self._left: set[int] = set()
         self._reconnector: reconnector.Reconnector | None = None
         self._seek: Callable[[], None] | None = None
         # What Recovery sees of its session.
         self.slots, self.urgent_slots, self.home = 32, 0, 0
-        self.completed = COMPLETED
+        self.completed = 0
         self.neighbourhood: Any = None
         self.broken: P4ReduceError | None = None
         self.job_client: Any = self
-        self.replay_log: Any = self
+        self.call_log: Any = self
         self.job, self.who, self.place = "job", "rank 0", None
         self.fallback: Any = SimpleNamespace(after=AFTER, listener=None) if case.ring else None
         self.fallback_switches: Any = self if case.elsewhere else None
@@ -223,7 +214,6 @@ class World:
         lives = running._incarnations
         return (
             running.state,
-            running._moved,  # private: as above
             running._without_switch,  # private: as above
             self.home,
             running._home_until > self._now,  # private: as above
@@ -231,7 +221,7 @@ class World:
             lives.life and lives.life.incarnation,
             lives.member.incarnation,
             lives.before.incarnation,
-            tuple((life.is_lost, life.first, life.successor) for life in self._lives.values()),
+            tuple((life.is_lost, life.agreed, life.successor) for life in self._lives.values()),
             frozenset(self._left),
             self._is_closed,
             self._is_late,
@@ -288,9 +278,9 @@ class World:
             self._violate(CLOSED, "the session is given a connection that is closed")
         if found.joined is None:
             if self._lives[1].is_lost:
-                self._violate(SAME_BEGINNING, "slots go on in a life of the job that is over")
+                self._violate(AGREED, "slots go on in a life of the job that is over")
         else:
-            self._check_beginning(found.joined.member.incarnation, found.resume_from)
+            self._check_beginning(found.joined.member.incarnation)
         transport.close()  # from here on it is the session's
         more = ["loses it at once"] if self._losses < self.case.losses else []
         if self.choose("the session", "goes on", *more) == "loses it at once":
@@ -300,14 +290,11 @@ class World:
             raise ClosedError("closed")
         self.outcomes.append("resumed")
 
-    def _check_beginning(self, incarnation: int, first: int) -> None:
-        agreed = self._lives[incarnation].first
+    def _check_beginning(self, incarnation: int) -> None:
         if incarnation in self._left:
-            self._violate(SAME_BEGINNING, "the rank has left the job that it goes on in")
-        if agreed is None:
-            self._violate(SAME_BEGINNING, f"it begins with {first}, which no other rank knows")
-        if first != agreed:
-            self._violate(SAME_BEGINNING, f"it begins with {first}, and the other with {agreed}")
+            self._violate(AGREED, "the rank has left the job that it goes on in")
+        if not self._lives[incarnation].agreed:
+            self._violate(AGREED, "it goes on in a job in which the ranks have not agreed")
 
     def give_up(self, error: P4ReduceError) -> None:
         self.outcomes.append(f"gave up: {error}")
@@ -335,16 +322,14 @@ class World:
                 raise ControlError(grpc.StatusCode.NOT_FOUND, "unknown")
         raise NoAnswerError(grpc.StatusCode.UNAVAILABLE, "no answer")
 
-    def reform(self, member: Member, **_: Any) -> tuple[Member, int]:
-        """The ranks tell what they lack; of a job that had not agreed, that is not what counts."""
+    def reform(self, member: Member, **_: Any) -> Member:
         match self.choose("a new job", "the next job", "the other rank has not asked", "refused"):
             case "the next job":
                 old = self._lives[member.incarnation]
                 old.is_lost = True  # also if it ran: a rank on the ring is out of step with it
                 if not old.successor or self._lives[old.successor].is_lost:
-                    old.successor = self._new_life(None if old.first is None else self.case.first)
-                first = self._lives[old.successor].first
-                return _member(old.successor), COMPLETED if first is None else first
+                    old.successor = self._new_life()
+                return _member(old.successor)
             case "the other rank has not asked":
                 raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "not yet")
         raise ControlError(grpc.StatusCode.PERMISSION_DENIED, "no")
@@ -359,12 +344,12 @@ class World:
         transport.close()
         raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "one is late")
 
-    def _new_life(self, first: int | None) -> int:
+    def _new_life(self) -> int:
         incarnation = len(self._lives) + 1
-        self._lives[incarnation] = Life(first=first)
+        self._lives[incarnation] = Life()
         return incarnation
 
-    # -- The other switches (FallbackSwitches, Move, Agreement) ------------------------------------
+    # -- The other switches (FallbackSwitches, Move), Agreement ------------------------------------
 
     def candidates(self, home: int, *, without_switch: bool) -> list[int]:
         return [1 - home, *([home] if without_switch else [])]
@@ -374,7 +359,7 @@ class World:
         check()
         match self.choose(f"switch {at}", "all ranks come", "nobody is there", "a rank has left"):
             case "all ranks come":
-                member = _member(self._new_life(None))
+                member = _member(self._new_life())
                 joined = SimpleNamespace(member=member, transport=ModelTransport(self))
                 return SimpleNamespace(at=at, job_client=self, joined=joined, connect=self.connect)
             case "a rank has left":
@@ -382,20 +367,19 @@ class World:
         check()
         raise SwitchUnreachableError("nobody is there")
 
-    def agreement(self, taken: Any, *_: Any) -> Any:
-        joined = taken.joined
+    def agreement(self, _job_client: Any, joined: JoinedJob, *_: Any) -> Any:
         agreement = SimpleNamespace(
             deserted=False, engine=None, give_up=lambda: joined.transport.close()
         )
 
-        def reach(check: Callable[[], None]) -> int:
+        def reach(check: Callable[[], None]) -> Any:
             check()
             life = self._lives[joined.member.incarnation]
             more = ["lose it too", "are elsewhere"] if self._losses < self.case.losses else []
             match self.choose("the ranks there", "agree", *more):
                 case "agree":
-                    life.first = self.case.first
-                    return self.case.first
+                    life.agreed = True
+                    return None
                 case "are elsewhere":
                     self._losses += 1
                     agreement.deserted = True
@@ -416,7 +400,7 @@ class World:
     def ring(
         self, *_: Any, back: Callable[[], int], left: Callable[[str, int], None], **_more: Any
     ) -> Any:
-        def run() -> int:
+        def run() -> None:
             while True:
                 left("the other rank", 1)
                 ahead = "all ranks have a switch" if back() else "the reconnector looks"
@@ -428,8 +412,7 @@ class World:
                     self._violate(COMES_BACK, "it stays on the ring although there is a switch")
                 match self.choose("the ring", ahead, "the other rank gives up"):
                     case "all ranks have a switch":
-                        self._lives[back()].first = self.case.first
-                        return self.case.first
+                        return
                     case "the other rank gives up":
                         raise P4ReduceError("rank 1 gave up")
                     case "the reconnector looks":
@@ -458,13 +441,16 @@ class World:
         if self._seek is not None:
             with contextlib.suppress(_Paused):
                 self._seek()
+                self._seek = None  # its thread has ended
 
     def seeking_thread(self, target: Callable[[], None], name: str) -> Any:
         def join(timeout: float) -> None:
             """Let an answer come that was asked for before."""
             assert self._reconnector is not None
-            is_seeking = self._reconnector.found is None and self._reconnector.failed is None
-            if is_seeking and self.choose("the reconnector", "ends", "looks once more") != "ends":
+            if (
+                self._seek is not None
+                and self.choose("the reconnector", "ends", "looks once more") != "ends"
+            ):
                 self._let_reconnect()
             self._reconnector = self._seek = None
 
@@ -486,7 +472,7 @@ class World:
         in_recovery = {
             "Reconnector": self.reconnector,
             "move": self.move,
-            "FallbackAgreement": self.agreement,
+            "Agreement": self.agreement,
             "RingRun": self.ring,
             "leave_behind": self.leave_behind,
             "Latch": lambda: latch,
@@ -592,16 +578,16 @@ class RecoveryFault:
 
 RECOVERY_FAULTS = [
     RecoveryFault(
-        "no agreement after a move",
-        RecoveryCase(elsewhere=True),
-        "self._moved, self._without_switch = True, False",
-        "self._without_switch = False",
+        "no agreement after a loss",
+        RecoveryCase(),
+        "if found.joined is None:",
+        "if True:",
     ),
     RecoveryFault(
-        "the ring is not asked",
+        "no agreement after the ring",
         RecoveryCase(ring=True),
-        "replace(found, resume_from=first)",
-        "replace(found, resume_from=self._host.replay_log.completed)",
+        "        assert found.joined is not None\n        return self._agree(",
+        "        self._resume(found, machine)\n        return True or self._agree(",
     ),
     RecoveryFault(
         "the ring keeps the old life",

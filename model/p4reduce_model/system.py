@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+from p4reduce.tensors.continuing import MESSAGE_BYTES, words_of
 from p4reduce_controller.fabric.compiled_program import compiled_files
 
 from p4reduce_model.frames import Frame, Frames
@@ -23,7 +25,7 @@ from p4reduce_model.process import REAL, Code
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.switch import Switch
 from p4reduce_model.wiring import Wiring
-from p4reduce_model.worker import Worker
+from p4reduce_model.worker import View, Worker
 
 State = tuple[int, ...]
 
@@ -36,7 +38,7 @@ class Event(NamedTuple):
             "switch" (takes a frame), or "control" (the controller does its next step).
         whom: a rank's number among the workers, a switch's, or 0.
         about: the number of the slot whose timer it is, or of the frame that is taken, or of both
-            that are received in one batch; the window; the call from which on a rank resumes.
+            that are received in one batch; the window; the agreement by which a rank resumes.
     """
 
     what: str
@@ -80,7 +82,8 @@ class System:
             for life in range(scenario.jobs) if scenario.recoveries else [worker.life]:
                 for call, tag in enumerate(worker.tags):
                     invariants.calls.setdefault(tag, set()).add((life, call))
-        self._resume_from = code.resume_from
+        self._agree = code.agree
+        self._agreements: dict[bytes, int] = {}
         self._control = control(scenario)
         self.steps = self._control.steps
         wiring = Wiring(scenario)
@@ -192,9 +195,28 @@ class System:
             if not view.halted and state[0] >= self._control.lost[view.life]:
                 events.append(Event("halt", whom))
             if view.halted and state[0] >= self._control.ready[view.life + 1]:
-                first = self._resume_from(other.completed for other in views)
-                events.append(Event("resume", whom, (first,)))
+                events.append(Event("resume", whom, (self._agreement(views, whom),)))
         return events
+
+    def _agreement(self, views: list[View], whom: int) -> int:
+        """Number what a rank gets of the agreement. Each rank is in it as it is now.
+
+        Or as it was before it continued, which says the same: until all ranks have continued, no
+        round is complete to which they contribute afterwards.
+        """
+        said = [words_of(view.finished) for view in views]
+        where = self._agree(views[whom].finished, said)
+        results = np.zeros((len(where.slots), MESSAGE_BYTES), np.uint8)
+        for rank, view in enumerate(views):
+            results |= where.given_by(rank, view.results[where.slots])
+        parts = (where.newest, where.slots, where.lacking, results)
+        key = b"".join(part.tobytes() for part in parts)
+        known = self._agreements.get(key)
+        if known is None:
+            known = self._agreements[key] = len(self._agreements)
+            for worker in self.workers:
+                worker.agreements.append((where, results))
+        return known
 
     def own_events(self, whom: int, machine: int) -> list[Event]:
         """What a machine can do by itself in one of its states."""

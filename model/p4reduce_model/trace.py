@@ -15,7 +15,7 @@ _SAID = {
     "timer": "its timer of slot {} runs out",
     "window": "makes its window {}",
     "halt": "notices that the switch is lost",
-    "resume": "goes on in the job's next life, from call {} on",
+    "resume": "goes on in the job's next life, by agreement {}",
     "send": "its transport takes a frame",
 }
 

@@ -15,6 +15,7 @@ import numpy as np
 from p4reduce.errors import MismatchError, P4ReduceError
 from p4reduce.protocol.slot_state import IDLE
 from p4reduce.tensors.blocks import Array
+from p4reduce.tensors.continuing import Continuation, Messages, Rounds
 
 from p4reduce_model.found import Violation
 from p4reduce_model.frames import Frame, Frames
@@ -71,7 +72,8 @@ class View:
         window: how many slots may have a contribution under way.
         waiting: frames that the transport has not taken.
         halted: whether it has noticed that the switch is lost, and has not gone on yet.
-        completed: the first call whose result it lacked when it was halted last.
+        finished: how many results each slot has had.
+        results: the last one of each slot.
         over: whether all calls have been made and have ended, and nothing more is to be sent.
         text: for people.
     """
@@ -83,13 +85,17 @@ class View:
     window: int
     waiting: int
     halted: bool
-    completed: int
+    finished: Rounds
+    results: Messages
     over: bool
     text: str
 
 
 class Worker:
     """One rank and all states that it was found in.
+
+    Attributes:
+        agreements: by number, what it can get of them.
 
     Args:
         scenario: what is explored.
@@ -124,8 +130,9 @@ class Worker:
             "send": self._send,
             "window": self._process.set_window,
             "halt": self._process.halt,
-            "resume": self._process.resume,
+            "resume": self._resume,
         }
+        self.agreements: list[tuple[Continuation, Messages]] = []
         self._images: list[Image] = []
         self._views: list[View] = []
         self._numbers: dict[bytes, int] = {}
@@ -197,6 +204,9 @@ class Worker:
         batch = [frame.repeated if self._disturbed else frame.data for frame in frames]
         self._process.receive(batch, disturbed=self._disturbed)
 
+    def _resume(self, number: int) -> None:
+        self._process.resume(*self.agreements[number])
+
     def _send(self) -> None:
         self._out |= self._transport(1)
 
@@ -234,7 +244,7 @@ class Worker:
         if machine is None:
             slots = [Progress(process.life, _HALTED, 0, None, False)] * self._scenario.slots
             timers = [False] * self._scenario.slots
-            text += f", halted: it lacks call {process.completed} and those after it"
+            text += f", halted: it has had {process.last_machine.finished.tolist()} results"
         else:
             awaited = [None if one == IDLE else one for one in machine.state.expected.tolist()]
             begun = machine.state.next_round.astype(np.int64) - self._scenario.first_round
@@ -263,7 +273,8 @@ class Worker:
             window=process.window,
             waiting=len(process.waiting),
             halted=machine is None,
-            completed=process.completed,
+            finished=process.last_machine.finished,
+            results=process.last_machine.results(np.arange(self._scenario.slots)),
             over=len(done) == len(process.collectives)
             and all(done)
             and machine is not None

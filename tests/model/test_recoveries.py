@@ -11,6 +11,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.session.recovery_states import TRANSITIONS, RecoveryEvent, RecoveryState, after
 from p4reduce_model.found import Walked
 from p4reduce_model.recoveries import (
+    AGREED,
     CLOSED,
     COMES_BACK,
     ENDS_ONCE,
@@ -18,13 +19,12 @@ from p4reduce_model.recoveries import (
     RECOVERIES_LARGE,
     RECOVERIES_SMALL,
     RECOVERY_FAULTS,
-    SAME_BEGINNING,
     RecoveryCase,
     RecoveryFault,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-BREAKS = [SAME_BEGINNING, SAME_BEGINNING, COMES_BACK, CLOSED, ENDS_ONCE]
+BREAKS = [AGREED, AGREED, COMES_BACK, CLOSED, ENDS_ONCE]
 
 
 def check(lives: Walked) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from p4reduce.protocol.slots import SlotMachine
+from p4reduce.reference import ReferenceMachine
+from p4reduce.tensors.continuing import MESSAGE_BYTES, Continuation, words_of
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_switch.pipeline_choice import load_pipeline
@@ -34,6 +37,7 @@ class OneProcess:
         rng: decides on the order of frames, and which are lost.
         loss: the share of frames that are, each way.
         urgent: how many of the slots are for classes 1, 2 and so on.
+        reference: the ranks that run `p4reduce.reference`.
     """
 
     def __init__(
@@ -43,7 +47,9 @@ class OneProcess:
         rng: np.random.Generator,
         loss: float = 0.0,
         urgent: Sequence[int] = (),
+        reference: Sequence[int] = (),
     ) -> None:
+        self.reference = reference
         self.world_size = world_size
         self.slots = slots
         self.urgent = urgent
@@ -52,6 +58,35 @@ class OneProcess:
         self._now = 0.0
         self._job = 6
         self.new_switch()
+
+    def continue_elsewhere(self, ranks: Iterable[int]) -> None:
+        """Lose the switch, and let ranks continue on the next one, if that is there long enough.
+
+        Args:
+            ranks: those that hear the end of the agreement. The others are as before, and have to
+                be among those of the next call. All: the job runs.
+        """
+        before = self.machines
+        self.new_switch()
+        for rank in ranks:
+            machine, old = self.machines[rank], before[rank]
+            # What a fresh machine has run before, as the collectives of the agreement.
+            rounds = 9 * self._job + np.arange(self.slots)
+            if isinstance(machine, _Reference):
+                for slot, number in zip(machine.slots, rounds.tolist(), strict=True):
+                    slot.round = number
+            else:
+                machine.state.next_round[:] = rounds
+            words = [words_of(one.finished) for one in before]
+            found = Continuation.of(old.finished, words)
+            results = np.zeros((len(found.slots), MESSAGE_BYTES), np.uint8)
+            for giver, holder in enumerate(before):
+                results |= found.given_by(giver, holder.results(found.slots))
+            machine.continue_from(old, found.newest, self._now)
+            lacking = found.lacking
+            machine.take_results(found.slots[lacking], results[lacking], self._now)
+            before[rank] = machine
+        self.machines = before
 
     def new_switch(self) -> None:
         """Start again, with an incarnation id that was never used."""
@@ -77,8 +112,8 @@ class OneProcess:
         self._pipeline.multicast.insert(FULL_GROUP, wholes)
         self._pipeline.multicast.insert(HALVES_GROUP, halves)
         self._flying: list[tuple[int, bytes]] = []  # port, or minus the port on the way back
-        self.machines = [
-            SlotMachine(
+        self.machines: list[Any] = [
+            (_Reference if rank in self.reference else SlotMachine)(
                 slots=self.slots,
                 job=self._job,
                 rank=rank,
@@ -118,6 +153,32 @@ class OneProcess:
         for port, frame in frames:
             if self._rng.random() >= self._loss:
                 self._flying.append((port, bytes(frame)))
+
+
+class _Reference(ReferenceMachine):
+    """The reference worker with the methods of `SlotMachine` that are called here."""
+
+    @property
+    def outgoing(self) -> _Reference:
+        return self
+
+    def get(self, slot: int) -> bytes:
+        return self._taken[slot]
+
+    def take_sendable(self) -> list[int]:
+        self._taken = {slot: bytes(frame) for slot, frame in self.outbox.items()}
+        self.outbox.clear()
+        return list(self._taken)
+
+    def sent(self, slots: Any, now: float) -> None:
+        for slot in slots:
+            super().sent(slot, now)
+
+    def receive(self, buffer: Any, _count: int, now: float) -> None:
+        super().receive(buffer.get(0), now)
+
+    def expire(self, now: float) -> None:
+        self.tick(now)
 
 
 def _number(ip: str) -> int:

@@ -502,7 +502,6 @@ class Communicator(Collectives):
             timeout=timeout,
             lane_format=plan.lane_format,
             noise=plan.noise(self.rank, part.number),
-            keep=self._session.copy_pool,
             number=part.number,
             counted=plan.counted,
             on_end=part.on_end,

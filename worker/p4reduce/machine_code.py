@@ -203,6 +203,7 @@ class SlotsStructure(ctypes.Structure):
                 "level",
                 "outgoing",
                 "lengths",
+                "kept",
                 "left",
                 "tries",
                 "order",
@@ -355,13 +356,19 @@ class Library:
         self.expire_timers = locked.p4r_expire_timers
         self.expire_timers.argtypes = (array, c_int32, c_double)
         self.expire_timers.restype = None
+        self.take_handed = locked.p4r_take_handed
+        self.take_handed.argtypes = (array, array, c_uint32, c_double)
+        self.take_handed.restype = None
+        self.resume = locked.p4r_resume
+        self.resume.argtypes = (array, c_double)
+        self.resume.restype = None
         self.measure = locked.p4r_measure
         self.measure_freely = library.p4r_measure
         self.look_ahead = locked.p4r_look_ahead
         self.look_ahead.argtypes = (array, c_uint64, c_uint64, array)
         self.look_ahead.restype = None
         for measure in (self.measure, self.measure_freely):
-            measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, *(array,) * 4)
+            measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, *(array,) * 3)
             measure.restype = c_int64
         self.run, self.run_locked = library.p4r_iteration_run, locked.p4r_iteration_run
         for run in (self.run, self.run_locked):

@@ -139,7 +139,6 @@ class Statistics(Counts):
         retransmission_timeout: seconds after which a contribution is sent again at present.
         window: how many slots may have a contribution in flight at once at present.
         recoveries: how often the job was formed again after the loss of a switch.
-        repeated: collectives that were repeated for this, for this rank or another.
         by_ring: collectives that the ranks reduced by the ring, without a switch.
         on_ring: whether the next one would use the ring.
     """
@@ -151,7 +150,6 @@ class Statistics(Counts):
     retransmission_timeout: float = 0.0
     window: int = 0
     recoveries: int = 0
-    repeated: int = 0
     by_ring: int = 0
     on_ring: bool = False
 

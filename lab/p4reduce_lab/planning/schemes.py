@@ -26,8 +26,8 @@ CALL_SECONDS = 0.35e-3
 "All-reduce": 1 KB with a single rank)."""
 
 PREPARE_SECONDS = 0.47e-9
-"""Of a rank for each number before its first frame leaves: exponents are found, and the tensor is
-copied for a recovery (`python -m bench.worker.replay_copy`: 2.0 ms for 16 MB)."""
+"""Of a rank for each number before its first frame leaves, to find exponents (`python -m
+bench.worker.prepare`: 2.0 ms for 16 MB)."""
 
 RING_STEP_SECONDS = 50e-6
 """Of software for each step of a ring: two system calls and two wake-ups."""

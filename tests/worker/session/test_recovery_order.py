@@ -34,7 +34,6 @@ from p4reduce.wire.format import Endpoint
 from worker_system import DEADLINE
 
 NOWHERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
-RESUME_FROM = 5
 
 
 def member(incarnation: int) -> Member:
@@ -67,9 +66,27 @@ class Controller:
             state=state, cause=pb.CAUSE_SWITCH_LOST if state == pb.FAILED else 0
         )
 
-    def reform(self, before: Member, **options: Any) -> tuple[Member, int]:
+    def reform(self, before: Member, **options: Any) -> Member:
         self.reforms.append(before.incarnation)
-        return member(2), RESUME_FROM
+        return member(2)
+
+
+class Agreed:
+    """The ranks agree at once: `session.agreement.Agreement`."""
+
+    deserted = False
+    engine = None
+
+    def __init__(self, *arguments: Any) -> None: ...
+    def give_up(self) -> None: ...
+
+    def reach(self, check: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+@pytest.fixture(autouse=True)
+def agreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "Agreement", Agreed)
 
 
 class Host:
@@ -86,7 +103,7 @@ class Host:
         self.resumed: Reconnection | None = None
         self.error: P4ReduceError | None = None
         self.members: list[int] = []
-        self.replay_log = SimpleNamespace(completed=6, in_flight=list[Any]())
+        self.call_log = SimpleNamespace(completed=6, in_flight=list[Any]())
         self.over_now = threading.Event()
         self._done = threading.Event()
 
@@ -98,6 +115,9 @@ class Host:
 
     def on_halted(self) -> None:
         pass
+
+    def machine(self, joined: JoinedJob) -> Any:
+        return None
 
     def on_member_changed(self, to: Member) -> None:
         self.members.append(to.incarnation)
@@ -145,7 +165,7 @@ def recover(
         places, lambda at: f"test-at-{at}", lambda: frozenset({1}), frozenset, tuple, after
     )
     host = Host(controller, fallback_switches)
-    host.replay_log.in_flight = list(calls)
+    host.call_log.in_flight = list(calls)
     engine = SimpleNamespace(halt=halt, udp_port=0)
     running = Recovery(cast(Any, host), cast(Any, engine), member(1), "a test")
     running.start()
@@ -181,7 +201,6 @@ def test_slots_of_an_earlier_life_are_not_used_in_a_later_one(
     found = host.wait()
     assert found.joined is not None
     assert found.joined.member.incarnation == 2
-    assert found.resume_from == RESUME_FROM
 
 
 def test_a_switch_that_is_back_is_taken_when_it_is_time_to_go_elsewhere() -> None:
@@ -294,7 +313,7 @@ def test_the_life_that_was_found_just_before_the_ring_is_let_go(
 
     seeking = Reconnector(
         cast(JobClient, controller),
-        JobIncarnations.of_engine(member(1), 6),
+        JobIncarnations.of_engine(member(1)),
         udp_port=0,
         connect=connect,
         completed=6,
@@ -349,7 +368,7 @@ def test_one_thread_seeks_if_what_was_found_is_let_go_at_once(
     over = threading.Semaphore(0)
     seeking = Reconnector(
         cast(JobClient, controller),
-        JobIncarnations.of_engine(member(1), 6),
+        JobIncarnations.of_engine(member(1)),
         udp_port=0,
         connect=connect,
         completed=6,

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from p4reduce.tensors.blocks import Blocks
-from p4reduce.tensors.copy_pool import HEARTBEATS, LIMIT, CopyPool
+from p4reduce.tensors.copy_pool import LIMIT, CopyPool
 
 LANES = 256
 FLOATS = np.dtype(np.float32)
@@ -63,35 +61,3 @@ def test_the_oldest_memory_goes_beyond_the_limit() -> None:
         assert copy_pool.nbytes <= LIMIT
     left = [copy_pool.take(blocks, LANES, FLOATS) for _ in range(2)]
     assert {address(copy.rows) for copy in left} == set(places[1:])
-
-
-def test_memory_without_a_use_goes_by_heartbeats() -> None:
-    copy_pool = CopyPool()
-    copy_pool.take(1000, LANES, FLOATS)
-    for _ in range(HEARTBEATS - 1):
-        copy_pool.beat()
-    place = address(copy_pool.take(1000, LANES, FLOATS).rows)  # a use, from which it counts again
-    for _ in range(HEARTBEATS - 1):
-        copy_pool.beat()
-    again = copy_pool.take(1000, LANES, FLOATS)
-    assert address(again.rows) == place
-    del again
-    for _ in range(HEARTBEATS):
-        copy_pool.beat()
-    assert copy_pool.nbytes == 0
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.int8])
-@pytest.mark.parametrize("size", [0, 1, LANES, 5 * LANES + 7, 40 * LANES])
-def test_a_copy_is_what_the_array_holds(
-    rng: np.random.Generator, dtype: type[np.generic], size: int
-) -> None:
-    array = rng.integers(-100, 100, size).astype(dtype)
-    blocks = Blocks(array, LANES)
-    expected = np.zeros(len(blocks) * LANES, dtype)
-    expected[:size] = array
-    kept = CopyPool().take(len(blocks), LANES, np.dtype(dtype))
-    measured = blocks.measure(kept.rows)
-    assert np.array_equal(kept.rows.reshape(-1), expected)
-    for one, other in zip(measured, blocks.measure(), strict=True):
-        assert np.array_equal(one, other)

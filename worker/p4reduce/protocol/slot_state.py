@@ -43,6 +43,7 @@ class SlotState:
         urgent: how many of these, the last ones, are for class 1, 2 and so on.
         levels: switches above this rank.
         outgoing: the frames to send.
+        kept: takes the slots' last results.
         place: this rank's place among those at its switch, from 0. None: these are few.
         constants: the structure's first fields, by name.
 
@@ -74,6 +75,7 @@ class SlotState:
         urgent: Sequence[int],
         levels: int,
         outgoing: FrameBuffer,
+        kept: FrameBuffer,
         *,
         place: int | None,
         **constants: Any,
@@ -118,6 +120,7 @@ class SlotState:
             stretch=stretch,
             outgoing=outgoing.address - _ROW_PAD,
             lengths=outgoing.lengths.ctypes.data,
+            kept=kept.address - _ROW_PAD,
             round_trips=self.trips.seconds.ctypes.data,
             latest=math.inf,
             heard_switch_at=-math.inf,

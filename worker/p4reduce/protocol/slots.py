@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from p4reduce_native.errors import NativeUnavailableError
 
 from p4reduce.errors import (
@@ -25,6 +26,7 @@ from p4reduce.protocol.native_iteration import LinkLock, NativeIteration
 from p4reduce.protocol.slot_state import IDLE, SHAPES, SlotState
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.continuing import Messages, Rounds
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.endings import late_error, left_error, overflow_error
 from p4reduce.tensors.native_stream import NativeStream
@@ -32,8 +34,12 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import Transport, without_machine_code
 from p4reduce.wire.answers import FIRST, SECOND, own_answers
 from p4reduce.wire.format import (
+    AGG_OFFSET,
     PAYLOAD_BYTES,
+    PAYLOAD_FRAME_BYTES,
+    PAYLOAD_OFFSET,
     Endpoint,
+    Flag,
     FrameKind,
     template,
 )
@@ -42,13 +48,24 @@ from p4reduce.wire.rank_sets import Level, one_switch
 
 log = logging.getLogger(__name__)
 
+Flags = npt.NDArray[np.bool_]
+
 FEW = 8
 """So many ranks at a switch all ask by themselves, which costs little and is soonest."""
 
 _LOCAL_FLOOR = 0.1  # seconds; longer than a process waits for a core on a busy machine
 _ROW_PAD = 2  # a frame begins that many bytes into its row
+_MESSAGE = slice(AGG_OFFSET, PAYLOAD_FRAME_BYTES)  # of a frame: its header and lanes
 _READ, _ZEROS, _NONFINITE = 0, 4, 5  # enum p4r_visit
 _LEFT, _DEADLINE = 2, 3  # enum p4r_trouble; else the ranks do not agree
+
+
+def _messages(frames: FrameBuffer, rows: Indices) -> Messages:
+    """Return aggregation headers, each with its lanes, or with zeros if it has none."""
+    messages: Messages = frames.frames[rows, _MESSAGE]
+    bare = (frames.records["flags"][rows] & Flag.PAYLOAD) == 0
+    messages[bare, PAYLOAD_OFFSET - AGG_OFFSET :] = 0
+    return messages
 
 
 def _library() -> Library:
@@ -63,6 +80,7 @@ class SlotMachine:
 
     Attributes:
         outgoing: the frames that can be sent.
+        kept: the last result of each slot.
         state: of all slots.
         collectives: those under way, by number.
         broken: why no collective can be run any more, or None.
@@ -116,6 +134,8 @@ class SlotMachine:
         reach = weakref.WeakMethod(self._reach)
         self._visit = VISIT(lambda *what: reach()(*what))  # type: ignore[misc]
         self.outgoing = FrameBuffer(slots * SHAPES)
+        self.kept = FrameBuffer(slots)
+        self._origin = np.zeros(slots, np.uint32)  # rounds before those of this life of the job
         at_switch = self._levels[0].own_ranks
         many = len(at_switch) > few
         wanted, mask = own_answers(here, switch, rank, job)
@@ -124,6 +144,7 @@ class SlotMachine:
             urgent,
             len(self._levels),
             self.outgoing,
+            self.kept,
             place=at_switch.index(rank) if many else None,
             job=job,
             rank=rank,
@@ -211,10 +232,6 @@ class SlotMachine:
             setattr(self._shared.counts, name, getattr(before, name))
         self.state.trips.go_on_from(round_trips)
         self._shared.round_trip_count = self.state.trips.count
-
-    def count_collective(self) -> None:
-        """Count a collective that was reduced in another way."""
-        self._shared.counts.collectives += 1
 
     # -- Frames --------------------------------------------------------------------------------
 
@@ -326,6 +343,92 @@ class SlotMachine:
             collective.deadline = max(collective.deadline, until)
             if (stream := collective.stream) is not None:  # its caller may just have ended it
                 stream.postpone(collective.deadline)
+
+    # -- After the loss of the switch: docs/protocol.md, "Continuing" ---------------------------
+
+    @property
+    def finished(self) -> Rounds:
+        """How many results each slot has had, in all lives of the job, modulo 2^32."""
+        state = self.state
+        rounds = np.where(state.expected == IDLE, state.next_round, state.expected)
+        return rounds.astype(np.uint32) + self._origin
+
+    @property
+    def awaiting(self) -> Flags:
+        """Whether each slot waits for a result."""
+        waiting: Flags = self.state.expected != IDLE
+        return waiting
+
+    def results(self, slots: Indices) -> Messages:
+        """Return the last results of slots."""
+        return _messages(self.kept, slots)
+
+    def contributions(self, slots: Indices) -> Messages:
+        """Return the contributions of slots that wait for a result."""
+        return _messages(self.outgoing, self.state.row[slots])
+
+    def take_results(self, slots: Indices, results: Messages, now: float) -> None:
+        """Take the awaited results of different slots from elsewhere than the switch.
+
+        Raises:
+            P4ReduceError: one is not about the round that its slot waits for: a bug.
+        """
+        if not len(slots):
+            return
+        awaited = self.state.expected[slots]
+        frames = FrameBuffer(len(slots))
+        frames.frames[:, _MESSAGE] = results
+        frames.records["slot"], frames.records["round"] = slots, awaited
+        frames.records["flags"] |= np.uint8(Flag.RETRANSMISSION)  # no sample of a round trip
+        self._library.take_handed(self._address, frames.address - _ROW_PAD, len(slots), now)
+        stuck = slots[self.state.expected[slots] == awaited]
+        if len(stuck) and not self._shared.trouble:
+            raise P4ReduceError(
+                f"slot {stuck[0]} waits for another result than the one it is given: this rank's "
+                "rounds are not those of the others"
+            )
+        self.take_events(now)
+
+    def continue_from(self, before: SlotMachine, newest: Rounds, now: float) -> None:
+        """Take over all that another machine has under way, which ends it.
+
+        Args:
+            before: of the same rank in an earlier life of the job, with as many slots.
+            newest: how many results the rank that is furthest has had of each slot.
+            now: the present time.
+        """
+        state, old = self.state, before.state
+        waiting = before.awaiting
+        behind = waiting & (before.finished != newest)
+        first = state.next_round.copy()
+        self._origin[:] = newest - first
+        for name in ("block", "announced", "exponent", "row", "owner", "order", "opening"):
+            getattr(state, name)[:] = getattr(old, name)
+        rounds = first - behind.astype(np.uint32)
+        state.expected[:] = np.where(waiting, rounds.astype(np.int64), IDLE)
+        state.next_round[:] = first + (waiting & ~behind)
+        rows = old.row[waiting]
+        self.outgoing.frames[rows, _MESSAGE] = before.outgoing.frames[rows, _MESSAGE]
+        headers = self.outgoing.records
+        headers["job"][rows], headers["round"][rows] = self._job, state.expected[waiting]
+        headers["flags"][rows] &= ~np.uint8(Flag.RETRANSMISSION | Flag.TELL_ALL)
+        self.kept.frames[:] = before.kept.frames
+        self._stripes_given[:] = before._stripes_given
+        self._shared.next_sequence = before.next_sequence
+        self.go_on_counting(before.counts, before.round_trips)
+        for collective in list(before.collectives.values()):
+            if not collective.remaining:
+                block = collective.overflowed  # an exception has cut its caller off
+                error = None if block is None else overflow_error(collective, block)
+                self._end_of(collective, error)
+            if collective.remaining and collective.sequence < before.next_sequence:
+                self.collectives[collective.sequence] = collective
+        before.collectives.clear()
+        self.state.make_room_for(len(self.collectives))
+        self.state.relink({n: one.stream.address for n, one in self.collectives.items()})
+        if any(not (one.stream.source and one.stream.target) for one in self.collectives.values()):
+            self.state.make_room_to_visit()
+        self._library.resume(self._address, now)
 
     # -- The loop ------------------------------------------------------------------------------
 

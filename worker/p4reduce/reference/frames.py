@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
@@ -75,6 +77,24 @@ def padded(frame: Packet) -> Packet:
     wider = frame.copy() / Raw(bytes(PAYLOAD_BYTES))
     wider[Aggregation].flags |= int(Flag.PADDED)
     return wider
+
+
+def readdressed(frame: Packet, here: Endpoint, switch: Endpoint, *, job: int, round: int) -> Packet:
+    """Return a contribution as it is sent to another switch for the first time."""
+    header = frame[Aggregation].copy()
+    header.flags = int(header.flags) & ~int(Flag.RETRANSMISSION | Flag.TELL_ALL)
+    header.job, header.round = job, round
+    below = Ether(src=here.mac, dst=switch.mac) / IP(src=here.ip, dst=switch.ip, id=0, flags="DF")
+    moved: Packet = below / UDP(sport=here.udp_port, dport=switch.udp_port, chksum=0) / header
+    return moved
+
+
+def message_of(header: Packet) -> npt.NDArray[np.uint8]:
+    """Return a result's header for ranks that lack it, who get both halves as one."""
+    kept: Any = header.copy()
+    kept.remove_payload()
+    kept.flags = int(kept.flags) & ~int(_HALVES)
+    return np.frombuffer(bytes(kept), np.uint8)
 
 
 def read_answer(

@@ -24,9 +24,6 @@ class ReferenceMachine(Worker):
         self.counts = before
         self.round_trips.go_on_from(round_trips)
 
-    def count_collective(self) -> None:
-        self.counts.collectives += 1
-
     def take_events(self, now: float) -> None:
         """Do nothing: calls end when their last frame is received."""
 

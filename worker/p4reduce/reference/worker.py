@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 from scapy.packet import Packet
 
 from p4reduce.errors import (
@@ -27,19 +28,30 @@ from p4reduce.reference.frames import (
     contribution,
     describe,
     lanes_of,
+    message_of,
     padded,
     parts_of,
     read_answer,
+    readdressed,
 )
 from p4reduce.reference.numbers import ReferenceCall
 from p4reduce.reference.timeout import Timeout
 from p4reduce.statistics import Counts, RoundTrips
+from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.continuing import MESSAGE_BYTES, Messages
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.endings import late_error, left_error, overflow_error
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import class_slots
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import NO_BLOCK, NONFINITE_EXPONENT, Endpoint, Flag, FrameKind
+from p4reduce.wire.format import (
+    NO_BLOCK,
+    NONFINITE_EXPONENT,
+    PAYLOAD_BYTES,
+    Endpoint,
+    Flag,
+    FrameKind,
+)
 from p4reduce.wire.rank_sets import Level, one_switch
 
 log = logging.getLogger("p4reduce.reference")
@@ -73,6 +85,8 @@ class Slot:
         sent_at: when the contribution was first sent.
         due: when its timer runs out.
         tries: how often it was repeated, or the switch reported that it waits for others.
+        kept: the last result as `tensors.continuing` hands it over.
+        origin: rounds before those of this life of the job, modulo 2^32.
     """
 
     number: int
@@ -88,6 +102,8 @@ class Slot:
     sent_at: float = 0.0
     due: float = math.inf
     tries: int = 0
+    kept: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(MESSAGE_BYTES, np.uint8))
+    origin: int = 0
 
     @property
     def is_bare(self) -> bool:
@@ -285,11 +301,21 @@ class Worker:
         if parts <= slot.parts:
             self.counts.duplicates += 1
             return
+        self._keep(slot, header, parts, lanes)
         if slot.block is not None:
             self._deliver(slot, flags, parts, lanes)
         slot.parts |= parts
         if slot.parts == WHOLE:
             self._complete(slot, header, now)
+
+    def _keep(self, slot: Slot, header: Packet, parts: frozenset[str], lanes: bytes) -> None:
+        """Keep the slot's last result, in case that the switch is lost ("Continuing")."""
+        headers = message_of(header)
+        if not slot.parts:
+            slot.kept = np.zeros(MESSAGE_BYTES, np.uint8)
+        slot.kept[: len(headers)] = headers
+        begin = len(headers) + (PAYLOAD_BYTES // 2 if parts == SECOND_HALF else 0)
+        slot.kept[begin : begin + len(lanes)] = np.frombuffer(lanes, np.uint8)
 
     def _deliver(self, slot: Slot, flags: Flag, parts: frozenset[str], lanes: bytes) -> None:
         """Dequantise sums into the output."""
@@ -345,6 +371,69 @@ class Worker:
         else:
             self.counts.overflows += 1
             collective.finish(overflow_error(collective, collective.overflowed))
+
+    # -- "Continuing" ----------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> npt.NDArray[np.uint32]:
+        """How many results each slot has had, in all lives of the job, modulo 2^32."""
+        return np.array([(one.origin + one.round) % _ROUNDS for one in self.slots], np.uint32)
+
+    @property
+    def awaiting(self) -> npt.NDArray[np.bool_]:
+        """Whether each slot waits for a result."""
+        return np.array([slot.stripe is not None for slot in self.slots], np.bool_)
+
+    def results(self, slots: Indices) -> Messages:
+        """Return the last results of slots."""
+        rows = [self.slots[slot].kept for slot in slots.tolist()]
+        return np.array(rows, np.uint8).reshape(-1, MESSAGE_BYTES)
+
+    def contributions(self, slots: Indices) -> Messages:
+        """Return the contributions of slots that wait for a result."""
+        rows = np.zeros((len(slots), MESSAGE_BYTES), np.uint8)
+        for row, number in zip(rows, slots.tolist(), strict=True):
+            sent = np.frombuffer(bytes(self.slots[number].frame[Aggregation]), np.uint8)
+            row[: len(sent)] = sent
+        return rows
+
+    def take_results(self, slots: Indices, results: Messages, now: float) -> None:
+        """Take the awaited results of different slots from elsewhere than the switch."""
+        for number, result in zip(slots.tolist(), results, strict=True):
+            slot = self.slots[number]
+            header = Aggregation(result.tobytes())
+            header.flags |= int(Flag.RETRANSMISSION)  # no sample of a round trip
+            if header.flags.MISMATCH:
+                self._mismatch(slot)
+                return
+            if not self._is_right(slot, header):
+                raise P4ReduceError(f"slot {number} waits for another result than it is given")
+            lanes = result.tobytes()[-PAYLOAD_BYTES:] if header.flags.PAYLOAD else b""
+            self._take_result(slot, header, lanes, now)
+
+    def continue_from(self, before: Worker, newest: npt.NDArray[np.uint32], _now: float) -> None:
+        """Take over all that another worker has under way, which ends it.
+
+        Args:
+            before: of the same rank in an earlier life of the job.
+            newest: how many results the rank that is furthest has had of each slot.
+        """
+        finished = before.finished
+        for number, slot in enumerate(before.slots):
+            first = self.slots[number].round
+            slot.origin = int(newest[number]) - first
+            slot.round = (int(finished[number]) - slot.origin) % _ROUNDS
+            slot.parts, slot.heard, slot.tries = frozenset(), None, 0
+            self.slots[number] = slot
+            if slot.stripe is not None:
+                slot.frame = readdressed(
+                    slot.frame, self._here, self._switch, job=self.name[0], round=slot.round
+                )
+                self._send(slot)
+        self._calls, self._stripes_dealt = before._calls, before._stripes_dealt
+        self.next_sequence, self.counts = before.next_sequence, before.counts
+        self.round_trips.go_on_from(before.round_trips)
+        before.slots, before._calls = [], {}
 
     # -- STATUS ----------------------------------------------------------------------------------
 

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives by the ring, from the loss of the switch until all ranks are back on one.
 
-All ranks take the same steps in the same order, so each step needs no more agreement than that
-all are in it:
+The ranks do the switch's work for their own slots, so a collective may begin on a switch and end
+here, or the other way round. All ranks take the same steps in the same order:
 
-1. They form the ring and exchange how far each has come. All begin at the first collective that
-   one of them lacks.
-2. Before each collective they exchange its number and tag, and the incarnation by which they could
-   return to the switch. All ranks see the same answers. If all name the same incarnation, this
-   collective and those after it go by the switch. If tags differ, that is a mismatch on all ranks.
-   Otherwise the ring reduces it.
-
-A rank sends the number of a collective when it has the result of the one before. So once all have
-sent it, no rank needs those before it any more.
+1. They form the ring, agree on where each slot continues, and hand over what ranks lack
+   (`tensors.continuing`).
+2. Then again and again they say which of their slots wait for a result, and the incarnation by
+   which they could return to the switch. All see the same answers. If all name the same
+   incarnation, they continue by the switch. Otherwise the ring completes one round in all slots
+   that wait on all ranks. If there is none, a rank that others wait for waits for its own next
+   call.
 """
 
 from __future__ import annotations
@@ -25,28 +23,32 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from p4reduce_common.host_port import format_host_port, parse_host_port
 
 from p4reduce.errors import (
     ConfigurationError,
-    MismatchError,
     P4ReduceError,
     P4ReduceTimeoutError,
 )
 from p4reduce.ring import rounds
 from p4reduce.ring.links import FALL_BACK, TRY, RingLinks, RingNeighbours, form
 from p4reduce.ring.rank_address import FORM, RING_ENVIRONMENT, RingListener
-from p4reduce.ring.sums import Adder
-from p4reduce.tensors.replay_log import ReplayLog
+from p4reduce.ring.sums import hand_over, sum_up
+from p4reduce.statistics import Counts
+from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.call_log import CallLog
+from p4reduce.tensors.continuing import Continuation, Messages, Rounds, words_of
+from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.rank_sets import describe_ranks
 
 T = TypeVar("T")
 
-_HEADER = struct.Struct(">QII")  # number, tag, incarnation
-_COMPLETED = struct.Struct(">Q")
+_INCARNATION = struct.Struct(">I")
 _LONGEST_WAIT = 0.5  # seconds between two looks at whether it is all over
 
 
@@ -121,12 +123,32 @@ def try_ring(who: RingNeighbours, listener: RingListener, timeout: float) -> Non
         ) from None
 
 
+class RoundMachine(Protocol):
+    """What the ring completes the rounds of: `session.machine.Machine`."""
+
+    disputed: Callable[[Dispute], object] | None
+
+    @property
+    def counts(self) -> Counts: ...
+    @property
+    def next_sequence(self) -> int: ...
+    @property
+    def finished(self) -> Rounds: ...
+    @property
+    def awaiting(self) -> npt.NDArray[np.bool_]: ...
+    def submit(self, collective: Collective) -> None: ...
+    def results(self, slots: Indices) -> Messages: ...
+    def contributions(self, slots: Indices) -> Messages: ...
+    def take_results(self, slots: Indices, results: Messages, now: float) -> None: ...
+
+
 class RingRun:
     """One fall-back. `run` is for a thread of its own, `wake` for any.
 
     Args:
-        replay_log: of the collectives to reduce.
-        reduced: called with each one that is over.
+        machine: has what is under way, and no thread uses it.
+        call_log: of the collectives to reduce.
+        reduced: called with the number of collectives that a round has ended.
         who: the ranks.
         listener: of this one.
         back: the incarnation by which this rank could use the switch; 0: none yet.
@@ -136,97 +158,124 @@ class RingRun:
 
     def __init__(
         self,
-        replay_log: ReplayLog,
-        reduced: Callable[[Collective], object],
+        machine: RoundMachine,
+        call_log: CallLog,
+        reduced: Callable[[int], object],
         who: RingNeighbours,
         listener: RingListener,
         back: Callable[[], int],
         left: Callable[[str, int | None], float],
     ) -> None:
-        self._replay_log = replay_log
+        self._machine = machine
+        self._call_log = call_log
+        self._dispute: Dispute | None = None
+        machine.disputed = self._note_dispute
         self._reduced = reduced
         self._who = who
         self._listener = listener
         self._back = back
         self._left = left
-        self._adder = Adder(len(who.addresses))
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: asyncio.Event | None = None
 
-    def run(self) -> int:
-        """Reduce until all ranks can return to a switch; return its first collective.
+    def run(self) -> None:
+        """Reduce until all ranks can return to a switch.
 
         Raises:
             P4ReduceError: raised by `left`, or by another rank.
         """
-        return asyncio.run(self._run())
+        asyncio.run(self._run())
 
     def wake(self) -> None:
-        """Tell that the replay log, or what `left` looks at, is no longer as it was."""
+        """Tell that the call log, or what `left` looks at, is no longer as it was."""
         with self._lock:
             if self._loop is not None and self._changed is not None:
                 self._loop.call_soon_threadsafe(self._changed.set)
 
-    async def _run(self) -> int:
+    async def _run(self) -> None:
         with self._lock:
             self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
         try:
-            return await self._in_ring()
+            await self._in_ring()
         finally:
             with self._lock:
                 self._loop = None
 
-    async def _in_ring(self) -> int:
+    async def _in_ring(self) -> None:
         forming = form(self._who, self._listener, FALL_BACK)
         links = await self._within(forming, "all ranks to form a ring", None)
         try:
-            return await self._reduce_all(links)
+            await self._reduce_all(links)
         except P4ReduceError as error:
             await links.abort(error)
             raise
         finally:
             await links.close()
 
-    async def _reduce_all(self, links: RingLinks) -> int:
-        mine = _COMPLETED.pack(self._replay_log.completed)
-        all_completed = await self._step(links, rounds.gather(links, mine))
-        number = min(int(_COMPLETED.unpack(one)[0]) for one in all_completed)
-        self._replay_log.replay(number)
+    async def _reduce_all(self, links: RingLinks) -> None:
+        await self._continue(links)
         links.gone_reason.add_done_callback(lambda _: self.wake())
         while True:
-            collective = await self._called(number, links)
-            header = _HEADER.pack(number, collective.tag, self._back())
-            headers = await self._step(links, rounds.gather(links, header))
-            self._replay_log.forget(number)
-            if self._agreed([_HEADER.unpack(one) for one in headers], collective):
-                return number
-            await self._step(links, self._adder.reduce(links, collective))
-            self._reduced(collective)
-            number += 1
+            self._submit()
+            awaiting = self._machine.awaiting
+            mine = _INCARNATION.pack(self._back()) + np.packbits(awaiting).tobytes()
+            said = await self._step(links, rounds.gather(links, mine))
+            backs = {_INCARNATION.unpack_from(one)[0] for one in said}
+            if len(backs) == 1 and 0 not in backs:
+                return
+            bits = [np.frombuffer(one, np.uint8, offset=_INCARNATION.size) for one in said]
+            waiting = np.unpackbits(np.stack(bits), axis=1)[:, : len(awaiting)].astype(np.bool_)
+            if len(slots := np.flatnonzero(waiting.all(axis=0))):
+                await self._round(links, slots)
+            elif not awaiting.any() or (waiting.any(axis=0) & ~awaiting).any():
+                await self._call(links)
 
-    def _agreed(self, headers: list[tuple[int, int, int]], collective: Collective) -> bool:
-        """Return whether all ranks can go back to the switch. Raises MismatchError."""
-        mine = headers[self._who.rank]
-        others = tuple(rank for rank, one in enumerate(headers) if one[:2] != mine[:2])
-        if others:
-            raise MismatchError(
-                f"{collective.description}: the ranks do not agree on what they reduce. This is "
-                f"what rank {self._who.rank} called; {describe_ranks(others)} called something "
-                "else, or in another order"
-            )
-        return mine[2] != 0 and all(one[2] == mine[2] for one in headers)
+    async def _continue(self, links: RingLinks) -> None:
+        """Let all ranks have the newest result of each slot."""
+        machine, rank = self._machine, self._who.rank
+        said = await self._step(links, rounds.gather(links, words_of(machine.finished).tobytes()))
+        words = [np.frombuffer(one, np.int32) for one in said]
+        found = Continuation.of(machine.finished, words)
+        given = found.given_by(rank, machine.results(found.slots))
+        results = await self._step(links, hand_over(links, given))
+        self._take(found.slots[found.lacking], results[found.lacking])
 
-    async def _called(self, number: int, links: RingLinks) -> Collective:
-        """Wait until this rank calls the collective, or learns that another rank has ended."""
+    async def _round(self, links: RingLinks, slots: Indices) -> None:
+        """Complete the rounds under way in some slots. Raises MismatchError."""
+        results = await self._step(links, sum_up(links, self._machine.contributions(slots)))
+        self._take(slots, results)
+        if self._dispute is not None:
+            raise self._dispute.error
+
+    def _take(self, slots: Indices, results: Messages) -> None:
+        counts = self._machine.counts
+        before = counts.collectives + counts.overflows
+        self._machine.take_results(slots, results, time.monotonic())
+        counts = self._machine.counts
+        self._reduced(counts.collectives + counts.overflows - before)
+
+    def _note_dispute(self, dispute: Dispute) -> None:
+        self._dispute = dispute
+
+    def _submit(self) -> bool:
+        """Start what this rank has called since; return whether there was anything."""
+        calls = self._call_log.since(self._machine.next_sequence)
+        for one in calls:
+            self._machine.submit(one)
+        return bool(calls)
+
+    async def _call(self, links: RingLinks) -> None:
+        """Wait until this rank calls a collective, or learns that another rank has ended."""
         changed = self._changed
         assert changed is not None
-        while (collective := self._replay_log.running(number)) is None:
+        while True:
+            changed.clear()
+            if self._submit():
+                return
             if links.gone_reason.done():
                 raise links.gone_reason.result()
-            changed.clear()
             await self._within(changed.wait(), "this rank's own next call", None)
-        return collective
 
     async def _step(self, links: RingLinks, work: Awaitable[T]) -> T:
         return await self._within(work, "", links)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A collective's blocks into the lanes of frames, and sums of lanes into blocks, many at a time.
 
-For a rank alone and for the ring, which have all blocks at once. `reference.numbers` says what
+For a rank alone, which has all blocks at once. `reference.numbers` says what
 becomes of a number.
 """
 

@@ -45,7 +45,7 @@ async def gather(links: RingLinks, mine: bytes) -> list[bytes]:
 
 
 async def reduce(
-    links: RingLinks, parts: Sequence[Bytes], combine: Callable[[Bytes, Bytes], None]
+    links: RingLinks, parts: Sequence[Bytes], combine: Callable[[Bytes, Bytes], object]
 ) -> None:
     """Reduce arrays over all ranks, in place.
 

@@ -1,116 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One collective by the ring: the ranks do the switch's work.
+"""One round of many slots by the ring: the ranks do the switch's work.
 
-First the ranks agree on the exponents of all blocks at once. Then they add the lanes of all blocks
-that any rank has. The lanes are those for the switch, so the sums are equal, bit for bit. Overflow
-is detected at each addition, as by the switch, but in the ring's order instead of that of arrival.
+Each rank has a contribution for each of these slots, as it would send it to the switch. Two of
+them become one by the rules of docs/protocol.md, "What the switch does". So the results are the
+switch's, bit for bit. Overflow is detected at each addition, but in the ring's order instead of
+that of arrival.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.ring.lane_codec import AnyCodec, codec_for
 from p4reduce.ring.links import RingLinks
 from p4reduce.ring.rounds import Bytes, reduce
 from p4reduce.tensors.blocks import Indices
-from p4reduce.tensors.endings import overflow_error
-from p4reduce.tensors.stream import Collective
-from p4reduce.wire.format import NONFINITE_EXPONENT, PAYLOAD_BYTES, Format
-from p4reduce.wire.frames import FrameBuffer
+from p4reduce.tensors.continuing import MESSAGE_BYTES, Messages
+from p4reduce.wire.format import AGG_OFFSET, COLUMNS, PAYLOAD_OFFSET, Flag, Format
 from p4reduce.wire.lanes import lane_type, pack, unpack
 
-_BLOCKS_AT_A_TIME = 2048
-
-_ABSENT = 0  # in what the ranks agree on: nobody has the block; otherwise exponent + 1
-_MARK = np.dtype("<u2")
-_RECORD = np.dtype([("payload", "u1", PAYLOAD_BYTES), ("overflow", "?")])  # a block's sums
-
-
-class Adder:
-    """Reduces collectives of a job, one at a time.
-
-    Args:
-        world_size: of the job.
-    """
-
-    def __init__(self, world_size: int) -> None:
-        self._world_size = world_size
-        self._frames = FrameBuffer(_BLOCKS_AT_A_TIME)
-
-    async def reduce(self, links: RingLinks, collective: Collective) -> None:
-        """Run a collective to its end. Raises as `rounds.reduce` does."""
-        numbers = np.arange(collective.count)
-        mine = collective.next_nonzero[: collective.count] == numbers
-        marks = np.where(mine, collective.exponents[:-1].astype(_MARK) + 1, _ABSENT).astype(_MARK)
-        await reduce(links, self._parts(marks), _larger)
-        exponents = (marks - 1).astype(np.uint8)
-        summed = (marks != _ABSENT) & (exponents != NONFINITE_EXPONENT)
-        nonfinite = np.flatnonzero((marks != _ABSENT) & ~summed)
-        codec = codec_for(collective, self._world_size, self._frames)
-        if len(nonfinite):
-            codec.withhold(nonfinite[mine[nonfinite]])
-            collective.target.fill(nonfinite, np.nan)
-        blocks = np.flatnonzero(summed)
-        overflowed = collective.count
-        for start in range(0, len(blocks), _BLOCKS_AT_A_TIME):
-            some = blocks[start : start + _BLOCKS_AT_A_TIME]
-            wrong = await self._add(
-                links, collective.format, codec, some, exponents[some], mine[some]
-            )
-            overflowed = min([overflowed, *wrong.tolist()])
-        if overflowed < collective.count:
-            collective.finish(overflow_error(collective, overflowed))
-        else:
-            collective.finish()
-
-    async def _add(
-        self,
-        links: RingLinks,
-        lane_format: Format,
-        codec: AnyCodec,
-        blocks: Indices,
-        exponents: npt.NDArray[np.uint8],
-        mine: npt.NDArray[np.bool_],
-    ) -> Indices:
-        """Sum some blocks into the target; return those with a lane that overflowed."""
-        rows = np.arange(len(blocks))
-        payload = self._frames.payload
-        payload[rows] = 0
-        if mine.any():
-            codec.encode(blocks[mine], exponents[mine], rows[mine])
-        sums: npt.NDArray[Any] = np.zeros(len(blocks), _RECORD)
-        sums["payload"] = payload[rows]
-        await reduce(links, self._parts(sums), functools.partial(_add_lanes, lane_format))
-        payload[rows] = sums["payload"]
-        codec.decode(blocks, exponents, rows)
-        wrong: Indices = blocks[sums["overflow"]]
-        return wrong
-
-    def _parts(self, array: npt.NDArray[Any]) -> list[Bytes]:
-        """Cut a flat array into as many parts as there are ranks, as bytes."""
-        size = self._world_size
-        cuts = [len(array) * number // size for number in range(size + 1)]
-        return [array[first:end].view(np.uint8) for first, end in itertools.pairwise(cuts)]
+_LANES = slice(PAYLOAD_OFFSET - AGG_OFFSET, MESSAGE_BYTES)
+_FIELDS = ("flags", "format", "next_exponent", "block", "next_block", "tag")
+_PLACES = {name: (offset - AGG_OFFSET, size) for name, offset, size in COLUMNS if name in _FIELDS}
+_MESSAGE = np.dtype(
+    {
+        "names": list(_PLACES),
+        "formats": [f">u{size}" for _, size in _PLACES.values()],
+        "offsets": [offset for offset, _ in _PLACES.values()],
+        "itemsize": MESSAGE_BYTES,
+    }
+)
+_SUMMED = Flag.PAYLOAD | Flag.OVERFLOW | Flag.NONFINITE | Flag.MISMATCH
 
 
-def _larger(ours: Bytes, theirs: Bytes) -> None:
-    np.maximum(ours.view(_MARK), theirs.view(_MARK), out=ours.view(_MARK))
+async def sum_up(links: RingLinks, contributions: Messages) -> Messages:
+    """Return the results of rounds that all ranks contribute to. Raises as `rounds.reduce` does."""
+    results: Messages = contributions.copy()
+    results.reshape(-1).view(_MESSAGE)["flags"] &= int(_SUMMED)
+    await _reduce_all(links, results, _combine)
+    return results
 
 
-def _add_lanes(lane_format: Format, to: Bytes, came: Bytes) -> None:
-    """Add lanes as the switch does: sums wrap round, and it is remembered unless they may."""
-    ours, theirs = to.view(_RECORD), came.view(_RECORD)
-    one, other = (unpack(side["payload"], lane_format) for side in (ours, theirs))
-    total = (one + other).astype(lane_type(lane_format))
-    packed = pack(total, lane_format)
-    if lane_format is not Format.WRAP32:
-        kept = unpack(packed, lane_format)
-        wrapped = ((one ^ kept) & (other ^ kept) < 0).any(axis=1)
-        ours["overflow"] |= theirs["overflow"] | wrapped
-    ours["payload"] = packed
+async def hand_over(links: RingLinks, given: Messages) -> Messages:
+    """Return what ranks hand over, where each gives what no other one does. Raises likewise."""
+    results: Messages = given.copy()
+    await _reduce_all(links, results, lambda to, came: np.bitwise_or(to, came, out=to))
+    return results
+
+
+async def _reduce_all(
+    links: RingLinks, messages: Messages, combine: Callable[[Bytes, Bytes], object]
+) -> None:
+    size = len(links.who.addresses)
+    cuts = [len(messages) * number // size for number in range(size + 1)]
+    parts = [messages[first:end].reshape(-1) for first, end in itertools.pairwise(cuts)]
+    await reduce(links, parts, combine)
+
+
+def _combine(to: Bytes, came: Bytes) -> None:
+    ours, theirs = to.view(_MESSAGE), came.view(_MESSAGE)
+    differ = np.zeros(len(ours), np.bool_)
+    for name in ("tag", "block", "format"):
+        differ |= ours[name] != theirs[name]
+    ours["flags"] |= theirs["flags"]
+    ours["flags"][differ] |= int(Flag.MISMATCH)
+    nearer = theirs["next_block"] < ours["next_block"]
+    same = theirs["next_block"] == ours["next_block"]
+    larger = np.maximum(ours["next_exponent"], theirs["next_exponent"])
+    ours["next_exponent"][same] = larger[same]
+    ours["next_exponent"][nearer] = theirs["next_exponent"][nearer]
+    ours["next_block"][nearer] = theirs["next_block"][nearer]
+    formats = ours["format"]
+    for lane_format in map(Format, np.unique(formats).tolist()):
+        rows = np.flatnonzero(formats == lane_format)
+        wrapped = _add_lanes(to.reshape(-1, MESSAGE_BYTES), came, rows, lane_format)
+        ours["flags"][rows[wrapped]] |= int(Flag.OVERFLOW)
+
+
+def _add_lanes(to: Bytes, came: Bytes, rows: Indices, lane_format: Format) -> npt.NDArray[np.bool_]:
+    """Add lanes as the switch does: sums wrap round. Return which rows did, unless they may."""
+    ours = np.ascontiguousarray(to[rows, _LANES])
+    theirs = np.ascontiguousarray(came.reshape(-1, MESSAGE_BYTES)[rows, _LANES])
+    one, other = unpack(ours, lane_format), unpack(theirs, lane_format)
+    packed = pack((one + other).astype(lane_type(lane_format)), lane_format)
+    to[rows, _LANES] = packed
+    if lane_format is Format.WRAP32:
+        return np.zeros(len(rows), np.bool_)
+    kept = unpack(packed, lane_format)
+    wrapped: npt.NDArray[np.bool_] = np.any((one ^ kept) & (other ^ kept) < 0, axis=1)
+    return wrapped

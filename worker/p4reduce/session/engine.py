@@ -197,25 +197,27 @@ class Engine:
             while not (over.wait(_ABORT_LOOK) or self._stopped) and time.monotonic() < end:
                 pass
 
-    def call(
+    def adopt(
         self,
+        take_over: Callable[[], None],
         lost: Callable[[SwitchUnreachableError], None],
         disputed: Callable[[Dispute], object],
         failed: Callable[[ThreadFailedError], None],
     ) -> bool:
-        """Set the callbacks of the class. Return False if the transport broke already."""
+        """Let the thread take over what another machine has under way, and set the callbacks.
+
+        Returns:
+            False if the transport broke already: `take_over` is not called then.
+        """
         with self.lock:
             if self._stopped:
                 return False
             self._lost = lost
             self._failed = failed
             self.machine.disputed = disputed
+            self._requests.append(take_over)
+            self._transport.wake()
             return True
-
-    def count(self, collective: Collective) -> None:
-        """Count a collective that was reduced without this halted engine."""
-        if collective.counted:
-            self.machine.count_collective()
 
     def silence(self) -> tuple[float, float]:
         """Return how long the switch has owed an answer, and how long ago it last answered.
@@ -333,7 +335,9 @@ class Engine:
             self._stopped = True
             self._kept |= lost is not None and self._lost is not None
             try:
-                if not self._kept:
+                if self._kept:
+                    run_requests(self._requests)  # the next engine finds what they lead to
+                else:
                     self._fail_all(error)
                 with contextlib.suppress(OSError):
                     self._finally_dropped = self._transport.dropped

@@ -3,49 +3,36 @@
 
 At each switch of a communicator the ranks form a job of its own (`p4reduce.switches`). If a switch
 stays away too long, its job is formed again at another switch, beside the job there. Unfinished
-collectives are repeated there. So no tensor is cut differently, and the collectives of other
+collectives continue there. So no tensor is cut differently, and the collectives of other
 switches are not affected.
 
 **All ranks move, or none.** The new job's name contains the old job and the place, so ranks that
-come at different times meet in it. It runs when all are there. In its first collective they
-agree on the first collective whose result a rank lacks. From that step on the new job
-counts. A rank that has its result continues, and a rank that lacks it can still get it from that
-switch. If that switch is lost just then, both look for the next place by the membership that they
-have there. A rank gives up a membership for another place only before that collective, which is
-then never completed without it.
+come at different times meet in it. It runs when all are there, and they agree on where they
+continue (`session.agreement`). From then on the new job counts: if its switch is lost just then,
+all look for the next place by the membership that they have there. A rank gives up a membership for
+another place only before it has contributed to that agreement, which then ends on no rank.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from p4reduce_common.threads import new_thread
 
-from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControlError
+from p4reduce.control.client import ControlClient
 from p4reduce.environment import Placement
 from p4reduce.errors import SwitchUnreachableError, WorkerLostError
 from p4reduce.latch import Latch
-from p4reduce.session.engine import Engine
 from p4reduce.session.job_client import JobClient, JoinedJob, Member
-from p4reduce.session.machine import Machine
 from p4reduce.session.reconnector import Connect
 from p4reduce.session.waiting import Waiting
-from p4reduce.tensors import plans
-from p4reduce.tensors.stream import Collective
 from p4reduce.wire.rank_sets import describe_ranks
 
 _JOIN_WITHIN = 1.0  # seconds; a controller that has its switch answers at once
 _ATTACH_TIMEOUT = 60.0
-_LOOK = 0.5  # seconds between two looks at whether the place is still good
-_BAD_LOOKS = 4
-_LOOK_TIMEOUT = 2.0
-_HALT_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True)
@@ -167,84 +154,6 @@ def move(
         joined = job_client.attach(member, transport, _ATTACH_TIMEOUT, check_there)
         undo.pop_all()
     return FallbackMembership(at, job_client, joined, there.connect)
-
-
-class FallbackAgreement:
-    """The first collective of a moved job: the ranks agree on where to continue.
-
-    Attributes:
-        deserted: whether a rank gave up its membership there before it contributed, so
-            this rank must give up its own.
-
-    Args:
-        taken: the place.
-        machine: a fresh machine.
-        completed: the number of the first collective whose result this rank lacks.
-    """
-
-    def __init__(
-        self, taken: FallbackMembership, machine: Machine, completed: int, slots: int
-    ) -> None:
-        member = taken.joined.member
-        self._taken = taken
-        self._plan = plans.allgather(
-            np.array([completed], np.int64),
-            [1] * member.world_size,
-            "what is to be repeated",
-            None,
-            rank=member.rank,
-            world_size=member.world_size,
-        )
-        plan = self._plan
-        self._collective = Collective(
-            plan.call,
-            plan.source,
-            plan.target,
-            sequence=0,
-            slots=slots,
-            timeout=math.inf,
-            lane_format=plan.lane_format,
-            counted=False,
-        )
-        self.deserted = False
-        self.engine = Engine(machine, taken.joined.transport)
-
-    def reach(self, check: Callable[[], None]) -> int:
-        """Return the number of the first collective that a rank lacks.
-
-        Args:
-            check: raises an error that makes it useless.
-
-        Raises:
-            P4ReduceError: no agreement was reached.
-        """
-        self.engine.submit(self._collective)
-        next_look = time.monotonic() + _LOOK
-        bad_looks = 0
-        while not self._collective.join(0.02):
-            check()
-            if time.monotonic() >= next_look:
-                # Who has all that there is to have may leave; then only the answer is missing.
-                bad_looks = bad_looks + 1 if (why := self._trouble()) else 0
-                if bad_looks >= _BAD_LOOKS:
-                    raise SwitchUnreachableError(f"the job at the next switch: {why}")
-                next_look = time.monotonic() + _LOOK
-        self._collective.wait(0.0)
-        return int(self._plan.result().min())
-
-    def _trouble(self) -> str:
-        try:
-            reply = self._taken.job_client.heartbeat(self._taken.joined.member, _LOOK_TIMEOUT)
-        except ControlError:
-            return ""  # the switch sums without it
-        if reply.left:
-            self.deserted = True
-            return f"{describe_ranks(tuple(reply.left))} left"
-        return "" if reply.state == pb.RUNNING else reply.reason
-
-    def give_up(self) -> None:
-        """Stop: the agreement is not needed any more."""
-        self.engine.stop(_HALT_TIMEOUT)
 
 
 def leave_behind(job_client: JobClient, member: Member, *, close: bool) -> None:

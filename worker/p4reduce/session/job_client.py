@@ -336,7 +336,7 @@ class JobClient:
         intact: bool,
         timeout: float,
         check: Callable[[], None] = lambda: None,
-    ) -> tuple[Member, int]:
+    ) -> Member:
         """Continue after a failed job.
 
         Args:
@@ -348,7 +348,7 @@ class JobClient:
             check: as for `attach`.
 
         Returns:
-            The membership in the new job, and the number of the first collective that a rank lacks.
+            The membership in the new job.
 
         Raises:
             ControlError: the controller refuses.
@@ -364,7 +364,7 @@ class JobClient:
             intact=intact,
         )
         reply = self._call_patiently(self.client.stub.Reform, request, timeout, check, _POLL)
-        return _member(reply.joined, reply.rank, reply.world_size), reply.resume_from
+        return _member(reply.joined, reply.rank, reply.world_size)
 
     def heartbeat(
         self,

@@ -215,7 +215,7 @@ def _try_reform(
     job_client: JobClient, member: Member, world_size: int, waiting: Waiting
 ) -> Member | ControlError:
     try:
-        new, _ = job_client.reform(
+        new = job_client.reform(
             member,
             world_size=world_size,
             completed=0,

@@ -59,14 +59,14 @@ class Reconnection:
         transport: the taker closes it.
         joined: this rank's place in the next life of the job; None: the same life, and
             only the transport had broken.
-        resume_from: the number of the first collective that any rank lacks.
-        engine: that has the transport already; None: one must be made.
+        engine: that has the transport; None: one must be made.
+        take_over: lets that engine's thread continue with all that was under way.
     """
 
     transport: PortShare
     joined: JoinedJob | None
-    resume_from: int
     engine: Engine | None = None
+    take_over: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -80,23 +80,21 @@ class JobIncarnations:
             they continue over another transport; a later one has fresh slots. None: no life.
         member: the one in the latest life.
         before: the one in the life before, which gets the rank a place in the latest again.
-        resume_from: the first collective that any rank lacked when the latest was formed.
     """
 
     life: Member | None
     member: Member
     before: Member
-    resume_from: int
 
     @classmethod
-    def of_engine(cls, member: Member, completed: int) -> JobIncarnations:
+    def of_engine(cls, member: Member) -> JobIncarnations:
         """Return the lives of a rank whose engine has lost its transport."""
-        return cls(member, member, member, completed)
+        return cls(member, member, member)
 
     @classmethod
-    def of_newcomer(cls, member: Member, completed: int) -> JobIncarnations:
+    def of_newcomer(cls, member: Member) -> JobIncarnations:
         """Return the lives of a rank that has run nothing in the life of that membership."""
-        return cls(None, member, member, completed)
+        return cls(None, member, member)
 
 
 class _CancelledError(Exception):
@@ -277,7 +275,7 @@ class Reconnector:
             self.all_lost = True
         incarnations, before = self._incarnations, self._incarnations.member
         try:
-            incarnations.member, incarnations.resume_from = self._job_client.reform(
+            incarnations.member = self._job_client.reform(
                 before,
                 world_size=before.world_size,
                 completed=self._completed,
@@ -311,7 +309,7 @@ class Reconnector:
             else:
                 self.awaited = str(error)
             return False
-        self.found = Reconnection(joined.transport, joined, incarnations.resume_from)
+        self.found = Reconnection(joined.transport, joined)
         return True
 
     def _open_again(self) -> PortShare:
@@ -330,7 +328,7 @@ class Reconnector:
             return False
         with self._lock:
             if not self.by_ring:
-                self.found = Reconnection(transport, None, self._incarnations.resume_from)
+                self.found = Reconnection(transport, None)
                 return True
         transport.close()
         return False

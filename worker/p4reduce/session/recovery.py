@@ -9,7 +9,6 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from p4reduce_common.threads import new_thread
@@ -26,9 +25,9 @@ from p4reduce.errors import (
 from p4reduce.latch import Latch
 from p4reduce.ring.fallback import Fallback, RingRun
 from p4reduce.ring.links import RingNeighbours
+from p4reduce.session.agreement import Agreement
 from p4reduce.session.engine import Engine
 from p4reduce.session.fallback_switches import (
-    FallbackAgreement,
     FallbackMembership,
     FallbackSwitches,
     leave_behind,
@@ -38,7 +37,7 @@ from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.machine import Machine
 from p4reduce.session.reconnector import Connect, JobIncarnations, Reconnection, Reconnector
 from p4reduce.session.recovery_states import RecoveryEvent, RecoveryState, after
-from p4reduce.tensors.replay_log import ReplayLog
+from p4reduce.tensors.call_log import CallLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 
@@ -58,7 +57,7 @@ class RecoveryHandler(Protocol):
     """The owner of the switch's job. Calls may come from any thread."""
 
     job_client: JobClient
-    replay_log: ReplayLog
+    call_log: CallLog
     fallback: Fallback | None
     neighbourhood: RingNeighbours
     fallback_switches: FallbackSwitches | None
@@ -95,8 +94,8 @@ class RecoveryHandler(Protocol):
     def without_switch(self, ring: bool) -> None:
         """Whether the ranks reduce without a switch for now."""
 
-    def reduced_by_ring(self, collective: Collective) -> None:
-        """Count one that is over."""
+    def reduced_by_ring(self, collectives: int) -> None:
+        """Count those that are over."""
 
     def resume(self, found: Reconnection, before: Machine) -> None:
         """Continue, because this recovery is over. Raises P4ReduceError."""
@@ -131,10 +130,9 @@ class Recovery:
         self._why = why
         self._host = host
         self._engine = engine
-        self._incarnations = JobIncarnations.of_engine(member, host.replay_log.completed)
+        self._incarnations = JobIncarnations.of_engine(member)
         self._awaited = ""
         self._switch_there = False
-        self._moved = False  # to a job that has not agreed on what it begins with
         self._without_switch = False  # without a membership in any job
         self._look_home_at = 0.0  # when it is looked again whether the job continues at home
         self._started = time.monotonic()
@@ -167,8 +165,9 @@ class Recovery:
             machine = self._halt()
             self._host.on_halted()
             self._on(RecoveryEvent.HALTED)
-            while not (self._at_home(machine) or self._at_fallback(machine)):
-                pass
+            while not self._at_home(machine):
+                if self._host.fallback_switches is not None and self._at_fallback(machine):
+                    break
         except _OverError:
             self._on(RecoveryEvent.UNWANTED)
         except P4ReduceError as error:
@@ -206,9 +205,9 @@ class Recovery:
         reconnector = Reconnector(
             self._host.job_client,
             self._incarnations,
-            0 if self._moved else self._engine.udp_port,
+            0 if self._incarnations.life is None else self._engine.udp_port,
             self._host.connect,
-            self._host.replay_log.completed,
+            self._host.call_log.completed,
             self._host.on_member_changed,
             self.wake,
         )
@@ -223,16 +222,15 @@ class Recovery:
             self._changed.clear()
             if self._must_agree(reconnector):
                 self._on(RecoveryEvent.DUE_ON_RING)
-                self._by_ring(reconnector, machine)
-                return True
+                return self._by_ring(reconnector, machine)
             # Before it is time to go elsewhere: the others may be back on it as well.
             if (found := reconnector.take()) is not None:
-                if self._moved:
-                    self._on(RecoveryEvent.FOUND_WITHOUT_AGREEMENT)
-                    return self._agree(self._taken_at_home(found), machine)
-                self._on(RecoveryEvent.FOUND)
-                self._resume(found, machine)
-                return True
+                if found.joined is None:
+                    self._on(RecoveryEvent.FOUND)
+                    self._resume(found, machine)
+                    return True
+                self._on(RecoveryEvent.FOUND_AGAIN)
+                return self._agree(self._host.job_client, found.joined, machine)
             due_at_fallback = self._due_at_fallback(reconnector)
             if due_at_fallback <= 0:
                 return False
@@ -275,7 +273,7 @@ class Recovery:
         raise SwitchUnreachableError(text)
 
     def _due_first(self) -> Collective | None:
-        return min(self._host.replay_log.in_flight, key=lambda one: one.deadline, default=None)
+        return min(self._host.call_log.in_flight, key=lambda one: one.deadline, default=None)
 
     # -- At another switch -------------------------------------------------------------------------
 
@@ -318,13 +316,11 @@ class Recovery:
                 self._awaited = str(error)
                 log.info("%s: switch %d: %s", host.job_client.who, at, error)
                 continue
-            self._moved, self._without_switch = True, False
-            self._incarnations = JobIncarnations.of_newcomer(
-                taken.joined.member, host.replay_log.completed
-            )
+            self._without_switch = False
+            self._incarnations = JobIncarnations.of_newcomer(taken.joined.member)
             host.on_switch_changed(taken)
             self._on(RecoveryEvent.JOINED_THERE)
-            if self._agree(taken, machine):
+            if self._agree(taken.job_client, taken.joined, machine):
                 return True
             break
         else:
@@ -350,22 +346,15 @@ class Recovery:
                 raise SwitchUnreachableError("the job continues at the switch where it was")
         self._look_home_at = time.monotonic() + LOOK_HOME
 
-    def _taken_at_home(self, found: Reconnection) -> FallbackMembership:
-        """Return the place after this, where an earlier move had not come to its agreement."""
+    def _agree(self, job_client: JobClient, joined: JoinedJob, machine: Machine) -> bool:
+        """Agree with the others on where to continue, and do so; False: it failed."""
         host = self._host
-        assert found.joined is not None
-        return FallbackMembership(host.home, host.job_client, found.joined, host.connect)
-
-    def _agree(self, taken: FallbackMembership, machine: Machine) -> bool:
-        """Agree with the others on what to repeat, and continue; False: it failed."""
-        host = self._host
-        machine_there, completed = host.machine(taken.joined), host.replay_log.completed
-        agreement = FallbackAgreement(taken, machine_there, completed, host.slots)
+        agreement = Agreement(job_client, joined, host.machine(joined), machine)
         try:
-            first = agreement.reach(self._check)
+            take_over = agreement.reach(self._check)
             self._on(RecoveryEvent.AGREED)
-            joined = taken.joined
-            self._resume(Reconnection(joined.transport, joined, first, agreement.engine), machine)
+            engine = agreement.engine
+            self._resume(Reconnection(joined.transport, joined, engine, take_over), machine)
         except _OverError:
             agreement.give_up()
             raise
@@ -375,9 +364,9 @@ class Recovery:
             log.info("%s: %s", host.job_client.who, error)
             self._on(RecoveryEvent.FAILED_THERE)
             host.on_fallback_failed()
-            if agreement.deserted:
+            if agreement.deserted and host.fallback_switches is not None:
                 self._without_switch = True
-                leave_behind(taken.job_client, taken.joined.member, close=False)
+                leave_behind(job_client, joined.member, close=False)
             self._home_until = time.monotonic() + HOME_AGAIN
             return False
         return True
@@ -402,7 +391,7 @@ class Recovery:
         late = time.monotonic() - self._started >= self._host.fallback.after
         return late or reconnector.incarnation != 0
 
-    def _by_ring(self, reconnector: Reconnector, machine: Machine) -> None:
+    def _by_ring(self, reconnector: Reconnector, machine: Machine) -> bool:
         host = self._host
         assert host.fallback is not None
         if not reconnector.incarnation:
@@ -420,7 +409,8 @@ class Recovery:
 
         listener = host.fallback.listener
         self._ring = RingRun(
-            host.replay_log,
+            machine,
+            host.call_log,
             host.reduced_by_ring,
             who=host.neighbourhood,
             listener=listener,
@@ -428,14 +418,15 @@ class Recovery:
             left=left,
         )
         try:
-            first = self._ring.run()
+            self._ring.run()
         finally:
             self._ring = None
             host.without_switch(False)
         self._on(RecoveryEvent.RING_AGREED)
         found = reconnector.take()
         assert found is not None
-        self._resume(replace(found, resume_from=first), machine)
+        assert found.joined is not None
+        return self._agree(host.job_client, found.joined, machine)
 
     def _left_in_ring(self, reconnector: Reconnector, what: str, rank: int | None) -> float:
         """Return how long may be waited. Raises what the ring ends with."""

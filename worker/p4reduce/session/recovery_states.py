@@ -18,7 +18,7 @@ class RecoveryState(Enum):
     HALTING = "waits for its own progress thread to end"
     SEEKING = "looks for the switch that was lost"
     MOVING = "tries the fallback switches, one after the other"
-    AGREEING = "agrees with the other ranks there on what is repeated"
+    AGREEING = "agrees with the other ranks on where they continue"
     ON_RING = "reduces by the ring, until all ranks have a switch"
     RESUMING = "hands the switch to the session"
     RESUMED = "reduces by the switch again"
@@ -30,8 +30,8 @@ class RecoveryEvent(Enum):
     """An event of a recovery. The value is the label in the drawing."""
 
     HALTED = "the thread has ended"
-    FOUND = "the switch is back"
-    FOUND_WITHOUT_AGREEMENT = "back, before an earlier move was agreed on"
+    FOUND = "the switch was there all along"
+    FOUND_AGAIN = "all ranks are on a switch again"
     DUE_AT_FALLBACK = "it stays away"
     NONE_JOINED = "none of them has all ranks"
     JOINED_THERE = "all ranks are at one of them"
@@ -50,7 +50,7 @@ TRANSITIONS: dict[RecoveryState, dict[RecoveryEvent, RecoveryState]] = {
     RecoveryState.HALTING: {RecoveryEvent.HALTED: RecoveryState.SEEKING},
     RecoveryState.SEEKING: {
         RecoveryEvent.FOUND: RecoveryState.RESUMING,
-        RecoveryEvent.FOUND_WITHOUT_AGREEMENT: RecoveryState.AGREEING,
+        RecoveryEvent.FOUND_AGAIN: RecoveryState.AGREEING,
         RecoveryEvent.DUE_AT_FALLBACK: RecoveryState.MOVING,
         RecoveryEvent.DUE_ON_RING: RecoveryState.ON_RING,
     },
@@ -62,7 +62,7 @@ TRANSITIONS: dict[RecoveryState, dict[RecoveryEvent, RecoveryState]] = {
         RecoveryEvent.AGREED: RecoveryState.RESUMING,
         RecoveryEvent.FAILED_THERE: RecoveryState.SEEKING,
     },
-    RecoveryState.ON_RING: {RecoveryEvent.RING_AGREED: RecoveryState.RESUMING},
+    RecoveryState.ON_RING: {RecoveryEvent.RING_AGREED: RecoveryState.AGREEING},
     RecoveryState.RESUMING: {
         RecoveryEvent.RESUMED: RecoveryState.RESUMED,
         RecoveryEvent.FAILED_THERE: RecoveryState.SEEKING,

@@ -2,7 +2,7 @@
 """A rank's part in a job, from joining to leaving, through losses of switch and controller.
 
 An `Engine` runs the collectives, one per life of the job. When its switch is lost, a `Recovery`
-finds the next one, and the collectives in the `ReplayLog` are repeated on it.
+finds the next one, and what is under way continues there.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ from p4reduce.session.reconnector import UNKNOWN_FOR, Connect, Reconnection, why
 from p4reduce.session.recovery import Recovery
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
-from p4reduce.tensors.copy_pool import CopyPool
+from p4reduce.tensors.call_log import CallLog
 from p4reduce.tensors.dispute import Dispute
-from p4reduce.tensors.replay_log import ReplayLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.wire.calls import class_slots
@@ -96,7 +95,7 @@ class SessionSettings:
 
 
 class Session:
-    """Owns engine, replay log, heartbeat and the calls to the controller.
+    """Owns engine, call log, heartbeat and the calls to the controller.
 
     Made by `joining`; from then on the owner of all that it is given.
 
@@ -107,7 +106,7 @@ class Session:
         fallback: the ring to fall back to; None: none.
 
     Attributes:
-        replay_log: of its collectives.
+        call_log: its collectives.
         on_break: called when it breaks otherwise than by a collective's end; must not wait.
         fallback_switches: where it goes when its switch stays away; None: nowhere, it waits.
         home: number of the switch that it is on, if there are any.
@@ -149,12 +148,11 @@ class Session:
         self._recovery: Recovery | None = None
         self._lost_frames = 0  # by the kernel, on transports that are gone
         self._recoveries = 0
-        self._repeated = 0
         self._by_ring = 0
         self._on_ring = False
         self._member = joined.member
         self._lease = joined.ready.lease
-        self.replay_log = ReplayLog(self._lock)
+        self.call_log = CallLog(self._lock)
         with self._lock:  # a port that breaks at once is reported when there is an engine
             machine = self.machine(joined)
             self._engine = self._start_engine(machine, joined.member, joined.transport)
@@ -182,11 +180,6 @@ class Session:
         return self.job_client.job
 
     @property
-    def copy_pool(self) -> CopyPool | None:
-        """Memory for copies of inputs; None if none are kept."""
-        return self.replay_log.copy_pool if self.settings.recover else None
-
-    @property
     def broken(self) -> P4ReduceError | None:
         """The error that ends all further calls, or None."""
         return self._error or self._engine.broken
@@ -200,8 +193,7 @@ class Session:
                 raise ClosedError("the communicator is closed")
             if self.broken is not None:
                 raise copy.copy(self.broken)
-            if self.settings.recover:
-                self.replay_log.add(collective)
+            self.call_log.add(collective)
             if self._recovery is None:
                 self._engine.submit(collective, here=here)
             else:
@@ -219,7 +211,7 @@ class Session:
             if self._recovery is None:
                 self._engine.fail(error)
             else:
-                self.replay_log.fail(error)
+                self.call_log.fail(error)
                 self._recovery.wake()
 
     def on_interrupted(self, error: InterruptedCallError) -> None:
@@ -257,7 +249,6 @@ class Session:
                 figures,
                 dropped=figures.dropped + self._lost_frames,
                 recoveries=self._recoveries,
-                repeated=self._repeated,
                 by_ring=self._by_ring,
                 on_ring=self._on_ring,
             )
@@ -285,7 +276,7 @@ class Session:
                 return
             if self._closing.is_set() or self.broken is not None:
                 # The engine may be gone before it has heard of the end.
-                self.replay_log.fail(self.broken or ClosedError("the communicator was closed"))
+                self.call_log.fail(self.broken or ClosedError("the communicator was closed"))
                 return
             log.warning("%s: %s; looking for the switch", self.job_client.who, why)
             self._recovery = Recovery(self, self._engine, member, why)
@@ -340,17 +331,15 @@ class Session:
         with self._lock:
             self._on_ring = ring
 
-    def reduced_by_ring(self, collective: Collective) -> None:
-        """Count a collective that the ring has completed."""
+    def reduced_by_ring(self, collectives: int) -> None:
+        """Count collectives that the ring has completed."""
         with self._lock:
-            self._by_ring += 1
-            if collective.error is None:
-                self._engine.count(collective)
+            self._by_ring += collectives
 
     def resume(self, found: Reconnection, before: Machine) -> None:
-        """Continue with a switch. Raises P4ReduceError if a needed input was released.
+        """Continue with a switch. Raises SwitchUnreachableError if it is lost at once.
 
-        It is atomic: a collective that is called meanwhile runs again or comes afterwards.
+        It is atomic: a collective that is called meanwhile is among those that have not begun.
         """
         with self._lock, contextlib.ExitStack() as undo:
             if found.engine is None:
@@ -360,44 +349,39 @@ class Session:
             if self.is_over():
                 return
             member = self._member
-            if found.engine is not None and not found.engine.call(
-                self._on_transport_lost(member), self._on_dispute(member), self.fail
-            ):
-                raise SwitchUnreachableError("the next switch was lost at once")
-            if found.joined is None:
+            not_begun = self.call_log.since(before.next_sequence)
+            if found.joined is None or found.engine is None:
                 before.resume(time.monotonic())
-                machine = before
-                again = self.replay_log.since(machine.next_sequence)
+                engine = self._start_engine(before, member, found.transport)
             else:
-                again = self.replay_log.replay(found.resume_from)
-                self._repeated += len(again)
-                if found.engine is None:
-                    machine = self.machine(found.joined)
-                else:
-                    machine = found.engine.machine
-                machine.go_on_counting(before.counts, before.round_trips)
+                engine = found.engine
+                if not engine.adopt(
+                    found.take_over,
+                    self._on_transport_lost(member),
+                    self._on_dispute(member),
+                    self.fail,
+                ):
+                    raise SwitchUnreachableError("the next switch was lost at once")
                 self._lease = found.joined.ready.lease
                 self.neighbourhood = neighbourhood(found.joined)
                 self.leaf = found.joined.leaf
                 self._recoveries += 1
+            self._engine = engine
             self._engine_since = time.monotonic()
-            self._engine = found.engine or self._start_engine(
-                machine, self._member, found.transport
-            )
             self._recovery = None
             self.arriving = False
-            for collective in again:
+            for collective in not_begun:
                 self._engine.submit(collective)
             undo.pop_all()
 
     def give_up(self, error: P4ReduceError) -> None:
         """Note that there will be no switch."""
         if isinstance(error, MismatchError):  # found in the ring
-            calls = reported(self.replay_log.in_flight)
+            calls = reported(self.call_log.in_flight)
             error = explained(error, calls, self.job_client, self._member)
         with self._lock:
             self.fail(error)
-            self.replay_log.fail(self._error or error)
+            self.call_log.fail(self._error or error)
 
     # -- Staying ---------------------------------------------------------------------------------
 
@@ -410,7 +394,6 @@ class Session:
         answered = time.monotonic()
         self._keep_presence()
         while not self._wakeup.wait(self._lease / _BEATS):
-            self.replay_log.copy_pool.beat()
             member = self._member
             try:
                 reply = self._send_heartbeat(member, _BEAT_TIMEOUT * self._lease)
@@ -481,7 +464,7 @@ class Session:
         return self.job_client.heartbeat(
             member,
             timeout,
-            completed=self.replay_log.completed,
+            completed=self.call_log.completed,
             unanswered=unanswered,
             heard=heard,
             statistics=worker_statistics(self.statistics()),
@@ -494,7 +477,7 @@ class Session:
         that the path is stuck, whatever the engine has sent.
         """
         unanswered, heard = self._engine.silence()
-        first = min((one.started for one in self.replay_log.in_flight), default=math.inf)
+        first = min((one.started for one in self.call_log.in_flight), default=math.inf)
         silent = time.monotonic() - max(first, self._engine_since)
         silent = min(silent, heard or math.inf)
         return max(unanswered, silent if silent > self._lease else 0.0), heard
@@ -516,7 +499,6 @@ class Session:
                 else:
                     self.fail(JobEndedError(f"job {self.job!r} is over: {reply.reason}"))
             else:
-                self.replay_log.forget(reply.completed_by_all)
                 if reply.left:
                     self._engine.ranks_left(tuple(reply.left))
 
@@ -541,7 +523,7 @@ class Session:
                 reply = self._send_heartbeat(self._member, _LINGER_TIMEOUT)
             except (ControlError, ClientClosedError):
                 return
-            if reply.completed_by_all >= self.replay_log.completed:
+            if reply.completed_by_all >= self.call_log.completed:
                 return
             if reply.state != pb.RUNNING and self._recovery is None:
                 self._on_heartbeat_reply(self._member, reply)
@@ -622,7 +604,7 @@ class Session:
             recovery.stop(_STOP_TIMEOUT)
         engine.stop(_STOP_TIMEOUT)
         with self._lock:
-            self.replay_log.fail(self.broken or ClosedError("the communicator was closed"))
+            self.call_log.fail(self.broken or ClosedError("the communicator was closed"))
 
     def _end_heartbeat(self) -> None:
         if threading.current_thread() is not self._heartbeat:

@@ -35,7 +35,6 @@ class Solo:
     world_size = 1
     slots = 1
     urgent_slots: tuple[int, ...] = ()
-    copy_pool = None  # inputs are not kept
     leaf = (0,)
 
     def __init__(self, job: str) -> None:

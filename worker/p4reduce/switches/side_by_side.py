@@ -22,7 +22,6 @@ from p4reduce.session.fallback_switches import FallbackSwitch, FallbackSwitches
 from p4reduce.session.session import Session
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
-from p4reduce.tensors.copy_pool import CopyPool
 from p4reduce.thread_failure import ThreadFailedError
 
 _LOOK = 60.0  # seconds; only bounds what is woken anyway
@@ -133,11 +132,6 @@ class SideBySideSession:
     def urgent_slots(self) -> tuple[int, ...]:
         """The urgent slots of all switches together."""
         return tuple(map(sum, zip(*(one.urgent_slots for one in self.sessions), strict=True)))
-
-    @property
-    def copy_pool(self) -> CopyPool | None:
-        """Memory for copies of inputs; None if none are kept."""
-        return self.sessions[0].copy_pool
 
     @property
     def broken(self) -> P4ReduceError | None:

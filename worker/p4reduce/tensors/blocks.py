@@ -56,10 +56,6 @@ class BlockRows(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the elements before they are quantised."""
 
-    @property
-    def private(self) -> bool:
-        """Whether nobody else can write to its memory, so that it need not be copied."""
-
     def gather(self, blocks: Indices, rows: Array) -> None:
         """Copy blocks into rows, shape (blocks, lanes), of the source's dtype."""
 
@@ -99,16 +95,12 @@ class Blocks:
     Args:
         flat: the array.
         lanes: elements of a block.
-        private: see `BlockRows`.
         residual: as long as `flat`, of its dtype. `measure` adds it to `flat`; afterwards it takes
             what rounding to lanes leaves out.
     """
 
-    def __init__(
-        self, flat: Array, lanes: int, *, private: bool = False, residual: Array | None = None
-    ) -> None:
+    def __init__(self, flat: Array, lanes: int, *, residual: Array | None = None) -> None:
         self.dtype = flat.dtype
-        self.private = private
         full = len(flat) // lanes
         self._flat = flat
         self._full = full
@@ -124,19 +116,13 @@ class Blocks:
     def section(self, first: int, stop: int) -> Blocks:
         some = slice(first * self._lanes, stop * self._lanes)
         residual = None if self.residual is None else self.residual._flat[some]
-        return Blocks(self._flat[some], self._lanes, private=self.private, residual=residual)
+        return Blocks(self._flat[some], self._lanes, residual=residual)
 
     def memory(self) -> BlockMemory:
         return BlockMemory([Piece(len(self), self._full, self._tail.nbytes, self._address)])
 
-    def measure(
-        self, copy: Array | None = None
-    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """Return each block's exponent, and whether it is not all zeros.
-
-        Args:
-            copy: takes a copy of all blocks, as rows.
-        """
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """Return each block's exponent, and whether it is not all zeros."""
         exponents = np.empty(len(self), np.uint8)
         nonzero = np.empty(len(self), np.bool_)
         if self._full:
@@ -144,14 +130,10 @@ class Blocks:
                 self._rows,
                 exponents[: self._full],
                 nonzero[: self._full],
-                None if copy is None else copy[: self._full],
                 None if self.residual is None else self.residual._rows,
             )
         if self.residual is not None:
             self._tail += self.residual._tail
-        if copy is not None and len(self._tail):
-            copy[-1, : len(self._tail)] = self._tail
-            copy[-1, len(self._tail) :] = 0
         if len(self._tail):
             row = np.zeros((1, self._lanes), self.dtype)
             row[0, : len(self._tail)] = self._tail
@@ -211,7 +193,6 @@ class RawBlocks:
 
     dtype = np.dtype(np.int32)
     format = Format.INT32
-    private = False
 
     def __init__(self, array: Array) -> None:
         flat = array.reshape(-1)
@@ -248,8 +229,6 @@ class RawBlocks:
 
 class Absent:
     """Blocks that this rank lacks: zeros as a source, and dropped as a target."""
-
-    private = True
 
     def __init__(self, dtype: np.dtype[Any], count: int) -> None:
         self.dtype = dtype
@@ -292,7 +271,6 @@ class Pieces:
 
     def __init__(self, pieces: Sequence[InPlaceBlocks]) -> None:
         self.dtype = pieces[0].dtype
-        self.private = all(piece.private for piece in pieces)
         self._pieces = pieces
         self._ends = np.cumsum([len(piece) for piece in pieces])
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for copies of inputs, used again and again.
+"""Memory for copies of gradients, used again and again.
 
-An input is kept until all ranks have its sum (`tensors.replay_log`). Fresh memory for each copy
-would cost more than the copy: the kernel fills every page with zeros first. So memory that a copy
-has left waits here for the next one: `LIMIT` bytes at most, and `HEARTBEATS` at the longest.
+Fresh memory for each copy would cost more than the copy: the kernel fills every page with zeros
+first. So memory that a copy has left waits here for the next one: `LIMIT` bytes at most.
 """
 
 from __future__ import annotations
@@ -23,9 +22,6 @@ _MOST_PASSES = 16  # copies that had no use for a piece of memory, before it is 
 
 LIMIT = 128 << 20
 """Bytes of unused memory, at most."""
-
-HEARTBEATS = 4
-"""After so many heartbeats without a use, memory is given back."""
 
 
 class PooledCopy:
@@ -47,36 +43,20 @@ class PooledCopy:
 
 
 class CopyPool:
-    """Memory that copies have released. Any thread may use it; nothing here waits for a lock.
+    """Memory that copies have released. Any thread may use it; nothing here waits for a lock."""
 
-    Args:
-        reclaim: called before fresh memory is used for a large copy; it releases copies that
-            nobody needs any more. None: nothing is called.
-    """
-
-    def __init__(self, reclaim: Callable[[], object] | None = None) -> None:
-        self._reclaim = reclaim
-        # Memory, how often it was passed by, and how many heartbeats there were before it came.
-        self._waiting: deque[tuple[Array, int, int]] = deque()
-        self._beats = 0
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Array, int]] = deque()  # memory, and how often it was passed by
 
     @property
     def nbytes(self) -> int:
         """The unused memory in bytes."""
-        return sum(memory.nbytes for memory, _, _ in list(self._waiting))
-
-    def beat(self) -> None:
-        """Count a heartbeat, and give back what has waited for `HEARTBEATS` of them."""
-        self._beats += 1
-        self._sift(lambda memory, passed_by, since: self._beats - since < HEARTBEATS)
+        return sum(memory.nbytes for memory, _ in list(self._waiting))
 
     def take(self, blocks: int, lanes: int, dtype: np.dtype[Any]) -> PooledCopy:
         """Return memory for a copy, unused or fresh."""
         need = blocks * lanes * dtype.itemsize
         memory = self._fitting(need)
-        if memory is None and need >= _SMALL and self._reclaim is not None:
-            self._reclaim()
-            memory = self._fitting(need)
         if memory is None:
             memory = np.empty(need, np.uint8)
         rows = memory[:need].view(dtype).reshape(blocks, lanes)
@@ -86,28 +66,28 @@ class CopyPool:
         """Take the first piece that fits out of those that wait; release those that never do."""
         found: list[Array] = []
 
-        def stays(memory: Array, passed_by: int, since: int) -> bool:
+        def stays(memory: Array, passed_by: int) -> bool:
             if not found and need >= _SMALL and need <= memory.nbytes <= _ROOMY * need:
                 found.append(memory)
                 return False
             return passed_by < _MOST_PASSES
 
-        self._sift(stays, passing_by=1)
+        self._sift(stays)
         return found[0] if found else None
 
     def take_back(self, memory: Array) -> None:
         """Keep unused memory for a later copy, and give back the oldest beyond `LIMIT`."""
-        self._waiting.append((memory, 0, self._beats))
+        self._waiting.append((memory, 0))
         with suppress(IndexError):  # another thread has taken the last one
             while self.nbytes > LIMIT:
                 self._waiting.popleft()
 
-    def _sift(self, stays: Callable[[Array, int, int], bool], passing_by: int = 0) -> None:
+    def _sift(self, stays: Callable[[Array, int], bool]) -> None:
         """Keep the pieces for which a function says so."""
         for _ in range(len(self._waiting)):
             try:
-                memory, passed_by, since = self._waiting.popleft()
+                memory, passed_by = self._waiting.popleft()
             except IndexError:  # another thread has it
                 break
-            if stays(memory, passed_by, since):
-                self._waiting.append((memory, passed_by + passing_by, since))
+            if stays(memory, passed_by):
+                self._waiting.append((memory, passed_by + 1))

@@ -142,7 +142,7 @@ class ArrayGroup:
             for member, start in zip(members, starts, strict=True):
                 member.result[...] = _part(sums, start, member.result)
 
-        source = Blocks(buffer, lanes.lanes, private=True)
+        source = Blocks(buffer, lanes.lanes)
         return CollectivePlan(call, source, Blocks(sums, lanes.lanes), unpack, lanes, seed)
 
 

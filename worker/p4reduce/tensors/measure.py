@@ -56,7 +56,6 @@ def block_exponents(
     rows: Rows,
     exponents: npt.NDArray[np.uint8],
     nonzero: npt.NDArray[np.bool_],
-    copy: Rows | None = None,
     residual: Rows | None = None,
 ) -> None:
     """Find each block's exponent, and whether it holds anything but zeros.
@@ -66,7 +65,6 @@ def block_exponents(
             exponents are 0, as they mean nothing.
         exponents: shape (blocks,), is written to.
         nonzero: shape (blocks,), is written to.
-        copy: takes a copy of the rows; C-contiguous.
         residual: is added to the rows first, which have to be C-contiguous then; of their dtype.
 
     Raises:
@@ -79,8 +77,6 @@ def block_exponents(
         for block, row in enumerate(rows.tolist()):
             exponents[block] = exponent_of(row) if rows.dtype.kind == "f" else 0
             nonzero[block] = any(row)
-        if copy is not None:
-            copy[:] = rows
         return
     rows = np.ascontiguousarray(rows)
     measure = library.measure if rows.nbytes < _LARGE else library.measure_freely
@@ -91,7 +87,6 @@ def block_exponents(
         *rows.shape,
         exponents.ctypes.data,
         nonzero.ctypes.data,
-        None if copy is None else copy.ctypes.data,
         None if residual is None else residual.ctypes.data,
     )
     if beyond >= 0:

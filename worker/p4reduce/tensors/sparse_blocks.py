@@ -75,8 +75,6 @@ class Runs:
 class _SomeBlocks:
     """Blocks kept whole."""
 
-    private = True
-
     def __init__(self, numbers: Indices, rows: Array, count: int) -> None:
         self.dtype = rows.dtype
         self._numbers = numbers
@@ -105,8 +103,6 @@ class _SomeBlocks:
 
 class _ElementBlocks:
     """Elements kept one by one, where most of each block is zero."""
-
-    private = True
 
     def __init__(self, places: Indices, values: Array, count: int, lanes: int) -> None:
         self.dtype = values.dtype

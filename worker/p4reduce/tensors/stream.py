@@ -15,7 +15,6 @@ from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
 from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, BlockSource, BlockTarget
 from p4reduce.tensors.collective_trace import CollectiveTrace
-from p4reduce.tensors.copy_pool import CopyPool, PooledCopy
 from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
@@ -48,7 +47,6 @@ class Collective:
         next_nonzero: the first block from b on in b's stripe that is not all zeros, or `none`;
             shape (at least count + stripes,).
         residual: takes this rank's rounding errors; None: they are dropped.
-        copied: a copy of all blocks, where one was made and none of them is all zeros.
         is_full: whether no block is all zeros.
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
@@ -58,8 +56,7 @@ class Collective:
         left: `remaining`, and the first block with a sum that overflowed or -1, where machine code
             sees them too.
         number: of the call within the communicator, for messages.
-        counted: whether it counts as a collective in statistics; not where this rank has the
-            result already (see `repetition`).
+        counted: whether it counts as a collective in statistics.
         over_at: when it ended, on the monotonic clock.
         on_end: called when it has ended; must not wait for anything.
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
@@ -79,7 +76,6 @@ class Collective:
         timeout: float,
         lane_format: Format = Format.INT32,
         noise: Noise | None = None,
-        keep: CopyPool | None = None,
         number: int | None = None,
         counted: bool = True,
         on_end: Callable[[Collective], object] | None = None,
@@ -96,8 +92,6 @@ class Collective:
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
-            keep: memory for a copy of the input (`tensors.replay_log`), which costs less now; None:
-                it is not copied.
             number: see above. None: `sequence`; nothing is called.
             counted: as `number`.
             on_end: as `number`.
@@ -123,17 +117,11 @@ class Collective:
         self.slots, self.first_slot = slots, first_slot
         self.offset = first_slot
         self.placed = False
-        copied: PooledCopy | None = None
-        if keep is not None and isinstance(source, Blocks) and not source.private:
-            copied = keep.take(self.count, lane_format.lanes, self.dtype)
-            exponents, nonzero = source.measure(copied.rows)
-        else:
-            exponents, nonzero = source.measure()
+        exponents, nonzero = source.measure()
         self.exponents = np.zeros(self.count + 1, np.uint8)
         self.exponents[:-1] = exponents
         self.next_nonzero = look_ahead(nonzero, self.stripes)
         self.is_full = bool(np.count_nonzero(nonzero) == self.count)
-        self.copied = copied if self.is_full else None
         # What no rank announces stays zero. This rank's own zeros (of either sign) are all that
         # nobody may announce, and in place they are zeros as well.
         if not self.is_full:
@@ -177,40 +165,10 @@ class Collective:
         """Its class."""
         return self.call.priority
 
-    def restart(self, source: BlockRows) -> None:
-        """Prepare it to run again from its start, with the same input.
-
-        Sums that have been written already are written again as they are: the same lanes add up to
-        the same.
-
-        Args:
-            source: a copy of the input; what was given before may be overwritten.
-        """
-        self.source = source
-        self.left = np.array([self.stripes, _NO_OVERFLOW])
-        self.placed = False
-        self.stream = None
-
-    def repetition(self, source: BlockRows) -> Collective:
-        """Return a collective with the same input and no result, for the other ranks' sake.
-
-        Nobody waits for it, so it has no deadline.
-        """
-        again = copy.copy(self)
-        again.target = Absent(self.dtype, self.count)
-        again.deadline = math.inf
-        again.error = None
-        again.counted = False
-        again.on_end = None
-        again.trace = again.runner = None
-        again._over = Latch()
-        again.restart(source)
-        return again
-
     def finish(self, error: P4ReduceError | None = None) -> None:
         """End it. The first call counts.
 
-        What keeps the collective, as the replay log does, does not keep the caller's arrays.
+        What keeps the collective does not keep the caller's arrays.
         """
         if not self._over.is_set():
             self.error = error

@@ -134,7 +134,6 @@ class RankReport:
         step_ends: Of each step, on the monotonic clock; empty without a fault.
         notices: The warnings.
         recoveries: How often the switch was found again.
-        repeated: All-reduces run again for that.
         resumed: The step at which fewer ranks went on, from 0; None if all stayed.
     """
 
@@ -151,7 +150,6 @@ class RankReport:
     step_ends: Sequence[float] = ()
     notices: Sequence[Notice] = ()
     recoveries: int = 0
-    repeated: int = 0
     resumed: int | None = None
 
     @property

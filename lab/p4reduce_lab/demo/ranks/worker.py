@@ -197,7 +197,6 @@ class RankTraining:
             step_ends=trained.ends if self._config.faulty else (),
             notices=self._notices.kept,
             recoveries=stats.recoveries,
-            repeated=stats.repeated,
             resumed=resumed,
         ).save(self._directory, self._rank)
         self._comm.close()

@@ -216,7 +216,6 @@ class Results:
             usual_seconds=float(np.median(usual)),
             notices=dict(sorted(notices.items(), key=lambda item: item[1])),
             recoveries=max(report.recoveries for report in self.reports),
-            repeated=max(report.repeated for report in self.reports),
             undisturbed_weights_sha256=compared.weights,
             undisturbed_accuracy=compared.accuracy,
             survivors=len(self.reports),

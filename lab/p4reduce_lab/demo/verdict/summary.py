@@ -98,7 +98,6 @@ class FaultSummary:
         usual_seconds: The median of a step.
         notices: What the library warned the ranks of, and how many seconds after the kill.
         recoveries: How often a rank found its switch again, the largest number of a rank.
-        repeated: All-reduces that a rank ran again for that, the largest number of a rank.
         undisturbed_weights_sha256: Of the same training without the fault.
         undisturbed_accuracy: Test accuracy of those.
         survivors: Workers that trained to the end.
@@ -113,7 +112,6 @@ class FaultSummary:
     usual_seconds: float
     notices: Mapping[str, float]
     recoveries: int
-    repeated: int
     undisturbed_weights_sha256: str
     undisturbed_accuracy: float
     survivors: int
@@ -132,8 +130,7 @@ class FaultSummary:
             f"fault            {self.text}",
             *(noticed or ["noticed          nothing, by rank 0"]),
             f"pause            {self.pause_seconds:.2f} s for the step concerned"
-            f" (usually {1000 * self.usual_seconds:.0f} ms)"
-            + (f"; {self.repeated} all-reduces repeated" if self.recoveries else ""),
+            f" (usually {1000 * self.usual_seconds:.0f} ms)",
             f"undisturbed      accuracy {self.undisturbed_accuracy:.2%}; "
             + (
                 f"final weights {same} (sha256 {weights[:12]}… against {whole[:12]}…)"

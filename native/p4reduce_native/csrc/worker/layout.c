@@ -134,6 +134,7 @@ static const struct p4r_layout LAYOUTS[] = {
     FIELD(p4r_slots, level),
     FIELD(p4r_slots, outgoing),
     FIELD(p4r_slots, lengths),
+    FIELD(p4r_slots, kept),
     FIELD(p4r_slots, left),
     FIELD(p4r_slots, tries),
     FIELD(p4r_slots, order),

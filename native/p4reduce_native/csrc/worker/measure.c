@@ -4,9 +4,6 @@
 
 #include <assert.h>
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 #include "worker/half.h"
 
@@ -97,33 +94,8 @@ static int any_bits(const uint8_t *bytes, uint64_t count)
     return 0;
 }
 
-/* Copies past the caches, where the processor can: a copy is read only after a loss, and what is in the
- * caches is needed sooner. */
-static void put_aside(uint8_t *to, const uint8_t *from, uint64_t bytes)
-{
-#ifdef __SSE2__
-    if ((uintptr_t)to % sizeof(__m128i) == 0)
-        for (; bytes >= sizeof(__m128i); bytes -= sizeof(__m128i)) {
-            _mm_stream_si128((__m128i *)(void *)to,
-                             _mm_loadu_si128((const __m128i *)(const void *)from));
-            to += sizeof(__m128i);
-            from += sizeof(__m128i);
-        }
-#endif
-    memcpy(to, from, bytes);
-}
-
-/* Such copies are seen by other threads from here on. */
-static void all_put_aside(void)
-{
-#ifdef __SSE2__
-    _mm_sfence();
-#endif
-}
-
 int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint64_t blocks,
-                    uint64_t width, uint8_t *exponents, uint8_t *nonzero, uint8_t *copy,
-                    const uint8_t *residual)
+                    uint64_t width, uint8_t *exponents, uint8_t *nonzero, const uint8_t *residual)
 {
     const uint64_t block_bytes = width * number_bytes;
 
@@ -132,8 +104,6 @@ int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint
         uint8_t *block = base + i * block_bytes;
         if (residual)
             add_numbers(numbers, block, residual + i * block_bytes, width);
-        if (copy)
-            put_aside(copy + i * block_bytes, block, block_bytes);
         if (numbers == P4R_INTEGERS) {
             exponents[i] = 0;
             nonzero[i] = (uint8_t)any_bits(block, block_bytes);
@@ -156,8 +126,6 @@ int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint
             nonzero[i] = largest != 0;
         }
     }
-    if (copy)
-        all_put_aside();
     return -1;
 }
 

@@ -5,6 +5,7 @@
  * measured together. What ends everything ends the batch as well. */
 #include "worker/worker.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define HALVES (P4R_FLAG_FIRST_HALF | P4R_FLAG_SECOND_HALF)
@@ -175,6 +176,23 @@ static void take_duplicate(struct batch *batch, uint32_t slot, uint32_t flags)
     slots->counts.spurious += needless && slots->levels == 1;
 }
 
+/* A slot's last result stays, whatever becomes of the output: after the loss of a switch a rank that
+ * lacks it gets it from here. The one before is not needed any more: the switch makes a result of
+ * contributions of all ranks, and each had the one before then. */
+static void keep(struct p4r_slots *slots, const uint8_t *frame, const uint8_t *lanes, uint32_t slot,
+                 uint32_t part)
+{
+    const uint64_t half = P4R_PAYLOAD_BYTES / 2;
+    uint8_t *kept = slots->kept + (uint64_t)slot * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
+    uint32_t flags = p4r_get_flags(frame) | (slots->parts[slot] ? kept[P4R_FLAGS_AT] : 0u);
+
+    memcpy(kept + P4R_AGG_OFFSET, frame + P4R_AGG_OFFSET, P4R_AGG_BYTES);
+    kept[P4R_FLAGS_AT] = (uint8_t)(flags & ~HALVES);
+    if (flags & P4R_FLAG_PAYLOAD)
+        memcpy(kept + P4R_PAYLOAD_OFFSET + (part == P4R_SECOND ? half : 0), lanes,
+               part == P4R_WHOLE ? 2 * half : half);
+}
+
 static void take_result(struct batch *batch, const uint8_t *frame, const uint8_t *lanes,
                         uint32_t slot)
 {
@@ -185,6 +203,7 @@ static void take_result(struct batch *batch, const uint8_t *frame, const uint8_t
         take_duplicate(batch, slot, flags);
         return;
     }
+    keep(slots, frame, lanes, slot, part);
     if (slots->block[slot] != P4R_OPENING)
         deliver(batch, lanes, slot, flags);
     slots->parts[slot] |= (uint8_t)part;
@@ -325,16 +344,9 @@ static void take_status(struct batch *batch, const uint8_t *frame, uint32_t slot
 
 /* -- Frames ------------------------------------------------------------------------------------- */
 
-static void take(struct batch *batch, const uint8_t *frame, const uint8_t *lanes, int64_t length)
+static void take_answer(struct batch *batch, const uint8_t *frame, const uint8_t *lanes)
 {
     struct p4r_slots *slots = batch->slots;
-
-    slots->counts.frames_received++;
-    slots->counts.bytes_received += length;
-    if (!is_an_answer(slots, frame, length)) {
-        slots->counts.invalid++;
-        return;
-    }
     uint32_t slot = p4r_get_slot(frame), again = p4r_get_flags(frame) & P4R_FLAG_RETRANSMISSION;
     int is_status = p4r_get_kind(frame) == P4R_KIND_STATUS;
     /* What comes for all ranks of a tree's switch says nothing of this rank's frames. */
@@ -357,6 +369,18 @@ static void take(struct batch *batch, const uint8_t *frame, const uint8_t *lanes
     } else {
         slots->counts.invalid++;
     }
+}
+
+static void take(struct batch *batch, const uint8_t *frame, const uint8_t *lanes, int64_t length)
+{
+    struct p4r_slots *slots = batch->slots;
+
+    slots->counts.frames_received++;
+    slots->counts.bytes_received += length;
+    if (is_an_answer(slots, frame, length))
+        take_answer(batch, frame, lanes);
+    else
+        slots->counts.invalid++;
 }
 
 /* A frame that another core has written is asked for while those before it are read, and so is where
@@ -405,6 +429,20 @@ void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, const int64_t *len
         slots->heard_switch_at = now;
         p4r_window_heard(slots, now);
     }
+    if (batch.completed && !slots->trouble)
+        complete(slots, batch.completed, now);
+}
+
+void p4r_take_handed(struct p4r_slots *slots, const uint8_t *rows, uint32_t count, double now)
+{
+    struct batch batch = {.slots = slots, .now = now};
+
+    for (uint32_t i = 0; i < count && !slots->trouble; i++) {
+        const uint8_t *frame = rows + (uint64_t)i * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
+        assert(p4r_get_slot(frame) < slots->slots);
+        take_answer(&batch, frame, frame + P4R_PAYLOAD_OFFSET);
+    }
+    put_visited(&batch);
     if (batch.completed && !slots->trouble)
         complete(slots, batch.completed, now);
 }

@@ -194,3 +194,20 @@ void p4r_stop(struct p4r_slots *slots)
     slots->holds_back = 0;
     slots->latest = INFINITY;
 }
+
+void p4r_resume(struct p4r_slots *slots, double now)
+{
+    slots->some_open = 0;
+    for (uint32_t slot = 0; slot < slots->slots; slot++) {
+        if (slots->expected[slot] == P4R_IDLE)
+            continue;
+        slots->some_open |= slots->opening[slot];
+        slots->parts[slot] = 0;
+        slots->tries[slot] = 0;
+        slots->sent_at[slot] = now;
+        slots->due[slot] = INFINITY; /* until it is sent */
+        slots->counts.frames_sent++;
+        slots->counts.bytes_sent += slots->lengths[slots->row[slot]];
+        p4r_queue(slots, slot);
+    }
+}

@@ -73,11 +73,10 @@ void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint3
 
 /* Find the exponents of blocks, and whether they are not all zeros; `width` numbers each, of
  * `number_bytes`. Unless it is NULL, `residual` is added to the blocks first, which have to be floats
- * then. `copy`, unless it is NULL, gets the blocks as they are. Returns the first block with a float64
- * that is no float32, or -1; behind that block nothing is added or copied. */
+ * then. Returns the first block with a float64 that is no float32, or -1; behind that block nothing is
+ * added. */
 int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint64_t blocks,
-                    uint64_t width, uint8_t *exponents, uint8_t *nonzero, uint8_t *copy,
-                    const uint8_t *residual);
+                    uint64_t width, uint8_t *exponents, uint8_t *nonzero, const uint8_t *residual);
 
 /* For each of `blocks` blocks find the first one from it on in its stripe that is not all zeros, or
  * `blocks`. Block b is in stripe b modulo `stripes`; `next` has an entry for each block of whole
@@ -263,6 +262,7 @@ struct p4r_slots {
     uint8_t *level;    /* which switch that is from, 0: the own one */
     uint8_t *outgoing; /* first row of the frames to send, P4R_SHAPES each */
     int64_t *lengths;  /* of these */
+    uint8_t *kept;     /* first row of the last result of each slot, as far as it has come */
     uint64_t *left;    /* ranks that have left, as bits of each level */
 
     /* Timers and window. */
@@ -310,6 +310,13 @@ void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, const int64_t *len
 
 /* Repeat the frames whose time is up, and look at deadlines. */
 void p4r_expire(struct p4r_slots *slots, double now);
+
+/* Take results that did not come from the switch, at most one a slot: rows of a FrameBuffer in which
+ * only the aggregation header and the lanes count. They are no samples of round trips. */
+void p4r_take_handed(struct p4r_slots *slots, const uint8_t *rows, uint32_t count, double now);
+
+/* Send the contributions of all rounds under way for the first time, on another switch. */
+void p4r_resume(struct p4r_slots *slots, double now);
 
 /* When there is something for p4r_expire. `in_flight`: how many timers run. */
 double p4r_next_due(const struct p4r_slots *slots, uint32_t *in_flight);
