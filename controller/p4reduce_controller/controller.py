@@ -30,12 +30,13 @@ from p4reduce_controller.fabric.switch_session import BREAKS, SessionStatus
 from p4reduce_controller.fabric.switches import Switches, TakenSwitch
 from p4reduce_controller.jobs import comparing, leases
 from p4reduce_controller.jobs.comparing import Called, Comparison
-from p4reduce_controller.jobs.job import Attachment, Job, JobMember, port_text
+from p4reduce_controller.jobs.job import Attachment, Job, JobMember, port_text, ranks_text
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.jobs.reforming import ReformedPlace, Reforming
 from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
+from p4reduce_controller.jobs.settling import Settlement
 from p4reduce_controller.jobs.tokens import operator_token
 from p4reduce_controller.settings import ControllerSettings
 from p4reduce_controller.storage.incarnation import Incarnations, Reserve
@@ -336,6 +337,9 @@ class Controller:
     def _advance(self) -> None:
         self._advancing = False
         self._reforming.advance()
+        for job in self.jobs.all:
+            if job.settlement is not None:
+                job.settlement.advance(each.rank for each in job.active)
 
     def withdraw(self, job: Job) -> None:
         """Remove what has been installed of a job so far."""
@@ -436,6 +440,36 @@ class Controller:
         ):
             await asyncio.wait_for(comparison.published.wait(), left)
         return comparison
+
+    async def settle(
+        self, job: Job, member: JobMember, number: int, said: bytes, timeout: float
+    ) -> dict[int, bytes]:
+        """Return what the remaining ranks of a job say in a step, within `timeout` seconds.
+
+        Raises NotReadyInTimeError naming the ranks that have said nothing, and JobRefusedError.
+        """
+        _check_timeout(timeout)
+        if not member.active:
+            raise JobRefusedError(Cause.OUT, f"{member} is out of job {job.name!r}")
+        job.settlement = job.settlement or Settlement()
+        step = job.settlement.say(member.rank, number, said)
+        job.settlement.advance(each.rank for each in job.active)
+        try:
+            await asyncio.wait_for(step.published.wait(), min(timeout, LONGEST_WAIT))
+        except asyncio.TimeoutError:
+            awaited = job.settlement.awaited(each.rank for each in job.active)
+            raise NotReadyInTimeError(
+                f"the ranks that remain of job {job.name!r} have not settled what is over after "
+                f"{timeout:g} s: {ranks_text(awaited)} said nothing",
+                awaited,
+            ) from None
+        return step.said
+
+    def pass_settling(self, job: Job, member: JobMember) -> None:
+        """Let the others settle without a rank."""
+        job.settlement = job.settlement or Settlement()
+        job.settlement.pass_on(member.rank)
+        job.settlement.advance(each.rank for each in job.active)
 
     async def statistics(self, job: Job) -> dict[int, RankCounts]:
         """Return the counters of each rank. For a job that is over, they are those at its end."""

@@ -43,9 +43,11 @@ from p4reduce.wire.format import Endpoint
 from p4reduce_model.found import Transition, Violation, Walked
 
 IN_TABLE, AGREED = "in the table", "all agree before"
+SETTLED = "settled before the error"
 CLOSED, ENDS_ONCE = "nothing stays open", "ends once"
 COMES_BACK = "the ring ends when there is a switch"
 BY_CALLER, DEADLINE = "the communicator is closed", "a deadline passes"
+RANK_LOST = "a heartbeat says that rank 1 is lost"
 HERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
 MOST_CHOICES = 60  # of one run, most of which go well
 ENDS_WITHIN = 6  # choices, after the communicator is closed or a deadline has passed
@@ -182,6 +184,8 @@ class World:
         self.fallback: Any = SimpleNamespace(after=AFTER, listener=None) if case.ring else None
         self.fallback_switches: Any = self if case.elsewhere else None
         self.after, self.name, self.left = AFTER, str, tuple
+        self.settle_within = WHILE
+        self._is_settled = self._hears = False
 
     # -- Choices -----------------------------------------------------------------------------------
 
@@ -225,6 +229,8 @@ class World:
             frozenset(self._left),
             self._is_closed,
             self._is_late,
+            self._is_settled,
+            self._hears,
             len(self.open),
             self._losses,
             reconnecting
@@ -253,7 +259,7 @@ class World:
     def halt(self, timeout: float) -> Any:
         if self.choose("the progress thread", "ends", "has not ended yet") != "ends":
             raise P4ReduceTimeoutError("not yet", seconds=timeout)
-        return "slots"
+        return SimpleNamespace(in_dispute=False, broken=None)
 
     def on_halted(self) -> None: ...
     def on_fallback_failed(self) -> None: ...
@@ -297,6 +303,8 @@ class World:
             self._violate(AGREED, "it goes on in a job in which the ranks have not agreed")
 
     def give_up(self, error: P4ReduceError) -> None:
+        if isinstance(error, WorkerLostError) and not self._is_settled:
+            self._violate(SETTLED, "calls fail, and the other rank may have the result of them")
         self.outcomes.append(f"gave up: {error}")
 
     # -- The controller (Membership) ---------------------------------------------------------------
@@ -376,10 +384,13 @@ class World:
             check()
             life = self._lives[joined.member.incarnation]
             more = ["lose it too", "are elsewhere"] if self._losses < self.case.losses else []
+            more += self._news()
             match self.choose("the ranks there", "agree", *more):
                 case "agree":
                     life.agreed = True
                     return None
+                case "a heartbeat says that rank 1 is lost":
+                    self._hear()
                 case "are elsewhere":
                     self._losses += 1
                     agreement.deserted = True
@@ -394,6 +405,19 @@ class World:
 
     def leave_behind(self, job_client: Any, member: Member, *, close: bool) -> None:
         self._left.add(member.incarnation)
+
+    def settling(self, *arguments: Any) -> Any:
+        *_, check = arguments
+
+        def run() -> None:
+            self._is_settled = True
+            match self.choose("the ranks that remain", "settle", "one is silent"):
+                case "one is silent":
+                    check()
+                    raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "one is silent")
+            check()
+
+        return SimpleNamespace(run=run)
 
     # -- The ring ----------------------------------------------------------------------------------
 
@@ -410,7 +434,9 @@ class World:
                     and self._reconnector.found is not None
                 ):
                     self._violate(COMES_BACK, "it stays on the ring although there is a switch")
-                match self.choose("the ring", ahead, "the other rank gives up"):
+                match self.choose("the ring", ahead, "the other rank gives up", *self._news()):
+                    case "a heartbeat says that rank 1 is lost":
+                        self._hear()
                     case "all ranks have a switch":
                         return
                     case "the other rank gives up":
@@ -431,11 +457,20 @@ class World:
         # private: the model has time pass only while that may change something.
         if self._now <= AFTER or self.recovery._home_until > self._now:
             answers.append("time passes")
-        match self.choose("it waits", *(answers or ["time passes"])):
+        match self.choose("it waits", *(answers or ["time passes"]), *self._news()):
+            case "a heartbeat says that rank 1 is lost":
+                self._hear()
             case "the reconnector looks":
                 self._let_reconnect()
             case "time passes":
                 self._now += WHILE
+
+    def _news(self) -> list[str]:
+        return [] if self._hears else [RANK_LOST]
+
+    def _hear(self) -> None:
+        self._hears = True
+        self.recovery.lose_rank(WorkerLostError("rank 1 is lost", ranks=(1,)))
 
     def _let_reconnect(self) -> None:
         if self._seek is not None:
@@ -473,6 +508,7 @@ class World:
             "Reconnector": self.reconnector,
             "move": self.move,
             "Agreement": self.agreement,
+            "Settling": self.settling,
             "RingRun": self.ring,
             "leave_behind": self.leave_behind,
             "Latch": lambda: latch,
@@ -600,6 +636,12 @@ RECOVERY_FAULTS = [
         RecoveryCase(elsewhere=True),
         "            agreement.give_up()\n            self._check()\n",
         "            self._check()\n",
+    ),
+    RecoveryFault(
+        "a lost rank ends all at once",
+        RecoveryCase(),
+        "raise self._settled(error, machine) from None",
+        "raise error",
     ),
     RecoveryFault(
         "nobody looks for the end",

@@ -19,12 +19,13 @@ from p4reduce_model.recoveries import (
     RECOVERIES_LARGE,
     RECOVERIES_SMALL,
     RECOVERY_FAULTS,
+    SETTLED,
     RecoveryCase,
     RecoveryFault,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-BREAKS = [AGREED, AGREED, COMES_BACK, CLOSED, ENDS_ONCE]
+BREAKS = [AGREED, AGREED, COMES_BACK, CLOSED, SETTLED, ENDS_ONCE]
 
 
 def check(lives: Walked) -> None:

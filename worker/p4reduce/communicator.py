@@ -117,9 +117,8 @@ def init(
         urgent_slots: how many of these are kept for collectives with `priority=1`; fewer than
             `slots`. Other collectives cannot use them. A list has those of priorities 1, 2 and so
             on, 7 at most. The same for all ranks. None: `P4REDUCE_URGENT_SLOTS`, or none.
-        recover: if the switch is lost, wait for it until the collectives' deadlines, and repeat
-            what was not finished; see docs/faults.md. This keeps a copy of each call's input. The
-            same for all ranks. False: the loss is an error at once.
+        recover: if the switch is lost, wait for it until the collectives' deadlines, and continue
+            there; see docs/faults.md. The same for all ranks. False: the loss is an error at once.
         fallback: "ring": if the switch does not return within `fallback_after` seconds, continue
             by TCP connections among the ranks until it does, with the same results bit for bit.
             Needs `recover`. The same for all ranks. None: keep waiting for the switch.
@@ -692,9 +691,9 @@ class Communicator(Collectives):
     def reform(self, world_size: int | None = None, timeout: float | None = None) -> Communicator:
         """Continue after `WorkerLostError` with the remaining ranks, all of which must call this.
 
-        It closes this communicator. Collectives in flight have failed on some ranks and may be
-        complete on others. So continue from a step that all have done, and let rank 0 broadcast
-        its state. docs/faults.md has the pattern.
+        It closes this communicator. A collective that one of these ranks has completed is complete
+        on all of them, and any other one has failed on all. Only replacements lack the state; rank
+        0 may broadcast it. docs/faults.md has the pattern.
 
         Args:
             world_size: of the new job. With the old size or more, the ranks keep their numbers, and

@@ -22,6 +22,7 @@ from p4reduce_controller.jobs.job_states import (
     after,
 )
 from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
+from p4reduce_controller.jobs.settling import Settlement
 from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.counts import RankCounts
 from p4reduce_controller.values.dataclass_json import TRANSIENT
@@ -181,6 +182,7 @@ class Job:
     settled: asyncio.Event = field(default_factory=asyncio.Event, metadata=TRANSIENT)
     installing: asyncio.Task[None] | None = field(default=None, metadata=TRANSIENT)
     comparison: Comparison | None = field(default=None, metadata=TRANSIENT)
+    settlement: Settlement | None = field(default=None, metadata=TRANSIENT)
     reformation: Reformation | None = field(default=None, metadata=TRANSIENT)  # under way
     # What was counted for each rank, once its entries are gone.
     final_counts: dict[int, RankCounts] | None = field(default=None, metadata=TRANSIENT)

@@ -291,6 +291,19 @@ class Service(ControlServicer):
             silent=comparison.silent(job.members),
         )
 
+    @_answers
+    async def Settle(self, request: pb.SettleRequest, context: _Context) -> pb.SettleReply:  # noqa: N802
+        job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
+        if request.passes:
+            self._controller.pass_settling(job, member)
+            return pb.SettleReply()
+        said = await self._controller.settle(
+            job, member, request.step, request.said, request.timeout
+        )
+        return pb.SettleReply(
+            said=[pb.Said(rank=rank, said=text) for rank, text in sorted(said.items())]
+        )
+
     # -- For operators: jobs -----------------------------------------------------------
 
     @_answers

@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums are exact however often the switch is lost, though nothing is copied and repeated."""
+"""Sums are exact however often the switch is lost, though nothing is copied and repeated.
+
+And after the loss of a rank, a collective is over on all ranks that remain, or on none of them.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from one_process import OneProcess
 from p4reduce.errors import P4ReduceError
+from p4reduce.session.settling import Settling
 from p4reduce.tensors import plans
 from p4reduce.tensors.continuing import Continuation, words_of
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation, class_slots
+from p4reduce.wire.format import Flag
+from p4reduce_controller.jobs.refusals import JobRefusedError
+from p4reduce_controller.jobs.settling import Settlement
 
 WORLD, SLOTS = 3, 4
 BLOCK = 256
@@ -193,6 +203,147 @@ def test_residuals_and_sparse_inputs_are_read_once(rng: np.random.Generator) -> 
         return [given.tobytes(), residuals.tobytes()]
 
     assert reduced(lost=True) == reduced(lost=False)
+
+
+# -- The loss of a rank ---------------------------------------------------------------------------
+
+
+class _KilledError(Exception):
+    pass
+
+
+class Survivors:
+    """The ranks that remain, the real agreement of each in a thread, and the controller's part.
+
+    Args:
+        machines: of all ranks, which nothing else runs any more.
+        ranks: those that remain.
+        killed: a rank of these that is lost after it has said that many things, if any.
+    """
+
+    def __init__(
+        self, machines: Sequence[Any], ranks: Sequence[int], killed: tuple[int, int] | None
+    ) -> None:
+        self.remain = set(ranks)
+        self.errors: list[BaseException] = []
+        self._settlement, self._changed = Settlement(), threading.Condition()
+        self._killed = killed
+        self._said = dict.fromkeys(ranks, 0)
+        threads = [threading.Thread(target=self._run, args=(one, machines[one])) for one in ranks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "it never ends"
+        assert not self.errors, self.errors
+
+    def _run(self, rank: int, machine: Any) -> None:
+        member = cast(Any, SimpleNamespace(rank=rank))
+        try:
+            Settling(cast(Any, self), member, machine, 50.0, lambda: None).run()
+        except _KilledError:
+            with self._changed:
+                self.remain.discard(rank)
+                self._advance()
+        except BaseException as error:
+            self.errors.append(error)
+
+    def _advance(self) -> None:
+        self._settlement.advance(self.remain)
+        self._changed.notify_all()
+
+    def settle(
+        self, member: Any, step: int, said: bytes, timeout: float, check: Callable[[], None]
+    ) -> dict[int, bytes]:
+        assert len(said) <= 60 << 10
+        with self._changed:
+            if self._killed == (member.rank, self._said[member.rank]):
+                raise _KilledError
+            self._said[member.rank] += 1
+            now = self._settlement.say(member.rank, step, said)
+            self._advance()
+            assert self._changed.wait_for(now.published.is_set, timeout)
+            return now.said
+
+
+@pytest.mark.parametrize("second", [False, True], ids=["one is lost", "another one is lost then"])
+@pytest.mark.parametrize("reference", [(), (0, 2)], ids=["engine", "with the reference"])
+def test_a_collective_is_over_on_all_ranks_that_remain_or_on_none(
+    rng: np.random.Generator, reference: tuple[int, ...], second: bool
+) -> None:
+    calls = 6
+    for _ in range(3):
+        seed = int(rng.integers(1 << 30))
+        expected = programs(np.random.default_rng(seed), calls, urgent=False)
+        ranks = programs(np.random.default_rng(seed), calls, urgent=False)
+        run(expected, rng, 0, ())
+        fabric = OneProcess(WORLD, SLOTS, rng, loss=0.2, reference=reference)
+        for _ in range(int(rng.integers(1, 250))):
+            for rank, machine in zip(ranks, fabric.machines, strict=True):
+                if len(rank.calls) < calls and rng.random() < 0.1:
+                    machine.submit(rank.call(()))
+                rank.take_results()
+            if not fabric.step():
+                fabric.tick()
+        lost = int(rng.integers(WORLD))
+        remain = [rank for rank in range(WORLD) if rank != lost]
+        killed = (int(rng.choice(remain)), int(rng.integers(3))) if second else None
+        left = Survivors(fabric.machines, remain, killed).remain
+        for number in range(calls):
+            over = set()
+            for rank in left:
+                ranks[rank].take_results()
+                result = ranks[rank].results.get(number)
+                over.add(result is not None)
+                if result is not None:
+                    assert result.tobytes() == expected[rank].results[number].tobytes()
+            assert len(over) == 1, (number, seed)
+
+
+def test_more_results_than_a_request_has_room_for(rng: np.random.Generator) -> None:
+    """All slots of a large job, in which one rank has each result and the other one lacks it."""
+    slots = 130
+    fabric = OneProcess(2, slots, rng)
+    given = [np.full(slots * BLOCK, rank + 1, np.int32) for rank in range(2)]
+    calls = []
+    for array, machine in zip(given, fabric.machines, strict=True):
+        plan = plans.allreduce(array, Operation.SUM, None, array, world_size=2)
+        call = Collective(plan.call, plan.source, plan.target, sequence=0, slots=slots, timeout=1e6)
+        machine.submit(call)
+        calls.append(call)
+    receive = fabric.machines[1].receive
+
+    def receive_no_sums(buffer: Any, count: int, now: float) -> None:
+        if not buffer.records["flags"][0] & Flag.PAYLOAD:
+            receive(buffer, count, now)
+
+    fabric.machines[1].receive = receive_no_sums
+    while not calls[0].done():
+        fabric.machines[1].window_size = slots  # though it hears nothing
+        if not fabric.step():
+            fabric.tick()
+    assert not calls[1].done()
+    Survivors(fabric.machines, [0, 1], None)
+    assert calls[1].done()
+    assert calls[1].error is None
+    assert (given[1] == 3).all()
+
+
+def test_a_step_that_is_over_does_not_change() -> None:
+    settlement = Settlement()
+    first = settlement.say(0, 0, b"a")
+    settlement.advance([0, 1])
+    assert not first.published.is_set()
+    settlement.pass_on(1)
+    settlement.advance([0, 1])
+    assert first.published.is_set()
+    assert settlement.say(0, 0, b"b").said == {0: b"a"}  # its answer got lost
+    with pytest.raises(JobRefusedError, match="rank 1 is at step 0"):
+        settlement.say(1, 0, b"c")
+    with pytest.raises(JobRefusedError, match=r"rank 0 is at step 2 .* at step 0"):
+        settlement.say(0, 2, b"d")
+    settlement.say(0, 1, b"e")
+    assert settlement.say(0, 0, b"f").said == {0: b"a"}
 
 
 # -- Who continues where -------------------------------------------------------------------------

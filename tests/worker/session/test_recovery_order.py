@@ -95,6 +95,7 @@ class Host:
     fallback = None
     neighbourhood: Any = None
     slots, urgent_slots, home = 32, 0, 0
+    settle_within = DEADLINE
     broken: P4ReduceError | None = None
 
     def __init__(self, controller: Controller, fallback_switches: FallbackSwitches) -> None:
@@ -141,8 +142,11 @@ def nowhere(udp_port: int) -> Any:
     raise SwitchUnreachableError("nobody listens there")
 
 
+SLOTS = SimpleNamespace(in_dispute=False, broken=None)  # of life 1
+
+
 def slots_of_life_1(timeout: float) -> Any:
-    return "slots of life 1"
+    return SLOTS
 
 
 def recover(
@@ -262,7 +266,7 @@ def test_a_progress_thread_that_the_machine_holds_up_is_waited_for() -> None:
         looks.append(timeout)
         if len(looks) < 50:  # of a fifth of a second each
             raise P4ReduceTimeoutError("the progress thread did not end")
-        return "slots of life 1"
+        return SLOTS
 
     controller = Controller()
     controller.await_ready = lambda *arguments: pb.Ready(world_size=3)

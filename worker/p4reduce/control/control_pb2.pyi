@@ -713,6 +713,78 @@ class Calling(google.protobuf.message.Message):
 global___Calling = Calling
 
 @typing.final
+class SettleRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    SAID_FIELD_NUMBER: builtins.int
+    PASSES_FIELD_NUMBER: builtins.int
+    TIMEOUT_FIELD_NUMBER: builtins.int
+    incarnation: builtins.int
+    rank: builtins.int
+    nonce: builtins.int
+    step: builtins.int
+    """from 0"""
+    said: builtins.bytes
+    passes: builtins.bool
+    """it takes part in no step any more; the answer is empty"""
+    timeout: builtins.float
+    """seconds; the answer comes within it"""
+    def __init__(
+        self,
+        *,
+        incarnation: builtins.int = ...,
+        rank: builtins.int = ...,
+        nonce: builtins.int = ...,
+        step: builtins.int = ...,
+        said: builtins.bytes = ...,
+        passes: builtins.bool = ...,
+        timeout: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "passes", b"passes", "rank", b"rank", "said", b"said", "step", b"step", "timeout", b"timeout"]) -> None: ...
+
+global___SettleRequest = SettleRequest
+
+@typing.final
+class SettleReply(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SAID_FIELD_NUMBER: builtins.int
+    @property
+    def said(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Said]:
+        """in order of rank"""
+
+    def __init__(
+        self,
+        *,
+        said: collections.abc.Iterable[global___Said] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["said", b"said"]) -> None: ...
+
+global___SettleReply = SettleReply
+
+@typing.final
+class Said(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: builtins.int
+    SAID_FIELD_NUMBER: builtins.int
+    rank: builtins.int
+    said: builtins.bytes
+    def __init__(
+        self,
+        *,
+        rank: builtins.int = ...,
+        said: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["rank", b"rank", "said", b"said"]) -> None: ...
+
+global___Said = Said
+
+@typing.final
 class Member(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

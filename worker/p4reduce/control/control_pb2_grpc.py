@@ -51,6 +51,11 @@ class ControlStub(object):
                 request_serializer=p4reduce_dot_control_dot_control__pb2.CompareRequest.SerializeToString,
                 response_deserializer=p4reduce_dot_control_dot_control__pb2.CompareReply.FromString,
                 )
+        self.Settle = channel.unary_unary(
+                '/p4reduce.control.Control/Settle',
+                request_serializer=p4reduce_dot_control_dot_control__pb2.SettleRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_control__pb2.SettleReply.FromString,
+                )
         self.CreateJob = channel.unary_unary(
                 '/p4reduce.control.Control/CreateJob',
                 request_serializer=p4reduce_dot_control_dot_control__pb2.CreateJobRequest.SerializeToString,
@@ -177,6 +182,16 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Settle(self, request, context):
+        """For the ranks that remain of a job that lost one: they agree on what is over. In each of several
+        steps each of them says something, and gets what all have said once all have. What a step
+        returns is the same for all. DEADLINE_EXCEEDED names the ranks that have not said anything.
+        FAILED_PRECONDITION: that step is not the next one; this controller was started anew.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateJob(self, request, context):
         """-- For operators -------------------------------------------------------------
 
@@ -283,6 +298,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Compare,
                     request_deserializer=p4reduce_dot_control_dot_control__pb2.CompareRequest.FromString,
                     response_serializer=p4reduce_dot_control_dot_control__pb2.CompareReply.SerializeToString,
+            ),
+            'Settle': grpc.unary_unary_rpc_method_handler(
+                    servicer.Settle,
+                    request_deserializer=p4reduce_dot_control_dot_control__pb2.SettleRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_control__pb2.SettleReply.SerializeToString,
             ),
             'CreateJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateJob,
@@ -461,6 +481,23 @@ class Control(object):
         return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/Compare',
             p4reduce_dot_control_dot_control__pb2.CompareRequest.SerializeToString,
             p4reduce_dot_control_dot_control__pb2.CompareReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Settle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/Settle',
+            p4reduce_dot_control_dot_control__pb2.SettleRequest.SerializeToString,
+            p4reduce_dot_control_dot_control__pb2.SettleReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -95,6 +95,16 @@ class ControlStub:
     the first one.
     """
 
+    Settle: grpc.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.SettleRequest,
+        p4reduce.control.control_pb2.SettleReply,
+    ]
+    """For the ranks that remain of a job that lost one: they agree on what is over. In each of several
+    steps each of them says something, and gets what all have said once all have. What a step
+    returns is the same for all. DEADLINE_EXCEEDED names the ranks that have not said anything.
+    FAILED_PRECONDITION: that step is not the next one; this controller was started anew.
+    """
+
     CreateJob: grpc.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.CreateJobRequest,
         p4reduce.control.control_pb2.Job,
@@ -225,6 +235,16 @@ class ControlAsyncStub:
     """For a rank whose call did not agree with the others': tells what it called, and returns what
     each rank did. The answer comes when all ranks that take part have told, or a short time after
     the first one.
+    """
+
+    Settle: grpc.aio.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.SettleRequest,
+        p4reduce.control.control_pb2.SettleReply,
+    ]
+    """For the ranks that remain of a job that lost one: they agree on what is over. In each of several
+    steps each of them says something, and gets what all have said once all have. What a step
+    returns is the same for all. DEADLINE_EXCEEDED names the ranks that have not said anything.
+    FAILED_PRECONDITION: that step is not the next one; this controller was started anew.
     """
 
     CreateJob: grpc.aio.UnaryUnaryMultiCallable[
@@ -371,6 +391,18 @@ class ControlServicer(metaclass=abc.ABCMeta):
         """For a rank whose call did not agree with the others': tells what it called, and returns what
         each rank did. The answer comes when all ranks that take part have told, or a short time after
         the first one.
+        """
+
+    @abc.abstractmethod
+    def Settle(
+        self,
+        request: p4reduce.control.control_pb2.SettleRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[p4reduce.control.control_pb2.SettleReply, collections.abc.Awaitable[p4reduce.control.control_pb2.SettleReply]]:
+        """For the ranks that remain of a job that lost one: they agree on what is over. In each of several
+        steps each of them says something, and gets what all have said once all have. What a step
+        returns is the same for all. DEADLINE_EXCEEDED names the ranks that have not said anything.
+        FAILED_PRECONDITION: that step is not the next one; this controller was started anew.
         """
 
     @abc.abstractmethod

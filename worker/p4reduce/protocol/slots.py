@@ -84,6 +84,7 @@ class SlotMachine:
         state: of all slots.
         collectives: those under way, by number.
         broken: why no collective can be run any more, or None.
+        in_dispute: whether the ranks do not agree, and `fail` has not ended the dispute yet.
         disputed: called when the ranks do not agree; must not wait, and see to it that `fail` ends
             the dispute soon. Until then nothing runs. None: it fails at once.
 
@@ -124,7 +125,7 @@ class SlotMachine:
         self._job = job
         self.broken: P4ReduceError | None = None
         self.disputed: Callable[[Dispute], object] | None = None
-        self._in_dispute = False
+        self.in_dispute = False
         self.collectives: dict[int, Collective] = {}
         self._stripes_given = [0] * (1 + len(urgent))  # to each class
         self._left: tuple[int, ...] = ()
@@ -263,13 +264,13 @@ class SlotMachine:
 
     def submit(self, collective: Collective) -> None:
         """Queue a collective behind those of its class. All ranks do so in the same order."""
-        if self._left and self.broken is None and not self._in_dispute:
+        if self._left and self.broken is None and not self.in_dispute:
             self.fail(left_error(collective, self._left))
         if self.broken is not None:
             collective.finish(self.broken)
             return
         stream = self._take_in(collective)
-        if self._in_dispute:
+        if self.in_dispute:
             self._shared.next_sequence = collective.sequence + 1
             return
         self._library.submit(self._address, stream.address, time.monotonic())
@@ -316,7 +317,7 @@ class SlotMachine:
         """End all collectives with an error. No further sums are possible."""
         if self.broken is None:
             self.broken = error
-        self._in_dispute = False
+        self.in_dispute = False
         self._library.stop(self._address)
         while self.collectives:
             collective = next(iter(self.collectives.values()))
@@ -478,7 +479,7 @@ class SlotMachine:
             raise problem
         if shared.trouble:
             trouble, shared.trouble = shared.trouble, 0
-            if self.broken is None and not self._in_dispute:
+            if self.broken is None and not self.in_dispute:
                 self._end(trouble, now)
 
     def _finish(self, collective: Collective) -> None:
@@ -513,7 +514,7 @@ class SlotMachine:
         if self.disputed is None:
             self.fail(dispute.error)
             return
-        self._in_dispute = True
+        self.in_dispute = True
         self._library.stop(self._address)
         self.disputed(dispute)
 

@@ -155,7 +155,7 @@ class Worker:
         self.timeout = Timeout()
         self.broken: P4ReduceError | None = None
         self.disputed: Callable[[Dispute], object] | None = None
-        self._in_dispute = False
+        self.in_dispute = False
         self.heard_switch_at = -math.inf
         self.next_sequence = 0
         self.name = job, rank
@@ -171,14 +171,14 @@ class Worker:
 
     def submit(self, collective: Collective) -> None:
         """Start a call behind earlier ones, in the slots that follow theirs."""
-        if self._left and self.broken is None and not self._in_dispute:
+        if self._left and self.broken is None and not self.in_dispute:
             self.fail(left_error(collective, self._left))
         if self.broken is not None:
             collective.finish(self.broken)
             return
         call = self._calls[collective.sequence] = ReferenceCall(collective, self._world_size)
         self.next_sequence = collective.sequence + 1
-        if self._in_dispute:
+        if self.in_dispute:
             return
         self.counts.blocks += call.count
         slots, dealt = self._classes[collective.priority], self._stripes_dealt[collective.priority]
@@ -482,7 +482,7 @@ class Worker:
     @property
     def next_due(self) -> float:
         """Return when the next timer or deadline runs out; infinite if there is none."""
-        if self._in_dispute:
+        if self.in_dispute:
             return math.inf
         deadlines = [call.collective.deadline for call in self._calls.values()]
         return min([slot.due for slot in self.slots] + deadlines)
@@ -492,7 +492,7 @@ class Worker:
         for slot in self.slots:
             if slot.due <= now:
                 self.repeat(slot)
-        if self._in_dispute:
+        if self.in_dispute:
             return
         for call in self._calls.values():
             if call.collective.deadline <= now:
@@ -546,7 +546,7 @@ class Worker:
     def fail(self, error: P4ReduceError) -> None:
         """End all calls with an error. No further sums are possible."""
         self.broken = self.broken or error
-        self._in_dispute = False
+        self.in_dispute = False
         self._halt()
         calls, self._calls = self._calls, {}
         for call in calls.values():
@@ -566,7 +566,7 @@ class Worker:
         if self.disputed is None:
             self.fail(dispute.error)
             return
-        self._in_dispute = True
+        self.in_dispute = True
         self._halt()
         self.disputed(dispute)
 

@@ -411,6 +411,45 @@ class JobClient:
         )
         return self.client.call(self.client.stub.Compare, request, timeout=timeout)
 
+    def settle(
+        self,
+        member: Member,
+        step: int,
+        said: bytes,
+        timeout: float,
+        check: Callable[[], None],
+    ) -> dict[int, bytes]:
+        """Say something to the other ranks that remain, and return what each of them says.
+
+        Args:
+            member: in the job that lost a rank.
+            step: from 0; all of them take the same ones.
+            said: at most 60 KiB.
+            timeout: seconds.
+            check: as for `attach`.
+
+        Raises:
+            ControlError: the controller refuses, or not all have said something in time.
+            ClientClosedError: the client is closed.
+        """
+        request = pb.SettleRequest(
+            incarnation=member.incarnation,
+            rank=member.rank,
+            nonce=member.nonce,
+            step=step,
+            said=said,
+            timeout=timeout,
+        )
+        reply = self._call_patiently(self.client.stub.Settle, request, timeout, check, _POLL)
+        return {one.rank: one.said for one in reply.said}
+
+    def pass_settling(self, member: Member, timeout: float) -> None:
+        """Let the other ranks settle without this one. Raises as `compare` does."""
+        request = pb.SettleRequest(
+            incarnation=member.incarnation, rank=member.rank, nonce=member.nonce, passes=True
+        )
+        self.client.call(self.client.stub.Settle, request, timeout=timeout)
+
     def open_presence(self, member: Member) -> PresenceCall:
         """Open a call that ends with this process. Raises ClientClosedError."""
         request = pb.AttendRequest(

@@ -175,6 +175,7 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
         P4ReduceError: as for `Communicator.reform`.
     """
     waiting = Waiting(session.job_client.who, time.monotonic() + timeout, cancelled)
+    session.settle(timeout)
     size, member = session.world_size, session.stop()
     while True:
         job_client, member = _new_member(session.job_client, member, world_size, waiting)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery from the loss of a switch: what a rank waits for, and until which deadline."""
+"""After the loss of a switch or a rank: what a rank waits for, and until which deadline."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.machine import Machine
 from p4reduce.session.reconnector import Connect, JobIncarnations, Reconnection, Reconnector
 from p4reduce.session.recovery_states import RecoveryEvent, RecoveryState, after
+from p4reduce.session.settling import Settling
 from p4reduce.tensors.call_log import CallLog
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
@@ -64,6 +65,10 @@ class RecoveryHandler(Protocol):
     home: int
     slots: int
     urgent_slots: Sequence[int]
+
+    @property
+    def settle_within(self) -> float:
+        """Seconds that the ranks that remain have to agree after the loss of a rank."""
 
     @property
     def connect(self) -> Connect:
@@ -112,8 +117,8 @@ class Recovery:
     """Runs in a thread, once for each loss.
 
     It ends when there is a switch, when a collective reaches its deadline (all then end with an
-    error that says what was waited for), or when it is stopped. `recovery_states` has its states
-    and transitions.
+    error that says what was waited for), when a rank is lost, or when it is stopped.
+    `recovery_states` has its states and transitions.
 
     Attributes:
         state: the present one.
@@ -123,10 +128,19 @@ class Recovery:
         engine: that has lost its switch.
         member: in that life of the job.
         why: the reason of the loss, for people.
+        rank_lost: what it ends with, if a rank was lost; None: the switch was.
     """
 
-    def __init__(self, host: RecoveryHandler, engine: Engine, member: Member, why: str) -> None:
+    def __init__(
+        self,
+        host: RecoveryHandler,
+        engine: Engine,
+        member: Member,
+        why: str,
+        rank_lost: WorkerLostError | None = None,
+    ) -> None:
         self.state = RecoveryState.HALTING
+        self._rank_lost = rank_lost
         self._why = why
         self._host = host
         self._engine = engine
@@ -152,9 +166,23 @@ class Recovery:
         if (ring := self._ring) is not None:
             ring.wake()
 
+    @property
+    def rank_lost(self) -> bool:
+        """Whether it ends because a rank was lost."""
+        return self._rank_lost is not None
+
+    def lose_rank(self, error: WorkerLostError) -> None:
+        """End with an error because a rank was lost, after the ranks that remain have agreed."""
+        self._rank_lost = self._rank_lost or error
+        self.wake()
+
     def stop(self, timeout: float) -> None:
         """Return when it has ended. The host must be over."""
         self.wake()
+        self.join(timeout)
+
+    def join(self, timeout: float) -> None:
+        """Return when it has ended, or after `timeout` seconds."""
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout)
 
@@ -165,9 +193,11 @@ class Recovery:
             machine = self._halt()
             self._host.on_halted()
             self._on(RecoveryEvent.HALTED)
-            while not self._at_home(machine):
-                if self._host.fallback_switches is not None and self._at_fallback(machine):
-                    break
+            try:
+                self._recover(machine)
+            except WorkerLostError as error:
+                self._rank_lost = error
+                raise self._settled(error, machine) from None
         except _OverError:
             self._on(RecoveryEvent.UNWANTED)
         except P4ReduceError as error:
@@ -176,6 +206,44 @@ class Recovery:
         except BaseException as problem:
             self._host.give_up(ThreadFailedError.of(f"recovering failed: {problem!r}", problem))
             raise
+
+    def _recover(self, machine: Machine) -> None:
+        self._raise_if_rank_lost()
+        while not self._at_home(machine):
+            if self._host.fallback_switches is not None and self._at_fallback(machine):
+                break
+
+    def _settled(self, error: WorkerLostError, machine: Machine) -> WorkerLostError:
+        """Return an error when the remaining ranks have agreed on which collectives are over."""
+        self._on(RecoveryEvent.RANK_LOST)
+        if self._incarnations.member.rank in error.ranks:
+            return error  # the others agree without this rank
+        settling = Settling(
+            self._host.job_client,
+            self._incarnations.member,
+            machine,
+            self._host.settle_within,
+            self._check_wanted,
+        )
+        try:
+            settling.run()
+        except _OverError:
+            raise
+        except (P4ReduceError, ControlError, ClientClosedError) as problem:
+            return WorkerLostError(
+                f"{error}. The ranks that remain could not settle which collectives are complete: "
+                f"those in flight may be complete on some of them ({problem})",
+                ranks=error.ranks,
+            )
+        return error
+
+    def _raise_if_rank_lost(self) -> None:
+        if self._rank_lost is not None:
+            raise self._rank_lost
+
+    def _check_wanted(self) -> None:
+        if self._host.is_over():
+            raise _OverError
 
     def _on(self, event: RecoveryEvent) -> None:
         self.state = after(self.state, event)
@@ -188,8 +256,13 @@ class Recovery:
         """
         self._awaited, self._switch_there = "this process's own progress thread has not ended", True
         while (machine := self._try_halt()) is None:
-            self._check()
+            self._check_time()
+        while machine.in_dispute:  # it ends soon, and all calls with it
+            self._check_time()
+            time.sleep(_HALT_LOOK)
         self._awaited, self._switch_there = "", False
+        if machine.broken is not None:
+            raise machine.broken
         return machine
 
     def _try_halt(self) -> Machine | None:
@@ -220,6 +293,7 @@ class Recovery:
     def _await(self, reconnector: Reconnector, machine: Machine) -> bool:
         while not self._host.is_over():
             self._changed.clear()
+            self._raise_if_rank_lost()
             if self._must_agree(reconnector):
                 self._on(RecoveryEvent.DUE_ON_RING)
                 return self._by_ring(reconnector, machine)
@@ -373,8 +447,11 @@ class Recovery:
 
     def _check(self) -> None:
         """Raise what ends all of this."""
-        if self._host.is_over():
-            raise _OverError
+        self._raise_if_rank_lost()
+        self._check_time()
+
+    def _check_time(self) -> None:
+        self._check_wanted()
         self._until_deadline()
 
     # -- With a ring to fall back to ---------------------------------------------------------------
@@ -432,6 +509,7 @@ class Recovery:
         """Return how long may be waited. Raises what the ring ends with."""
         if self._host.is_over():
             raise self._host.broken or ClosedError("the communicator was closed")
+        self._raise_if_rank_lost()
         if reconnector.failed is not None:
             raise reconnector.failed
         now = time.monotonic()

@@ -21,6 +21,7 @@ class RecoveryState(Enum):
     AGREEING = "agrees with the other ranks on where they continue"
     ON_RING = "reduces by the ring, until all ranks have a switch"
     RESUMING = "hands the switch to the session"
+    SETTLING = "agrees with the ranks that remain on what is over"
     RESUMED = "reduces by the switch again"
     FAILED = "has ended all calls with an error"
     UNWANTED = "ends, as the communicator is closed or broken"
@@ -40,6 +41,7 @@ class RecoveryEvent(Enum):
     DUE_ON_RING = "all have lost it"
     RING_AGREED = "all have a switch"
     RESUMED = "the session has it"
+    RANK_LOST = "a rank is lost"
     FAILED = "a deadline, or nothing left to try"
     UNWANTED = "closed"
 
@@ -53,26 +55,34 @@ TRANSITIONS: dict[RecoveryState, dict[RecoveryEvent, RecoveryState]] = {
         RecoveryEvent.FOUND_AGAIN: RecoveryState.AGREEING,
         RecoveryEvent.DUE_AT_FALLBACK: RecoveryState.MOVING,
         RecoveryEvent.DUE_ON_RING: RecoveryState.ON_RING,
+        RecoveryEvent.RANK_LOST: RecoveryState.SETTLING,
     },
     RecoveryState.MOVING: {
         RecoveryEvent.NONE_JOINED: RecoveryState.SEEKING,
         RecoveryEvent.JOINED_THERE: RecoveryState.AGREEING,
+        RecoveryEvent.RANK_LOST: RecoveryState.SETTLING,
     },
     RecoveryState.AGREEING: {
         RecoveryEvent.AGREED: RecoveryState.RESUMING,
         RecoveryEvent.FAILED_THERE: RecoveryState.SEEKING,
+        RecoveryEvent.RANK_LOST: RecoveryState.SETTLING,
     },
-    RecoveryState.ON_RING: {RecoveryEvent.RING_AGREED: RecoveryState.AGREEING},
+    RecoveryState.ON_RING: {
+        RecoveryEvent.RING_AGREED: RecoveryState.AGREEING,
+        RecoveryEvent.RANK_LOST: RecoveryState.SETTLING,
+    },
     RecoveryState.RESUMING: {
         RecoveryEvent.RESUMED: RecoveryState.RESUMED,
         RecoveryEvent.FAILED_THERE: RecoveryState.SEEKING,
     },
+    RecoveryState.SETTLING: {},
 }
-"""From each state that is no end, by each event. `FAILED` ends all of these, and `UNWANTED` all but
-the ring, which fails then."""
+"""From each state that is no end, by each event. `FAILED` ends all of these but MOVING, and
+`UNWANTED` all but the ring, which fails then."""
 
 for _state, _moves in TRANSITIONS.items():
-    _moves[RecoveryEvent.FAILED] = RecoveryState.FAILED
+    if _state is not RecoveryState.MOVING:
+        _moves[RecoveryEvent.FAILED] = RecoveryState.FAILED
     if _state is not RecoveryState.ON_RING:
         _moves[RecoveryEvent.UNWANTED] = RecoveryState.UNWANTED
 

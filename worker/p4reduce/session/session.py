@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 
 _BEATS = 8  # heartbeats a lease; the controller counts on it (leases.py)
 _BEAT_TIMEOUT = 1 / 4  # of a lease
+_SETTLE = 2.0  # leases for the ranks that remain to agree; within one they know of the loss
+_SETTLE_MARGIN = 5.0  # seconds more
 _HOST_DOWN = 2.0  # leases without an answer of a controller that is started again if it ends
 _STOP_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 15.0  # seconds; all that leaving waits for, together
@@ -145,6 +147,7 @@ class Session:
         self._presence_call: PresenceCall | None = None
         self._closed = Latch()
         self._error: P4ReduceError | None = None
+        self._passed = False  # whether the other ranks settle without this one
         self._recovery: Recovery | None = None
         self._lost_frames = 0  # by the kernel, on transports that are gone
         self._recoveries = 0
@@ -213,6 +216,34 @@ class Session:
             else:
                 self.call_log.fail(error)
                 self._recovery.wake()
+
+    def lose_ranks(self, error: WorkerLostError) -> None:
+        """End as `fail` does, when the remaining ranks have agreed on what is over."""
+        with self._lock:
+            if self.broken is not None or self._closing.is_set():
+                return
+            if self._recovery is None:
+                member = self._member
+                self._recovery = Recovery(self, self._engine, member, str(error), error)
+                self._recovery.start()
+            else:
+                self._recovery.lose_rank(error)
+
+    def settle(self, timeout: float) -> None:
+        """Return when the remaining ranks have agreed on what is over, if a rank was lost."""
+        member = self._member
+        with contextlib.suppress(ControlError, ClientClosedError):
+            self._on_heartbeat_reply(member, self._send_heartbeat(member, _LINGER_TIMEOUT))
+        recovery = self._recovery
+        if recovery is not None and recovery.rank_lost:
+            recovery.join(timeout)
+
+    def _pass_settling(self, member: Member) -> None:
+        """Let the others settle without this rank, whose calls have ended already."""
+        if not self._passed:
+            self._passed = True
+            with contextlib.suppress(ControlError, ClientClosedError):
+                self.job_client.pass_settling(member, _BEAT_TIMEOUT * self._lease)
 
     def on_interrupted(self, error: InterruptedCallError) -> None:
         """Break the session and leave the job, because an exception left a call of this thread.
@@ -316,6 +347,11 @@ class Session:
     def connect(self) -> Connect:
         """Opens a transport to the switch."""
         return self.settings.connect
+
+    @property
+    def settle_within(self) -> float:
+        """Seconds that the remaining ranks have to agree after the loss of a rank."""
+        return _SETTLE * self._lease + _SETTLE_MARGIN
 
     @property
     def lost(self) -> bool:
@@ -422,6 +458,8 @@ class Session:
                 log.warning("%s: the controller answers again", self.job_client.who)
                 trouble_since = None
             self._keep_presence()
+            if reply.state == pb.FAILED and self.broken is not None:
+                self._pass_settling(member)
             self._on_heartbeat_reply(member, reply)
         if self._must_leave and not self._closing.is_set():
             self.job_client.leave(self._member, worker_statistics(self.statistics()))
@@ -491,7 +529,9 @@ class Session:
                 return  # what becomes of the job there is no matter any more
             self.left = tuple(reply.left)
             error = why_over(self.job, member, reply)
-            if error is not None:
+            if isinstance(error, WorkerLostError) and member.rank not in error.ranks:
+                self.lose_ranks(error)
+            elif error is not None:
                 self.fail(error)
             elif reply.state == pb.FAILED:
                 if self.settings.recover:

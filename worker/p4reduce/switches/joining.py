@@ -170,6 +170,7 @@ def form_all_anew(
     if isinstance(session, Session):
         return form_anew(session, world_size, timeout, cancelled)
     end = time.monotonic() + timeout
+    session.settle(timeout)
     for number, one in enumerate(session.sessions):
         if number not in session.formed:
             left = max(end - time.monotonic(), 0.1)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 from p4reduce_common.threads import new_thread
 
 from p4reduce.control.client import ClientClosedError
-from p4reduce.errors import InterruptedCallError, P4ReduceError
+from p4reduce.errors import InterruptedCallError, P4ReduceError, WorkerLostError
 from p4reduce.latch import Latch
 from p4reduce.session.fallback_switches import FallbackSwitch, FallbackSwitches
 from p4reduce.session.session import Session
@@ -149,7 +150,23 @@ class SideBySideSession:
             self._wakeup.clear()
             if not self._closing and (error := self.broken) is not None:
                 for session in self.sessions:
-                    session.fail(error)
+                    if isinstance(error, WorkerLostError):
+                        session.lose_ranks(error)
+                    else:
+                        session.fail(error)
+
+    def settle(self, timeout: float) -> None:
+        """Return when the remaining ranks have agreed on what is over, as `Session` does."""
+        end = time.monotonic() + timeout
+        self._settle_each(end)
+        if isinstance(error := self.broken, WorkerLostError):
+            for session in self.sessions:  # to another switch the rank may not be lost yet
+                session.lose_ranks(error)
+            self._settle_each(end)
+
+    def _settle_each(self, end: float) -> None:
+        for session in self.sessions:
+            session.settle(max(end - time.monotonic(), 0.1))
 
     def _watch_failed(self, cause: BaseException) -> None:
         for session in self.sessions:
