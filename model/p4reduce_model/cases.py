@@ -17,6 +17,7 @@ _TWICE = (Call(2), Call(1, in_place=True, dtype="int8"))
 _ONE_WITHOUT = Call(1, zeros=zeros((0, 0)))
 _OVERTAKING = (Call(1), Call(1, priority=2), Call(1, priority=1))
 _RECOVERED = (Call(1, in_place=True), Call(0))
+_IN_ROW = (Call(2, in_place=True), Call(1))
 _HALVES = (Call(1, in_place=True, zeros=zeros((0, 0))),)
 
 # A negotiation and the sum of one rank, a negotiation and that of the other.
@@ -58,6 +59,9 @@ SMALL = [
     Scenario("windows", ranks=2, slots=2, lives=((Call(2),),), windows=True),
     Scenario("3 classes", ranks=2, slots=3, urgent=(1, 1), lives=(_OVERTAKING,)),
     Scenario("recovery", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=1),
+    Scenario("a rank is lost", ranks=3, slots=1, lives=(_RECOVERED,), settles=True),
+    Scenario("a rank is lost, 2 slots", ranks=2, slots=2, lives=(_IN_ROW,), settles=True),
+    Scenario("a rank is lost, zeros", ranks=2, slots=1, lives=((_SPARSE,),), settles=True),
     Scenario("recovery, twice", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=2),
     Scenario(
         "recovery, 2 slots", ranks=2, slots=2, lives=((Call(2, in_place=True),),), recoveries=1
@@ -94,6 +98,16 @@ LARGE = [
     Scenario("switch restarts", ranks=2, slots=1, lives=((Call(3),), (Call(3),)), wiped=True),
     Scenario("windows, 3 slots", ranks=2, slots=3, lives=((Call(3),),), windows=True),
     Scenario("windows, 3 ranks", ranks=3, slots=2, lives=((Call(2),),), windows=True),
+    Scenario("a rank is lost, halves", ranks=3, slots=1, lives=(_HALVES,), settles=True),
+    Scenario(
+        "recovery, a rank is lost",
+        ranks=2,
+        slots=1,
+        lives=(_RECOVERED,),
+        recoveries=1,
+        settles=True,
+    ),
+    Scenario("recovery, 3 ranks, 2 slots", ranks=3, slots=2, lives=((Call(2),),), recoveries=1),
     Scenario("recovery, halves", ranks=3, slots=1, lives=(_HALVES,), recoveries=1),
     Scenario("recovery, 3 calls", ranks=2, slots=1, lives=((*_RECOVERED, Call(1)),), recoveries=1),
     Scenario(

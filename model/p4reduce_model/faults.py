@@ -516,6 +516,13 @@ FAULTS = [
         code=Code(agree=_nobody_hands_over),
     ),
     Fault(
+        "settles without handing over",
+        "after the loss of a rank, nobody gives those that remain the results that they lack",
+        Scenario("a rank is lost", ranks=3, slots=1, lives=((Call(1), Call(0)),), settles=True),
+        "never one of each",
+        code=Code(agree=_nobody_hands_over),
+    ),
+    Fault(
         "slots given early",
         "the controller gives slots to a job before the entries of the last are gone",
         _LIVES,

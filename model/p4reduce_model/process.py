@@ -281,7 +281,7 @@ class Process:
         self._place[1] = len(self.submitted)
 
     def resume(self, where: Continuation, results: Messages) -> None:
-        """Continue in the job's next life: `Agreement` and `Session.resume`."""
+        """Continue in the job's next life: `ResumeAgreement` and `Session.resume`."""
         self._place[0] += 1
         before = self._halted.pop()
         machine = self._make_machine(self.life)
@@ -290,6 +290,12 @@ class Process:
         machine.take_results(where.slots[where.lacking], results[where.lacking], _NOW)
         for collective in self.submitted[self._place[1] :]:
             machine.submit(collective)
+
+    def settle(self, where: Continuation, results: Messages) -> None:
+        """Take what this rank lacks, after the loss of another one: `Settling`."""
+        taken, machine = where.slots[where.lacking], self.last_machine
+        machine.take_results(taken, results[where.lacking], _NOW)
+        machine.take_sendable()  # there is nobody to send it to
 
     # -- What is no part of its state ------------------------------------------------------------
 
@@ -318,7 +324,7 @@ class Process:
         """Remove what no longer matters, or does not matter to the model."""
         machine = self.last_machine
         state = machine.state
-        if self._scenario.recoveries:
+        if self._scenario.recoveries or self._scenario.settles:
             machine.kept.records["flags"] &= np.uint8(~Flag.RETRANSMISSION & 0xFF)
         else:
             machine.kept.frames[:] = 0  # nobody asks for it

@@ -357,7 +357,7 @@ class World:
         self._lives[incarnation] = Life()
         return incarnation
 
-    # -- The other switches (FallbackSwitches, Move), Agreement ------------------------------------
+    # -- The other switches (FallbackSwitches, Move), ResumeAgreement ------------------------------
 
     def candidates(self, home: int, *, without_switch: bool) -> list[int]:
         return [1 - home, *([home] if without_switch else [])]
@@ -507,7 +507,7 @@ class World:
         in_recovery = {
             "Reconnector": self.reconnector,
             "move": self.move,
-            "Agreement": self.agreement,
+            "ResumeAgreement": self.agreement,
             "Settling": self.settling,
             "RingRun": self.ring,
             "leave_behind": self.leave_behind,

@@ -91,6 +91,8 @@ class Scenario:
         struck: the number of the switch that restarts; the first leaf is 0, and the root the last.
         recoveries: how often the switch is lost while the first one runs. The ranks themselves go
             on in the next incarnation then, and repeat what one of them lacks.
+        settles: a rank may be lost in any state. Those that remain settle then, which must end each
+            call on all of them or on none.
         timers: False: only frames are lost or late, and no timer ever runs out. The progress
             check has them in any case.
         windows: each rank's window takes on any size from 1 on at any time.
@@ -110,6 +112,7 @@ class Scenario:
     ends_wiped: bool = False
     struck: int = 0
     recoveries: int = 0
+    settles: bool = False
     timers: bool = True
     windows: bool = False
     urgent: tuple[int, ...] = ()

@@ -18,6 +18,7 @@ import numpy as np
 from p4reduce.tensors.continuing import MESSAGE_BYTES, words_of
 from p4reduce_controller.fabric.compiled_program import compiled_files
 
+from p4reduce_model.found import Violation
 from p4reduce_model.frames import Frame, Frames
 from p4reduce_model.invariants import Invariants
 from p4reduce_model.jobs import Control, control_steps
@@ -84,6 +85,7 @@ class System:
                     invariants.calls.setdefault(tag, set()).add((life, call))
         self._agree = code.agree
         self._agreements: dict[bytes, int] = {}
+        self._settled: set[tuple[int, ...]] = set()  # states of the machines
         self._control = control(scenario)
         self.steps = self._control.steps
         wiring = Wiring(scenario)
@@ -198,6 +200,33 @@ class System:
                 events.append(Event("resume", whom, (self._agreement(views, whom),)))
         return events
 
+    def _check_settling(self, state: State) -> None:
+        """Let a rank be lost. Also where none is: there may have been one more, which says nothing.
+
+        Raises:
+            Violation: a call ends on some of the ranks that remain, and on others not.
+        """
+        machines = state[self._machines_from : -1]
+        if machines in self._settled:
+            return
+        self._settled.add(machines)
+        everybody = list(range(len(machines)))
+        for lost in [-1, *everybody] if len(machines) > 2 else [-1]:
+            remain = [whom for whom in everybody if whom != lost]
+            views = [self.workers[whom].view(machines[whom]) for whom in remain]
+            ended = set()
+            for place, whom in enumerate(remain):
+                number = self._agreement(views, place)
+                after = self.workers[whom].do(machines[whom], "settle", number).state
+                ended.add(self.workers[whom].view(after).ended)
+            if len(ended) > 1:
+                some = sorted(frozenset.union(*ended) - frozenset.intersection(*ended))
+                raise Violation(
+                    "never one of each",
+                    f"when {f'rank {lost}' if lost >= 0 else 'a further rank'} is lost, call "
+                    f"{some[0]} ends on some of the ranks that remain, and not on others",
+                )
+
     def _agreement(self, views: list[View], whom: int) -> int:
         """Number what a rank gets of the agreement. Each rank is in it as it is now.
 
@@ -269,6 +298,8 @@ class System:
         stepped = self.workers[event.whom].do(state[at], event.what, *event.about)
         after[at] = stepped.state
         after[-1] |= stepped.out
+        if self.scenario.settles:
+            self._check_settling(tuple(after))
         return tuple(after)
 
     def sent(self, state: State, event: Event) -> int:

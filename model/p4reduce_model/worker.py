@@ -74,6 +74,7 @@ class View:
         halted: whether it has noticed that the switch is lost, and has not gone on yet.
         finished: how many results each slot has had.
         results: the last one of each slot.
+        ended: which calls have ended.
         over: whether all calls have been made and have ended, and nothing more is to be sent.
         text: for people.
     """
@@ -87,6 +88,7 @@ class View:
     halted: bool
     finished: Rounds
     results: Messages
+    ended: frozenset[int]
     over: bool
     text: str
 
@@ -131,6 +133,7 @@ class Worker:
             "window": self._process.set_window,
             "halt": self._process.halt,
             "resume": self._resume,
+            "settle": self._settle,
         }
         self.agreements: list[tuple[Continuation, Messages]] = []
         self._images: list[Image] = []
@@ -207,6 +210,9 @@ class Worker:
     def _resume(self, number: int) -> None:
         self._process.resume(*self.agreements[number])
 
+    def _settle(self, number: int) -> None:
+        self._process.settle(*self.agreements[number])
+
     def _send(self) -> None:
         self._out |= self._transport(1)
 
@@ -275,6 +281,7 @@ class Worker:
             halted=machine is None,
             finished=process.last_machine.finished,
             results=process.last_machine.results(np.arange(self._scenario.slots)),
+            ended=frozenset(call for call, is_done in enumerate(done) if is_done),
             over=len(done) == len(process.collectives)
             and all(done)
             and machine is not None
