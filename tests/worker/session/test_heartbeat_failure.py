@@ -7,6 +7,7 @@ from typing import Any
 
 import p4reduce
 import pytest
+from p4reduce.control.client import ClientClosedError
 from p4reduce.session.job_client import JobClient
 from worker_system import System, at_once, outcome
 
@@ -14,7 +15,9 @@ pytestmark = pytest.mark.parametrize("system", ["embedded"], indirect=True)
 
 
 @pytest.mark.parametrize(
-    "cause", [ValueError("not a heartbeat"), TypeError("unhashable"), AssertionError()], ids=repr
+    "cause",
+    [ValueError("not a heartbeat"), ClientClosedError(), AssertionError()],
+    ids=repr,
 )
 def test_the_rank_hears_the_cause_and_the_others_of_its_end(
     system: System, monkeypatch: pytest.MonkeyPatch, cause: Exception

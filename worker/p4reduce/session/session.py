@@ -17,11 +17,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import grpc
-from p4reduce_common.threads import new_thread
-
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ClientClosedError, ControlError, NoAnswerError
+from p4reduce.control.client import ClientClosedError, ControlError
 from p4reduce.control.figures import worker_statistics
 from p4reduce.errors import (
     ClosedError,
@@ -38,10 +35,11 @@ from p4reduce.ring.links import RingNeighbours
 from p4reduce.session.disputes import explained, reported, settle
 from p4reduce.session.engine import Engine
 from p4reduce.session.fallback_switches import FallbackMembership, FallbackSwitches, leave_behind
-from p4reduce.session.job_client import JobClient, JoinedJob, Member, PresenceCall, translated
+from p4reduce.session.heartbeat import BEAT_TIMEOUT, Heartbeat
+from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.machine import NATIVE, Machine, machine_for
 from p4reduce.session.port import PortShare
-from p4reduce.session.reconnector import UNKNOWN_FOR, Connect, Reconnection, why_over
+from p4reduce.session.reconnector import Connect, Reconnection, why_over
 from p4reduce.session.recovery import Recovery
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
@@ -50,15 +48,11 @@ from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.wire.calls import class_slots
-from p4reduce.wire.rank_sets import describe_ranks
 
 log = logging.getLogger(__name__)
 
-_BEATS = 8  # heartbeats a lease; the controller counts on it (leases.py)
-_BEAT_TIMEOUT = 1 / 4  # of a lease
 _SETTLE = 2.0  # leases for the ranks that remain to agree; within one they know of the loss
 _SETTLE_MARGIN = 5.0  # seconds more
-_HOST_DOWN = 2.0  # leases without an answer of a controller that is started again if it ends
 _STOP_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 15.0  # seconds; all that leaving waits for, together
 _LINGER_TIMEOUT = 2.0  # seconds that a rank stays for others that lack a result
@@ -141,10 +135,7 @@ class Session:
         self.classes = class_slots(self.slots, self.urgent_slots)
         self._lock = threading.RLock()
         self._closing = Latch()
-        self._wakeup = Latch()  # wakes the heartbeat, which has something else to do now
-        self._must_leave = False
         self._hurried = False
-        self._presence_call: PresenceCall | None = None
         self._closed = Latch()
         self._error: P4ReduceError | None = None
         self._passed = False  # whether the other ranks settle without this one
@@ -156,12 +147,10 @@ class Session:
         self._member = joined.member
         self._lease = joined.ready.lease
         self.call_log = CallLog(self._lock)
+        self._heartbeat = Heartbeat(self)
         with self._lock:  # a port that breaks at once is reported when there is an engine
             machine = self.machine(joined)
             self._engine = self._start_engine(machine, joined.member, joined.transport)
-        self._heartbeat = new_thread(
-            self._heartbeat_loop, f"p4reduce-lease-{self.rank}", self._heartbeat_failed
-        )
         self._heartbeat.start()
         _sessions.add(self)
 
@@ -205,7 +194,7 @@ class Session:
     def fail(self, error: P4ReduceError) -> None:
         """End all present and future collectives with an error. The first call counts."""
         if isinstance(error, ThreadFailedError):
-            self._leave_soon()
+            self._heartbeat.leave_soon()
         with self._lock:
             if self.broken is not None:
                 return
@@ -233,7 +222,7 @@ class Session:
         """Return when the remaining ranks have agreed on what is over, if a rank was lost."""
         member = self._member
         with contextlib.suppress(ControlError, ClientClosedError):
-            self._on_heartbeat_reply(member, self._send_heartbeat(member, _LINGER_TIMEOUT))
+            self.on_heartbeat_reply(member, self.send_heartbeat(member, _LINGER_TIMEOUT))
         recovery = self._recovery
         if recovery is not None and recovery.rank_lost:
             recovery.join(timeout)
@@ -243,7 +232,7 @@ class Session:
         if not self._passed:
             self._passed = True
             with contextlib.suppress(ControlError, ClientClosedError):
-                self.job_client.pass_settling(member, _BEAT_TIMEOUT * self._lease)
+                self.job_client.pass_settling(member, BEAT_TIMEOUT * self._lease)
 
     def on_interrupted(self, error: InterruptedCallError) -> None:
         """Break the session and leave the job, because an exception left a call of this thread.
@@ -260,12 +249,7 @@ class Session:
             engine.abort(error, _STOP_TIMEOUT)
         else:
             recovery.stop(_STOP_TIMEOUT)
-        self._leave_soon()
-
-    def _leave_soon(self) -> None:
-        """Let the heartbeat thread leave the job."""
-        self._must_leave = True
-        self._wakeup.set()
+        self._heartbeat.leave_soon()
 
     def unlock(self) -> None:
         """Release locks that an exception in this thread has left taken."""
@@ -421,83 +405,34 @@ class Session:
 
     # -- Staying ---------------------------------------------------------------------------------
 
-    def _heartbeat_loop(self) -> None:
-        """Renew the lease several times within its length, and get the state of the others.
+    @property
+    def member(self) -> Member:
+        """The present membership."""
+        return self._member
 
-        This continues when the job has failed: the remaining ranks may form it again.
-        """
-        trouble_since: float | None = None
-        answered = time.monotonic()
-        self._keep_presence()
-        while not self._wakeup.wait(self._lease / _BEATS):
-            member = self._member
-            try:
-                reply = self._send_heartbeat(member, _BEAT_TIMEOUT * self._lease)
-            except ControlError as error:
-                # The switch sums without its controller, so its absence alone ends nothing. A
-                # restarted one may need a moment to know the job.
-                unknown = error.code == grpc.StatusCode.NOT_FOUND
-                now = time.monotonic()
-                if trouble_since is None:
-                    trouble_since = now
-                    log.warning("%s: %s; continuing without it", self.job_client.who, error)
-                if isinstance(error, NoAnswerError):
-                    trouble_since = now  # the patience with one that answers begins when it does
-                    if self._controller_lost(now - answered, error):
-                        return
-                elif self.fallback_switches is not None and self.lost:
-                    trouble_since = now  # whatever becomes of the job there
-                elif not unknown or now - trouble_since > UNKNOWN_FOR:
-                    self.fail(translated(error, f"{self.job_client.who} is out of it"))
-                    return
-                continue
-            except ClientClosedError:
-                return
-            answered = time.monotonic()
-            if trouble_since is not None:
-                log.warning("%s: the controller answers again", self.job_client.who)
-                trouble_since = None
-            self._keep_presence()
-            if reply.state == pb.FAILED and self.broken is not None:
-                self._pass_settling(member)
-            self._on_heartbeat_reply(member, reply)
-        if self._must_leave and not self._closing.is_set():
-            self.job_client.leave(self._member, worker_statistics(self.statistics()))
+    @property
+    def lease(self) -> float:
+        """Its length in seconds."""
+        return self._lease
 
-    def _heartbeat_failed(self, cause: BaseException) -> None:
-        """End, and leave the job, because nobody renews the lease any more."""
-        if self._closing.is_set():
-            return
-        self.fail(ThreadFailedError.of(f"the heartbeat thread failed: {cause!r}", cause))
-        self.job_client.leave(self._member)
+    @property
+    def beside_controller(self) -> tuple[int, ...]:
+        """Ranks that are down if the controller is."""
+        return self.settings.beside_controller
 
-    def _controller_lost(self, silent: float, error: NoAnswerError) -> bool:
-        """Fail if the controller's host must be down, and with it ranks of this job."""
-        ranks = self.settings.beside_controller
-        if not ranks or self.rank in ranks or silent < _HOST_DOWN * self._lease:
-            return False
-        self.fail(
-            WorkerLostError(
-                f"job {self.job!r} has failed: {describe_ranks(ranks)} and the controller on the "
-                f"same host did not answer for {silent:.3g} s: {error}",
-                ranks=ranks,
-            )
-        )
-        return True
+    def is_closing(self) -> bool:
+        """Whether this rank leaves its job."""
+        return self._closing.is_set()
 
-    def _keep_presence(self) -> None:
-        """Let the controller see at once when this process is gone."""
-        if self._presence_call is None or not self._presence_call.is_open_for(self._member):
-            self._end_presence()
-            with contextlib.suppress(ClientClosedError):
-                self._presence_call = self.job_client.open_presence(self._member)
+    def is_moving(self) -> bool:
+        """Whether another job takes the place of the one whose switch was lost."""
+        return self.fallback_switches is not None and self.lost
 
-    def _end_presence(self) -> None:
-        if self._presence_call is not None:
-            self._presence_call.end()
-            self._presence_call = None
+    def leave_job(self) -> None:
+        """Give up the membership."""
+        self.job_client.leave(self._member, worker_statistics(self.statistics()))
 
-    def _send_heartbeat(self, member: Member, timeout: float) -> pb.HeartbeatReply:
+    def send_heartbeat(self, member: Member, timeout: float) -> pb.HeartbeatReply:
         unanswered, heard = (0.0, 0.0) if self._recovery else self._silence()
         return self.job_client.heartbeat(
             member,
@@ -520,13 +455,15 @@ class Session:
         silent = min(silent, heard or math.inf)
         return max(unanswered, silent if silent > self._lease else 0.0), heard
 
-    def _on_heartbeat_reply(self, member: Member, reply: pb.HeartbeatReply) -> None:
+    def on_heartbeat_reply(self, member: Member, reply: pb.HeartbeatReply) -> None:
         """Act on how the job is."""
+        if reply.state == pb.FAILED and self.broken is not None:
+            self._pass_settling(member)
         with self._lock:
             if member is not self._member:
                 return
-            if self.fallback_switches is not None and self.lost:
-                return  # what becomes of the job there is no matter any more
+            if self.is_moving():
+                return
             self.left = tuple(reply.left)
             error = why_over(self.job, member, reply)
             if isinstance(error, WorkerLostError) and member.rank not in error.ranks:
@@ -560,13 +497,13 @@ class Session:
             if waited > (_LINGER_TIMEOUT if self._recovery is None else self.settings.timeout):
                 return
             try:
-                reply = self._send_heartbeat(self._member, _LINGER_TIMEOUT)
+                reply = self.send_heartbeat(self._member, _LINGER_TIMEOUT)
             except (ControlError, ClientClosedError):
                 return
             if reply.completed_by_all >= self.call_log.completed:
                 return
             if reply.state != pb.RUNNING and self._recovery is None:
-                self._on_heartbeat_reply(self._member, reply)
+                self.on_heartbeat_reply(self._member, reply)
             self._closing.wait(interval)
             interval = min(2 * interval, longest)
 
@@ -602,18 +539,17 @@ class Session:
         with self._lock:
             first = not self._closing.is_set()
             self._closing.set()
-            self._wakeup.set()
+            self._heartbeat.stop()
         if not first:
             self._closed.wait(_CLOSE_TIMEOUT)
             return
         try:
             self._stop()
-            self.job_client.leave(self._member, worker_statistics(self.statistics()))
+            self.leave_job()
             self.job_client.close()
             if self.fallback is not None:
                 self.fallback.listener.close()
-            self._end_heartbeat()
-            self._end_presence()
+            self._heartbeat.join(_STOP_TIMEOUT)
         finally:
             self._closed.set()
 
@@ -632,9 +568,8 @@ class Session:
     def hand_over(self) -> None:
         """Release membership and listener to another session."""
         self._closing.set()
-        self._wakeup.set()
-        self._end_heartbeat()
-        self._end_presence()
+        self._heartbeat.stop()
+        self._heartbeat.join(_STOP_TIMEOUT)
         self._closed.set()
 
     def _stop(self) -> None:
@@ -645,10 +580,6 @@ class Session:
         engine.stop(_STOP_TIMEOUT)
         with self._lock:
             self.call_log.fail(self.broken or ClosedError("the communicator was closed"))
-
-    def _end_heartbeat(self) -> None:
-        if threading.current_thread() is not self._heartbeat:
-            self._heartbeat.join(_STOP_TIMEOUT)
 
 
 def neighbourhood(joined: JoinedJob) -> RingNeighbours:
