@@ -72,7 +72,7 @@ class Controller:
 
 
 class Agreed:
-    """The ranks agree at once: `session.agreement.Agreement`."""
+    """The ranks agree at once: `session.agreement.ResumeAgreement`."""
 
     deserted = False
     engine = None
@@ -86,7 +86,7 @@ class Agreed:
 
 @pytest.fixture(autouse=True)
 def agreement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "Agreement", Agreed)
+    monkeypatch.setattr(recovery, "ResumeAgreement", Agreed)
 
 
 class Host:

@@ -45,7 +45,7 @@ async def sum_up(links: RingLinks, contributions: Messages) -> Messages:
 
 
 async def hand_over(links: RingLinks, given: Messages) -> Messages:
-    """Return what ranks hand over, where each gives what no other one does. Raises likewise."""
+    """Return what ranks hand over, where each gives what no other one does. Raises as `sum_up`."""
     results: Messages = given.copy()
     await _reduce_all(links, results, lambda to, came: np.bitwise_or(to, came, out=to))
     return results

@@ -33,7 +33,7 @@ _LOOK_TIMEOUT = 2.0
 _HALT_TIMEOUT = 5.0
 
 
-class Agreement:
+class ResumeAgreement:
     """Lets all ranks continue at one point, on the switch that they have met at.
 
     Attributes:
@@ -96,7 +96,8 @@ class Agreement:
 
         def take_over() -> None:
             now = time.monotonic()
-            machine.continue_from(before, found.newest, now)
+            # Both are of the engine that the session was started with.
+            machine.continue_from(before, found.newest, now)  # type: ignore[arg-type]
             machine.take_results(found.slots[lacking], results[lacking], now)
 
         return take_over

@@ -25,7 +25,7 @@ from p4reduce.errors import (
 from p4reduce.latch import Latch
 from p4reduce.ring.fallback import Fallback, RingRun
 from p4reduce.ring.links import RingNeighbours
-from p4reduce.session.agreement import Agreement
+from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.engine import Engine
 from p4reduce.session.fallback_switches import (
     FallbackMembership,
@@ -116,8 +116,8 @@ class _OverError(P4ReduceError):
 class Recovery:
     """Runs in a thread, once for each loss.
 
-    It ends when there is a switch, when a collective reaches its deadline (all then end with an
-    error that says what was waited for), when a rank is lost, or when it is stopped.
+    It ends when there is a switch, a collective reaches its deadline, a rank is lost, or it is
+    stopped. At a deadline all collectives end with an error that says what was waited for.
     `recovery_states` has its states and transitions.
 
     Attributes:
@@ -423,7 +423,7 @@ class Recovery:
     def _agree(self, job_client: JobClient, joined: JoinedJob, machine: Machine) -> bool:
         """Agree with the others on where to continue, and do so; False: it failed."""
         host = self._host
-        agreement = Agreement(job_client, joined, host.machine(joined), machine)
+        agreement = ResumeAgreement(job_client, joined, host.machine(joined), machine)
         try:
             take_over = agreement.reach(self._check)
             self._on(RecoveryEvent.AGREED)
