@@ -211,6 +211,8 @@ def hostile(rng: random.Random, message: Any) -> Any:
             hostile(rng, getattr(message, field.name)).SetInParent()
         elif field.type == field.TYPE_STRING:
             setattr(message, field.name, rng.choice(TEXTS))
+        elif field.type == field.TYPE_BYTES:
+            setattr(message, field.name, rng.randbytes(rng.choice((0, 1, 1000))))
         elif field.type == field.TYPE_DOUBLE:
             setattr(message, field.name, rng.choice(FLOATS))
         else:
