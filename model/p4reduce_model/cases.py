@@ -62,7 +62,7 @@ SMALL = [
     Scenario("a rank is lost", ranks=3, slots=1, lives=(_RECOVERED,), settles=True),
     Scenario("a rank is lost, 2 slots", ranks=2, slots=2, lives=(_IN_ROW,), settles=True),
     Scenario("a rank is lost, zeros", ranks=2, slots=1, lives=((_SPARSE,),), settles=True),
-    Scenario("recovery, twice", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=2),
+    Scenario("recovery, twice", ranks=2, slots=1, lives=(_RECOVERED[:1],), recoveries=2),
     Scenario(
         "recovery, 2 slots", ranks=2, slots=2, lives=((Call(2, in_place=True),),), recoveries=1
     ),
@@ -107,7 +107,7 @@ LARGE = [
         recoveries=1,
         settles=True,
     ),
-    Scenario("recovery, 3 ranks, 2 slots", ranks=3, slots=2, lives=((Call(2),),), recoveries=1),
+    Scenario("recovery, twice, 2 calls", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=2),
     Scenario("recovery, halves", ranks=3, slots=1, lives=(_HALVES,), recoveries=1),
     Scenario("recovery, 3 calls", ranks=2, slots=1, lives=((*_RECOVERED, Call(1)),), recoveries=1),
     Scenario(
