@@ -30,7 +30,7 @@ def test_examples_of_a_module(
     name: str, p4reduce_network: LocalNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if ".torch" in name or ".horovod" in name:
-        pytest.importorskip("torch")
+        pytest.importorskip("torchft" if name.endswith(".ft") else "torch")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     module = importlib.import_module(name)

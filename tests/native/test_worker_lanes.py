@@ -15,7 +15,6 @@ from p4reduce.reference.codec import ReferenceCodec
 from p4reduce.ring.lane_codec import Codec
 from p4reduce.tensors import plans
 from p4reduce.tensors.measure import block_exponents, exponent_of
-from p4reduce.tensors.replay_log import InputSnapshot
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import FIRST, SECOND, WHOLE
 from p4reduce.wire.calls import Operation
@@ -187,26 +186,6 @@ def test_what_a_block_becomes_does_not_depend_on_the_others(rng: np.random.Gener
     together = pair.encode(blocks, exponents, blocks)
     alone = pair.encode(blocks[1:], exponents[1:], blocks[1:])
     assert np.array_equal(together[1:], alone)
-
-
-@pytest.mark.parametrize("count", [1, 255, 256, 257, 5000])
-def test_snapshots_of_inputs_are_sent_alike(count: int, rng: np.random.Generator) -> None:
-    """Also where zero blocks are left out of them."""
-    assert LIBRARY is not None
-    array = rng.standard_normal(count).astype(np.float32)
-    array[256 : 2 * 256] = 0
-    array[6 * 256 : 9 * 256] = 0
-    plan = plans.allreduce(array, Operation.SUM, None, None, world_size=2)
-    collective = Collective(plan.call, plan.source, plan.target, sequence=0, slots=4, timeout=1.0)
-    some = np.flatnonzero(plan.source.measure()[1])
-    frames = FrameBuffer(24)
-    exponents = collective.exponents[some]
-    Codec(LIBRARY, collective, 2, frames).encode(some, exponents, np.arange(len(some)))
-    before = frames.payload[: len(some)].copy()
-    collective.restart(InputSnapshot(collective))
-    array[:] = 0
-    Codec(LIBRARY, collective, 2, frames).encode(some, exponents, np.arange(len(some)))
-    assert np.array_equal(frames.payload[: len(some)], before)
 
 
 def test_every_float16() -> None:

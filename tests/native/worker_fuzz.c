@@ -213,6 +213,7 @@ static void make_slots(struct setting *setting, uint32_t count)
     slots->left = array(slots->levels, sizeof *slots->left);
     slots->left[draw(slots->levels)] = draw(16) ? 0 : draw(256);
     slots->outgoing = array((size_t)count * P4R_SHAPES, P4R_BUFFER_STRIDE);
+    slots->kept = array(count, P4R_BUFFER_STRIDE);
     slots->lengths = array((size_t)count * P4R_SHAPES, sizeof *slots->lengths);
     slots->sent_at = array(count, sizeof(double));
     slots->due = array(count, sizeof(double));
@@ -271,14 +272,14 @@ static int64_t make_frame(const struct setting *setting, uint8_t *frame)
 static void release(struct setting *setting)
 {
     struct p4r_slots *slots = &setting->slots;
-    void *all[] = {slots->live,        slots->over,       slots->streams,  slots->expected,
-                   slots->block,       slots->announced,  slots->row,      slots->owner,
-                   slots->tries,       slots->order,      slots->queued,   slots->sorted,
-                   slots->completed,   slots->visited,    slots->visiting, slots->exponent,
-                   slots->parts,       slots->opening,    slots->waiting,  slots->how,
-                   slots->level,       slots->next_round, slots->heard,    slots->left,
-                   slots->outgoing,    slots->lengths,    slots->sent_at,  slots->due,
-                   slots->round_trips, slots->samples,    slots->next,     slots->numbers};
+    void *all[] = {
+        slots->live,      slots->over,       slots->streams,   slots->expected,    slots->block,
+        slots->announced, slots->row,        slots->owner,     slots->tries,       slots->order,
+        slots->queued,    slots->sorted,     slots->completed, slots->visited,     slots->visiting,
+        slots->exponent,  slots->parts,      slots->opening,   slots->waiting,     slots->how,
+        slots->level,     slots->next_round, slots->heard,     slots->left,        slots->outgoing,
+        slots->lengths,   slots->sent_at,    slots->due,       slots->round_trips, slots->samples,
+        slots->next,      slots->numbers,    slots->kept};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     for (uint32_t i = 0; i < setting->begun; i++) {

@@ -54,7 +54,7 @@ TRANSIENT |= {
     "silence_noticed",
     "looked_at",
 }
-TRANSIENT |= {"settled", "installing", "comparison", "reformation", "final_counts"}
+TRANSIENT |= {"settled", "installing", "comparison", "settlement", "reformation", "final_counts"}
 TRANSIENT |= {"encoded", "known_gone"}
 
 

@@ -184,10 +184,11 @@ static void keep(struct p4r_slots *slots, const uint8_t *frame, const uint8_t *l
 {
     const uint64_t half = P4R_PAYLOAD_BYTES / 2;
     uint8_t *kept = slots->kept + (uint64_t)slot * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
-    uint32_t flags = p4r_get_flags(frame) | (slots->parts[slot] ? kept[P4R_FLAGS_AT] : 0u);
+    uint32_t flags = p4r_get_flags(frame);
+    uint32_t before = slots->parts[slot] ? kept[P4R_FLAGS_AT] : 0u; /* of the other half */
 
     memcpy(kept + P4R_AGG_OFFSET, frame + P4R_AGG_OFFSET, P4R_AGG_BYTES);
-    kept[P4R_FLAGS_AT] = (uint8_t)(flags & ~HALVES);
+    kept[P4R_FLAGS_AT] = (uint8_t)((flags | before) & ~HALVES);
     if (flags & P4R_FLAG_PAYLOAD)
         memcpy(kept + P4R_PAYLOAD_OFFSET + (part == P4R_SECOND ? half : 0), lanes,
                part == P4R_WHOLE ? 2 * half : half);
