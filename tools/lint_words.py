@@ -36,7 +36,7 @@ RETIRED = {
     "roll": "negotiation",
     "seat": "member",
     "seats": "members",
-    "seeker": "reconnector",
+    "seeker": "search",
     "stir": "wake",
     "stirred": "wakeup",
 }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank's recovery from the loss of its switch, with all that can happen, in every order.
 
-The real `Recovery` and `Reconnector` run, in this thread and without a network. Whenever they ask
-or wait for somebody, the `World` chooses an answer: controller, switches, the other rank, the
-caller and the clock are in it. A run is a list of choices, and what is not listed goes well. These
+It runs the real steps, `p4reduce.session.recovery.RecoveryProtocol`. The `World` is everybody else:
+the controller, the switches, the other rank, the caller and the clock. Whenever the steps wait, it
+chooses what happens next. A run is a list of choices, and what is not listed goes well. These
 are violations: a transition that the table lacks, a job in which the rank continues although the
 ranks have not agreed there, a connection that stays open, a ring that continues although there is a
 switch, and a run without end.
@@ -11,32 +11,35 @@ switch, and a run without end.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import inspect
-import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn, cast
-from unittest import mock
 
 import grpc
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError, NoAnswerError
 from p4reduce.errors import (
-    ClosedError,
     P4ReduceError,
     P4ReduceTimeoutError,
     SwitchUnreachableError,
     WorkerLostError,
 )
-from p4reduce.session import reconnector, recovery_states
 from p4reduce.session import recovery as recovery_module
+from p4reduce.session import recovery_states
 from p4reduce.session.job_client import JoinedJob, Member
-from p4reduce.session.reconnector import Reconnection
+from p4reduce.session.recovery import (
+    Ended,
+    Event,
+    Reconnection,
+    RecoveryProtocol,
+    ReduceByRing,
+    Work,
+)
 from p4reduce.session.recovery_states import ENDS, TRANSITIONS, RecoveryEvent, RecoveryState
 from p4reduce.wire.format import Endpoint
 
@@ -52,7 +55,10 @@ HERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
 MOST_CHOICES = 60  # of one run, most of which go well
 ENDS_WITHIN = 6  # choices, after the communicator is closed or a deadline has passed
 AFTER = 1.0  # seconds without a switch, after which others or the ring are due
+DUE = AFTER / 2  # seconds, after which a call has no time left
 WHILE = 10.0  # seconds, so that all that can be due is
+TIME = "time passes"
+TOO_LATE = "the ring's time is up"
 
 
 @dataclass(frozen=True)
@@ -61,19 +67,16 @@ class RecoveryCase:
 
     Attributes:
         ring: to a ring among the ranks.
-        elsewhere: to another switch.
         losses: of switches, after the one that the recovery is about.
     """
 
     ring: bool = False
-    elsewhere: bool = False
     losses: int = 1
 
     @property
     def name(self) -> str:
         """What it is called in the report."""
-        ways = [transport for transport in ("ring", "elsewhere") if getattr(self, transport)]
-        what = " or ".join(ways) or "at home"
+        what = "ring" if self.ring else "at home"
         return f"recovery, {what}, {self.losses + 1} losses"
 
     def explore(self, limit: int, module: ModuleType = recovery_module) -> Walked:
@@ -81,16 +84,16 @@ class RecoveryCase:
 
         Args:
             limit: states to stop at.
-            module: with the `Recovery` to run.
+            module: with the `RecoveryProtocol` to run.
         """
         found, began = Walked(table=TRANSITIONS), time.perf_counter()
         known: set[Hashable] = set()
         todo: list[tuple[int, ...]] = [()]
         for choices in todo:  # grows meanwhile
             found.transitions += 1
-            world = World(self, choices)
+            world = World(self, choices, module)
             try:
-                world.run(module)
+                world.run()
             except Violation as violation:
                 found.violation, found.trace = violation, tuple(world.said)
                 break
@@ -111,13 +114,8 @@ class RecoveryCase:
         return found
 
 
-RECOVERIES_SMALL = [RecoveryCase(), RecoveryCase(ring=True), RecoveryCase(elsewhere=True)]
-RECOVERIES_LARGE = [
-    RecoveryCase(losses=2),
-    RecoveryCase(ring=True, losses=2),
-    RecoveryCase(elsewhere=True, losses=2),
-    RecoveryCase(ring=True, elsewhere=True),
-]
+RECOVERIES_SMALL = [RecoveryCase(), RecoveryCase(ring=True)]
+RECOVERIES_LARGE = [RecoveryCase(losses=2), RecoveryCase(ring=True, losses=2)]
 
 
 @dataclass
@@ -138,8 +136,6 @@ class Life:
 class ModelTransport:
     """A connection to a switch; `PortShare` otherwise."""
 
-    endpoint = None
-
     def __init__(self, world: World) -> None:
         world.open.add(self)
         self._world = world
@@ -154,390 +150,285 @@ class World:
     Args:
         case: the losses, and what the rank can fall back to.
         choices: numbers of answers, in order; further answers are the first ones.
+        module: with the `RecoveryProtocol` to run.
     """
 
-    def __init__(self, case: RecoveryCase, choices: tuple[int, ...]) -> None:
+    def __init__(
+        self, case: RecoveryCase, choices: tuple[int, ...], module: ModuleType = recovery_module
+    ) -> None:
         self.case = case
+        self._module: Any = module
         self.visited: list[tuple[Hashable, int]] = []  # states, and how many answers there were
         self.said: list[str] = []
         self.walked: set[Transition] = set()
-        self.outcomes: list[str] = []
         self.open: set[ModelTransport] = set()
         self._choices = choices
         self._now = 0.0
-        self._is_closed = self._is_late = False
+        self._is_closed = self._is_late = self._is_settled = False
+        self._lost: WorkerLostError | None = None
         self._ending_since: int | None = None
-        self._violation: Violation | None = None  # the first one, whoever catches it
         self._lives = {1: Life(agreed=True)}
         self._losses = 0
-        self._left: set[int] = set()
-        self._reconnector: reconnector.Reconnector | None = None
-        self._seek: Callable[[], None] | None = None
-        # What Recovery sees of its session.
-        self.slots, self.urgent_slots, self.home = 32, 0, 0
-        self.completed = 0
-        self.neighbourhood: Any = None
-        self.broken: P4ReduceError | None = None
-        self.job_client: Any = self
-        self.call_log: Any = self
-        self.job, self.who, self.place = "job", "rank 0", None
-        self.fallback: Any = SimpleNamespace(after=AFTER, listener=None) if case.ring else None
-        self.fallback_switches: Any = self if case.elsewhere else None
-        self.after, self.name, self.left = AFTER, str, tuple
-        self.settle_within = WHILE
-        self._is_settled = self._hears = False
+        self._resumed = False
+        self._member = 1
+        self._in_flight: tuple[Work, ...] = ()
 
     # -- Choices -----------------------------------------------------------------------------------
 
-    def choose(self, where: str, *answers: str) -> str:
-        """Return what happens at a place: the first answer continues, the others do not."""
-        more = [] if self._is_closed else [BY_CALLER]
-        more += [] if self._is_late else [DEADLINE]
-        every = list(dict.fromkeys([*answers, *more]))
+    def _choose(self, where: str, answers: dict[str, Callable[[], Ended | None]]) -> Ended | None:
+        """Let something happen: the first answer continues, the others do not."""
         number = len(self.visited)
         if number == MOST_CHOICES or (
             self._ending_since is not None and number - self._ending_since > ENDS_WITHIN
         ):
             self._violate(ENDS_ONCE, f"the recovery goes on and on: {where}")
-        self.visited.append(((where, self._state()), len(every)))
-        picked = every[self._choices[number] if number < len(self._choices) else 0]
-        self.said.append(f"{where}: {picked}")
-        if picked in (BY_CALLER, DEADLINE):
+        self.visited.append((self._state(), len(answers)))
+        choice = self._choices[number] if number < len(self._choices) else 0
+        picked = list(answers)[choice]
+        self.said.append(picked)
+        if picked.endswith((BY_CALLER, DEADLINE)):
             self._ending_since = number if self._ending_since is None else self._ending_since
-            self._is_closed |= picked == BY_CALLER
-            self._is_late |= picked == DEADLINE
-        return picked
+        return answers[picked]()
 
     def _violate(self, invariant: str, text: str) -> NoReturn:
-        self._violation = self._violation or Violation(invariant, text)
-        raise self._violation
+        raise Violation(invariant, text)
 
     def _state(self) -> Hashable:
-        running, reconnecting = self.recovery, self._reconnector
-        # private: a state of the model is all that the recovery remembers.
-        lives = running._incarnations
+        running = self.recovery
+        lives, progress = running.lives, running.progress
         return (
             running.state,
-            running._without_switch,  # private: as above
-            self.home,
-            running._home_until > self._now,  # private: as above
+            running.by_ring,
+            running.connection is not None,
             self._now > AFTER,
-            lives.life and lives.life.incarnation,
-            lives.member.incarnation,
+            lives.own.incarnation,
+            lives.latest.incarnation,
             lives.before.incarnation,
             tuple((life.is_lost, life.agreed, life.successor) for life in self._lives.values()),
-            frozenset(self._left),
+            tuple(type(work) for work in self._in_flight),
             self._is_closed,
             self._is_late,
             self._is_settled,
-            self._hears,
+            self._lost is not None,
             len(self.open),
             self._losses,
-            reconnecting
-            and (
-                reconnecting.all_lost,
-                reconnecting.unheard,
-                reconnecting.switch_there,
-                reconnecting.by_ring,
-                reconnecting.found is not None,
-                str(reconnecting.failed),
-            ),
+            progress.all_lost,
+            progress.unheard,
+            progress.switch_there,
         )
 
-    # -- The session (recovery.Host) ---------------------------------------------------------------
+    # -- What happens ------------------------------------------------------------------------------
 
-    def is_over(self) -> bool:
-        if self._is_closed:
-            self.broken = P4ReduceError("closed")
-        return self._is_closed
+    def next_event(self, works: tuple[Work, ...], seconds: float) -> Event:
+        """Return what happens while these are under way, and for so many seconds at most."""
+        for work in self._in_flight:
+            if work not in works:
+                self._cancel(work)
+        self._in_flight = works
+        answers: dict[str, Callable[[], Ended | None]] = {}
+        opened: list[tuple[str, Callable[[], Ended | None]]] = []
+        for work in reversed(works):  # the search first, then the ring
+            for number, (text, answer) in enumerate(self._answers(work).items()):
+                answers[text] = functools.partial(self._end, work, answer)
+                if isinstance(work, self._module.OPENING) and number == 0:
+                    opened.append((text, answers[text]))
+        if self._is_late and any(isinstance(work, self._module.ReduceByRing) for work in works):
+            answers = {TOO_LATE: answers[TOO_LATE]}  # the ring itself looks after the deadlines
+        elif not self._is_closed:
+            answers |= {f"{text}, as {BY_CALLER}": _all(self._close, end) for text, end in opened}
+        if self._now <= AFTER or not answers or seconds < WHILE:
+            answers[TIME] = self._let_time_pass
+        if self._lost is None:
+            answers[RANK_LOST] = self._lose
+        if not self._is_closed:
+            answers[BY_CALLER] = self._close
+        if not self._is_late:
+            answers[DEADLINE] = self._be_late
+        ended = self._choose(", ".join(type(work).__name__ for work in works), answers)
+        deadline = DUE if self._is_late else math.inf
+        due = SimpleNamespace(deadline=deadline, started=0.0, description="allreduce 6")
+        return Event(self._now, self._is_closed, self._lost, due, ended)
 
-    @property
-    def in_flight(self) -> list[Any]:
-        deadline = -1.0 if self._is_late else math.inf
-        return [SimpleNamespace(deadline=deadline, started=0.0, description="allreduce 6")]
+    def _end(self, work: Work, answer: Callable[[], Any]) -> Ended:
+        self._in_flight = tuple(one for one in self._in_flight if one is not work)
+        try:
+            return Ended(work, answer())
+        except (P4ReduceError, ControlError) as error:
+            self._cancel(work)
+            return Ended(work, error=error)
 
-    def halt(self, timeout: float) -> Any:
-        if self.choose("the progress thread", "ends", "has not ended yet") != "ends":
-            raise P4ReduceTimeoutError("not yet", seconds=timeout)
-        return SimpleNamespace(in_dispute=False, broken=None)
+    def _cancel(self, work: Any) -> None:
+        """Close what a work has, as it does itself if it is cancelled or fails."""
+        steps = self._module
+        match work:
+            case steps.AttachToSwitch():
+                work.transport.close()
+            case steps.AgreeOnSwitch():
+                work.joined.close()
+            case steps.ResumeSession():
+                work.found.transport.close()
 
-    def on_halted(self) -> None: ...
-    def on_fallback_failed(self) -> None: ...
-    def on_member_changed(self, member: Member) -> None: ...
-    def without_switch(self, ring: bool) -> None: ...
-    def reduced_by_ring(self, collective: Any) -> None: ...
+    def _let_time_pass(self) -> None:
+        self._now += WHILE
 
-    def on_switch_changed(self, taken: Any) -> None:
-        self.home = taken.at
+    def _lose(self) -> None:
+        self._lost = WorkerLostError("rank 1 is lost", ranks=(1,))
 
-    def machine(self, joined: JoinedJob) -> Any:
-        return None
+    def _close(self) -> None:
+        self._is_closed = True
 
-    def connect(self, udp_port: int) -> Any:
-        if self.choose("the switch's port", "opens", "nobody listens") != "opens":
-            raise SwitchUnreachableError("nobody listens")
-        return ModelTransport(self)
+    def _be_late(self) -> None:
+        self._is_late = True
+        self._now = max(self._now, DUE)
 
-    def resume(self, found: Reconnection, before: Any) -> None:
-        transport = cast(ModelTransport, found.transport)
-        if transport not in self.open:
+    def _answers(self, work: Any) -> dict[str, Callable[[], Any]]:
+        """Return what a work can come to, what goes well first."""
+        steps = self._module
+        match work:
+            case steps.HaltEngine():
+                return {"the progress thread ends": lambda: "machine"}
+            case steps.AskController():
+                return self._answers_of_controller(work.member.incarnation)
+            case steps.ReformJob():
+                return {
+                    "there is a next job": lambda: self._next_job(work.member.incarnation),
+                    "the other rank has not asked": _refusal(grpc.StatusCode.DEADLINE_EXCEEDED),
+                    "no next job": _refusal(grpc.StatusCode.PERMISSION_DENIED),
+                }
+            case steps.OpenTransport():
+                return {
+                    "the switch's port opens": lambda: ModelTransport(self),
+                    "nobody listens": _unreachable,
+                }
+            case steps.AttachToSwitch():
+                ready = pb.Ready(world_size=2)
+                return {
+                    "all ranks are there": lambda: JoinedJob(work.member, work.transport, ready),
+                    "a rank is late": _refusal(grpc.StatusCode.DEADLINE_EXCEEDED),
+                    "the connection breaks": _unreachable,
+                }
+            case steps.AgreeOnSwitch():
+                more = {"the ranks lose it too": lambda: self._lose_again(work.joined)}
+                return {"the ranks agree": lambda: self._agree(work.joined)} | self._loss(more)
+            case steps.ResumeSession():
+                more = {"the session loses it at once": lambda: self._lose_again(None)}
+                return {"the session goes on": lambda: self._resume(work.found)} | self._loss(more)
+            case steps.ReduceByRing():
+                return self._answers_of_ring(work)
+            case steps.SettleCalls():
+                self._is_settled = True
+                return {
+                    "the ranks that remain settle": lambda: None,
+                    "one is silent": _refusal(grpc.StatusCode.DEADLINE_EXCEEDED),
+                }
+        raise NotImplementedError(f"{work} is no work of a recovery")
+
+    def _loss(self, answers: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
+        return answers if self._losses < self.case.losses else {}
+
+    def _answers_of_controller(self, incarnation: int) -> dict[str, Callable[[], Any]]:
+        life = self._lives[incarnation]
+        lost = {"its switch is lost": lambda: self._notice(incarnation)}
+        runs = {"it runs": lambda: pb.HeartbeatReply(state=pb.RUNNING)}
+        if life.is_lost:
+            runs = {}
+        elif incarnation == 1:
+            runs = lost | runs
+            lost = {}
+        else:
+            lost = self._loss(lost)
+        rank_lost = pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_RANK_LOST, lost=[1])
+        return {
+            **runs,
+            **lost,
+            "no answer": _no_answer,
+            "no such job": _refusal(grpc.StatusCode.NOT_FOUND),
+            "rank 1 is lost": lambda: rank_lost,
+        }
+
+    def _notice(self, incarnation: int) -> pb.HeartbeatReply:
+        life = self._lives[incarnation]
+        self._losses += not (life.is_lost or incarnation == 1)
+        life.is_lost = True
+        return pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_SWITCH_LOST)
+
+    def _next_job(self, incarnation: int) -> Member:
+        old = self._lives[incarnation]
+        old.is_lost = True  # also if it ran: a rank on the ring is out of step with it
+        if not old.successor or self._lives[old.successor].is_lost:
+            old.successor = len(self._lives) + 1
+            self._lives[old.successor] = Life()
+        return _member(old.successor)
+
+    def _agree(self, joined: JoinedJob) -> Reconnection:
+        self._lives[joined.member.incarnation].agreed = True
+        return Reconnection(joined.transport, joined)
+
+    def _lose_again(self, joined: JoinedJob | None) -> NoReturn:
+        self._losses += 1
+        if joined is not None:
+            self._lives[joined.member.incarnation].is_lost = True
+        raise SwitchUnreachableError("lost as well")
+
+    def _resume(self, found: Reconnection) -> None:
+        if cast(ModelTransport, found.transport) not in self.open:
             self._violate(CLOSED, "the session is given a connection that is closed")
         if found.joined is None:
             if self._lives[1].is_lost:
                 self._violate(AGREED, "slots go on in a life of the job that is over")
         else:
-            self._check_beginning(found.joined.member.incarnation)
-        transport.close()  # from here on it is the session's
-        more = ["loses it at once"] if self._losses < self.case.losses else []
-        if self.choose("the session", "goes on", *more) == "loses it at once":
-            self._losses += 1
-            raise SwitchUnreachableError("lost at once")
-        if self._is_closed:
-            raise ClosedError("closed")
-        self.outcomes.append("resumed")
+            incarnation = found.joined.member.incarnation
+            if incarnation != self._member:
+                self._violate(AGREED, "the rank has left the job that it goes on in")
+            if not self._lives[incarnation].agreed:
+                self._violate(AGREED, "it goes on in a job in which the ranks have not agreed")
+        found.transport.close()  # from here on it is the session's
+        self._resumed = True
 
-    def _check_beginning(self, incarnation: int) -> None:
-        if incarnation in self._left:
-            self._violate(AGREED, "the rank has left the job that it goes on in")
-        if not self._lives[incarnation].agreed:
-            self._violate(AGREED, "it goes on in a job in which the ranks have not agreed")
-
-    def give_up(self, error: P4ReduceError) -> None:
-        if isinstance(error, WorkerLostError) and not self._is_settled:
-            self._violate(SETTLED, "calls fail, and the other rank may have the result of them")
-        self.outcomes.append(f"gave up: {error}")
-
-    # -- The controller (Membership) ---------------------------------------------------------------
-
-    def heartbeat(self, member: Member, timeout: float, **_: Any) -> pb.HeartbeatReply:
-        life = self._lives[member.incarnation]
-        is_first = life is self._lives[1]
-        answers = ["it runs", "no answer", "no such job", "rank 1 is lost"]
-        if life.is_lost:
-            answers[0] = "its switch is lost"
-        elif self._losses < self.case.losses or is_first:
-            answers.insert(1 - is_first, "its switch is lost")
-        match self.choose(f"the controller of job {member.incarnation}", *answers):
-            case "it runs":
-                return pb.HeartbeatReply(state=pb.RUNNING)
-            case "its switch is lost":
-                self._losses += not (life.is_lost or is_first)
-                life.is_lost = True
-                return pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_SWITCH_LOST)
-            case "rank 1 is lost":
-                return pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_RANK_LOST, lost=[1])
-            case "no such job":
-                raise ControlError(grpc.StatusCode.NOT_FOUND, "unknown")
-        raise NoAnswerError(grpc.StatusCode.UNAVAILABLE, "no answer")
-
-    def reform(self, member: Member, **_: Any) -> Member:
-        match self.choose("a new job", "the next job", "the other rank has not asked", "refused"):
-            case "the next job":
-                old = self._lives[member.incarnation]
-                old.is_lost = True  # also if it ran: a rank on the ring is out of step with it
-                if not old.successor or self._lives[old.successor].is_lost:
-                    old.successor = self._new_life()
-                return _member(old.successor)
-            case "the other rank has not asked":
-                raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "not yet")
-        raise ControlError(grpc.StatusCode.PERMISSION_DENIED, "no")
-
-    def attach(self, member: Member, transport: Any, *_: Any) -> JoinedJob:
-        match self.choose("the ranks", "are all there", "one is late", "the connection breaks"):
-            case "are all there":
-                return JoinedJob(member, transport, pb.Ready(world_size=2))
-            case "the connection breaks":
-                transport.close()
-                raise SwitchUnreachableError("it broke")
-        transport.close()
-        raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "one is late")
-
-    def _new_life(self) -> int:
-        incarnation = len(self._lives) + 1
-        self._lives[incarnation] = Life()
-        return incarnation
-
-    # -- The other switches (FallbackSwitches, Move), ResumeAgreement ------------------------------
-
-    def candidates(self, home: int, *, without_switch: bool) -> list[int]:
-        return [1 - home, *([home] if without_switch else [])]
-
-    def move(self, _others: Any, at: int, *arguments: Any) -> Any:
-        *_, check = arguments
-        check()
-        match self.choose(f"switch {at}", "all ranks come", "nobody is there", "a rank has left"):
-            case "all ranks come":
-                member = _member(self._new_life())
-                joined = SimpleNamespace(member=member, transport=ModelTransport(self))
-                return SimpleNamespace(at=at, job_client=self, joined=joined, connect=self.connect)
-            case "a rank has left":
-                raise WorkerLostError("rank 1 left", ranks=(1,))
-        check()
-        raise SwitchUnreachableError("nobody is there")
-
-    def agreement(self, _job_client: Any, joined: JoinedJob, *_: Any) -> Any:
-        agreement = SimpleNamespace(
-            deserted=False, engine=None, give_up=lambda: joined.transport.close()
-        )
-
-        def reach(check: Callable[[], None]) -> Any:
-            check()
-            life = self._lives[joined.member.incarnation]
-            more = ["lose it too", "are elsewhere"] if self._losses < self.case.losses else []
-            more += self._news()
-            match self.choose("the ranks there", "agree", *more):
-                case "agree":
-                    life.agreed = True
-                    return None
-                case "a heartbeat says that rank 1 is lost":
-                    self._hear()
-                case "are elsewhere":
-                    self._losses += 1
-                    agreement.deserted = True
-                case "lose it too":
-                    self._losses += 1
-                    life.is_lost = True
-            check()
-            raise SwitchUnreachableError("in vain")
-
-        agreement.reach = reach
-        return agreement
-
-    def leave_behind(self, job_client: Any, member: Member, *, close: bool) -> None:
-        self._left.add(member.incarnation)
-
-    def settling(self, *arguments: Any) -> Any:
-        *_, check = arguments
-
-        def run() -> None:
-            self._is_settled = True
-            match self.choose("the ranks that remain", "settle", "one is silent"):
-                case "one is silent":
-                    check()
-                    raise ControlError(grpc.StatusCode.DEADLINE_EXCEEDED, "one is silent")
-            check()
-
-        return SimpleNamespace(run=run)
-
-    # -- The ring ----------------------------------------------------------------------------------
-
-    def ring(
-        self, *_: Any, back: Callable[[], int], left: Callable[[str, int], None], **_more: Any
-    ) -> Any:
-        def run() -> None:
-            while True:
-                left("the other rank", 1)
-                ahead = "all ranks have a switch" if back() else "the reconnector looks"
-                if (
-                    not back()
-                    and self._reconnector is not None
-                    and self._reconnector.found is not None
-                ):
-                    self._violate(COMES_BACK, "it stays on the ring although there is a switch")
-                match self.choose("the ring", ahead, "the other rank gives up", *self._news()):
-                    case "a heartbeat says that rank 1 is lost":
-                        self._hear()
-                    case "all ranks have a switch":
-                        return
-                    case "the other rank gives up":
-                        raise P4ReduceError("rank 1 gave up")
-                    case "the reconnector looks":
-                        self._let_reconnect()
-
-        return SimpleNamespace(run=run, wake=lambda: None)
-
-    # -- Threads and time --------------------------------------------------------------------------
-
-    def wait(self, timeout: float) -> None:
-        """Run `Latch.wait` of the recovery."""
-        answers = []
-        reconnecting = self._reconnector
-        if reconnecting is not None and reconnecting.found is None and reconnecting.failed is None:
-            answers.append("the reconnector looks")
-        # private: the model has time pass only while that may change something.
-        if self._now <= AFTER or self.recovery._home_until > self._now:
-            answers.append("time passes")
-        match self.choose("it waits", *(answers or ["time passes"]), *self._news()):
-            case "a heartbeat says that rank 1 is lost":
-                self._hear()
-            case "the reconnector looks":
-                self._let_reconnect()
-            case "time passes":
-                self._now += WHILE
-
-    def _news(self) -> list[str]:
-        return [] if self._hears else [RANK_LOST]
-
-    def _hear(self) -> None:
-        self._hears = True
-        self.recovery.lose_rank(WorkerLostError("rank 1 is lost", ranks=(1,)))
-
-    def _let_reconnect(self) -> None:
-        if self._seek is not None:
-            with contextlib.suppress(_Paused):
-                self._seek()
-                self._seek = None  # its thread has ended
-
-    def seeking_thread(self, target: Callable[[], None], name: str) -> Any:
-        def join(timeout: float) -> None:
-            """Let an answer come that was asked for before."""
-            assert self._reconnector is not None
-            if (
-                self._seek is not None
-                and self.choose("the reconnector", "ends", "looks once more") != "ends"
-            ):
-                self._let_reconnect()
-            self._reconnector = self._seek = None
-
-        self._seek = target
-        return SimpleNamespace(start=lambda: None, join=join)
-
-    def reconnector(self, *arguments: Any) -> reconnector.Reconnector:
-        self._reconnector = reconnector.Reconnector(*arguments)
-        return self._reconnector
+    def _answers_of_ring(self, work: ReduceByRing) -> dict[str, Callable[[], Any]]:
+        if len(self._in_flight) > 1:  # the search is, too
+            well: dict[str, Callable[[], Any]] = {}
+        elif work.incarnation:
+            well = {"all ranks have a switch": lambda: None}
+        elif self.open:
+            self._violate(COMES_BACK, "it stays on the ring although there is a switch")
+        else:
+            well = {}
+        late = {TOO_LATE: _too_late} if self._is_late else {}
+        return {**well, **late, "the other rank gives up": _gives_up}
 
     # -- A run -------------------------------------------------------------------------------------
 
-    def run(self, module: ModuleType) -> None:
+    def run(self) -> None:
         """Recover once. Raises Violation."""
-        clock = SimpleNamespace(monotonic=lambda: self._now, sleep=lambda seconds: None)
-        latch = SimpleNamespace(set=lambda: None, clear=lambda: None, wait=self.wait)
-        here = threading.current_thread()
-        quiet = logging.Logger("recoveries", logging.CRITICAL + 1)
-        in_recovery = {
-            "Reconnector": self.reconnector,
-            "move": self.move,
-            "ResumeAgreement": self.agreement,
-            "Settling": self.settling,
-            "RingRun": self.ring,
-            "leave_behind": self.leave_behind,
-            "Latch": lambda: latch,
-            "log": quiet,
-            "time": clock,
-            "new_thread": _here,
-            "threading": SimpleNamespace(current_thread=lambda: here),
-            "after": self._noted,
-            "LOOK_HOME": 0.0,
-            "HOME_AGAIN": AFTER,
-        }
-        in_reconnector = {
-            "log": quiet,
-            "time": clock,
-            "new_thread": self.seeking_thread,
-            "threading": SimpleNamespace(Event=_Cancelled, Lock=threading.Lock),
-            "UNKNOWN_FOR": -1.0,
-            "NOTICED_WITHIN": 0.0,
-        }
-        with (
-            mock.patch.dict(vars(module), in_recovery),
-            mock.patch.dict(vars(reconnector), in_reconnector),
-        ):
-            engine = cast(Any, SimpleNamespace(halt=self.halt, udp_port=0))
-            self.recovery = module.Recovery(cast(Any, self), engine, _member(1), "the model")
-            self.recovery.start()
-        if self._violation is not None:
-            raise self._violation
+        module = self._module
+        self.recovery: RecoveryProtocol = module.RecoveryProtocol(
+            "job",
+            _member(1),
+            "the model",
+            0.0,
+            0,
+            AFTER if self.case.ring else None,
+            self._on_member,
+            self._noted,
+        )
+        steps, error = self.recovery.steps(), None
+        try:
+            wanted = next(steps)
+            while True:
+                wanted = steps.send(self.next_event(wanted.works, wanted.seconds))
+        except StopIteration:
+            pass
+        except P4ReduceError as problem:
+            error = problem
+        for work in self._in_flight:
+            self._cancel(work)
+        if isinstance(error, WorkerLostError) and not self._is_settled:
+            self._violate(SETTLED, "calls fail, and the other rank may have the result of them")
         self._check_end()
+
+    def _on_member(self, member: Member) -> None:
+        self._member = member.incarnation
 
     def _noted(self, state: RecoveryState, event: RecoveryEvent) -> RecoveryState:
         try:
@@ -549,42 +440,45 @@ class World:
 
     def _check_end(self) -> None:
         state = self.recovery.state
-        said = 0 if state is RecoveryState.UNWANTED else 1
-        if state not in ENDS or len(self.outcomes) != said:
-            self._violate(ENDS_ONCE, f"it is {state.name}, and the session heard {self.outcomes}")
+        if state not in ENDS or (state is RecoveryState.RESUMED) != self._resumed:
+            self._violate(ENDS_ONCE, f"it is {state.name}; resumed: {self._resumed}")
         if self.open:
             self._violate(CLOSED, f"{len(self.open)} connections are nobody's")
-
-
-class _Paused(BaseException):
-    """The reconnector has looked once."""
-
-
-class _Cancelled:
-    """`threading.Event` of the reconnector, which is run look by look."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def wait(self, timeout: float) -> bool:
-        if self._is_set:
-            return True
-        raise _Paused
 
 
 def _member(incarnation: int) -> Member:
     return Member(incarnation, 0, 2, 1, HERE, HERE)
 
 
-def _here(target: Callable[[], None], name: str) -> Any:
-    """Return a thread that is none."""
-    return SimpleNamespace(start=target, join=lambda timeout: None)
+def _refusal(code: grpc.StatusCode) -> Callable[[], NoReturn]:
+    def refuse() -> NoReturn:
+        raise ControlError(code, "not yet")
+
+    return refuse
+
+
+def _no_answer() -> NoReturn:
+    raise NoAnswerError(grpc.StatusCode.UNAVAILABLE, "no answer")
+
+
+def _unreachable() -> NoReturn:
+    raise SwitchUnreachableError("nobody listens")
+
+
+def _gives_up() -> NoReturn:
+    raise P4ReduceError("rank 1 gave up")
+
+
+def _too_late() -> NoReturn:
+    raise P4ReduceTimeoutError("rank 1 is missing", seconds=WHILE)
+
+
+def _all(first: Callable[[], None], then: Callable[[], Ended | None]) -> Callable[[], Ended | None]:
+    def both() -> Ended | None:
+        first()
+        return then()
+
+    return both
 
 
 @dataclass(frozen=True)
@@ -616,37 +510,37 @@ RECOVERY_FAULTS = [
     RecoveryFault(
         "no agreement after a loss",
         RecoveryCase(),
-        "if found.joined is None:",
-        "if True:",
-    ),
-    RecoveryFault(
-        "no agreement after the ring",
-        RecoveryCase(ring=True),
-        "        assert found.joined is not None\n        return self._agree(",
-        "        self._resume(found, machine)\n        return True or self._agree(",
+        "            if found.joined is not None:\n                found = yield",
+        "            if False:\n                found = yield",
     ),
     RecoveryFault(
         "the ring keeps the old life",
         RecoveryCase(ring=True),
-        "reconnector.go_by_ring()",
+        "        self.by_ring = True\n",
+        "",
+    ),
+    RecoveryFault(
+        "the ring does not hear of the switch",
+        RecoveryCase(ring=True),
+        "ring.incarnation = attempt.found.incarnation",
         "pass",
     ),
     RecoveryFault(
         "in vain, and the port stays open",
-        RecoveryCase(elsewhere=True),
-        "            agreement.give_up()\n            self._check()\n",
-        "            self._check()\n",
+        RecoveryCase(),
+        "        finally:\n            self._drop()",
+        "        finally:\n            pass",
     ),
     RecoveryFault(
         "a lost rank ends all at once",
         RecoveryCase(),
-        "raise self._settled(error, machine) from None",
+        "raise (yield from self._settled(error, machine)) from None",
         "raise error",
     ),
     RecoveryFault(
         "nobody looks for the end",
         RecoveryCase(),
-        "while not self._host.is_over():",
-        "while True:",
+        "        if self.event.is_over:\n            raise UnwantedError",
+        "        pass",
     ),
 ]

@@ -67,7 +67,7 @@ class Rank:
 
     def run(self) -> None:
         """Sum until the end, or raise what ends this rank alone."""
-        comm = p4reduce.init(timeout=self._timeout, fallback_after=0.5)
+        comm = p4reduce.init(timeout=self._timeout)
         self.first_rank = comm.rank
         while True:
             members = list(range(comm.size))

@@ -25,7 +25,7 @@ from p4reduce_model.recoveries import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-BREAKS = [AGREED, AGREED, COMES_BACK, CLOSED, SETTLED, ENDS_ONCE]
+BREAKS = [AGREED, COMES_BACK, COMES_BACK, CLOSED, SETTLED, ENDS_ONCE]
 
 
 def check(lives: Walked) -> None:
@@ -65,7 +65,7 @@ def test_a_transition_that_the_table_lacks_is_found(monkeypatch: pytest.MonkeyPa
     moves = dict(TRANSITIONS[RecoveryState.AGREEING])
     del moves[RecoveryEvent.FAILED_THERE]
     monkeypatch.setitem(TRANSITIONS, RecoveryState.AGREEING, moves)
-    lives = RecoveryCase(elsewhere=True).explore(20_000)
+    lives = RecoveryCase().explore(20_000)
     assert lives.violation is not None
     assert lives.violation.invariant == IN_TABLE
     assert "no transition for FAILED_THERE" in str(lives.violation)

@@ -122,8 +122,7 @@ def init(
         fallback: "ring": if the switch does not return within `fallback_after` seconds, continue
             by TCP connections among the ranks until it does, with the same results bit for bit.
             Needs `recover`. The same for all ranks. None: keep waiting for the switch.
-        fallback_after: seconds. With several switches and no ring, the share of a switch that does
-            not return within this time moves to another one.
+        fallback_after: seconds, with `fallback`.
         ring_address: "host" or "host:port" at which the other ranks reach this one for the ring, by
             a network that does not pass through the switch. None: `P4REDUCE_RING_ADDRESS`, or
             127.0.0.1 with a Unix socket and the interface's address otherwise.
@@ -195,14 +194,12 @@ def init(
         check_opentelemetry(f"{SPANS_ENVIRONMENT}=1")
     urgent, agreed = kept_for_urgent(urgent_slots), shapes_agreed(check_shapes)
     options = CommunicatorOptions(timeout, slots or 0, ring, urgent, agreed, spans)
-    move_after = fallback_after if recover and ring is None else None
     connect = there[0].connect(place.rank, engine)
     beside = environ.get(BESIDE_CONTROLLER)
     settings = SessionSettings(
         connect,
         timeout,
         recover,
-        move_after,
         engine,
         tuple(map(int, beside.split(","))) if beside else (),
     )

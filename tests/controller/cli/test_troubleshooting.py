@@ -152,7 +152,8 @@ FOREIGN = {
 _PROGRAM = "about the program that this package brings: a bug, met when a controller starts at all"
 EXEMPT_TEXTS = {
     "… a sum leaves …": "of ranks that are threads of one process: docs/methods.md",
-    "the job continues at the switch where it was": "a reason within; recovery goes on by itself",
+    "… is out of job …": "a reason within, of an agreement after the loss of a rank",
+    "rank … is at step … of settling its job and the others are at step …": "as above",
     "… … does not fit … bits": _PROGRAM,
     "no register …": _PROGRAM,
     "table … matches on … not …": _PROGRAM,

@@ -28,10 +28,3 @@ def switches(shared_switches: SeveralSwitches) -> SeveralSwitches:
     """Two or more, all of them there."""
     shared_switches.repair()
     return shared_switches
-
-
-@pytest.fixture
-def three(switches: SeveralSwitches) -> SeveralSwitches:
-    """Three, all of them there."""
-    switches.grow(3)
-    return switches

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +16,6 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
-from test_recovery import beside
 from worker_system import DEADLINE, at_once, wait_for
 
 T = TypeVar("T")
@@ -119,25 +117,3 @@ def test_a_switch_that_there_is_not_is_named(system: OneController) -> None:
             20.0,
             interface=[f"middle={place}", f"right={place}2"],
         )
-
-
-def test_the_ranks_go_on_at_the_other_one_by_the_same_controller(system: OneController) -> None:
-    done = threading.Barrier(WORLD + 1, timeout=DEADLINE)
-
-    def work(comm: p4reduce.Communicator) -> Any:
-        comm.allreduce(ONES)
-        done.wait()
-        results = [comm.allreduce(ONES) for _ in range(5)]
-        assert all((result == WORLD).all() for result in results)
-        comm.barrier()
-        names = system.jobs()
-        comm.barrier()
-        return comm.job, names
-
-    def kill() -> None:
-        done.wait()
-        system.switches[0].kill()
-
-    for job, names in beside(lambda: system.run(work, fallback_after=0.3), kill):
-        assert f"{job}/side-0-at-1" in names
-        assert f"{job}/side-1" in names

@@ -17,7 +17,7 @@ from p4reduce.control.client import ClientClosedError, ControlError, NoAnswerErr
 from p4reduce.errors import P4ReduceError, WorkerLostError
 from p4reduce.latch import Latch
 from p4reduce.session.job_client import JobClient, Member, PresenceCall, translated
-from p4reduce.session.reconnector import UNKNOWN_FOR
+from p4reduce.session.recovery import UNKNOWN_FOR
 from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.wire.rank_sets import describe_ranks
 
@@ -47,9 +47,6 @@ class HeartbeatHandler(Protocol):
 
     def is_closing(self) -> bool:
         """Whether the rank leaves its job."""
-
-    def is_moving(self) -> bool:
-        """Whether it does not matter what becomes of the job, as another one takes its place."""
 
     def send_heartbeat(self, member: Member, timeout: float) -> pb.HeartbeatReply:
         """Renew the lease. Raises ControlError, ClientClosedError."""
@@ -125,8 +122,8 @@ class Heartbeat:
         except ControlError as error:
             return self._beat_in_vain(error)
         except ClientClosedError:
-            if handler.is_closing() or handler.job_client is not job_client:
-                return True  # the rank leaves, or has gone to another switch just now
+            if handler.is_closing():
+                return True
             raise
         self._answered = time.monotonic()
         if self._trouble_since is not None:
@@ -148,9 +145,6 @@ class Heartbeat:
         if isinstance(error, NoAnswerError):
             self._trouble_since = now  # the patience with one that answers begins when it does
             return not self._is_host_down(now - self._answered, error)
-        if handler.is_moving():
-            self._trouble_since = now
-            return True
         unknown = error.code == grpc.StatusCode.NOT_FOUND
         if unknown and now - self._trouble_since <= UNKNOWN_FOR:
             return True

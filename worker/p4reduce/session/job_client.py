@@ -104,6 +104,10 @@ class JoinedJob:
     transport: PortShare
     ready: pb.Ready
 
+    def close(self) -> None:
+        """Close the transport."""
+        self.transport.close()
+
     @property
     def switch(self) -> Endpoint:
         """The addresses for contributions. In a tree they differ from those of the HELLO."""

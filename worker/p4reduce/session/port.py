@@ -269,6 +269,10 @@ class PortShare:
             self.port.release()
 
 
+Connect: TypeAlias = Callable[[int], PortShare]
+"""Opens the way to the switch, with a UDP port of one's own, or 0 for any."""
+
+
 class WorkerPorts:
     """The ports that jobs of this process share, by name.
 

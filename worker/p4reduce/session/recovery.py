@@ -1,233 +1,697 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After the loss of a switch or a rank: what a rank waits for, and until which deadline."""
+"""After the loss of a switch or a rank, step by step, without a thread, a socket or a clock.
+
+`RecoveryProtocol.steps` is a generator. It says what has to be under way, and gets an `Event`: what
+has ended, what has changed, and the time. Its driver is a thread (`recovery_thread`), or the model,
+which visits all orders of events (model/p4reduce_model/recoveries.py).
+"""
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
-import threading
-import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
-from p4reduce_common.threads import new_thread
+import grpc
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ClientClosedError, ControlError
+from p4reduce.control.client import ClientClosedError, ControlError, NoAnswerError
 from p4reduce.errors import (
-    ClosedError,
+    JobEndedError,
     P4ReduceError,
     P4ReduceTimeoutError,
     SwitchUnreachableError,
     WorkerLostError,
 )
-from p4reduce.latch import Latch
-from p4reduce.ring.fallback import Fallback, RingRun
-from p4reduce.ring.links import RingNeighbours
-from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.engine import Engine
-from p4reduce.session.fallback_switches import (
-    FallbackMembership,
-    FallbackSwitches,
-    leave_behind,
-    move,
-)
-from p4reduce.session.job_client import JobClient, JoinedJob, Member
+from p4reduce.session.job_client import JoinedJob, Member, translated
 from p4reduce.session.machine import Machine
-from p4reduce.session.reconnector import Connect, JobIncarnations, Reconnection, Reconnector
+from p4reduce.session.port import PortShare
 from p4reduce.session.recovery_states import RecoveryEvent, RecoveryState, after
-from p4reduce.session.settling import Settling
-from p4reduce.tensors.call_log import CallLog
-from p4reduce.tensors.stream import Collective
-from p4reduce.thread_failure import ThreadFailedError
+from p4reduce.wire.rank_sets import describe_ranks
 
-log = logging.getLogger(__name__)
+T = TypeVar("T")
 
-_HALT_LOOK = 0.2  # seconds between two looks at whether anybody still waits for it
-_CANCEL_TIMEOUT = 5.0  # seconds; the longest call of a reconnector takes two
+UNKNOWN_FOR = 5.0  # seconds for which a restarted controller may not know the job
+NO_SWITCH = "the controller has no switch yet, or not all ranks have asked for it"
+ALL_RANKS = "not all ranks have reached the switch again"
+_NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has noticed
+_GRACE = 4.0  # seconds to hear from the controller what has happened meanwhile
+_PAUSE = 0.05  # seconds between two attempts
+_STOP_TIMEOUT = 5.0
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
-_FALLBACK_PAUSE = 0.2  # seconds between two looks at whether another switch is there
-HOME_AGAIN = 1.0  # seconds, after an attempt to go elsewhere was without success
-LOOK_HOME = 0.5  # seconds between two looks at whether the job continues at home
-_LOOK_TIMEOUT = 1.0
-_RING_PAUSE = 0.2  # seconds between two looks at whether all have lost the switch
+_PASSING = frozenset(
+    {
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.UNAVAILABLE,
+    }
+)
+"""Refusals that a further look at the job explains, or that pass."""
 
 
-class RecoveryHandler(Protocol):
-    """The owner of the switch's job. Calls may come from any thread."""
+@dataclass(frozen=True, eq=False)
+class Reconnection:
+    """A transport to a switch. Its last owner closes it.
 
-    job_client: JobClient
-    call_log: CallLog
-    fallback: Fallback | None
-    neighbourhood: RingNeighbours
-    fallback_switches: FallbackSwitches | None
-    home: int
-    slots: int
-    urgent_slots: Sequence[int]
+    Attributes:
+        joined: this rank's place in the next life of the job; None: the same life, and
+            only the transport had broken.
+        engine: that has the transport; None: one must be made.
+        take_over: lets that engine's thread continue with all that was under way.
+    """
+
+    transport: PortShare
+    joined: JoinedJob | None
+    engine: Engine | None = None
+    take_over: Callable[[], None] = lambda: None
 
     @property
-    def settle_within(self) -> float:
-        """Seconds that the ranks that remain have to agree after the loss of a rank."""
+    def incarnation(self) -> int:
+        """The incarnation for which the switch can be used; 0: the one that lost it."""
+        return 0 if self.joined is None else self.joined.member.incarnation
+
+    def close(self) -> None:
+        """Give it up."""
+        if self.engine is None:
+            self.transport.close()
+        else:
+            self.engine.stop(_STOP_TIMEOUT)
+
+
+@dataclass
+class Progress:
+    """How far the search for a switch is.
+
+    Attributes:
+        awaited: why the rank cannot continue yet, as a clause for people.
+        switch_there: whether it waits for something else than the switch.
+        all_lost: whether the whole job has lost the switch, not only this rank.
+        unheard: whether the controller does not answer.
+    """
+
+    awaited: str = "the controller has not said yet how the job is"
+    switch_there: bool = False
+    all_lost: bool = False
+    unheard: bool = False
+
+
+# -- What can be under way; the result of each, or its error, is in an event's `Ended` -------------
+
+
+@dataclass(frozen=True, eq=False)
+class HaltEngine:
+    """End this process's progress thread. The result is its machine."""
+
+
+@dataclass(frozen=True, eq=False)
+class AskController:
+    """Ask how the job is. The result is the controller's answer to a heartbeat."""
+
+    member: Member
+
+
+@dataclass(frozen=True, eq=False)
+class ReformJob:
+    """Ask for the next life of the job. The result is the membership in it."""
+
+    member: Member
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTransport:
+    """Open the transport to the switch, with a UDP port of its own, or 0 for any."""
+
+    udp_port: int
+
+
+@dataclass(frozen=True, eq=False)
+class AttachToSwitch:
+    """Wait until all ranks are on the switch. The result is a `JoinedJob`.
+
+    A rank that ends it gives up its place. So it opens other transports where one breaks.
+
+    Attributes:
+        progress: told what it waits for.
+    """
+
+    member: Member
+    transport: PortShare
+    progress: Progress
+
+
+@dataclass(frozen=True, eq=False)
+class AgreeOnSwitch:
+    """Agree with all ranks on where they continue. The result is a `Reconnection`."""
+
+    joined: JoinedJob
+    machine: Machine
+
+
+@dataclass(eq=False)
+class ReduceByRing:
+    """Reduce by the ring until all ranks name the same incarnation to go back by.
+
+    Attributes:
+        incarnation: that of this rank; 0: it has no switch.
+    """
+
+    machine: Machine
+    incarnation: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SettleCalls:
+    """Agree with the ranks that remain on which collectives are complete."""
+
+    member: Member
+    machine: Machine
+
+
+@dataclass(frozen=True, eq=False)
+class ResumeSession:
+    """Let the session continue with the switch, and own it."""
+
+    found: Reconnection
+    machine: Machine
+
+
+Work = (
+    HaltEngine
+    | AskController
+    | ReformJob
+    | OpenTransport
+    | AttachToSwitch
+    | AgreeOnSwitch
+    | ReduceByRing
+    | SettleCalls
+    | ResumeSession
+)
+
+
+@dataclass(frozen=True)
+class Await:
+    """Have these under way and nothing else, and wait for the next event, or so many seconds."""
+
+    works: tuple[Work, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What one of them came to."""
+
+    work: Work
+    result: Any = None
+    error: BaseException | None = None
+
+    def value(self) -> Any:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Connection(Protocol):
+    """What a work has opened: `PortShare`, `JoinedJob`, `Reconnection`."""
+
+    def close(self) -> None: ...
+
+
+class DueCall(Protocol):
+    """A collective in flight."""
 
     @property
-    def connect(self) -> Connect:
-        """Opens a transport to the job's last switch."""
-
+    def description(self) -> str: ...
     @property
-    def broken(self) -> P4ReduceError | None:
-        """The error that ends all further calls, or None."""
-
-    def is_over(self) -> bool:
-        """Whether no switch is needed any more."""
-
-    def on_halted(self) -> None:
-        """The old engine has ended."""
-
-    def on_member_changed(self, member: Member) -> None:
-        """This rank has a new membership."""
-
-    def on_switch_changed(self, taken: FallbackMembership) -> None:
-        """This rank has a membership at another switch."""
-
-    def on_fallback_failed(self) -> None:
-        """The job at the other switch has failed."""
-
-    def machine(self, joined: JoinedJob) -> Machine:
-        """Return a fresh machine for a life of the job."""
-
-    def without_switch(self, ring: bool) -> None:
-        """Whether the ranks reduce without a switch for now."""
-
-    def reduced_by_ring(self, collectives: int) -> None:
-        """Count those that are over."""
-
-    def resume(self, found: Reconnection, before: Machine) -> None:
-        """Continue, because this recovery is over. Raises P4ReduceError."""
-
-    def give_up(self, error: P4ReduceError) -> None:
-        """End with an error, because recovery is impossible."""
+    def started(self) -> float: ...
+    @property
+    def deadline(self) -> float: ...
 
 
-class _OverError(P4ReduceError):
+@dataclass(frozen=True)
+class Event:
+    """Something has happened, or the time to wait for it has passed.
+
+    Attributes:
+        now: on the monotonic clock.
+        is_over: no switch is wanted any more.
+        rank_lost: a rank was lost.
+        due: the collective in flight with the earliest deadline.
+        ended: what has ended, if anything has.
+    """
+
+    now: float
+    is_over: bool = False
+    rank_lost: WorkerLostError | None = None
+    due: DueCall | None = None
+    ended: Ended | None = None
+
+
+Steps = Generator[Await, Event, T]
+Search = Generator["Work | None", Any, Reconnection]
+"""The search for a switch: it yields its next work and gets the result; None: a short pause."""
+
+
+OPENING = (OpenTransport, AttachToSwitch, AgreeOnSwitch)
+"""Works whose result is a connection."""
+
+
+def _carried(work: Work) -> object:
+    """Return the connection that a work takes over."""
+    match work:
+        case AttachToSwitch():
+            return work.transport
+        case AgreeOnSwitch():
+            return work.joined
+        case ResumeSession():
+            return work.found
+    return work
+
+
+class UnwantedError(P4ReduceError):
     """No switch is wanted any more."""
 
 
-class Recovery:
-    """Runs in a thread, once for each loss.
-
-    It ends when there is a switch, a collective reaches its deadline, a rank is lost, or it is
-    stopped. At a deadline all collectives end with an error that says what was waited for.
-    `recovery_states` has its states and transitions.
+@dataclass
+class Lives:
+    """The lives of its job that matter to a rank without a switch.
 
     Attributes:
-        state: the present one.
-
-    Args:
-        host: the owner of the job.
-        engine: that has lost its switch.
-        member: in that life of the job.
-        why: the reason of the loss, for people.
-        rank_lost: what it ends with, if a rank was lost; None: the switch was.
+        own: the membership in the life that the present slots belong to. Only in that life can
+            they continue over another transport; a later one has fresh slots.
+        latest: the one in the latest life.
+        before: the one in the life before, which gets the rank a place in the latest again.
     """
 
-    def __init__(
-        self,
-        host: RecoveryHandler,
-        engine: Engine,
-        member: Member,
-        why: str,
-        rank_lost: WorkerLostError | None = None,
-    ) -> None:
-        self.state = RecoveryState.HALTING
-        self._rank_lost = rank_lost
-        self._why = why
-        self._host = host
-        self._engine = engine
-        self._incarnations = JobIncarnations.of_engine(member)
-        self._awaited = ""
-        self._switch_there = False
-        self._without_switch = False  # without a membership in any job
-        self._look_home_at = 0.0  # when it is looked again whether the job continues at home
-        self._started = time.monotonic()
-        others = host.fallback_switches
-        self._home_until = math.inf if others is None else self._started + others.after
-        self._changed = Latch()
-        self._ring: RingRun | None = None
-        self._thread = new_thread(self._run, f"p4reduce-recover-{member.rank}")
+    own: Member
+    latest: Member
+    before: Member
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
 
-    def wake(self) -> None:
-        """Note that the host is over, or that there are further collectives."""
-        self._changed.set()
-        if (ring := self._ring) is not None:
-            ring.wake()
+@dataclass(eq=False)
+class _Attempt:
+    """A search for a switch, as far as it is.
+
+    Attributes:
+        search: what it does.
+        work: what it waits for; None: for the end of a pause.
+        pause_ends: when it continues then.
+        found: the switch.
+    """
+
+    search: Search
+    work: Work | None = None
+    pause_ends: float = -math.inf
+    found: Reconnection | None = None
 
     @property
-    def rank_lost(self) -> bool:
-        """Whether it ends because a rank was lost."""
-        return self._rank_lost is not None
+    def in_flight(self) -> tuple[Work, ...]:
+        return () if self.work is None else (self.work,)
 
-    def lose_rank(self, error: WorkerLostError) -> None:
-        """End with an error because a rank was lost, after the ranks that remain have agreed."""
-        self._rank_lost = self._rank_lost or error
-        self.wake()
-
-    def stop(self, timeout: float) -> None:
-        """Return when it has ended. The host must be over."""
-        self.wake()
-        self.join(timeout)
-
-    def join(self, timeout: float) -> None:
-        """Return when it has ended, or after `timeout` seconds."""
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
-
-    # -- In the thread ---------------------------------------------------------------------------
-
-    def _run(self) -> None:
+    def go_on(self, event: Event) -> None:
+        """Continue if the event is what it waits for. Raises what it ends with."""
+        ended = event.ended
+        if self.found is not None:
+            return
         try:
-            machine = self._halt()
-            self._host.on_halted()
+            if self.work is None:
+                if event.now >= self.pause_ends:
+                    self.work = next(self.search)
+                return
+            if ended is None or ended.work is not self.work:
+                return
+            if ended.error is not None:
+                self.work = self.search.throw(ended.error)
+            else:
+                self.work = self.search.send(ended.result)
+            if self.work is None:
+                self.pause_ends = event.now + _PAUSE
+        except StopIteration as end:
+            self.work, self.found = None, end.value
+
+
+@dataclass(eq=False)
+class RecoveryProtocol:
+    """The recovery of one rank: once for each loss.
+
+    Args:
+        job: its name.
+        member: in the life that lost its switch.
+        why: the reason of the loss, for people.
+        started: when that was, on the monotonic clock.
+        udp_port: of the former transport; 0 if it had none.
+        ring_after: seconds without a switch until the ring takes over; None: there is no ring.
+        on_member: called with each new membership.
+
+    Attributes:
+        state: the present one; `recovery_states` has all of them.
+        transition: returns the next state; what the model watches.
+        lives: of the job.
+        progress: of the search for a switch.
+        by_ring: whether the rank reduces by the ring, and never continues in the life that it lost.
+        event: the latest one.
+        connection: what no work owns; closed if the recovery ends with it.
+    """
+
+    job: str
+    member: Member
+    why: str
+    started: float
+    udp_port: int
+    ring_after: float | None
+    on_member: Callable[[Member], None]
+    transition: Callable[[RecoveryState, RecoveryEvent], RecoveryState] = after
+    state: RecoveryState = RecoveryState.HALTING
+    lives: Lives = field(init=False)
+    progress: Progress = field(default_factory=Progress)
+    by_ring: bool = False
+    event: Event = field(init=False)
+    connection: Connection | None = None
+
+    def __post_init__(self) -> None:
+        self.lives = Lives(self.member, self.member, self.member)
+        self.event = Event(self.started)
+
+    def steps(self) -> Steps[None]:
+        """Yield what has to be under way, until the session continues with a switch.
+
+        Raises:
+            UnwantedError: nobody wants a switch any more.
+            P4ReduceError: the error that ends all calls. If a rank was lost, the ranks that remain
+                have agreed on which calls are complete.
+        """
+        try:
+            machine = yield from self._halted()
             self._on(RecoveryEvent.HALTED)
             try:
-                self._recover(machine)
+                while not (yield from self._found_and_resumed(machine)):
+                    pass
             except WorkerLostError as error:
-                self._rank_lost = error
-                raise self._settled(error, machine) from None
-        except _OverError:
+                raise (yield from self._settled(error, machine)) from None
+        except UnwantedError:
             self._on(RecoveryEvent.UNWANTED)
-        except P4ReduceError as error:
-            self._on(RecoveryEvent.FAILED)
-            self._host.give_up(error)
-        except BaseException as problem:
-            self._host.give_up(ThreadFailedError.of(f"recovering failed: {problem!r}", problem))
             raise
+        except P4ReduceError:
+            self._on(RecoveryEvent.FAILED)
+            raise
+        finally:
+            self._drop()
 
-    def _recover(self, machine: Machine) -> None:
-        self._raise_if_rank_lost()
-        while not self._at_home(machine):
-            if self._host.fallback_switches is not None and self._at_fallback(machine):
-                break
+    def _on(self, event: RecoveryEvent) -> None:
+        self.state = self.transition(self.state, event)
 
-    def _settled(self, error: WorkerLostError, machine: Machine) -> WorkerLostError:
+    # -- Waiting -----------------------------------------------------------------------------------
+
+    def _next(self, works: tuple[Work, ...], seconds: float = math.inf) -> Steps[Ended | None]:
+        """Have these under way, and return what ends next; None: something else has happened."""
+        if any(_carried(work) is self.connection for work in works):
+            self.connection = None
+        left = self._deadline() - self.event.now
+        if left > 0:
+            seconds = min(seconds, left)
+        self.event = yield Await(works, min(seconds, _LONGEST_WAIT))
+        ended = self.event.ended
+        if ended is not None and isinstance(ended.work, OPENING) and ended.error is None:
+            self.connection = ended.result
+        return ended
+
+    def _do(self, work: Work) -> Steps[Any]:
+        """Return what one work comes to. Raise what ends the recovery meanwhile."""
+        while True:
+            ended = yield from self._next((work,))
+            self._raise_if_unwanted()
+            if ended is not None:
+                return ended.value()
+            self._raise_if_rank_lost()
+            self._raise_if_late()
+
+    def _finish(self, work: Work) -> Steps[Any]:
+        """Return what a work comes to that takes no time, whatever happens meanwhile."""
+        while (ended := (yield from self._next((work,)))) is None:
+            pass
+        return ended.value()
+
+    def _drop(self) -> None:
+        """Close the connection that no work owns."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+    def _raise_if_unwanted(self) -> None:
+        if self.event.is_over:
+            raise UnwantedError
+
+    def _raise_if_rank_lost(self) -> None:
+        if self.event.rank_lost is not None and self.state is not RecoveryState.HALTING:
+            raise self.event.rank_lost
+
+    def _deadline(self) -> float:
+        """Return when the collective in flight that is due first has no time left.
+
+        A process that was stopped has not waited. Before it says that others are missing, it has to
+        hear whether it is missed itself.
+        """
+        if self.event.due is None:
+            return math.inf
+        deadline = self.event.due.deadline
+        return deadline if deadline > self.started else self.started + _GRACE
+
+    def _raise_if_late(self) -> None:
+        """Raise what a collective ends with that has no time left."""
+        due, now = self.event.due, self.event.now
+        if due is None or self._deadline() > now:
+            return
+        seconds = now - due.started
+        text = (
+            f"{due.description} is not complete after {seconds:.3g} s: the switch was lost "
+            f"{now - self.started:.3g} s ago ({self.why}), and this rank cannot continue yet: "
+            f"{self.progress.awaited}"
+        )
+        if self.progress.switch_there:
+            raise P4ReduceTimeoutError(text, seconds=seconds)
+        raise SwitchUnreachableError(text)
+
+    # -- Steps -------------------------------------------------------------------------------------
+
+    def _halted(self) -> Steps[Machine]:
+        """Return what the progress thread ran, when that thread has ended.
+
+        It does so at its next look, a moment later. A stalled machine may keep it from that for
+        long: so it has as long as the calls under way have, and no limit of its own.
+        """
+        self.progress = Progress("this process's own progress thread has not ended", True)
+        machine: Machine = yield from self._do(HaltEngine())
+        return machine
+
+    def _found_and_resumed(self, machine: Machine) -> Steps[bool]:
+        """Look for a switch, and continue by it. Returns False if it is lost again at once."""
+        self.progress, self.by_ring = Progress(), False
+        found = yield from self._switch(machine)
+        try:
+            if found.joined is not None:
+                found = yield from self._do(AgreeOnSwitch(found.joined, machine))
+                self._on(RecoveryEvent.AGREED)
+            yield from self._finish(ResumeSession(found, machine))
+        except (WorkerLostError, UnwantedError):
+            raise
+        except P4ReduceError:
+            if self.state is RecoveryState.AGREEING:
+                self._raise_if_late()
+            self._on(RecoveryEvent.FAILED_THERE)
+            return False
+        self._on(RecoveryEvent.RESUMED)
+        return True
+
+    def _switch(self, machine: Machine) -> Steps[Reconnection]:
+        """Return a switch on which all ranks are, or this one's transport if only that was lost."""
+        attempt = _Attempt(self._search())
+        while True:
+            self._raise_if_unwanted()
+            self._raise_if_rank_lost()
+            if self._is_ring_due(attempt.found):
+                return (yield from self._by_ring(machine, attempt))
+            if (found := attempt.found) is not None:
+                has_moved = found.joined is not None
+                self._on(RecoveryEvent.FOUND_AGAIN if has_moved else RecoveryEvent.FOUND)
+                return found
+            self._raise_if_late()
+            attempt.go_on(self.event)
+            if attempt.found is None:
+                yield from self._next(attempt.in_flight, self._until(attempt))
+
+    def _until(self, attempt: _Attempt) -> float:
+        """Return the seconds until the search continues, or the ring may be due."""
+        ends = [attempt.pause_ends]
+        if self.ring_after is not None:
+            ends.append(self.started + self.ring_after)
+        now = self.event.now
+        return min((end - now for end in ends if end > now), default=math.inf)
+
+    # -- The search for a switch -------------------------------------------------------------------
+
+    def _search(self) -> Search:
+        """Look until all ranks are on a switch, or the present one is there.
+
+        Raises:
+            P4ReduceError: there is nothing to look for.
+        """
+        began, unknown_since = self.event.now, math.inf
+        while True:
+            lives, progress = self.lives, self.progress
+            try:
+                reply = yield AskController(lives.latest)
+                progress.unheard, unknown_since = False, math.inf
+                self._raise_if_job_over(reply)
+                if reply.state == pb.FAILED:
+                    found = yield from self._in_next_life()
+                elif lives.latest is not lives.own or reply.state != pb.RUNNING:
+                    found = yield from self._attached()
+                elif self.by_ring:
+                    # For the controller this job was never without a switch; the ring needs a new
+                    # life.
+                    found = yield from self._in_next_life()
+                else:
+                    found = yield from self._transport_again(began)
+            except ControlError as error:
+                found = None
+                if error.code == grpc.StatusCode.NOT_FOUND and lives.latest is not lives.before:
+                    # The new job gave up on this rank when its way to the switch broke again. By
+                    # its membership in the old one it gets its place back.
+                    lives.latest = lives.before
+                    self.on_member(lives.latest)
+                else:
+                    unknown_since = min(unknown_since, self.event.now)
+                    self._refused(error, self.event.now - unknown_since)
+            if found is not None:
+                return found
+            yield None
+
+    def _refused(self, error: ControlError, unknown_for: float) -> None:
+        """Remember what is missing. Raises what no further attempt can change."""
+        self.progress.awaited = str(error)
+        self.progress.unheard |= isinstance(error, NoAnswerError)
+        if isinstance(error, NoAnswerError):
+            return
+        unknown = error.code == grpc.StatusCode.NOT_FOUND and unknown_for > UNKNOWN_FOR
+        if unknown or error.code not in _PASSING:
+            who = f"rank {self.member.rank} of job {self.job!r}"
+            raise translated(error, f"{who} cannot continue")
+
+    def _raise_if_job_over(self, reply: pb.HeartbeatReply) -> None:
+        member = self.lives.latest
+        error = why_over(self.job, member, reply)
+        if error is not None:
+            raise error
+        left = tuple(reply.left)
+        # When the job is formed again, all ranks leave the old one at once, this one as well.
+        if left and member.rank not in left:
+            raise WorkerLostError(
+                f"job {self.job!r} lost its switch when {describe_ranks(left)} had left already",
+                ranks=left,
+            )
+
+    def _in_next_life(self) -> Generator[Work | None, Any, Reconnection | None]:
+        progress, lives = self.progress, self.lives
+        if not progress.all_lost:
+            progress.awaited = (
+                "the controller has no switch yet, or not all ranks have asked for it"
+            )
+            progress.all_lost = True
+        before = lives.latest
+        lives.latest = yield ReformJob(before)
+        lives.before = before
+        progress.switch_there = True
+        self.on_member(lives.latest)
+        return (yield from self._attached())
+
+    def _attached(self) -> Generator[Work | None, Any, Reconnection | None]:
+        """Enter the latest life, be it forming or running: this rank has no slots in it."""
+        progress = self.progress
+        try:
+            transport = yield OpenTransport(0)
+            progress.awaited = ALL_RANKS
+            joined: JoinedJob = yield AttachToSwitch(self.lives.latest, transport, progress)
+        except (ControlError, SwitchUnreachableError) as error:
+            progress.switch_there = False
+            if isinstance(error, ControlError):
+                raise
+            progress.awaited = str(error)
+            return None
+        return Reconnection(joined.transport, joined)
+
+    def _transport_again(self, began: float) -> Generator[Work | None, Any, Reconnection | None]:
+        """The job runs: the switch is there, or the controller has not noticed its loss yet."""
+        if self.event.now < began + _NOTICED_WITHIN:
+            return None
+        try:
+            transport: PortShare = yield OpenTransport(self.udp_port)
+        except SwitchUnreachableError as error:
+            self.progress.awaited = str(error)
+            return None
+        if self.by_ring:  # meanwhile
+            self._drop()
+            return None
+        self.connection = found = Reconnection(transport, None)
+        return found
+
+    # -- With a ring to fall back to ---------------------------------------------------------------
+
+    def _is_ring_due(self, found: Reconnection | None) -> bool:
+        """Whether it is time to form the ring.
+
+        Either to reduce by it, or only to agree from where on the switch is used again. With a ring
+        to fall back to, a rank does not know whether another one is in it already. A rank that
+        alone lost its way to the switch does neither, as the others know of nothing.
+        """
+        progress = self.progress
+        if self.ring_after is None or not (progress.all_lost or progress.unheard):
+            return False
+        is_late = self.event.now >= self.started + self.ring_after
+        return is_late or (found is not None and found.incarnation != 0)
+
+    def _by_ring(self, machine: Machine, attempt: _Attempt) -> Steps[Reconnection]:
+        """Reduce by the ring, and return the switch by which all ranks continue."""
+        self._on(RecoveryEvent.DUE_ON_RING)
+        self.by_ring = True
+        if attempt.found is not None and attempt.found.incarnation == 0:
+            # A rank that reduces by the ring is out of step with the life that it lost.
+            self._drop()
+            attempt = _Attempt(self._search())
+        ring = ReduceByRing(machine)
+        while True:
+            attempt.go_on(self.event)
+            if attempt.found is not None:
+                ring.incarnation = attempt.found.incarnation
+            # The ring itself looks after the deadlines, as it knows for whom it waits.
+            ended = yield from self._next((ring, *attempt.in_flight), self._until(attempt))
+            self._raise_if_unwanted()
+            self._raise_if_rank_lost()
+            if ended is not None and ended.work is ring:
+                ended.value()
+                assert attempt.found is not None
+                self._on(RecoveryEvent.RING_AGREED)
+                return attempt.found
+
+    # -- After the loss of a rank ------------------------------------------------------------------
+
+    def _settled(self, error: WorkerLostError, machine: Machine) -> Steps[WorkerLostError]:
         """Return an error when the remaining ranks have agreed on which collectives are over."""
         self._on(RecoveryEvent.RANK_LOST)
-        if self._incarnations.member.rank in error.ranks:
+        member = self.lives.latest
+        if member.rank in error.ranks:
             return error  # the others agree without this rank
-        settling = Settling(
-            self._host.job_client,
-            self._incarnations.member,
-            machine,
-            self._host.settle_within,
-            self._check_wanted,
-        )
+        work = SettleCalls(member, machine)
         try:
-            settling.run()
-        except _OverError:
+            ended = None
+            while ended is None:
+                ended = yield from self._next((work,))
+                self._raise_if_unwanted()
+            ended.value()
+        except UnwantedError:
             raise
         except (P4ReduceError, ControlError, ClientClosedError) as problem:
             return WorkerLostError(
@@ -237,291 +701,36 @@ class Recovery:
             )
         return error
 
-    def _raise_if_rank_lost(self) -> None:
-        if self._rank_lost is not None:
-            raise self._rank_lost
 
-    def _check_wanted(self) -> None:
-        if self._host.is_over():
-            raise _OverError
+def why_over(job: str, member: Member, reply: pb.HeartbeatReply) -> P4ReduceError | None:
+    """Return the error of an ended job for its ranks, unless it can be recovered.
 
-    def _on(self, event: RecoveryEvent) -> None:
-        self.state = after(self.state, event)
-
-    def _halt(self) -> Machine:
-        """Return what the progress thread ran, when that thread has ended.
-
-        It does so at its next look, a moment later. A stalled machine may keep it from that for
-        long: so it has as long as the calls under way have, and no limit of its own.
-        """
-        self._awaited, self._switch_there = "this process's own progress thread has not ended", True
-        while (machine := self._try_halt()) is None:
-            self._check_time()
-        while machine.in_dispute:  # it ends soon, and all calls with it
-            self._check_time()
-            time.sleep(_HALT_LOOK)
-        self._awaited, self._switch_there = "", False
-        if machine.broken is not None:
-            raise machine.broken
-        return machine
-
-    def _try_halt(self) -> Machine | None:
-        try:
-            return self._engine.halt(_HALT_LOOK)
-        except P4ReduceTimeoutError:
-            return None
-
-    def _at_home(self, machine: Machine) -> bool:
-        """Look for the switch that was lost. Returns False when it is time to look elsewhere."""
-        if self._without_switch:
-            return False
-        reconnector = Reconnector(
-            self._host.job_client,
-            self._incarnations,
-            0 if self._incarnations.life is None else self._engine.udp_port,
-            self._host.connect,
-            self._host.call_log.completed,
-            self._host.on_member_changed,
-            self.wake,
-        )
-        reconnector.start()
-        try:
-            return self._await(reconnector, machine)
-        finally:
-            reconnector.cancel(_CANCEL_TIMEOUT)
-
-    def _await(self, reconnector: Reconnector, machine: Machine) -> bool:
-        while not self._host.is_over():
-            self._changed.clear()
-            self._raise_if_rank_lost()
-            if self._must_agree(reconnector):
-                self._on(RecoveryEvent.DUE_ON_RING)
-                return self._by_ring(reconnector, machine)
-            # Before it is time to go elsewhere: the others may be back on it as well.
-            if (found := reconnector.take()) is not None:
-                if found.joined is None:
-                    self._on(RecoveryEvent.FOUND)
-                    self._resume(found, machine)
-                    return True
-                self._on(RecoveryEvent.FOUND_AGAIN)
-                return self._agree(self._host.job_client, found.joined, machine)
-            due_at_fallback = self._due_at_fallback(reconnector)
-            if due_at_fallback <= 0:
-                return False
-            if reconnector.failed is not None:
-                raise reconnector.failed
-            self._awaited, self._switch_there = reconnector.awaited, reconnector.switch_there
-            self._changed.wait(min(self._until_deadline(), due_at_fallback))
-        raise _OverError
-
-    def _resume(self, found: Reconnection, machine: Machine) -> None:
-        log.warning(
-            "%s: back on the switch %.3g s after it was lost",
-            self._host.job_client.who,
-            time.monotonic() - self._started,
-        )
-        self._host.resume(found, machine)
-        self._on(RecoveryEvent.RESUMED)
-
-    def _until_deadline(self) -> float:
-        """Return how long may be waited. Raises what a collective ends with that has no time."""
-        now = time.monotonic()
-        left = _LONGEST_WAIT
-        if self._host.fallback is not None:
-            # Check again whether the ring may take over now.
-            due = self._started + self._host.fallback.after
-            left = due - now if due > now else _RING_PAUSE
-        due_first = self._due_first()
-        if due_first is None:
-            return left
-        if due_first.deadline > now:
-            return min(due_first.deadline - now, left)
-        seconds = now - due_first.started
-        text = (
-            f"{due_first.description} is not complete after {seconds:.3g} s: the switch was lost "
-            f"{now - self._started:.3g} s ago ({self._why}), and this rank cannot continue yet: "
-            f"{self._awaited}"
-        )
-        if self._switch_there:
-            raise P4ReduceTimeoutError(text, seconds=seconds)
-        raise SwitchUnreachableError(text)
-
-    def _due_first(self) -> Collective | None:
-        return min(self._host.call_log.in_flight, key=lambda one: one.deadline, default=None)
-
-    # -- At another switch -------------------------------------------------------------------------
-
-    def _due_at_fallback(self, reconnector: Reconnector) -> float:
-        """Return in how many seconds it is time to go to another switch; 0: now."""
-        others = self._host.fallback_switches
-        if others is None:
-            return _LONGEST_WAIT
-        # What the job at the lost switch ended with does not count, if others are there.
-        failed = reconnector.failed is not None
-        left = 0.0 if failed else self._home_until - time.monotonic()
-        if left > 0:
-            return left
-        if others.candidates(self._host.home, without_switch=self._without_switch):
-            return 0.0
-        return _LONGEST_WAIT if failed else _FALLBACK_PAUSE
-
-    def _at_fallback(self, machine: Machine) -> bool:
-        """Try the other switches. Returns False if none works for now."""
-        self._on(RecoveryEvent.DUE_AT_FALLBACK)
-        host, others = self._host, self._host.fallback_switches
-        assert others is not None
-        for at in others.candidates(host.home, without_switch=self._without_switch):
-            self._awaited = f"not all ranks are at the next switch, as job {others.name(at)!r}"
-            self._switch_there = True
-            self._look_home_at = 0.0
-            try:
-                taken = move(
-                    others,
-                    at,
-                    self._incarnations.member,
-                    host.job_client.place,
-                    host.slots,
-                    host.urgent_slots,
-                    self._check_fallback,
-                )
-            except (WorkerLostError, _OverError):
-                raise
-            except (P4ReduceError, ControlError) as error:
-                self._awaited = str(error)
-                log.info("%s: switch %d: %s", host.job_client.who, at, error)
-                continue
-            self._without_switch = False
-            self._incarnations = JobIncarnations.of_newcomer(taken.joined.member)
-            host.on_switch_changed(taken)
-            self._on(RecoveryEvent.JOINED_THERE)
-            if self._agree(taken.job_client, taken.joined, machine):
-                return True
-            break
+    None: it has not ended, or only its switch was lost.
+    """
+    lost = tuple(reply.lost)
+    if member.rank in lost:
+        if len(lost) == member.world_size:
+            text = f"job {job!r} has failed, as all ranks were declared lost (reform() takes it up)"
         else:
-            self._on(RecoveryEvent.NONE_JOINED)
-        self._check()
-        time.sleep(_FALLBACK_PAUSE)
-        self._home_until = time.monotonic() + HOME_AGAIN
-        return False
-
-    def _check_fallback(self) -> None:
-        """Raise what ends waiting at another switch: also that the job continues where it was.
-
-        A rank may have stopped waiting for that switch in the moment in which the last one arrived
-        there. The others are there then, and nobody comes to where this one goes.
-        """
-        self._check()
-        now, member = time.monotonic(), self._incarnations.member
-        # Of the life that was lost, the controller may not have noticed yet that it is.
-        if self._without_switch or member is self._incarnations.life or now < self._look_home_at:
-            return
-        with contextlib.suppress(ControlError, ClientClosedError):
-            if self._host.job_client.heartbeat(member, _LOOK_TIMEOUT).state == pb.RUNNING:
-                raise SwitchUnreachableError("the job continues at the switch where it was")
-        self._look_home_at = time.monotonic() + LOOK_HOME
-
-    def _agree(self, job_client: JobClient, joined: JoinedJob, machine: Machine) -> bool:
-        """Agree with the others on where to continue, and do so; False: it failed."""
-        host = self._host
-        agreement = ResumeAgreement(job_client, joined, host.machine(joined), machine)
-        try:
-            take_over = agreement.reach(self._check)
-            self._on(RecoveryEvent.AGREED)
-            engine = agreement.engine
-            self._resume(Reconnection(joined.transport, joined, engine, take_over), machine)
-        except _OverError:
-            agreement.give_up()
-            raise
-        except P4ReduceError as error:
-            agreement.give_up()
-            self._check()
-            log.info("%s: %s", host.job_client.who, error)
-            self._on(RecoveryEvent.FAILED_THERE)
-            host.on_fallback_failed()
-            if agreement.deserted and host.fallback_switches is not None:
-                self._without_switch = True
-                leave_behind(job_client, joined.member, close=False)
-            self._home_until = time.monotonic() + HOME_AGAIN
-            return False
-        return True
-
-    def _check(self) -> None:
-        """Raise what ends all of this."""
-        self._raise_if_rank_lost()
-        self._check_time()
-
-    def _check_time(self) -> None:
-        self._check_wanted()
-        self._until_deadline()
-
-    # -- With a ring to fall back to ---------------------------------------------------------------
-
-    def _must_agree(self, reconnector: Reconnector) -> bool:
-        """Whether it is time to form the ring.
-
-        Either to reduce by it, or only to agree from where on the switch is used again. With a ring
-        to fall back to, a rank does not know whether another one is in it already. A rank that
-        alone lost its way to the switch does neither, as the others know of nothing.
-        """
-        if self._host.fallback is None or not (reconnector.all_lost or reconnector.unheard):
-            return False
-        late = time.monotonic() - self._started >= self._host.fallback.after
-        return late or reconnector.incarnation != 0
-
-    def _by_ring(self, reconnector: Reconnector, machine: Machine) -> bool:
-        host = self._host
-        assert host.fallback is not None
-        if not reconnector.incarnation:
-            log.warning(
-                "%s: there has been no switch for %.3g s; continuing with a ring of TCP "
-                "connections among the ranks",
-                host.job_client.who,
-                time.monotonic() - self._started,
+            text = (
+                f"job {job!r} continues without this rank, rank {member.rank}, which was itself "
+                "declared lost"
             )
-            host.without_switch(True)
-            reconnector.go_by_ring()
-
-        def left(what: str, rank: int | None) -> float:
-            return self._left_in_ring(reconnector, what, rank)
-
-        listener = host.fallback.listener
-        self._ring = RingRun(
-            machine,
-            host.call_log,
-            host.reduced_by_ring,
-            who=host.neighbourhood,
-            listener=listener,
-            back=lambda: reconnector.incarnation,
-            left=left,
+        return WorkerLostError(f"{text}: {reply.reason}", ranks=lost)
+    if lost and reply.cause == pb.CAUSE_SWITCH_LOST:
+        # The reason is the switch's. Without these ranks the job cannot continue at the next one.
+        were = "was" if len(lost) == 1 else "were"
+        return WorkerLostError(
+            f"job {job!r} has failed: {describe_ranks(lost)} {were} lost while it had no switch "
+            f"({reply.reason})",
+            ranks=lost,
         )
-        try:
-            self._ring.run()
-        finally:
-            self._ring = None
-            host.without_switch(False)
-        self._on(RecoveryEvent.RING_AGREED)
-        found = reconnector.take()
-        assert found is not None
-        assert found.joined is not None
-        return self._agree(host.job_client, found.joined, machine)
-
-    def _left_in_ring(self, reconnector: Reconnector, what: str, rank: int | None) -> float:
-        """Return how long may be waited. Raises what the ring ends with."""
-        if self._host.is_over():
-            raise self._host.broken or ClosedError("the communicator was closed")
-        self._raise_if_rank_lost()
-        if reconnector.failed is not None:
-            raise reconnector.failed
-        now = time.monotonic()
-        due = self._due_first()
-        if due is None:
-            return _LONGEST_WAIT
-        if due.deadline > now:
-            return due.deadline - now
-        seconds = now - due.started
-        raise P4ReduceTimeoutError(
-            f"{due.description} is not complete after {seconds:.3g} s: the switch was lost "
-            f"{now - self._started:.3g} s ago, and this waits for {what}",
-            missing=() if rank is None else (rank,),
-            seconds=seconds,
-        )
+    if lost:
+        return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=lost)
+    if reply.state == pb.FAILED and reply.cause == pb.CAUSE_SWITCH_LOST:
+        return None
+    if reply.state == pb.FAILED and reply.cause == pb.CAUSE_RANK_LOST:
+        return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=reply.left)
+    if reply.state in (pb.FAILED, pb.ENDED):
+        return JobEndedError(f"job {job!r} is over: {reply.reason}")
+    return None

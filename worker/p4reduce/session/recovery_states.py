@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The states of a rank's recovery, and every transition between them, in one table.
 
-`Recovery` takes no step that is not in `TRANSITIONS`. The drawing in docs/faults.md is made from it
-(`tools/draw_states.py`), and the model walks all of it (`p4reduce_model.recoveries`).
+`RecoveryProtocol` takes no step that is not in `TRANSITIONS`. The drawing in docs/faults.md is made
+from it (`tools/draw_states.py`), and the model walks all of it (`p4reduce_model.recoveries`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ class RecoveryState(Enum):
 
     HALTING = "waits for its own progress thread to end"
     SEEKING = "looks for the switch that was lost"
-    MOVING = "tries the fallback switches, one after the other"
     AGREEING = "agrees with the other ranks on where they continue"
     ON_RING = "reduces by the ring, until all ranks have a switch"
     RESUMING = "hands the switch to the session"
@@ -33,11 +32,8 @@ class RecoveryEvent(Enum):
     HALTED = "the thread has ended"
     FOUND = "the switch was there all along"
     FOUND_AGAIN = "all ranks are on a switch again"
-    DUE_AT_FALLBACK = "it stays away"
-    NONE_JOINED = "none of them has all ranks"
-    JOINED_THERE = "all ranks are at one of them"
     AGREED = "all ranks agree"
-    FAILED_THERE = "that switch is lost too, or the ranks are elsewhere"
+    FAILED_THERE = "that switch is lost too"
     DUE_ON_RING = "all have lost it"
     RING_AGREED = "all have a switch"
     RESUMED = "the session has it"
@@ -53,13 +49,7 @@ TRANSITIONS: dict[RecoveryState, dict[RecoveryEvent, RecoveryState]] = {
     RecoveryState.SEEKING: {
         RecoveryEvent.FOUND: RecoveryState.RESUMING,
         RecoveryEvent.FOUND_AGAIN: RecoveryState.AGREEING,
-        RecoveryEvent.DUE_AT_FALLBACK: RecoveryState.MOVING,
         RecoveryEvent.DUE_ON_RING: RecoveryState.ON_RING,
-        RecoveryEvent.RANK_LOST: RecoveryState.SETTLING,
-    },
-    RecoveryState.MOVING: {
-        RecoveryEvent.NONE_JOINED: RecoveryState.SEEKING,
-        RecoveryEvent.JOINED_THERE: RecoveryState.AGREEING,
         RecoveryEvent.RANK_LOST: RecoveryState.SETTLING,
     },
     RecoveryState.AGREEING: {
@@ -77,13 +67,12 @@ TRANSITIONS: dict[RecoveryState, dict[RecoveryEvent, RecoveryState]] = {
     },
     RecoveryState.SETTLING: {},
 }
-"""From each state that is no end, by each event. `FAILED` ends all of these but MOVING, and
-`UNWANTED` all but the ring, which fails then."""
+"""From each state that is no end, by each event. `FAILED` and `UNWANTED` end all of these but
+RESUMING, which takes no time."""
 
 for _state, _moves in TRANSITIONS.items():
-    if _state is not RecoveryState.MOVING:
+    if _state is not RecoveryState.RESUMING:
         _moves[RecoveryEvent.FAILED] = RecoveryState.FAILED
-    if _state is not RecoveryState.ON_RING:
         _moves[RecoveryEvent.UNWANTED] = RecoveryState.UNWANTED
 
 

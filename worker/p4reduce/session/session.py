@@ -34,13 +34,12 @@ from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import RingNeighbours
 from p4reduce.session.disputes import explained, reported, settle
 from p4reduce.session.engine import Engine
-from p4reduce.session.fallback_switches import FallbackMembership, FallbackSwitches, leave_behind
 from p4reduce.session.heartbeat import BEAT_TIMEOUT, Heartbeat
 from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.machine import NATIVE, Machine, machine_for
-from p4reduce.session.port import PortShare
-from p4reduce.session.reconnector import Connect, Reconnection, why_over
-from p4reduce.session.recovery import Recovery
+from p4reduce.session.port import Connect, PortShare
+from p4reduce.session.recovery import Reconnection, why_over
+from p4reduce.session.recovery_thread import Recovery
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.call_log import CallLog
@@ -75,8 +74,6 @@ class SessionSettings:
         connect: opens a transport to the switch.
         timeout: seconds that recovering may take if no collective with a deadline is in flight.
         recover: whether to continue after the loss of the switch.
-        move_after: seconds after which it continues at another switch, if the communicator has
-            several; None: never.
         engine: the kind of engine; see `session.machine`.
         beside_controller: the ranks on the controller's host, if those of the job have started it.
             They count as lost if it does not answer for two leases: their host is down then.
@@ -85,7 +82,6 @@ class SessionSettings:
     connect: Connect
     timeout: float
     recover: bool
-    move_after: float | None = None
     engine: str = NATIVE
     beside_controller: tuple[int, ...] = ()
 
@@ -104,10 +100,6 @@ class Session:
     Attributes:
         call_log: its collectives.
         on_break: called when it breaks otherwise than by a collective's end; must not wait.
-        fallback_switches: where it goes when its switch stays away; None: nowhere, it waits.
-        home: number of the switch that it is on, if there are any.
-        arriving: whether it has moved there, and the ranks have not agreed yet where they continue.
-        left: the ranks that are known to have left the job.
         leaf: the ranks at this rank's own switch, ascending.
         origin: bytes that all ranks of the job have and no other job, whatever is lost later.
     """
@@ -126,10 +118,6 @@ class Session:
         self.leaf = joined.leaf
         self.origin = self.neighbourhood.secret
         self.on_break: Callable[[], object] = lambda: None
-        self.fallback_switches: FallbackSwitches | None = None
-        self.home = 0
-        self.arriving = False
-        self.left: tuple[int, ...] = ()
         self.slots = joined.ready.slot_count
         self.urgent_slots: Sequence[int] = tuple(joined.ready.urgent_slots)
         self.classes = class_slots(self.slots, self.urgent_slots)
@@ -313,34 +301,10 @@ class Session:
         with self._lock:
             self._member = member
 
-    def on_switch_changed(self, taken: FallbackMembership) -> None:
-        """This rank has a membership at another switch."""
-        with self._lock:
-            before = self.job_client, self._member
-            self.job_client, self._member = taken.job_client, taken.joined.member
-            self.settings = replace(self.settings, connect=taken.connect)
-            self.home = taken.at
-            self.arriving = True
-        leave_behind(*before, close=True)
-
-    def on_fallback_failed(self) -> None:
-        """The job at the other switch has failed."""
-        self.arriving = False
-
-    @property
-    def connect(self) -> Connect:
-        """Opens a transport to the switch."""
-        return self.settings.connect
-
     @property
     def settle_within(self) -> float:
         """Seconds that the remaining ranks have to agree after the loss of a rank."""
         return _SETTLE * self._lease + _SETTLE_MARGIN
-
-    @property
-    def lost(self) -> bool:
-        """Whether it has no switch now."""
-        return self._recovery is not None
 
     def machine(self, joined: JoinedJob) -> Machine:
         """Return a fresh machine for a life of the job."""
@@ -362,10 +326,7 @@ class Session:
         It is atomic: a collective that is called meanwhile is among those that have not begun.
         """
         with self._lock, contextlib.ExitStack() as undo:
-            if found.engine is None:
-                undo.callback(found.transport.close)
-            else:
-                undo.callback(found.engine.stop, _STOP_TIMEOUT)
+            undo.callback(found.close)
             if self.is_over():
                 return
             member = self._member
@@ -389,7 +350,6 @@ class Session:
             self._engine = engine
             self._engine_since = time.monotonic()
             self._recovery = None
-            self.arriving = False
             for collective in not_begun:
                 self._engine.submit(collective)
             undo.pop_all()
@@ -423,10 +383,6 @@ class Session:
     def is_closing(self) -> bool:
         """Whether this rank leaves its job."""
         return self._closing.is_set()
-
-    def is_moving(self) -> bool:
-        """Whether another job takes the place of the one whose switch was lost."""
-        return self.fallback_switches is not None and self.lost
 
     def leave_job(self) -> None:
         """Give up the membership."""
@@ -462,9 +418,6 @@ class Session:
         with self._lock:
             if member is not self._member:
                 return
-            if self.is_moving():
-                return
-            self.left = tuple(reply.left)
             error = why_over(self.job, member, reply)
             if isinstance(error, WorkerLostError) and member.rank not in error.ranks:
                 self.lose_ranks(error)

@@ -13,8 +13,7 @@ from p4reduce.control.controller_address import default_address, parse_address
 from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS
 from p4reduce.environment import Placement
 from p4reduce.errors import ConfigurationError
-from p4reduce.session.port import PORTS, PortShare
-from p4reduce.session.reconnector import Connect
+from p4reduce.session.port import PORTS, Connect, PortShare
 from p4reduce.transport import open_port, port_at_core, port_name
 
 MAX_SWITCHES = 16

@@ -73,7 +73,7 @@ def join_all(
             to_join.extendleft(reversed(address.to_cores(session.cores)))
             check_several(len(sessions) + len(to_join), job)
         undo.pop_all()
-    return _together(job, sessions, None)
+    return _together(job, sessions)
 
 
 class Newcomers:
@@ -82,13 +82,11 @@ class Newcomers:
     Args:
         job: the name of the whole.
         each: one per switch.
-        like: the session whose ports they use.
     """
 
-    def __init__(self, job: str, each: Sequence[Newcomer], like: SideBySideSession | None) -> None:
+    def __init__(self, job: str, each: Sequence[Newcomer]) -> None:
         self._job = job
         self._each = each
-        self._like = like
 
     @classmethod
     def of_group(
@@ -116,7 +114,6 @@ class Newcomers:
             ClosedError: the parent is closed.
         """
         each: list[Newcomer] = []
-        like = parent if isinstance(parent, SideBySideSession) else None
         sessions = parent.sessions if isinstance(parent, SideBySideSession) else (parent,)
         for number, session in enumerate(sessions):
             before = session.job_client
@@ -127,7 +124,7 @@ class Newcomers:
                     newcomer.give_up()
                 raise ClosedError("the communicator is closed") from None
             there = replace(place, local_rank=before.place.local_rank)
-            name = job_on(job, number, None if like is None else like.home(number))
+            name = job_on(job, number)
             job_client = JobClient(client, there, name, switch=before.switch, token=before.token)
             beside = session.settings.beside_controller
             settings = replace(
@@ -137,7 +134,7 @@ class Newcomers:
             )
             own_ring = None if ring is None else ring.for_another()
             each.append(Newcomer(job_client, settings, own_ring, waiting(job_client.who)))
-        return cls(job, each, like)
+        return cls(job, each)
 
     def join_job(self, slots: int, urgent_slots: Sequence[int]) -> None:
         """Join the job on each switch, as `session.joining.Newcomer`."""
@@ -152,7 +149,7 @@ class Newcomers:
                 sessions.append(newcomer.begin())
                 undo.callback(sessions[-1].abandon)
             undo.pop_all()
-        return _together(self._job, sessions, self._like)
+        return _together(self._job, sessions)
 
     def give_up(self) -> None:
         """Give up all memberships, as `session.joining.Newcomer`."""
@@ -183,15 +180,13 @@ def form_all_anew(
             + ", ".join(f"rank {rank} of {size}" for rank, size in sorted(places))
             + ". Close this communicator, and call init again"
         )
-    together = _together(session.job, new, session)
+    together = _together(session.job, new)
     session.end_watch()
     return together
 
 
-def _together(
-    job: str, sessions: Sequence[Session], like: SideBySideSession | None
-) -> Session | SideBySideSession:
-    return sessions[0] if len(sessions) == 1 else SideBySideSession(job, sessions, like)
+def _together(job: str, sessions: Sequence[Session]) -> Session | SideBySideSession:
+    return sessions[0] if len(sessions) == 1 else SideBySideSession(job, sessions)
 
 
 def _ring_of(ring: RingSettings | None, number: int) -> RingSettings | None:

@@ -8,18 +8,16 @@ ends one of these jobs ends all, because a communicator breaks as a whole.
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from p4reduce_common.threads import new_thread
 
 from p4reduce.control.client import ClientClosedError
 from p4reduce.errors import InterruptedCallError, P4ReduceError, WorkerLostError
 from p4reduce.latch import Latch
-from p4reduce.session.fallback_switches import FallbackSwitch, FallbackSwitches
 from p4reduce.session.session import Session
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
@@ -31,29 +29,9 @@ _SIDE = "/side-"
 _LARGEST = ("round_trip_p50", "round_trip_p90", "round_trip_p99", "retransmission_timeout")
 
 
-def job_on(job: str, number: int, at: int | None = None) -> str:
-    """Return the name of the job of one part at a switch.
-
-    Args:
-        job: the name of the whole.
-        number: of the part, from 0, which is the number of its first switch.
-        at: the number of its present switch.
-    """
-    if at is not None and at != number:
-        return f"{job}{_SIDE}{number}-at-{at}"
+def job_on(job: str, number: int) -> str:
+    """Return the name of the job at a switch, which is numbered from 0."""
     return f"{job}{_SIDE}{number}" if number else job
-
-
-def _homes(sessions: Sequence[Session], *, lost: bool) -> frozenset[int]:
-    """Return which switches are lost, or there, to some sessions."""
-    there = {session.home for session in sessions if not session.lost}
-    away = {session.home for session in sessions if session.lost and not session.arriving}
-    return frozenset(away - there if lost else there)
-
-
-def _left(sessions: Sequence[Session]) -> tuple[int, ...]:
-    """Return the ranks that have left the jobs of some sessions."""
-    return tuple(sorted({rank for one in sessions if not one.lost for rank in one.left}))
 
 
 class SideBySideSession:
@@ -62,16 +40,12 @@ class SideBySideSession:
     Args:
         job: the name of the whole.
         sessions: one per switch, in the same order on all ranks.
-        like: another one, whose places these sessions use: one may be at another switch than
-            at first. None: each is at its own.
 
     Attributes:
         formed: sessions that replace some of these, by number, while all are formed again.
     """
 
-    def __init__(
-        self, job: str, sessions: Sequence[Session], like: SideBySideSession | None = None
-    ) -> None:
+    def __init__(self, job: str, sessions: Sequence[Session]) -> None:
         self.job = job
         self.sessions = tuple(sessions)
         self.formed: dict[int, Session] = {}
@@ -80,41 +54,9 @@ class SideBySideSession:
         self._watch = new_thread(
             self._spread_errors, f"p4reduce-side-{self.rank}", self._watch_failed
         )
-        self._places: list[FallbackSwitch] = []
         for session in self.sessions:
             session.on_break = self.wake
-        after = self.sessions[0].settings.move_after
-        if after is not None:
-            self._prepare_fallback(after, like)
         self._watch.start()
-
-    def home(self, number: int) -> int:
-        """Return the number of the switch that a session is at."""
-        session = self.sessions[number]
-        return number if session.fallback_switches is None else session.home
-
-    def _prepare_fallback(self, after: float, like: SideBySideSession | None) -> None:
-        """Let each session know where it can go, should its switch be lost."""
-        if like is None:
-            there = [
-                FallbackSwitch(own.client, session.connect, own.switch, own.token)
-                for session in self.sessions
-                for own in (session.job_client,)
-            ]
-        else:
-            there = like._places
-        self._places = [replace(place, client=place.client.share()) for place in there]
-        for number, session in enumerate(self.sessions):
-            session.home = number if like is None else like.home(number)
-            others = [other for other in self.sessions if other is not session]
-            session.fallback_switches = FallbackSwitches(
-                self._places,
-                functools.partial(job_on, self.job, number),
-                functools.partial(_homes, others, lost=False),
-                functools.partial(_homes, others, lost=True),
-                functools.partial(_left, others),
-                after,
-            )
 
     @property
     def rank(self) -> int:
@@ -196,7 +138,7 @@ class SideBySideSession:
                 for session in self.sessions:
                     session.linger()
 
-            # Before it leaves any: who is still there may have to go from one to another.
+            # Before it leaves any: who is still there may need this rank at each of them.
             with contextlib.suppress(ClientClosedError):
                 ThreadedCall(linger_all, cancel=self._stop_lingering)()
         self._each(Session.close)
@@ -216,12 +158,7 @@ class SideBySideSession:
             session.stop_lingering()
 
     def end_watch(self) -> None:
-        """Stop passing on errors, and release what a recovery would need."""
-        for session in self.sessions:
-            session.fallback_switches = None  # they know each other by it
-        places, self._places = self._places, []
-        for place in places:
-            place.client.close()
+        """Stop passing on errors."""
         self._closing = True
         self._wakeup.set()
         if threading.current_thread() is not self._watch:
