@@ -7,13 +7,14 @@ stream, shows as wrong numbers, because the streams are late.
 
 from __future__ import annotations
 
+import gc
 import queue
 import random
 import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,11 +55,12 @@ class Stream:
     def enqueue(self, job: Callable[[], Any]) -> None:
         self._jobs.put(job)
 
-    def enqueue_steps(self, job: Job) -> None:
-        """As `enqueue`, with a while between any two steps of the job."""
+    def enqueue_steps(self, job: Job, record: Callable[[torch.Tensor], None]) -> None:
+        """As `enqueue`, with a while between any two steps of the job; records what it gives."""
 
         def run() -> None:
-            for _ in job():
+            for tensor in job():
+                record(tensor)
                 self._linger()
 
         self.enqueue(run)
@@ -80,16 +82,22 @@ class Stream:
 
 
 class HostMemory:
-    """Memory that goes to the next tensor at once, and is no number until it is written."""
+    """Memory that goes to the next tensor at once, and is no number until it is written.
+
+    Attributes:
+        held: how many tensors have some.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.held = 0
+        self._lock = threading.RLock()  # a tensor may be collected while this thread has it
         self._free: defaultdict[int, list[bytearray]] = defaultdict(list)
 
     def tensor(self, like: torch.Tensor) -> torch.Tensor:
         size = max(like.numel() * like.element_size(), 1)
         with self._lock:
             block = self._free[size].pop() if self._free[size] else bytearray(size)
+            self.held += 1
         array = np.frombuffer(block, np.uint8)
         array[:] = _POISON
         # The array is there as long as any tensor of this memory.
@@ -97,10 +105,19 @@ class HostMemory:
         flat = torch.from_numpy(array)[: like.numel() * like.element_size()]
         return flat.view(like.dtype).view(like.shape)
 
+    def held_in_the_end(self) -> int:
+        """Return how many tensors keep theirs when all threads and streams are through."""
+        end = time.monotonic() + DEADLINE
+        while self.held and time.monotonic() < end:
+            gc.collect()
+            time.sleep(0.01)
+        return self.held
+
     def _give_back(self, block: bytearray) -> None:
         block[:] = bytes([_POISON]) * len(block)
         with self._lock:
             self._free[len(block)].append(block)
+            self.held -= 1
 
 
 class FakeAccelerator:
@@ -114,14 +131,28 @@ class FakeAccelerator:
 
     Attributes:
         lent: bytes of host memory that were given out.
+        memory: the host's, that goes to copies.
+        recorded: a stream's name, and the address of a tensor that it was recorded on.
     """
 
     def __init__(self, seed: int, *, kernels: bool, longest: float) -> None:
-        self._draws = [random.Random(f"{seed} {name}") for name in ("caller", "down", "up")]
-        self._caller, self._down, self._up = (Stream(draw, longest) for draw in self._draws)
+        names = ("caller", "down", "up", "between")
+        self._caller, self._down, self._up, self._between = (
+            Stream(random.Random(f"{seed} {name}"), longest) for name in names
+        )
         self._kernels = kernels
-        self._memory = HostMemory()
+        self.memory = HostMemory()
         self.lent = 0
+        self.recorded: set[tuple[str, int]] = set()
+
+    def hold(self, streams: Sequence[str], gate: threading.Event) -> None:
+        """Let streams wait for somebody to set an event."""
+
+        def wait() -> None:
+            assert gate.wait(DEADLINE), "nobody lets the stream go on"
+
+        for name in streams:
+            getattr(self, f"_{name}").enqueue(wait)
 
     def kernel(self, job: Callable[[], Any]) -> None:
         """Do something with tensors, after what the caller's stream does before it."""
@@ -133,18 +164,18 @@ class FakeAccelerator:
 
     def room(self, tensor: torch.Tensor) -> torch.Tensor:
         self.lent += tensor.numel() * tensor.element_size()
-        return self._memory.tensor(tensor)
+        return self.memory.tensor(tensor)
 
-    def down(self, job: Job, *, after_caller: bool = True) -> Event:
-        if after_caller:
-            self._after(self._down, self._caller.event())
-        self._down.enqueue_steps(job)
-        return self._down.event()
+    def down(self, *jobs: Job) -> list[Event]:
+        self._after(self._down, self._caller.event())
+        return [self._enqueue("down", job) for job in jobs]
+
+    def between(self, job: Job) -> Event:
+        return self._enqueue("between", job)
 
     def up(self, job: Job, after: Event) -> Event:
         self._after(self._up, after)
-        self._up.enqueue_steps(job)
-        return self._up.event()
+        return self._enqueue("up", job)
 
     def join(self, event: Event) -> None:
         if self._kernels:
@@ -159,6 +190,14 @@ class FakeAccelerator:
 
     def future(self) -> torch.futures.Future[Any]:
         return torch.futures.Future()
+
+    def _enqueue(self, name: str, job: Job) -> Event:
+        def record(tensor: torch.Tensor) -> None:
+            self.recorded.add((name, tensor.untyped_storage().data_ptr()))
+
+        stream: Stream = getattr(self, f"_{name}")
+        stream.enqueue_steps(job, record)
+        return stream.event()
 
     def _after(self, stream: Stream, event: Event) -> None:
         stream.enqueue(event.synchronize)

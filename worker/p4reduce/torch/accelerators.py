@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import numpy.typing as npt
 import torch
 
 from p4reduce.torch.tensors import write
@@ -66,8 +67,17 @@ def copies_up(pairs: Pairs) -> Job:
     return copy
 
 
+def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Return a copy of an array on a device; the current stream copies it, and nobody waits.
+
+    On the CPU it shares the array's memory.
+    """
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
 class Accelerator:
-    """Two streams of a device: one copies to this host, one back.
+    """Streams of a device: one copies to this host, one back, and one works between the two.
 
     Args:
         device: any but the CPU.
@@ -77,37 +87,44 @@ class Accelerator:
         self._device = device
         self._down: Any = torch.Stream(device=device)
         self._up: Any = torch.Stream(device=device)
+        self._between: Any = torch.Stream(device=device)
 
     def room(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return host memory for a tensor: contiguous, and not initialised."""
-        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
 
-    def down(self, job: Job, *, after_caller: bool = True) -> DeviceEvent:
-        """Enqueue work and copies to the host.
+    def down(self, *jobs: Job) -> list[DeviceEvent]:
+        """Enqueue work and copies to the host, after what the caller's stream has now.
 
         Args:
-            job: enqueues them, at once.
-            after_caller: whether they come after what the caller's stream has now; after what
-                `down` has enqueued before they come anyway.
+            jobs: enqueue them, at once.
 
         Returns:
-            An event after them.
+            An event after each job.
         """
-        if after_caller:
-            self._down.wait_stream(torch.accelerator.current_stream(self._device))
-        return self._enqueue(self._down, job)
+        self._down.wait_stream(torch.accelerator.current_stream(self._device))
+        return self._enqueue(self._down, *jobs)
+
+    def between(self, job: Job) -> DeviceEvent:
+        """Enqueue work and copies, as `down`, but after nothing of the other streams.
+
+        What `down` has enqueued may wait for the rest of a backward pass.
+        """
+        return self._enqueue(self._between, job)[0]
 
     def up(self, job: Job, after: DeviceEvent) -> DeviceEvent:
         """Enqueue copies from the host, and work, as `down`, but after an event."""
         self._up.wait_event(after)
-        return self._enqueue(self._up, job)
+        return self._enqueue(self._up, job)[0]
 
-    def _enqueue(self, stream: Any, job: Job) -> DeviceEvent:
-        with stream:
-            for tensor in job():
-                tensor.record_stream(stream)
-            event: DeviceEvent = stream.record_event()
-        return event
+    def _enqueue(self, stream: Any, *jobs: Job) -> list[DeviceEvent]:
+        events = []
+        with _current(stream):
+            for job in jobs:
+                for tensor in job():
+                    tensor.record_stream(stream)
+                events.append(stream.record_event())
+        return events
 
     def join(self, event: DeviceEvent) -> None:
         """Make the caller's stream wait for an event. Does not wait itself."""
@@ -115,12 +132,25 @@ class Accelerator:
 
     def uploading(self) -> AbstractContextManager[Any]:
         """Make the stream of uploads the current one: what is enqueued comes after them."""
-        stream: AbstractContextManager[Any] = self._up
-        return stream
+        return _current(self._up)
 
     def future(self) -> torch.futures.Future[Any]:
         """Return a future whose value may have tensors of the device."""
         return torch.futures.Future(devices=[self._device])
+
+
+def _current(stream: Any) -> AbstractContextManager[Any]:
+    """Make a stream the current one of this thread.
+
+    By an object of its own: torch keeps in the object which stream was the current one before, and
+    several threads use the same stream (pytorch/pytorch issue 176560).
+    """
+    own: AbstractContextManager[Any] = torch.Stream(
+        stream_id=stream.stream_id,
+        device_index=stream.device_index,
+        device_type=stream.device_type,
+    )
+    return own
 
 
 def is_available() -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from p4reduce.errors import P4ReduceTimeoutError
+from p4reduce.torch.errors import without_frames
 from p4reduce.torch.threads import FutureThread
 
 
@@ -45,7 +46,7 @@ class QueuedHandle:
         try:
             self._handle = begin()
         except BaseException as error:
-            self._error = error
+            self._error = without_frames(error)
         self._came.set()
 
     def done(self) -> bool:
@@ -71,7 +72,11 @@ class QueuedHandle:
 
 
 class CallOrder:
-    """The order of one communicator's calls."""
+    """The order of one communicator's calls.
+
+    Attributes:
+        endings: does what has to be done at the end of calls, in their order, as early as it can.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,6 +84,7 @@ class CallOrder:
         self._running = threading.Lock()  # one call at a time, in whatever thread
         self._holder = 0  # the thread that runs a call which waits for others
         self._thread = FutureThread("p4reduce-turns")
+        self.endings = FutureThread("p4reduce-endings")
 
     def take(self, begin: Callable[[], EndingT]) -> EndingT | QueuedHandle:
         """Make a call now, or after the earlier ones."""

@@ -15,7 +15,6 @@ from p4reduce.torch.work import OutcomeWork
 
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[[], None]
-Parts = Callable[[], "tuple[list[TorchCall], Finish]"]
 
 
 class Place(NamedTuple):
@@ -23,6 +22,19 @@ class Place(NamedTuple):
 
     rank: int
     size: int
+
+
+@dataclass(frozen=True)
+class CallParts:
+    """A call as several ones, each of a part of its tensor.
+
+    Attributes:
+        split: returns the parts, and what is to be done when all calls have ended.
+        call: returns the call of one part.
+    """
+
+    split: Callable[[], tuple[Tensors, Finish]]
+    call: Callable[[torch.Tensor], TorchCall]
 
 
 @dataclass(frozen=True)
@@ -41,8 +53,7 @@ class TorchCall:
         agreed: tensors whose dtypes and shapes the ranks compare if Gloo runs it.
         size: bytes of this rank's input, for the statistics of Gloo.
         targets: those that could receive it on any rank, which are checked on all; None: `writes`.
-        parts: the same as several calls, and what is to be done when all have ended; None: it is
-            not long enough for that.
+        parts: the same as several calls; None: it is not long enough for that.
     """
 
     name: str
@@ -56,7 +67,7 @@ class TorchCall:
     agreed: Tensors
     size: int
     targets: Tensors | None = None
-    parts: Parts | None = None
+    parts: CallParts | None = None
 
 
 def call_in_place(
@@ -70,7 +81,7 @@ def call_in_place(
     scaling: Scaling = UNSCALED,
     reads: bool = True,
     writes: bool = True,
-    parts: Parts | None = None,
+    parts: CallParts | None = None,
 ) -> TorchCall:
     """Return a call that writes its result to the tensors that it reads, if it does so here.
 

@@ -184,7 +184,7 @@ def all_gather(
         if np.may_share_memory(mine, room) and not _is_own_part(mine, room, channel.rank):
             mine = mine.copy()
     else:
-        whole = torch.empty(tensor.numel() * channel.size, dtype=tensor.dtype)
+        whole = torch.empty(tensor.numel() * channel.size, dtype=tensor.dtype, device="cpu")
         room = memory_of(whole, np.uint8)
 
         def put_back() -> None:

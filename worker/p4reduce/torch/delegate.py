@@ -146,7 +146,9 @@ def _close(group: Any) -> None:
         # That leaves receives waiting. Gloo closes all connections when a wait times out.
         with suppress(RuntimeError):
             other = (group.rank() + 1) % group.size()
-            group.recv([torch.empty(1)], other, _NO_TAG).wait(timedelta(milliseconds=1))
+            group.recv([torch.empty(1, device="cpu")], other, _NO_TAG).wait(
+                timedelta(milliseconds=1)
+            )
 
 
 def _connected(store: Any, rank: int, size: int, timeout: timedelta, address: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch.distributed as dist
 
@@ -15,6 +16,8 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 _NETWORK = (ControllerUnreachableError, SwitchUnreachableError)
 
@@ -48,3 +51,18 @@ def as_torch_error(error: P4ReduceError, global_ranks: Sequence[int] = ()) -> Ru
     translated: RuntimeError = kind(text)
     translated.__cause__ = error
     return translated
+
+
+def without_frames(error: ErrorT) -> ErrorT:
+    """Return an error that is kept, without its tracebacks and those of its causes.
+
+    Their frames have the tensors of the call, and its future. Torch's future has the error: the
+    garbage collector does not see that, so all of them would stay.
+    """
+    one: BaseException | None = error
+    seen = set[int]()
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        one.__traceback__ = None
+        one = one.__cause__ or one.__context__
+    return error

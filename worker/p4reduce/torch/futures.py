@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 from p4reduce.torch.accelerators import Accelerator
+from p4reduce.torch.errors import without_frames
 from p4reduce.torch.threads import next_level
 
 
@@ -37,6 +38,7 @@ def promise(
 
     def unpack(done: torch.futures.Future[Any]) -> Any:
         result, error = done.value()
+        del done  # whose value has the error, which has this frame
         if error is not None:
             raise error
         return result
@@ -48,7 +50,7 @@ def promise(
         try:
             result = settle()
         except BaseException as error:
-            problem = error
+            problem = without_frames(error)
         with _uploading(accelerator):  # after the copies up: torch records an event
             ended.set_result((result, problem))
 
@@ -105,8 +107,8 @@ def _once_complete(future: torch.futures.Future[Any], job: Callable[[], None]) -
     accelerator = _ours[future]
 
     def run() -> None:
-        with suppress(Exception), _uploading(accelerator):  # an error is for the callback
-            future.wait()
+        with _uploading(accelerator):
+            _settle(future)
         job()
 
     next_level().submit(run)
@@ -115,9 +117,16 @@ def _once_complete(future: torch.futures.Future[Any], job: Callable[[], None]) -
 def _joined(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
     """Make the current stream, which torch has made for a callback, wait for a complete future."""
     if _ours[future] is not None:
-        with suppress(Exception):
-            future.wait()
+        _settle(future)
     return future
+
+
+def _settle(future: torch.futures.Future[Any]) -> None:
+    """Wait for a future. Its error is for the callback."""
+    try:
+        future.wait()
+    except Exception as error:
+        without_frames(error)
 
 
 def _future(accelerator: Accelerator | None) -> torch.futures.Future[Any]:

@@ -30,7 +30,13 @@ from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.names import NAME
 from p4reduce.torch.routes import Route, Routes
-from p4reduce.torch.staging import StagedWork, Waiter, host_copies, start_staged
+from p4reduce.torch.staging import (
+    StagedWork,
+    Waiter,
+    host_copies,
+    start_in_parts,
+    start_staged,
+)
 from p4reduce.torch.table import METHODS, Method
 from p4reduce.torch.tensors import Dense, check_targets, nothing
 from p4reduce.torch.threads import at_exit, expect_dropped
@@ -184,7 +190,7 @@ class TorchCollectives:
         return self._track(
             start_staged(
                 accelerator,
-                self._pairs.later,
+                self._pairs,
                 _wait_for,
                 start=lambda: start(host),
                 down=copies_down([] if receives else pairs),
@@ -320,8 +326,8 @@ class TorchCollectives:
     def _run(self, route: Route, call: TorchCall) -> OutcomeWork:
         """Run a collective of the host's tensors, in turn."""
         if self._in_parts and call.parts is not None:
-            parts, finish = call.parts()
-            works = [self._run(route, part) for part in parts]
+            parts, finish = call.parts.split()
+            works = [self._run(route, call.parts.call(part)) for part in parts]
             return self._track(OutcomeWork.of_all(works, call.result, finish))
         started = route.order.take(lambda: StartedWork(self._start(route, call)))
         return self._track(_work_of(started, _waiter(route, call.name), call.result))
@@ -338,13 +344,21 @@ class TorchCollectives:
             accelerator: that has the tensors.
         """
         if self._in_parts and call.parts is not None and host.parts is not None:
-            parts, finish = call.parts()
-            both = zip(parts, host.parts()[0], strict=True)
-            works = [self._staged(route, one, other, accelerator) for one, other in both]
-            return StagedWork.of_several(works, call.result, finish)
+            parts, finish = call.parts.split()
+            own_call = host.parts.call
+            return start_in_parts(
+                accelerator,
+                route.order,
+                _waiter(route, call.name),
+                start=lambda part: self._start(route, own_call(part)),
+                parts=list(zip(host.parts.split()[0], parts, strict=True)),
+                finish=finish,
+                writes=call.writes,
+                result=call.result,
+            )
         return start_staged(
             accelerator,
-            route.order.later,
+            route.order,
             _waiter(route, call.name),
             start=lambda: self._start(route, host),
             down=copies_down(list(zip(host.reads, call.reads, strict=True))),

@@ -157,6 +157,7 @@ class LARS(torch.optim.Optimizer):
                 for _, one in chosen
             ],
             dtype=torch.float64,
+            device="cpu",
         )
         if self._channel is not None and len(chosen):
             squares = self._summed(squares)

@@ -17,6 +17,7 @@ import torch
 from p4reduce.tensors.noise import NOISE_BITS, Noise
 from p4reduce.tensors.quantise import FLOAT32_SCALES_FROM, LaneFactors
 from p4reduce.tensors.stochastic import factors_at_random
+from p4reduce.torch.accelerators import to_device
 from p4reduce.wire.format import NONFINITE_EXPONENT, Format
 
 LANES = {Format.INT16: torch.int16, Format.INT8: torch.int8, Format.INT4: torch.int8}
@@ -110,10 +111,10 @@ class NarrowLanes:
     def _column(self, table: npt.NDArray[Any]) -> torch.Tensor:
         """Return each block's entry of a table, 0 where it is not finite; shape (blocks, 1)."""
         entries = np.where(self._finite, table[self._exponents], table.dtype.type(0))
-        return torch.from_numpy(entries).to(self._device)[:, None]
+        return to_device(entries, self._device)[:, None]
 
     def _mask(self, blocks: npt.NDArray[np.bool_]) -> torch.Tensor:
-        return torch.from_numpy(blocks).to(self._device)[:, None]
+        return to_device(blocks, self._device)[:, None]
 
     def _cleared(self, rows: torch.Tensor) -> torch.Tensor:
         if self._finite.all():

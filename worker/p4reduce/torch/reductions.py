@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceOptions
 
-from p4reduce.torch.calls import Finish, Place, Tensors, TorchCall, call_in_place
+from p4reduce.torch.calls import CallParts, Finish, Place, Tensors, TorchCall, call_in_place
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import with_fields
 from p4reduce.torch.sparse import all_reduce_sparse, sparse_reason
@@ -44,11 +44,11 @@ def all_reduce_call(place: Place, tensors: Tensors, options: Any) -> TorchCall:
         reason = reason or f"{len(tensors)} tensors"
     in_parts = reason is None and tensors[0].layout == torch.strided and tensors[0].numel() > PART
 
-    def parts() -> tuple[list[TorchCall], Finish]:
+    def split() -> tuple[Tensors, Finish]:
         dense = Dense(tensors)
-        flat = dense.tensors[0].view(-1)
-        calls = [all_reduce_call(place, [part], options) for part in flat.split(PART)]
-        return calls, dense.put_back
+        return dense.tensors[0].view(-1).split(PART), dense.put_back
+
+    parts = CallParts(split, lambda part: all_reduce_call(place, [part], options))
 
     return call_in_place(
         "all_reduce",

@@ -18,18 +18,23 @@ from typing import Any
 
 import torch
 
-from p4reduce.torch.accelerators import Accelerator, DeviceEvent, Job, is_plain
-from p4reduce.torch.call_order import QueuedEnding, QueuedHandle
+from p4reduce.torch.accelerators import (
+    Accelerator,
+    DeviceEvent,
+    Job,
+    Pairs,
+    copies_down,
+    copies_up,
+    is_plain,
+)
+from p4reduce.torch.call_order import CallOrder, QueuedEnding, QueuedHandle
 from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.futures import promise
 from p4reduce.torch.tensors import nothing
-from p4reduce.torch.threads import FutureThread
-from p4reduce.torch.work import OutcomeWork, StartedWork, WorkOutcome, unsettled
+from p4reduce.torch.work import OutcomeWork, StartedWork, Wait, WorkOutcome, unsettled
 
 Tensors = Sequence[torch.Tensor]
-Waiter = Callable[[QueuedHandle], Callable[[float | None], None]]
-
-_uploads = FutureThread("p4reduce-uploads")
+Waiter = Callable[[QueuedHandle], Wait]
 
 
 def host_copies(accelerator: Accelerator, value: Any) -> Any:
@@ -52,6 +57,8 @@ class StagedWork(OutcomeWork):
         outcome: of the collective and of enqueueing the copies up.
         tensors: its result, as the future gives it.
         accelerator: that has the tensors.
+
+    Attributes:
         uploads: the events after the copies up, when the outcome is settled.
     """
 
@@ -64,11 +71,15 @@ class StagedWork(OutcomeWork):
     ) -> None:
         super().__init__(outcome, tensors)
         self._accelerator = accelerator
-        self._uploads = uploads
+        self.uploads = uploads
 
     @classmethod
     def of_several(
-        cls, works: Sequence[OutcomeWork], tensors: Any, finish: Callable[[], None] = nothing
+        cls,
+        works: Sequence[OutcomeWork],
+        tensors: Any,
+        finish: Callable[[], None] = nothing,
+        writes: Tensors = (),
     ) -> OutcomeWork:
         """Return a work that ends when some others have, and a function was called after them.
 
@@ -76,6 +87,7 @@ class StagedWork(OutcomeWork):
             works: of the host's tensors, and of those of one accelerator.
             tensors: the result.
             finish: enqueues what is to be done after the copies up.
+            writes: the device's tensors to which it writes.
         """
         staged = [work for work in works if isinstance(work, StagedWork)]
         if not staged:
@@ -86,11 +98,13 @@ class StagedWork(OutcomeWork):
             for work in works:
                 work.outcome.settle(timeout)
 
+        def last() -> Tensors:
+            finish()
+            return writes
+
         def end() -> None:
-            with accelerator.uploading():
-                finish()
-            uploads.extend(event for work in staged for event in work._uploads)
-            uploads.append(accelerator.up(list, uploads[-1]))  # after what `finish` enqueued
+            uploads.extend(event for work in staged for event in work.uploads)
+            uploads.append(accelerator.up(last, uploads[-1]))
 
         outcome = WorkOutcome(wait, end, lambda: bool(unsettled(one.outcome for one in works)))
         return cls(outcome, tensors, accelerator, uploads)
@@ -98,7 +112,7 @@ class StagedWork(OutcomeWork):
     def wait(self, timeout: Any = None) -> bool:
         """Wait until the copies up are enqueued. The caller's stream waits for them."""
         super().wait(timeout)
-        for event in self._uploads:
+        for event in self.uploads:
             self._accelerator.join(event)
         return True
 
@@ -109,12 +123,12 @@ class StagedWork(OutcomeWork):
     def synchronize(self) -> None:
         """Wait until the copies up are done."""
         self.wait()
-        for event in self._uploads:
+        for event in self.uploads:
             event.synchronize()
 
     def is_completed(self) -> bool:
         """Whether it has failed, or its results are in the tensors."""
-        return super().is_completed() and all(event.query() for event in self._uploads)
+        return super().is_completed() and all(event.query() for event in self.uploads)
 
     def _promise(self, settle: Callable[[], Any]) -> torch.futures.Future[Any]:
         return promise(settle, self._accelerator)
@@ -122,7 +136,7 @@ class StagedWork(OutcomeWork):
 
 def start_staged(
     accelerator: Accelerator,
-    queue: Callable[[Callable[[], QueuedEnding]], QueuedHandle],
+    order: CallOrder,
     waiter: Waiter,
     *,
     start: Callable[[], OutcomeWork],
@@ -134,25 +148,111 @@ def start_staged(
 
     Args:
         accelerator: that has the tensors.
-        queue: calls a function when its turn has come, in another thread.
+        order: of the calls; its threads make this one, and enqueue the copies up.
         waiter: returns the function that waits for a handle, and raises torch's errors.
         start: starts the collective of the host's tensors.
         down: what the device does before, copies to the host included.
         up: what the device does when the collective has ended.
         result: what the work's future gives.
     """
-    copied = accelerator.down(down)
+    (copied,) = accelerator.down(down)
 
     def begin() -> QueuedEnding:
         copied.synchronize()
         return StartedWork(start())
 
-    handle = queue(begin)
+    handle = order.later(begin)
+    work = _staged(
+        accelerator,
+        waiter(handle),
+        lambda: [accelerator.up(up, copied)],
+        lambda: not handle.done(),
+        result,
+    )
+    order.endings.submit(work.outcome.settle_quietly)
+    return work
+
+
+def start_in_parts(
+    accelerator: Accelerator,
+    order: CallOrder,
+    waiter: Waiter,
+    *,
+    start: Callable[[torch.Tensor], OutcomeWork],
+    parts: Pairs,
+    finish: Callable[[], None],
+    writes: Tensors,
+    result: Any,
+) -> StagedWork:
+    """Start a collective for each part, when that has been copied to this host.
+
+    The caller only enqueues the copies down: the thread of the group's order makes the calls.
+
+    Args:
+        accelerator: that has the parts.
+        order: as for `start_staged`.
+        waiter: as for `start_staged`.
+        start: starts the collective of a part on the host.
+        parts: host memory, and the device's tensor.
+        finish: enqueues what is to be done after the copies up.
+        writes: the device's tensors to which it writes.
+        result: what the work's future gives.
+    """
+    copied = accelerator.down(*(copies_down([pair]) for pair in parts))
+    ended: list[StagedWork] = []
+
+    def begin() -> QueuedEnding:
+        works = []
+        for pair, event in zip(parts, copied, strict=True):
+            event.synchronize()
+            works.append(_put_up(accelerator, start(pair[0]), pair, event))
+            order.endings.submit(works[-1].outcome.settle_quietly)
+        whole = StagedWork.of_several(works, result, finish, writes)
+        order.endings.submit(whole.outcome.settle_quietly)
+        ended.append(whole)
+        return StartedWork(whole)
+
+    handle = order.later(begin)
+    return _staged(
+        accelerator,
+        waiter(handle),
+        lambda: ended.pop().uploads,
+        lambda: not handle.done(),
+        result,
+    )
+
+
+def _put_up(
+    accelerator: Accelerator,
+    work: OutcomeWork,
+    pair: tuple[torch.Tensor, torch.Tensor],
+    after: DeviceEvent,
+) -> StagedWork:
+    return _staged(
+        accelerator,
+        work.outcome.settle,
+        lambda: [accelerator.up(copies_up([pair]), after)],
+        lambda: not work.outcome.poll(),
+        pair[1],
+    )
+
+
+def _staged(
+    accelerator: Accelerator,
+    wait: Wait,
+    put: Callable[[], Sequence[DeviceEvent]],
+    pending: Callable[[], bool],
+    result: Any,
+) -> StagedWork:
+    """Return a work whose copies up are enqueued by the first thread that finds its sum there.
+
+    Args:
+        accelerator: that has the tensors.
+        wait: as of `WorkOutcome`, for the sum.
+        put: enqueues the copies up, and returns their events.
+        pending: as of `WorkOutcome`.
+        result: what the work's future gives.
+    """
     uploads: list[DeviceEvent] = []
-
-    def finish() -> None:
-        uploads.append(accelerator.up(up, copied))
-
-    outcome = WorkOutcome(waiter(handle), finish, lambda: not handle.done())
-    _uploads.submit(outcome.settle_quietly)
+    outcome = WorkOutcome(wait, lambda: uploads.extend(put()), pending)
     return StagedWork(outcome, result, accelerator, uploads)

@@ -159,7 +159,7 @@ def output_array(tensor: torch.Tensor, scaling: Scaling = UNSCALED) -> TensorArr
     same = tensor.device.type == "cpu" and tensor.dtype == dtype and not tensor.is_neg()
     if same and tensor.is_contiguous() and scaling.divisor is None:
         return TensorArray(memory_of(tensor))
-    numbers = torch.empty(tensor.numel(), dtype=dtype)
+    numbers = torch.empty(tensor.numel(), dtype=dtype, device="cpu")
     array = memory_of(numbers)
     return TensorArray(array, lambda: write(tensor, scaling.after(numbers)))
 
@@ -231,7 +231,9 @@ def _flat_here(tensor: torch.Tensor) -> torch.Tensor:
     """Return the numbers in this host's memory, one after the other."""
     if tensor.device.type != "cpu":
         # Pinned, so that the copies run by DMA; both wait for the stream that made the tensor.
-        here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        here = torch.empty(
+            tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda
+        )
         return here.copy_(tensor).view(-1)
     return tensor.resolve_conj().resolve_neg().contiguous().view(-1)
 

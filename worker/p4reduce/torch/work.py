@@ -23,6 +23,7 @@ from p4reduce_common.threads import new_thread
 from torch._C import _distributed_c10d as c10d
 
 from p4reduce.torch.dynamo import methods_eagerly
+from p4reduce.torch.errors import without_frames
 from p4reduce.torch.futures import promise
 from p4reduce.torch.tensors import nothing
 from p4reduce.torch.threads import settle_dropped
@@ -119,7 +120,7 @@ class WorkOutcome:
         except BaseException as error:
             if timeout is not None and self._pending():
                 raise
-            self._error = error
+            self._error = without_frames(error)
         self._over = True
         if self.keeper is not None:
             self.keeper.discard(self)

@@ -30,7 +30,7 @@ from p4reduce.handle import Handle
 from p4reduce.tensors.noise import Noise
 from p4reduce.tensors.precision import lane_format
 from p4reduce.tensors.sparse import SparseBlocks
-from p4reduce.torch.accelerators import Accelerator
+from p4reduce.torch.accelerators import Accelerator, to_device
 from p4reduce.torch.hooks.sending import send, start_beside
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.narrow import LANES, NarrowLanes, block_exponents, to_rows
@@ -157,7 +157,7 @@ class _RoundedMean(_DeviceMean):
         if self._residual is not None:
             self._rows = self._rows + self._residual
         self._exponents.copy_(block_exponents(self._rows), non_blocking=True)
-        return [self.tensor]
+        return self._used()
 
     def finish(self) -> None:
         """The sums are in the memory of the lanes."""
@@ -177,8 +177,7 @@ class _RoundedMean(_DeviceMean):
         agreed = every.reshape(comm.size, -1).max(axis=0)
         noise = Noise(self.state.seed, comm.rank, comm.calls)
         self._narrow = NarrowLanes(self._format, comm.size, agreed, noise, self.tensor.device)
-        # Other work of the caller's stream has nothing to do with it.
-        self.accelerator.down(self._encode, after_caller=False).synchronize()
+        self.accelerator.between(self._encode).synchronize()
         lanes = memory_of(self._lanes)
         precision = "int4" if self._format is Format.INT4 else None
         return comm.allreduce_async(
@@ -198,7 +197,10 @@ class _RoundedMean(_DeviceMean):
         if self._residual is not None:
             self._residual.copy_(self._narrow.left(rows, lanes))
         del self._rows
-        return []
+        return [rows, *self._used()]
+
+    def _used(self) -> list[torch.Tensor]:
+        return [self.tensor] if self._residual is None else [self.tensor, self._residual]
 
 
 class _BlocksMean(_DeviceMean):
@@ -217,7 +219,7 @@ class _BlocksMean(_DeviceMean):
         self._numbers.copy_(chosen, non_blocking=True)
         self._blocks.copy_(rows[chosen], non_blocking=True)
         self._residual.copy_(rows.index_fill_(0, chosen, 0.0))
-        return [self.tensor]
+        return [self.tensor, self._residual]
 
     def begin(self, timeout: float | None) -> Handle[Any]:
         """Start the sum of the blocks that any rank chose."""
@@ -235,6 +237,6 @@ class _BlocksMean(_DeviceMean):
     def put(self) -> Iterable[torch.Tensor]:
         """Fill the others with zeros."""
         device, means = self.tensor.device, torch.zeros_like(self._residual)
-        chosen = torch.from_numpy(self._total.numbers.astype(np.int64)).to(device)
-        means[chosen] = torch.from_numpy(self._total.blocks).to(device)
+        chosen = to_device(self._total.numbers.astype(np.int64), device)
+        means[chosen] = to_device(self._total.blocks, device)
         return self.write(means)

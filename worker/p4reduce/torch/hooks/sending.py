@@ -59,7 +59,7 @@ def start_beside(
     channel = state.channel
     return start_staged(
         accelerator,
-        channel.order.later,
+        channel.order,
         lambda handle: channel.waiter(handle, "hook"),
         start=start,
         down=down,
