@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of `bench.pytorch.gpu`: compares bits, or measures times.
+
+Rank 0 writes its figures after each of them, so that a run which is ended leaves what it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from p4reduce.tensors.noise import Noise
+from p4reduce.torch import hooks
+from p4reduce.torch.narrow import LANES, NarrowLanes, block_exponents
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH = 1024  # of the transformer; a layer has about 12.6 million parameters
+LAYER = 12.6e6
+LONG = (2 << 20) + 1000  # elements: half of them are more than one part of a sum
+TIMEOUT = timedelta(seconds=60)  # of a collective
+_FAKE = Path(__file__).parents[2] / "tests/pytorch/programs"
+
+
+class Device:
+    """Where tensors are, and waiting for it.
+
+    Args:
+        name: "cuda", "cpu", or "fake": the host's memory, staged by the threads of the tests'
+            fake accelerator.
+        rank: of this process.
+
+    Attributes:
+        place: for torch.
+        model: for people.
+    """
+
+    def __init__(self, name: str, rank: int) -> None:
+        self.place = "cuda" if name == "cuda" else "cpu"
+        self.model = torch.cuda.get_device_name(0) if name == "cuda" else name
+        self._fake: Any = None
+        self._staged = True
+        if name == "fake":
+            sys.path.insert(0, str(_FAKE))
+            module = importlib.import_module("fake_accelerator")
+            self._fake = module.FakeAccelerator(rank, kernels=False, longest=0.0005)
+            module.install(lambda tensor: self._staged, self._fake)
+
+    @contextmanager
+    def on_host(self) -> Iterator[None]:
+        """Tensors of the CPU are not the device's."""
+        self._staged = False
+        try:
+            yield
+        finally:
+            self._staged = True
+
+    def wait(self) -> None:
+        """Wait until the device has done all."""
+        if self.place == "cuda":
+            torch.cuda.synchronize()
+
+    def seconds(self, job: Callable[[], Any]) -> float:
+        """Return how long a job takes, with what it leaves to the device."""
+        self.wait()
+        began = time.perf_counter()
+        job()
+        self.wait()
+        return time.perf_counter() - began
+
+    def copied(self, job: Callable[[], Any]) -> float | None:
+        """Return the bytes that a job copies between host and device; None: nobody counts them."""
+        if self._fake is not None:
+            before = self._fake.lent
+            job()
+            lent: float = self._fake.lent - before
+            return 2 * lent  # there and back
+        if self.place != "cuda":
+            return None
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profiled:
+            job()
+            self.wait()
+        with tempfile.TemporaryDirectory() as directory:
+            trace = Path(directory) / "trace.json"
+            profiled.export_chrome_trace(str(trace))
+            return copied_bytes(json.loads(trace.read_text()))
+
+
+def copied_bytes(trace: dict[str, Any]) -> float:
+    """Return the bytes that a trace of torch's profiler copies between host and device."""
+    return sum(
+        float(event["args"]["bytes"])
+        for event in trace["traceEvents"]
+        if event.get("cat") == "gpu_memcpy"
+        and any(way in event["name"] for way in ("HtoD", "DtoH"))
+    )
+
+
+# -- Bits --------------------------------------------------------------------------------------
+
+
+def _in_place(name: str, *arguments: Any) -> Callable[..., Any]:
+    def run(tensor: Any, rank: int, size: int) -> Any:
+        given = [getattr(dist.ReduceOp, one) if isinstance(one, str) else one for one in arguments]
+        getattr(dist, name)(tensor, *given)
+        return tensor
+
+    return run
+
+
+def _reduce(tensor: Any, rank: int, size: int) -> Any:
+    dist.reduce(tensor, 1)
+    return tensor if rank == 1 else tensor.new_zeros(1)
+
+
+def _strided(tensor: Any, rank: int, size: int) -> Any:
+    dist.all_reduce(tensor[::2])
+    return tensor
+
+
+def _long(tensor: Any, rank: int, size: int) -> Any:
+    whole = tensor.repeat(-(-LONG // tensor.numel()))
+    dist.all_reduce(whole[::2] if rank else whole[: len(whole[::2])])
+    return whole
+
+
+def _all_gather(tensor: Any, rank: int, size: int) -> Any:
+    parts = [torch.empty_like(tensor) for _ in range(size)]
+    dist.all_gather(parts, tensor)
+    return torch.cat(parts)
+
+
+def _all_gather_into(tensor: Any, rank: int, size: int) -> Any:
+    whole = tensor.new_empty(tensor.numel() * size)
+    dist.all_gather_into_tensor(whole, tensor)
+    return whole
+
+
+def _reduce_scatter(tensor: Any, rank: int, size: int) -> Any:
+    own = tensor.new_empty(tensor.numel() // size)
+    dist.reduce_scatter_tensor(own, tensor)
+    return own
+
+
+def _all_to_all(tensor: Any, rank: int, size: int) -> Any:
+    others = tensor.new_empty(tensor.numel())
+    dist.all_to_all_single(others, tensor)
+    return others
+
+
+def _gather(tensor: Any, rank: int, size: int) -> Any:
+    parts = [torch.empty_like(tensor) for _ in range(size)] if rank == 0 else None
+    dist.gather(tensor, parts)
+    return torch.cat(parts or [tensor])
+
+
+def _scatter(tensor: Any, rank: int, size: int) -> Any:
+    own = tensor.new_empty(tensor.numel() // size)
+    dist.scatter(own, list(tensor.chunk(size)) if rank == 0 else None)
+    return own
+
+
+def _ring(tensor: Any, rank: int, size: int) -> Any:
+    other = tensor.new_empty(tensor.numel())
+    received = dist.irecv(other, (rank - 1) % size)
+    dist.isend(tensor, (rank + 1) % size).wait()
+    received.wait()
+    return other
+
+
+COLLECTIVES: dict[str, Callable[..., Any]] = {
+    "all_reduce": _in_place("all_reduce", "SUM"),
+    "all_reduce, mean": _in_place("all_reduce", "AVG"),
+    "all_reduce, maximum": _in_place("all_reduce", "MAX"),
+    "all_reduce, strided": _strided,
+    "all_reduce, in parts": _long,
+    "reduce": _reduce,
+    "broadcast": _in_place("broadcast", 1),
+    "all_gather": _all_gather,
+    "all_gather_into_tensor": _all_gather_into,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "gather": _gather,
+    "scatter": _scatter,
+    "send and receive": _ring,
+}
+BY_GLOO = {"all_reduce, maximum", "all_to_all", "gather", "scatter"}  # it knows no int16
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+DTYPES = (*FLOATS, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+
+
+def compare(device: Device, small: bool) -> Iterator[tuple[str, str]]:
+    """Run each collective on the host and on the device.
+
+    Args:
+        device: to compare with the host.
+        small: few numbers and dtypes, for a tool that slows all down.
+
+    Yields:
+        What was run, and what differs; "": nothing.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for dtype in FLOATS[:1] if small else DTYPES:
+        generator = torch.Generator().manual_seed(rank)
+        numbers = torch.randn(size * (1000 if small else 70_000), generator=generator)
+        numbers = numbers.mul(20).clamp(0 if dtype == torch.uint8 else -60, 60).to(dtype)
+        for name, run in COLLECTIVES.items():
+            if dtype == torch.int16 and name in BY_GLOO:
+                continue
+            given = numbers.to(device.place, copy=True)
+            with device.on_host():
+                here = run(numbers.clone(), rank, size)
+            there = run(given, rank, size)
+            device.wait()
+            same = torch.equal(here, there.cpu())
+            yield f"{name} of {str(dtype).removeprefix('torch.')}", "" if same else "other bits"
+    for lane_format in LANES:
+        draw = torch.Generator().manual_seed(7)
+        rows = torch.randn(500, lane_format.lanes, generator=draw)
+        rows *= torch.logspace(-120, 120, 500, base=2.0)[:, None]
+        made = []
+        for place in ("cpu", device.place):
+            moved = rows.to(place)
+            exponents = block_exponents(moved).cpu().numpy().astype(np.uint8)
+            lanes = NarrowLanes(lane_format, 2, exponents, Noise(1, 0, 0), torch.device(place))
+            encoded = lanes.encode(moved)
+            made.append([encoded, lanes.left(moved, encoded), lanes.decode(2 * encoded.short())])
+        same = all(torch.equal(here, there.cpu()) for here, there in zip(*made, strict=True))
+        yield f"lanes of {lane_format.name.lower()}", "" if same else "other bits"
+
+
+# -- Times -------------------------------------------------------------------------------------
+
+
+def bucket(device: Device, size: int, steps: int) -> dict[str, float]:
+    """Return medians of one bucket's times, in seconds, and the share that is hidden.
+
+    Args:
+        device: that has it.
+        size: of the bucket, in bytes.
+        steps: how many are measured.
+    """
+    tensor = torch.randn(size // 4, device=device.place)
+    matrix = torch.randn(2048, 2048, device=device.place)
+
+    def compute(times: int) -> None:
+        for _ in range(times):
+            torch.mm(matrix, matrix)
+
+    held, alone = [], []
+    for _ in range(steps + 1):
+        dist.barrier()
+        device.wait()
+        began = time.perf_counter()
+        work = dist.all_reduce(tensor, async_op=True)
+        held.append(time.perf_counter() - began)
+        work.wait()
+        device.wait()
+        alone.append(time.perf_counter() - began)
+    summing = median(alone[1:])
+    compute(2)
+    once = max(device.seconds(lambda: compute(5)) / 5, 1e-6)
+    agreed = torch.tensor([summing / once], device=device.place)
+    dist.all_reduce(agreed, dist.ReduceOp.MAX)
+    times = max(round(agreed.item()), 1)
+
+    def together() -> None:
+        work = dist.all_reduce(tensor, async_op=True)
+        compute(times)
+        work.wait()
+
+    computing, both = [], []
+    for _ in range(steps):
+        dist.barrier()
+        computing.append(device.seconds(lambda: compute(times)))
+        dist.barrier()
+        both.append(device.seconds(together))
+    hidden = (summing + median(computing) - median(both)) / summing
+    return {"held": median(held[1:]), "sum": summing, "hidden": hidden}
+
+
+class Training:
+    """DDP of a transformer.
+
+    Args:
+        device: that has it.
+        parameters: about how many.
+        hook: of p4reduce; "": none.
+    """
+
+    def __init__(self, device: Device, parameters: float, hook: str) -> None:
+        torch.manual_seed(0)
+        width = WIDTH if parameters >= LAYER else 64
+        layer = torch.nn.TransformerEncoderLayer(
+            width, 16, 4 * width, dropout=0.0, batch_first=True
+        )
+        layers = max(round(parameters / LAYER), 1)
+        network = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        # All ranks have made the same parameters: to copy them takes as long as a step.
+        self._model = DistributedDataParallel(network.to(device.place), init_sync=False)
+        if hook:
+            self._model.register_comm_hook(hooks.HookState(), getattr(hooks, hook))
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3)
+        self._inputs = torch.randn(2, 64, width, device=device.place)
+        self.gradient = 4.0 * sum(one.numel() for one in network.parameters())  # bytes
+
+    def step(self) -> None:
+        """Take a step."""
+        self._optimizer.zero_grad()
+        self._model(self._inputs).square().mean().backward()
+        self._optimizer.step()
+
+
+def train(device: Device, parameters: float, hook: str, steps: int) -> dict[str, float | None]:
+    """Return a step's seconds, and its copies beside twice the gradient's bytes."""
+    training = Training(device, parameters, hook)
+    seconds = [device.seconds(training.step) for _ in range(steps + 1)][1:]
+    copied = device.copied(training.step)
+    share = None if copied is None else copied / (2 * training.gradient)
+    return {"seconds": median(seconds), "copied": share}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("backend", choices=["gloo", "p4reduce"])
+    parser.add_argument("--what", choices=["bits", "times"], required=True)
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--parameters", type=float, default=100e6)
+    parser.add_argument("--bucket", type=int, default=25 << 20)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--figures", type=Path, required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--report", type=Path, required=True)
+    options = parser.parse_args()
+    device = Device(options.device, options.rank)
+    dist.init_process_group(
+        options.backend,
+        f"file://{options.store}",
+        rank=options.rank,
+        world_size=options.ranks,
+        timeout=TIMEOUT,
+    )
+    figures: dict[str, Any] = {"device": device.model, "torch": torch.__version__}
+
+    def keep() -> None:
+        if options.rank == 0:
+            # Replaced as a whole: this process may be ended while it writes.
+            new = options.figures.with_suffix(".new")
+            new.write_text(json.dumps(figures))
+            new.replace(options.figures)
+
+    if options.what == "bits":
+        figures |= {"same": [], "differs": []}
+        for name, problem in compare(device, options.small):
+            figures["differs" if problem else "same"].append(name)
+            keep()
+    else:
+        figures["bucket"] = bucket(device, options.bucket, options.steps)
+        keep()
+        for hook in ("", "int8_hook") if options.backend == "p4reduce" else ("",):
+            figures[hook or "float32"] = train(device, options.parameters, hook, options.steps)
+            keep()
+    dist.destroy_process_group()
+    if options.rank == 0:
+        options.report.write_text(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
