@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a small all-reduce takes on hosts with nothing deployed, by Gloo and by the switches.
+
+Each host is a namespace with a link to an Ethernet switch, and all share this machine's cores. Both
+take turns in one job. Shown are medians of the slowest rank's times.
+
+    python -m bench.pytorch.latency [--hosts 4] [--rate 1000] [--turns 200]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.errors import UnavailableError
+from p4reduce_lab.networks.home import HomeNetwork
+
+CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
+TIMEOUT = 300.0  # seconds
+RANK = "rank"
+SIZES = {"1 KB": 256, "64 KB": 16_384}  # elements of float32
+WARM = 20  # calls
+
+
+def be_rank(turns: int) -> None:
+    """Time both in turns. Rank 0 prints the median of each, in milliseconds."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("p4reduce")
+    groups: dict[str, Any] = {"gloo": dist.new_group(backend="gloo"), "p4reduce": None}
+    for size, elements in SIZES.items():
+        tensor = torch.randn(elements)
+        took: dict[str, list[float]] = {name: [] for name in groups}
+        for _ in range(WARM + turns):
+            for name, group in groups.items():
+                began = time.perf_counter()
+                dist.all_reduce(tensor, group=group)
+                took[name].append(time.perf_counter() - began)
+        slowest = torch.tensor([took[name][WARM:] for name in groups], dtype=torch.float64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        if dist.get_rank() == 0:
+            medians = 1000 * slowest.median(dim=1).values
+            found = dict(zip(groups, medians.tolist(), strict=True))
+            print(json.dumps({"size": size, **found}), flush=True)
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=1000.0, help="of each link, in Mbit/s")
+    parser.add_argument("--turns", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=5, help="jobs, whose medians are shown")
+    options = parser.parse_args()
+    ratios: dict[str, list[float]] = {size: [] for size in SIZES}
+    try:
+        with HomeNetwork(options.hosts, options.rate) as network:
+            for _ in range(options.runs):
+                for found in _run(network, options.turns):
+                    gloo, ours = found["gloo"], found["p4reduce"]
+                    ratios[found["size"]].append(gloo / ours)
+                    print(f"{found['size']}: Gloo {gloo:.2f} ms, p4reduce {ours:.2f} ms")
+    except UnavailableError as error:
+        print(error, file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+    for size, each in ratios.items():
+        print(
+            f"{options.hosts} hosts, {size}: {statistics.median(each):.2f} times Gloo's speed "
+            f"({min(each):.2f} to {max(each):.2f})"
+        )
+
+
+def _run(network: HomeNetwork, turns: int) -> list[dict[str, Any]]:
+    program = [str(Path(__file__)), RANK, str(turns)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+    runs = [
+        subprocess.Popen(
+            network.torchrun(host, program),
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for host in range(len(network.names))
+    ]  # fmt: skip
+    outputs = [run.communicate(timeout=TIMEOUT) for run in runs]
+    if any(run.returncode for run in runs):
+        sys.exit("\n".join(errors for _, errors in outputs))
+    lines = [line for output, _ in outputs for line in output.splitlines()]
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [RANK]:
+        be_rank(int(sys.argv[2]))
+    else:
+        main()
