@@ -206,6 +206,12 @@ class Session:
             else:
                 self._recovery.lose_rank(error)
 
+    @property
+    def is_recovering(self) -> bool:
+        """Whether it has no switch now, and knows of no lost rank."""
+        recovery = self._recovery
+        return recovery is not None and not recovery.rank_lost
+
     def settle(self, timeout: float) -> None:
         """Return when the remaining ranks have agreed on what is over, if a rank was lost."""
         member = self._member

@@ -8,6 +8,7 @@ ends one of these jobs ends all, because a communicator breaks as a whole.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from p4reduce.statistics import Statistics
 from p4reduce.thread_failure import ThreadFailedError
 
 _LOOK = 60.0  # seconds; only bounds what is woken anyway
+_AGAIN = 0.1  # seconds
+_LEASES_TO_HEAR = 2.0  # of a lost rank from the own controller
 _END_TIMEOUT = 5.0
 _SIDE = "/side-"
 _LARGEST = ("round_trip_p50", "round_trip_p90", "round_trip_p99", "retransmission_timeout")
@@ -50,6 +53,7 @@ class SideBySideSession:
         self.sessions = tuple(sessions)
         self.formed: dict[int, Session] = {}
         self._closing = False
+        self._lost_since = math.inf  # when a session first ended by the loss of a rank
         self._wakeup = Latch()
         self._watch = new_thread(
             self._spread_errors, f"p4reduce-side-{self.rank}", self._watch_failed
@@ -87,23 +91,42 @@ class SideBySideSession:
 
     def _spread_errors(self) -> None:
         """Let what one session ends with end all. No session may be asked from within another."""
+        again = False
         while not self._closing:
-            self._wakeup.wait(_LOOK)
+            self._wakeup.wait(_AGAIN if again else _LOOK)
             self._wakeup.clear()
+            again = False
             if not self._closing and (error := self.broken) is not None:
-                for session in self.sessions:
-                    if isinstance(error, WorkerLostError):
-                        session.lose_ranks(error)
-                    else:
-                        session.fail(error)
+                again = self._spread(error)
+
+    def _spread(self, error: P4ReduceError) -> bool:
+        """Let an error end all sessions. Returns whether some of them have to hear of it later.
+
+        A session without its switch hears of a lost rank by its own controller. If it were told, it
+        would give up its place in the job that forms there, and could not form it again.
+        """
+        if not isinstance(error, WorkerLostError):
+            for session in self.sessions:
+                session.fail(error)
+            return False
+        now, later = time.monotonic(), False
+        self._lost_since = min(self._lost_since, now)
+        for session in self.sessions:
+            patience = self._lost_since + _LEASES_TO_HEAR * session.lease - now
+            if session.is_recovering and self.rank not in error.ranks and patience > 0:
+                later = True
+            else:
+                session.lose_ranks(error)
+        return later
 
     def settle(self, timeout: float) -> None:
         """Return when the remaining ranks have agreed on what is over, as `Session` does."""
         end = time.monotonic() + timeout
         self._settle_each(end)
         if isinstance(error := self.broken, WorkerLostError):
-            for session in self.sessions:  # to another switch the rank may not be lost yet
-                session.lose_ranks(error)
+            # To another switch the rank may not be lost yet.
+            while self._spread(error) and time.monotonic() < end:
+                time.sleep(_AGAIN)
             self._settle_each(end)
 
     def _settle_each(self, end: float) -> None:
