@@ -167,6 +167,7 @@ class Job:
     urgent_slots: list[int] | None = None  # those of classes 1, 2, …; None: no rank has said it yet
     token: TokenHash | None = None  # joining and deleting it take this one
     elastic: bool = False  # re-formed of those who were there: it fails rather than wait for others
+    intact: bool = False  # re-formed after the loss of its switch: it fails if it loses a rank
     successor: Succession | None = None
     # Who was heard last, so that a heartbeat need not look at all members.
     latest: JobMember | None = field(default=None, metadata=TRANSIENT)

@@ -480,9 +480,11 @@ class Jobs(Roster):
     ) -> None:
         """Free a place in a job that is still forming."""
         self._listener.on_changed(job)
-        if job.configuring or job.elastic:
+        is_needed = job.intact and state is MemberState.LOST
+        if job.configuring or job.elastic or is_needed:
             # The entries of this rank are being written, so another one cannot take its place.
-            # No other rank will join an elastic job. Those that are left can form it again.
+            # No other rank will join an elastic job, or one that continues where it was. Those that
+            # are left can form it again.
             member.state = state
             self.fail(job, Cause.RANK_LOST, reason)
             return

@@ -235,6 +235,7 @@ class Reforming:
             self._jobs.holdings.free_host_numbers(host_numbers)
             raise
         job.elastic = not asked[0].world_size
+        job.intact = any(each.intact for each in asked)
         job.token, job.urgent_slots = old.token, old.urgent_slots
         new_places = {}
         for member, host_number in zip(old.active, host_numbers, strict=True):

@@ -389,6 +389,28 @@ def test_all_or_nobody(survivors: Survivors, jobs: Jobs, world: World) -> None:
     assert ranks(survivors.reform(job)) == {0: 0, 1: 1}
 
 
+def test_a_job_that_continues_where_it_was_fails_if_it_loses_a_rank_while_it_forms(
+    survivors: Survivors, jobs: Jobs, world: World
+) -> None:
+    """Those that are left would wait for a replacement, which has none of its results."""
+    job = running(jobs, size=3)
+    jobs.fail(job, Cause.SWITCH_LOST, "it burns")
+    members = job.active
+    asked = [survivors.reforming.ask(job, m, 3, 0, "", intact=True) for m in members]
+    survivors.advance()
+    second = jobs.named("train")
+    for reformation, member in zip(asked, members, strict=True):
+        survivors.reforming.place(reformation, member)
+        survivors.reforming.withdraw(reformation, member)
+    jobs.begin_waiting(second.members[0])
+    jobs.begin_waiting(second.members[1])
+    world.now += LEASE
+    jobs.expire()  # rank 2
+    assert (second.state, second.cause) == (JobState.FAILED, Cause.RANK_LOST)
+    assert second.ranks(MemberState.LOST) == [2]
+    assert ranks(survivors.reform(second)) == {0: 0, 1: 1}
+
+
 def test_ranks_that_went_on_without_the_switch_get_a_new_job(
     survivors: Survivors, jobs: Jobs
 ) -> None:

@@ -97,6 +97,7 @@ def a_job() -> Job:
         reason="because",
         token=TokenHash.of("a token that is long enough"),
         elastic=True,
+        intact=True,
         successor=Succession(5, {3: NewPlace(0, 8)}, 17),
     )
     for thing in (job, member):
