@@ -100,10 +100,10 @@ class SideBySideSession:
                 again = self._spread(error)
 
     def _spread(self, error: P4ReduceError) -> bool:
-        """Let an error end all sessions. Returns whether some of them have to hear of it later.
+        """Let an error end all sessions. Returns whether some of them wait for their controller.
 
-        A session without its switch hears of a lost rank by its own controller. If it were told, it
-        would give up its place in the job that forms there, and could not form it again.
+        A session without its switch learns of a lost rank from its own controller. If it ended
+        before, it would give up its place in the job that forms there, and could not form it again.
         """
         if not isinstance(error, WorkerLostError):
             for session in self.sessions:
