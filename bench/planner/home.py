@@ -9,23 +9,20 @@ turns within one job, so that other load of the machine comes to all of them.
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce.arrangement import EACH, FIRST, SWITCHES
-from p4reduce_lab.errors import LabError
-from p4reduce_lab.networks.home import INTERFACE, HomeNetwork
+from p4reduce_lab.networks.home import HomeNetwork
 from p4reduce_lab.planning.home import LANES, PLACES, RING, Home, HomeEstimate, allreduce
 from p4reduce_lab.planning.hosts import equal_hosts
 from p4reduce_lab.planning.network import PlannedLink
 from p4reduce_native.cpus import usable_cpus
+
+from bench.pytorch.on_hosts import run_on_hosts
 
 RATES = {100.0: 2_500_000, 1000.0: 25_000_000}
 """Rates in Mbit/s, and how many numbers a step sums there."""
@@ -138,35 +135,14 @@ def _run(
     network: HomeNetwork, place: str, arguments: Sequence[str], ways: Sequence[str]
 ) -> dict[str, list[tuple[float, float]]]:
     """Run one job, and return seconds, and CPU seconds of all hosts, for each way's turns."""
-    count = len(network.names)
-    variables = {"GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1", SWITCHES: place}
-    with ExitStack() as stack:
-        # /tmp is each host's own.
-        here = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
-        running = []
-        for host in range(count):
-            program = ["-m", "bench.planner.home_rank", *arguments, str(here / "out.json"), *ways]
-            log = stack.enter_context((here / f"log{host}").open("wb"))
-            process = subprocess.Popen(
-                network.torchrun(host, program),
-                env={**os.environ, **variables},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            running.append(process)
-        end = time.monotonic() + TIMEOUT
-        try:
-            codes = [one.wait(max(end - time.monotonic(), 0.1)) for one in running]
-        except subprocess.TimeoutExpired:
-            codes = [1]
-        if any(codes):
-            said = "".join((here / f"log{host}").read_text()[-2000:] for host in range(count))
-            raise LabError(f"ranks on {count} hosts failed, or took {TIMEOUT:.0f} s:\n{said}")
+    # /tmp is each host's own.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        out = Path(directory) / "out.json"
+        program = ["-m", "bench.planner.home_rank", *arguments, str(out), *ways]
+        run_on_hosts(network, program, {SWITCHES: place}, timeout=TIMEOUT)
         return {
             way: [(seconds, cpu) for seconds, cpu in turns]
-            for way, turns in json.loads((here / "out.json").read_text()).items()
+            for way, turns in json.loads(out.read_text()).items()
         }
 
 

@@ -7,12 +7,10 @@ rest is the same for all. All ranks have the same weights, so all stop after the
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +23,8 @@ from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE
 from p4reduce_lab.torch_demo.train import network
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from bench.pytorch.over_links_rank import join, rank_parser
 
 EVERY = 5  # steps between two looks at the test data
 ALONE = 40  # steps of ranks that sum nothing
@@ -408,22 +408,15 @@ def _bytes() -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("backend", choices=["gloo", "p4reduce"])
+    parser = rank_parser()
     parser.add_argument("--methods", nargs="+", required=True)
     parser.add_argument("--models", nargs="+", choices=list(TASKS), required=True)
     parser.add_argument("--seeds", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist._DEFAULT_FIRST_BUCKET_BYTES = WHOLE  # else DDP makes a first one of 1 MB
-    dist.init_process_group(
-        options.backend, f"file://{options.store}", rank=options.rank, world_size=options.ranks
-    )
+    join(options)
     runs = [
         train(name, model, seed, options.steps)
         for model in options.models

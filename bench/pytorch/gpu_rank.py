@@ -6,7 +6,6 @@ Rank 0 writes its figures after each of them, so that a run which is ended leave
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import sys
@@ -26,6 +25,8 @@ from p4reduce.tensors.noise import Noise
 from p4reduce.torch import hooks
 from p4reduce.torch.narrow import LANES, NarrowLanes, block_exponents
 from torch.nn.parallel import DistributedDataParallel
+
+from bench.pytorch.over_links_rank import join, rank_parser
 
 WIDTH = 1024  # of the transformer; a layer has about 12.6 million parameters
 LAYER = 12.6e6
@@ -334,8 +335,7 @@ def train(device: Device, parameters: float, hook: str, steps: int) -> dict[str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("backend", choices=["gloo", "p4reduce"])
+    parser = rank_parser()
     parser.add_argument("--what", choices=["bits", "times"], required=True)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--device", required=True)
@@ -343,19 +343,9 @@ def main() -> None:
     parser.add_argument("--bucket", type=int, default=25 << 20)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--figures", type=Path, required=True)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
     options = parser.parse_args()
     device = Device(options.device, options.rank)
-    dist.init_process_group(
-        options.backend,
-        f"file://{options.store}",
-        rank=options.rank,
-        world_size=options.ranks,
-        timeout=TIMEOUT,
-    )
+    join(options, TIMEOUT)
     figures: dict[str, Any] = {"device": device.model, "torch": torch.__version__}
 
     def keep() -> None:

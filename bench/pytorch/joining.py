@@ -10,18 +10,16 @@ are interleaved. Each host is a namespace of this machine, and all share its cor
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
 
-from p4reduce_lab.errors import UnavailableError
+from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.networks.home import HomeNetwork
 
+from bench.pytorch.on_hosts import run_on_hosts
+
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
-TIMEOUT = 300.0  # seconds
 RANK = "rank"
 BACKENDS = ("gloo", "p4reduce")
 
@@ -40,22 +38,11 @@ def be_rank(backend: str, begun: float) -> None:
 def join(network: HomeNetwork, backend: str, each: int) -> float:
     """Return the seconds of the slowest rank."""
     begun = time.monotonic()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if backend == "gloo":  # it takes what the host's name leads to, which is 127.0.1.1
-        environment["GLOO_SOCKET_IFNAME"] = "eth0"
-    program = [str(Path(__file__)), RANK, backend, str(begun)]
-    runs = [
-        subprocess.Popen(
-            network.torchrun(host, program, each=each),
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for host in range(len(network.names))
-    ]  # fmt: skip
-    outputs = [run.communicate(timeout=TIMEOUT) for run in runs]
-    lines = [line for output, _ in outputs for line in output.splitlines()]
+    program = ["-m", "bench.pytorch.joining", RANK, backend, str(begun)]
+    lines = run_on_hosts(network, program, each=each)
     took = [float(line.split()[1]) for line in lines if line.startswith("joined ")]
     if len(took) != each * len(network.names):
-        sys.exit("\n".join(errors for _, errors in outputs))
+        raise LabError(f"{len(took)} ranks have joined:\n" + "\n".join(lines))
     return max(took)
 
 
@@ -76,6 +63,8 @@ def main() -> None:
     except UnavailableError as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_RUN)
+    except LabError as error:
+        sys.exit(str(error))
     for backend, each in took.items():
         print(f"{backend}: {statistics.median(each):.1f} s ({min(each):.1f} to {max(each):.1f})")
     more = [ours - gloo for gloo, ours in zip(took["gloo"], took["p4reduce"], strict=True)]

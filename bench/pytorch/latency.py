@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.errors import UnavailableError
+from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.networks.home import HomeNetwork
 
+from bench.pytorch.on_hosts import run_on_hosts
+
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
-TIMEOUT = 300.0  # seconds
 RANK = "rank"
 SIZES = {"1 KB": 256, "64 KB": 16_384}  # elements of float32
 WARM = 20  # calls
@@ -65,35 +63,22 @@ def main() -> None:
     try:
         with HomeNetwork(options.hosts, options.rate) as network:
             for _ in range(options.runs):
-                for found in _run(network, options.turns):
+                program = ["-m", "bench.pytorch.latency", RANK, str(options.turns)]
+                printed = [line for line in run_on_hosts(network, program) if line.startswith("{")]
+                for found in map(json.loads, printed):
                     gloo, ours = found["gloo"], found["p4reduce"]
                     ratios[found["size"]].append(gloo / ours)
                     print(f"{found['size']}: Gloo {gloo:.2f} ms, p4reduce {ours:.2f} ms")
     except UnavailableError as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_RUN)
+    except LabError as error:
+        sys.exit(str(error))
     for size, each in ratios.items():
         print(
             f"{options.hosts} hosts, {size}: {statistics.median(each):.2f} times Gloo's speed "
             f"({min(each):.2f} to {max(each):.2f})"
         )
-
-
-def _run(network: HomeNetwork, turns: int) -> list[dict[str, Any]]:
-    program = [str(Path(__file__)), RANK, str(turns)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
-    runs = [
-        subprocess.Popen(
-            network.torchrun(host, program),
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for host in range(len(network.names))
-    ]  # fmt: skip
-    outputs = [run.communicate(timeout=TIMEOUT) for run in runs]
-    if any(run.returncode for run in runs):
-        sys.exit("\n".join(errors for _, errors in outputs))
-    lines = [line for output, _ in outputs for line in output.splitlines()]
-    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 if __name__ == "__main__":

@@ -7,13 +7,11 @@ one stream or more. So the samples of a step depend on the streams, and not on t
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +22,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from bench.pytorch.accuracy_rank import WHOLE, Task, cnn_task
+from bench.pytorch.over_links_rank import join, rank_parser
 
 BATCH = 16  # samples of a stream
 RATE = 0.00625  # for one stream
@@ -143,23 +142,16 @@ def parameters() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("backend", choices=["gloo", "p4reduce"])
+    parser = rank_parser()
     parser.add_argument("--streams", type=int, required=True)
     parser.add_argument("--compute", type=float, required=True, help="seconds of a stream's batch")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--to-target", action="store_true")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist._DEFAULT_FIRST_BUCKET_BYTES = WHOLE  # else DDP makes a first one of 1 MB
-    dist.init_process_group(
-        options.backend, f"file://{options.store}", rank=options.rank, world_size=options.ranks
-    )
+    join(options)
     task = cnn_task(options.seed)
     torch.manual_seed(options.seed)
     model = DistributedDataParallel(
