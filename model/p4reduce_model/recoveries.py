@@ -24,6 +24,7 @@ import grpc
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError, NoAnswerError
 from p4reduce.errors import (
+    ClosedError,
     P4ReduceError,
     P4ReduceTimeoutError,
     SwitchUnreachableError,
@@ -371,6 +372,8 @@ class World:
         raise SwitchUnreachableError("lost as well")
 
     def _resume(self, found: Reconnection) -> None:
+        if self._is_closed:
+            raise ClosedError("closed")
         if cast(ModelTransport, found.transport) not in self.open:
             self._violate(CLOSED, "the session is given a connection that is closed")
         if found.joined is None:

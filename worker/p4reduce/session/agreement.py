@@ -37,8 +37,6 @@ class ResumeAgreement:
     """Lets all ranks continue at one point, on the switch that they have met at.
 
     Attributes:
-        deserted: whether a rank gave up its membership before it contributed, so this rank must
-            give up its own.
         engine: runs the new life.
 
     Args:
@@ -55,7 +53,6 @@ class ResumeAgreement:
         self._joined = joined
         self._before = before
         self._sequence = 0
-        self.deserted = False
         self.engine = Engine(machine, joined.transport)
 
     def reach(self, check: Callable[[], None]) -> Callable[[], None]:
@@ -134,7 +131,6 @@ class ResumeAgreement:
         except ControlError:
             return ""  # the switch sums without it
         if reply.left:
-            self.deserted = True
             return f"{describe_ranks(tuple(reply.left))} left"
         return "" if reply.state == pb.RUNNING else reply.reason
 

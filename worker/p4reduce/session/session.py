@@ -327,14 +327,17 @@ class Session:
             self._by_ring += collectives
 
     def resume(self, found: Reconnection, before: Machine) -> None:
-        """Continue with a switch. Raises SwitchUnreachableError if it is lost at once.
+        """Continue with a switch, and own what was found, unless this raises.
 
         It is atomic: a collective that is called meanwhile is among those that have not begun.
+
+        Raises:
+            ClosedError: no switch is needed any more.
+            SwitchUnreachableError: it is lost at once.
         """
-        with self._lock, contextlib.ExitStack() as undo:
-            undo.callback(found.close)
+        with self._lock:
             if self.is_over():
-                return
+                raise ClosedError("the session needs no switch any more")
             member = self._member
             not_begun = self.call_log.since(before.next_sequence)
             if found.joined is None or found.engine is None:
@@ -358,7 +361,6 @@ class Session:
             self._recovery = None
             for collective in not_begun:
                 self._engine.submit(collective)
-            undo.pop_all()
 
     def give_up(self, error: P4ReduceError) -> None:
         """Note that there will be no switch."""
