@@ -7,7 +7,6 @@ random moments.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import random
@@ -15,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,7 +30,7 @@ from p4reduce.transport import open_port
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
 from p4reduce.wire import format as wire
-from worker_system import DEADLINE, at_once, outcome, wait_for
+from worker_system import DEADLINE, at_once, outcome
 
 TRIALS = int(os.environ.get("SETTLE_TRIALS") or 4)
 KILLED = 2
@@ -127,29 +127,30 @@ def test_a_result_that_one_rank_lacks_comes_from_another(
 
 
 @EMBEDDED
+@pytest.mark.parametrize("first", ["the loss", "reform"])
 def test_a_rank_that_forms_anew_before_it_has_heard_of_the_loss(
-    broken: FaultSystem, lossy: pytest.MonkeyPatch
+    broken: FaultSystem, lossy: pytest.MonkeyPatch, first: str
 ) -> None:
     """It has what the other rank lacks, and no call that could fail."""
-
     with trio(broken, 256) as (comms, killed):
         late = comms[1].allreduce_async(np.full(256, 2, np.int32))
         assert (comms[0].allreduce(np.full(256, 1, np.int32)) == 6).all()
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
+        assert killed.stdout.readline() == "reduced\n"
+
+        def lose() -> None:
+            if first == "reform":
+                time.sleep(0.5)  # it asks the controller meanwhile, which knows of no loss
+            killed.kill()
+            killed.wait()
 
         def reform() -> p4reduce.Communicator:
-            formed: list[p4reduce.Communicator] = []
-
-            def try_to() -> bool:
-                with contextlib.suppress(p4reduce.AdmissionError):
-                    formed.append(comms[0].reform())
-                return bool(formed)
-
-            wait_for(try_to, "the controller knows of the loss")
-            return formed[0]
+            if first == "the loss":
+                lose()
+            return comms[0].reform()
 
         def wait_and_reform() -> p4reduce.Communicator:
+            if first == "reform":
+                lose()
             assert (late.wait() == 6).all()
             return comms[1].reform()
 

@@ -175,7 +175,7 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
         P4ReduceError: as for `Communicator.reform`.
     """
     waiting = Waiting(session.job_client.who, time.monotonic() + timeout, cancelled)
-    session.settle(timeout)
+    _settle(session, waiting)
     size, member = session.world_size, session.stop()
     while True:
         job_client, member = _new_member(session.job_client, member, world_size, waiting)
@@ -200,6 +200,33 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
         if member.world_size != size:  # the ranks have other numbers now
             settings = replace(settings, beside_controller=())
         return Session(job_client, joined, settings, session.fallback)
+
+
+def _settle(session: Session, waiting: Waiting) -> None:
+    """Return when the ranks that remain agree on what is over.
+
+    This rank has results that others may lack. So it does not stop before it has heard of the loss.
+    """
+    who = session.job_client.who
+    while (problem := _try_settle(session, waiting)) is not None:
+        if isinstance(problem, ControlError) and _is_over(problem, waiting):
+            raise translated(problem, f"{who} cannot be formed again")
+        if not waiting.may_wait(_PAUSE):
+            raise problem
+        waiting.pause(_PAUSE, problem)
+
+
+def _try_settle(session: Session, waiting: Waiting) -> ControlError | AdmissionError | None:
+    """Return what is missing yet."""
+    try:
+        session.settle(waiting.left)
+    except ControlError as error:
+        return error
+    if session.broken is None and not session.is_recovering:
+        return AdmissionError(
+            f"job {session.job!r} is running; only one that failed is formed again"
+        )
+    return None
 
 
 def _new_member(

@@ -213,10 +213,19 @@ class Session:
         return recovery is not None and not recovery.rank_lost
 
     def settle(self, timeout: float) -> None:
-        """Return when the remaining ranks have agreed on what is over, if a rank was lost."""
+        """Return when the remaining ranks have agreed on what is over, if a rank was lost.
+
+        Raises:
+            ControlError: this rank does not know how its job is, and neither does the controller.
+        """
         member = self._member
-        with contextlib.suppress(ControlError, ClientClosedError):
+        try:
             self.on_heartbeat_reply(member, self.send_heartbeat(member, _LINGER_TIMEOUT))
+        except ControlError:
+            if self.broken is None:
+                raise
+        except ClientClosedError:
+            return
         recovery = self._recovery
         if recovery is not None and recovery.rank_lost:
             recovery.join(timeout)
@@ -337,7 +346,7 @@ class Session:
         """
         with self._lock:
             if self.is_over():
-                raise ClosedError("the session needs no switch any more")
+                raise ClosedError("the communicator was closed")
             member = self._member
             not_begun = self.call_log.since(before.next_sequence)
             if found.joined is None or found.engine is None:

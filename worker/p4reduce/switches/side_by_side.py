@@ -16,7 +16,7 @@ from dataclasses import fields
 
 from p4reduce_common.threads import new_thread
 
-from p4reduce.control.client import ClientClosedError
+from p4reduce.control.client import ClientClosedError, ControlError
 from p4reduce.errors import InterruptedCallError, P4ReduceError, WorkerLostError
 from p4reduce.latch import Latch
 from p4reduce.session.session import Session
@@ -131,7 +131,8 @@ class SideBySideSession:
 
     def _settle_each(self, end: float) -> None:
         for session in self.sessions:
-            session.settle(max(end - time.monotonic(), 0.1))
+            with contextlib.suppress(ControlError):  # each is asked again before it is formed anew
+                session.settle(max(end - time.monotonic(), 0.1))
 
     def _watch_failed(self, cause: BaseException) -> None:
         for session in self.sessions:
