@@ -51,6 +51,10 @@ def test_as_the_specification(lane_format: Format, ranks: int) -> None:
     lanes = NarrowLanes(lane_format, ranks, agreed, noise, torch.device("cpu"))
     encoded = lanes.encode(torch.from_numpy(rows))
     left = lanes.left(torch.from_numpy(rows), encoded).numpy()
+    for blocks in (slice(0, 3), slice(3, BLOCKS)):
+        piece = torch.from_numpy(rows[blocks])
+        assert (lanes.encode(piece, blocks) == encoded[blocks]).all()
+        assert (lanes.left(piece, encoded[blocks], blocks).numpy() == left[blocks]).all()
     sums = encoded.to(torch.int32) * ranks
     means = lanes.decode(sums).numpy()
     limit = lane_format.lane_maximum // ranks
@@ -112,7 +116,11 @@ def test_hooks_round_on_the_device(on_device: int, system: TorchSystem, tmp_path
             assert record["off"] < (1e-4 if record["topk"] == "torch.float32" else 0.4), record
         assert record["share"] < 0.27, record
         assert record["copied"] < (1.1 if on_device == 2 else BYTES[record["topk"]] + 0.1), record
-    rounded = [one for one in ended[0].records if "hook" in one]
+    by_hook = {one["hook"]: one for one in ended[0].records if "hook" in one}
+    whole = by_hook.pop("allreduce_hook")
+    assert whole["off"] < 1e-6
+    assert whole["copied"] == pytest.approx(4)
+    rounded = [one for one in ended[0].records if one.get("hook") in by_hook]
     for record in rounded:
         bits = int(record["hook"].removeprefix("int").removesuffix("_hook"))
         # A lane's unit is the next power of two above 5 deviations, by what a lane holds.

@@ -13,11 +13,13 @@ import torch
 import torch.distributed as dist
 from fake_accelerator import FakeAccelerator, install
 from p4reduce.torch import hooks
+from p4reduce.torch.hooks import entry, on_device
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 COUNT = 100_001  # the last block is not full
 STEPS = 3
+PIECE = 40_960  # elements, so that a bucket goes in three pieces
 
 
 def main() -> None:
@@ -25,6 +27,7 @@ def main() -> None:
     fake = FakeAccelerator(int(sys.argv[1]) * 1000 + rank, kernels=False, longest=0.002)
     if rank < int(sys.argv[2]):
         install(lambda tensor: tensor.numel() > 1000, fake)
+    entry.PART = on_device.PART = PIECE
     dist.init_process_group("p4reduce")
     size = dist.get_world_size()
     generator = torch.Generator().manual_seed(int(sys.argv[1]))
@@ -33,6 +36,7 @@ def main() -> None:
     for name in ("int16_hook", "int8_hook", "int4_hook"):
         for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
             print_one(fake, name, dtype, given, rank)
+    print_one(fake, "allreduce_hook", torch.float32, given, rank)
     for dtype in (torch.float32, torch.bfloat16):
         print_topk(fake, dtype, given, rank)
     dist.destroy_process_group()

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from fake_accelerator import FakeAccelerator, install
 
-LONG = 2_500_000  # elements: summed in parts
+LONG = 2_520_000  # elements, of all ranks where each has its own: goes in parts
 
 
 class Program:
@@ -57,7 +57,12 @@ class Program:
         kind = draw.choice(KINDS)
         dtype = draw.choice([torch.float32, torch.int32, torch.bfloat16, torch.int64])
         on_device, strided = draw.random() < 0.7, draw.random() < 0.2
-        count = LONG if draw.random() < 0.02 else draw.randrange(1, 3000) * self.size
+        is_long = draw.random() < 0.06
+        count = draw.randrange(1, 3000) * self.size
+        if is_long:
+            count = LONG // self.size if kind in OF_ALL_RANKS else LONG
+            # The caller's stream makes a long strided tensor contiguous; here only `enqueue` is it.
+            strided = strided and not on_device
         base = draw.randrange(1, 20)
         waits = draw.random()
 
@@ -102,13 +107,24 @@ class Program:
         print("held:", self.fake.memory.held_in_the_end(), flush=True)
 
 
+def numbers(count: int, base: int) -> Any:
+    """Return small numbers that show which ones they are."""
+    return torch.arange(count) // 997 % 5 + base
+
+
+def total(program: Program, wanted: Any) -> Any:
+    """Return the sum of what all ranks give; `wanted` is what rank 0 gives."""
+    return program.size * wanted + sum(range(program.size))
+
+
 def all_reduce(program: Program, made: Any, count: int, base: int, on_device: bool) -> Any:
     tensor = made(count)
     operation = program.draw.choice([dist.ReduceOp.SUM, dist.ReduceOp.MAX])
-    program.enqueue(on_device, lambda: tensor.fill_(base + program.rank))
+    given = numbers(count, base)
+    program.enqueue(on_device, lambda: tensor.copy_(given + program.rank))
     work = dist.all_reduce(tensor, operation, async_op=True)
-    numbers = [base + rank for rank in range(program.size)]
-    return work, [(tensor, sum(numbers) if operation == dist.ReduceOp.SUM else max(numbers))]
+    largest = given + program.size - 1
+    return work, [(tensor, total(program, given) if operation == dist.ReduceOp.SUM else largest)]
 
 
 def reduce(program: Program, made: Any, count: int, base: int, on_device: bool) -> Any:
@@ -129,24 +145,46 @@ def broadcast(program: Program, made: Any, count: int, base: int, on_device: boo
 
 def all_gather(program: Program, made: Any, count: int, base: int, on_device: bool) -> Any:
     mine, outputs = made(count), [made(count) for _ in range(program.size)]
-    program.enqueue(on_device, lambda: mine.fill_(base + program.rank))
+    if program.draw.random() < 0.3:
+        mine = outputs[program.rank]
+    given = numbers(count, base)
+    program.enqueue(on_device, lambda: mine.copy_(given + program.rank))
     work = dist.all_gather(outputs, mine, async_op=True)
-    return work, [(one, base + rank) for rank, one in enumerate(outputs)]
+    return work, [(one, given + rank) for rank, one in enumerate(outputs)]
 
 
 def all_gather_into(program: Program, made: Any, count: int, base: int, on_device: bool) -> Any:
     mine, output = made(count), made(count * program.size)
-    program.enqueue(on_device, lambda: mine.fill_(base + program.rank))
-    work = dist.all_gather_into_tensor(output, mine, async_op=True)
     parts = [output[rank * count : (rank + 1) * count] for rank in range(program.size)]
-    return work, [(part, base + rank) for rank, part in enumerate(parts)]
+    if program.draw.random() < 0.3:
+        mine = parts[program.rank]  # as FSDP2 does
+    given = numbers(count, base)
+    program.enqueue(on_device, lambda: mine.copy_(given + program.rank))
+    work = dist.all_gather_into_tensor(output, mine, async_op=True)
+    return work, [(part, given + rank) for rank, part in enumerate(parts)]
 
 
 def reduce_scatter(program: Program, made: Any, count: int, base: int, on_device: bool) -> Any:
     whole, output = made(count * program.size), made(count)
-    program.enqueue(on_device, lambda: whole.fill_(base + program.rank))
+    first = count * program.rank
+    if program.draw.random() < 0.3:
+        output = whole[first : first + count]
+    given = numbers(count * program.size, base)
+    program.enqueue(on_device, lambda: whole.copy_(given + program.rank))
     work = dist.reduce_scatter_tensor(output, whole, async_op=True)
-    return work, [(output, sum(base + rank for rank in range(program.size)))]
+    return work, [(output, total(program, given[first : first + count]))]
+
+
+def reduce_scatter_list(program: Program, made: Any, count: int, base: int, on_device: bool) -> Any:
+    inputs, output = [made(count) for _ in range(program.size)], made(count)
+    given = numbers(count, base)
+    for rank, tensor in enumerate(inputs):
+        program.enqueue(
+            on_device,
+            lambda tensor=tensor, rank=rank: tensor.copy_(given + program.rank + rank),
+        )
+    work = dist.reduce_scatter(output, inputs, async_op=True)
+    return work, [(output, total(program, given + program.rank))]
 
 
 def all_to_all(program: Program, made: Any, count: int, base: int, on_device: bool) -> Any:
@@ -194,11 +232,13 @@ KINDS = [
     all_gather,
     all_gather_into,
     reduce_scatter,
+    reduce_scatter_list,
     all_to_all,
     gather,
     scatter,
     ring,
 ]
+OF_ALL_RANKS = {all_gather, all_gather_into, reduce_scatter, reduce_scatter_list}
 
 
 if __name__ == "__main__":

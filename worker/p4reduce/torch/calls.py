@@ -16,25 +16,15 @@ from p4reduce.torch.work import OutcomeWork
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[[], None]
 
+PART = 1 << 20
+"""Elements of a part of a long call. All lane formats have whole blocks of it."""
+
 
 class Place(NamedTuple):
     """This process's rank in a group, and the number of ranks."""
 
     rank: int
     size: int
-
-
-@dataclass(frozen=True)
-class CallParts:
-    """A call as several ones, each of a part of its tensor.
-
-    Attributes:
-        split: returns the parts, and what is to be done when all calls have ended.
-        call: returns the call of one part.
-    """
-
-    split: Callable[[], tuple[Tensors, Finish]]
-    call: Callable[[torch.Tensor], TorchCall]
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,8 @@ class TorchCall:
         agreed: tensors whose dtypes and shapes the ranks compare if Gloo runs it.
         size: bytes of this rank's input, for the statistics of Gloo.
         targets: those that could receive it on any rank, which are checked on all; None: `writes`.
-        parts: the same as several calls; None: it is not long enough for that.
+        parts: returns the same as several calls, and what is to be done when all have ended; None:
+            it is not long enough for that.
     """
 
     name: str
@@ -67,7 +58,7 @@ class TorchCall:
     agreed: Tensors
     size: int
     targets: Tensors | None = None
-    parts: CallParts | None = None
+    parts: Callable[[], tuple[list[TorchCall], Finish]] | None = None
 
 
 def call_in_place(
@@ -81,7 +72,7 @@ def call_in_place(
     scaling: Scaling = UNSCALED,
     reads: bool = True,
     writes: bool = True,
-    parts: CallParts | None = None,
+    parts: Callable[[], tuple[list[TorchCall], Finish]] | None = None,
 ) -> TorchCall:
     """Return a call that writes its result to the tensors that it reads, if it does so here.
 
@@ -116,3 +107,35 @@ def call_in_place(
         targets=tensors,
         parts=parts,
     )
+
+
+def pieces_of(tensors: Tensors, ranks: int) -> list[tuple[torch.Tensor, ...]]:
+    """Return equally long pieces of tensors, of `PART` elements for all ranks together.
+
+    Args:
+        tensors: contiguous, and equally long.
+        ranks: that each have such a tensor.
+    """
+    step = max(PART // ranks, 1)
+    return list(zip(*(one.detach().view(-1).split(step) for one in tensors), strict=True))
+
+
+def read_apart(tensor: torch.Tensor, written: Tensors, own: int) -> torch.Tensor:
+    """Return a tensor, or a copy of it if a piece could be written before it is read.
+
+    Args:
+        tensor: contiguous; its pieces are read one after the other.
+        written: contiguous; what is written, piece by piece as well.
+        own: the one of these that may be the tensor itself, so that its pieces are read before.
+    """
+    for number, other in enumerate(written):
+        is_itself = number == own and other.data_ptr() == tensor.data_ptr()
+        if not is_itself and _overlap(tensor, other):
+            return tensor.clone()
+    return tensor
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    first: int = one.data_ptr()
+    second: int = other.data_ptr()
+    return first < second + bytes_of([other]) and second < first + bytes_of([one])

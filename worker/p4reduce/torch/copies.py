@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from p4reduce.torch.calls import Finish, Place, Tensors, TorchCall, call_in_place
+from p4reduce.torch.calls import (
+    PART,
+    Finish,
+    Place,
+    Tensors,
+    TorchCall,
+    call_in_place,
+    pieces_of,
+    read_apart,
+)
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.tensors import (
     Array,
@@ -49,10 +58,15 @@ def all_gather_lists_call(
         work = group.allgather([row.tensors for row in rows], Dense(inputs).tensors, options)
         return work, lambda: put_back(rows)
 
+    def parts() -> tuple[list[TorchCall], Finish]:
+        room, (mine,) = Dense(outputs[0]), Dense(inputs).tensors
+        return _gather_in_parts(place, room.tensors, mine, options), room.put_back
+
+    reason = list_reason(outputs, inputs, place.size)
     return TorchCall(
         "all_gather",
         options,
-        list_reason(outputs, inputs, place.size),
+        reason,
         run,
         lambda channel: all_gather(channel, "all_gather", outputs[0], inputs[0], options),
         reads=inputs,
@@ -60,6 +74,7 @@ def all_gather_lists_call(
         result=result_of(outputs),
         agreed=inputs,
         size=bytes_of(inputs),
+        parts=parts if reason is None and _is_long(place, inputs[0]) else None,
     )
 
 
@@ -73,10 +88,16 @@ def all_gather_tensor_call(
         mine = mine.view(1) if mine.dim() == 0 else mine  # Gloo wants a dimension
         return group._allgather_base(room.tensors[0], mine, options), room.put_back
 
+    def parts() -> tuple[list[TorchCall], Finish]:
+        room, (mine,) = Dense([output]), Dense([tensor]).tensors
+        rows = room.tensors[0].detach().view(place.size, -1).unbind(0)
+        return _gather_in_parts(place, rows, mine, options), room.put_back
+
+    reason = whole_reason(output, tensor, place.size)
     return TorchCall(
         "all_gather_into_tensor",
         options,
-        whole_reason(output, tensor, place.size),
+        reason,
         run,
         lambda channel: all_gather(channel, "all_gather_into_tensor", [output], tensor, options),
         reads=[tensor],
@@ -84,7 +105,23 @@ def all_gather_tensor_call(
         result=[output],
         agreed=[tensor],
         size=bytes_of([tensor]),
+        parts=parts if reason is None and _is_long(place, tensor) else None,
     )
+
+
+def _is_long(place: Place, tensor: torch.Tensor) -> bool:
+    return place.size > 1 and tensor.numel() * place.size > PART
+
+
+def _gather_in_parts(
+    place: Place, rows: Tensors, mine: torch.Tensor, options: Any
+) -> list[TorchCall]:
+    """Return calls that copy pieces of all ranks' tensors to rows, one for each rank."""
+    given = read_apart(mine, rows, own=place.rank)
+    return [
+        all_gather_lists_call(place, [targets], [piece], options)
+        for piece, *targets in pieces_of([given, *rows], place.size)
+    ]
 
 
 def barrier_call(place: Place, options: Any) -> TorchCall:

@@ -31,6 +31,7 @@ from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.names import NAME
 from p4reduce.torch.routes import Route, Routes
 from p4reduce.torch.staging import (
+    StagedPart,
     StagedWork,
     Waiter,
     host_copies,
@@ -187,16 +188,13 @@ class TorchCollectives:
             return self._track(_work_of(started, _wait_for, tensors))
         host = host_copies(accelerator, list(tensors))
         pairs = list(zip(host, tensors, strict=True))
+        part = StagedPart(
+            lambda: start(host),
+            copies_down([] if receives else pairs),
+            copies_up(pairs if receives else []),
+        )
         return self._track(
-            start_staged(
-                accelerator,
-                self._pairs,
-                _wait_for,
-                start=lambda: start(host),
-                down=copies_down([] if receives else pairs),
-                up=copies_up(pairs if receives else []),
-                result=tensors,
-            )
+            start_staged(accelerator, self._pairs, _wait_for, part=part, result=tensors)
         )
 
     def monitored_barrier(
@@ -326,8 +324,8 @@ class TorchCollectives:
     def _run(self, route: Route, call: TorchCall) -> OutcomeWork:
         """Run a collective of the host's tensors, in turn."""
         if self._in_parts and call.parts is not None:
-            parts, finish = call.parts.split()
-            works = [self._run(route, call.parts.call(part)) for part in parts]
+            parts, finish = call.parts()
+            works = [self._run(route, part) for part in parts]
             return self._track(OutcomeWork.of_all(works, call.result, finish))
         started = route.order.take(lambda: StartedWork(self._start(route, call)))
         return self._track(_work_of(started, _waiter(route, call.name), call.result))
@@ -344,14 +342,14 @@ class TorchCollectives:
             accelerator: that has the tensors.
         """
         if self._in_parts and call.parts is not None and host.parts is not None:
-            parts, finish = call.parts.split()
-            own_call = host.parts.call
+            parts, finish = call.parts()
             return start_in_parts(
                 accelerator,
                 route.order,
                 _waiter(route, call.name),
-                start=lambda part: self._start(route, own_call(part)),
-                parts=list(zip(host.parts.split()[0], parts, strict=True)),
+                parts=[
+                    self._part(route, *pair) for pair in zip(parts, host.parts()[0], strict=True)
+                ],
                 finish=finish,
                 writes=call.writes,
                 result=call.result,
@@ -360,10 +358,15 @@ class TorchCollectives:
             accelerator,
             route.order,
             _waiter(route, call.name),
-            start=lambda: self._start(route, host),
-            down=copies_down(list(zip(host.reads, call.reads, strict=True))),
-            up=copies_up(list(zip(host.writes, call.writes, strict=True))),
+            part=self._part(route, call, host),
             result=call.result,
+        )
+
+    def _part(self, route: Route, call: TorchCall, host: TorchCall) -> StagedPart:
+        return StagedPart(
+            lambda: self._start(route, host),
+            copies_down(list(zip(host.reads, call.reads, strict=True))),
+            copies_up(list(zip(host.writes, call.writes, strict=True))),
         )
 
     def _start(self, route: Route, call: TorchCall) -> OutcomeWork:

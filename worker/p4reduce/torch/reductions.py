@@ -11,7 +11,16 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceOptions
 
-from p4reduce.torch.calls import CallParts, Finish, Place, Tensors, TorchCall, call_in_place
+from p4reduce.torch.calls import (
+    PART,
+    Finish,
+    Place,
+    Tensors,
+    TorchCall,
+    call_in_place,
+    pieces_of,
+    read_apart,
+)
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import with_fields
 from p4reduce.torch.sparse import all_reduce_sparse, sparse_reason
@@ -31,9 +40,6 @@ from p4reduce.wire.calls import Operation
 
 T = TypeVar("T")
 
-PART = 1 << 20
-"""Elements of a tensor that is summed in parts. All lane formats have whole blocks of it."""
-
 
 def all_reduce_call(place: Place, tensors: Tensors, options: Any) -> TorchCall:
     """Return the call that reduces a tensor in place, by a sum or another operation."""
@@ -44,11 +50,10 @@ def all_reduce_call(place: Place, tensors: Tensors, options: Any) -> TorchCall:
         reason = reason or f"{len(tensors)} tensors"
     in_parts = reason is None and tensors[0].layout == torch.strided and tensors[0].numel() > PART
 
-    def split() -> tuple[Tensors, Finish]:
+    def parts() -> tuple[list[TorchCall], Finish]:
         dense = Dense(tensors)
-        return dense.tensors[0].view(-1).split(PART), dense.put_back
-
-    parts = CallParts(split, lambda part: all_reduce_call(place, [part], options))
+        pieces = dense.tensors[0].view(-1).split(PART)
+        return [all_reduce_call(place, [one], options) for one in pieces], dense.put_back
 
     return call_in_place(
         "all_reduce",
@@ -131,6 +136,22 @@ def _reduce_scatter_call(
         summed = summing(with_fields(options, AllreduceOptions), scaling)
         return group.allreduce([whole], summed), lambda: write(output, scaling.after(own))
 
+    def parts() -> tuple[list[TorchCall], Finish]:
+        given, target = Dense(inputs).tensors, Dense([output])
+        rows = given if len(given) > 1 else given[0].detach().view(place.size, -1).unbind(0)
+        sums = target.tensors[0]
+        apart = [
+            read_apart(row, [sums], own=0 if rank == place.rank else -1)
+            for rank, row in enumerate(rows)
+        ]
+        calls = [
+            _reduce_scatter_call(name, place, piece, those, options)
+            for piece, *those in pieces_of([sums, *apart], place.size)
+        ]
+        return calls, target.put_back
+
+    even = len(inputs) == 1 or all(one.numel() == output.numel() for one in inputs)
+    is_long = place.size > 1 and output.numel() * place.size > PART
     return TorchCall(
         name,
         options,
@@ -142,6 +163,7 @@ def _reduce_scatter_call(
         result=[output],
         agreed=inputs,
         size=bytes_of(inputs),
+        parts=parts if reason is None and even and is_long else None,
     )
 
 

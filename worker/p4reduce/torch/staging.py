@@ -14,7 +14,7 @@ the copies up are enqueued, and makes the caller's stream wait for them, as NCCL
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,9 +22,6 @@ from p4reduce.torch.accelerators import (
     Accelerator,
     DeviceEvent,
     Job,
-    Pairs,
-    copies_down,
-    copies_up,
     is_plain,
 )
 from p4reduce.torch.call_order import CallOrder, QueuedEnding, QueuedHandle
@@ -35,6 +32,20 @@ from p4reduce.torch.work import OutcomeWork, StartedWork, Wait, WorkOutcome, uns
 
 Tensors = Sequence[torch.Tensor]
 Waiter = Callable[[QueuedHandle], Wait]
+
+
+class StagedPart(NamedTuple):
+    """A collective of an accelerator's tensors, or of pieces of them.
+
+    Attributes:
+        start: starts the collective of the host's tensors.
+        down: what the device does before, copies to the host included.
+        up: what the device does when the collective has ended.
+    """
+
+    start: Callable[[], OutcomeWork]
+    down: Job
+    up: Job
 
 
 def host_copies(accelerator: Accelerator, value: Any) -> Any:
@@ -139,9 +150,7 @@ def start_staged(
     order: CallOrder,
     waiter: Waiter,
     *,
-    start: Callable[[], OutcomeWork],
-    down: Job,
-    up: Job,
+    part: StagedPart,
     result: Any,
 ) -> StagedWork:
     """Start a collective when what it needs has been copied to this host.
@@ -150,22 +159,20 @@ def start_staged(
         accelerator: that has the tensors.
         order: of the calls; its threads make this one, and enqueue the copies up.
         waiter: returns the function that waits for a handle, and raises torch's errors.
-        start: starts the collective of the host's tensors.
-        down: what the device does before, copies to the host included.
-        up: what the device does when the collective has ended.
+        part: the whole collective.
         result: what the work's future gives.
     """
-    (copied,) = accelerator.down(down)
+    (copied,) = accelerator.down(part.down)
 
     def begin() -> QueuedEnding:
         copied.synchronize()
-        return StartedWork(start())
+        return StartedWork(part.start())
 
     handle = order.later(begin)
     work = _staged(
         accelerator,
         waiter(handle),
-        lambda: [accelerator.up(up, copied)],
+        lambda: [accelerator.up(part.up, copied)],
         lambda: not handle.done(),
         result,
     )
@@ -178,8 +185,7 @@ def start_in_parts(
     order: CallOrder,
     waiter: Waiter,
     *,
-    start: Callable[[torch.Tensor], OutcomeWork],
-    parts: Pairs,
+    parts: Sequence[StagedPart],
     finish: Callable[[], None],
     writes: Tensors,
     result: Any,
@@ -189,23 +195,22 @@ def start_in_parts(
     The caller only enqueues the copies down: the thread of the group's order makes the calls.
 
     Args:
-        accelerator: that has the parts.
+        accelerator: that has the tensors.
         order: as for `start_staged`.
         waiter: as for `start_staged`.
-        start: starts the collective of a part on the host.
-        parts: host memory, and the device's tensor.
+        parts: in the order in which all ranks start them.
         finish: enqueues what is to be done after the copies up.
         writes: the device's tensors to which it writes.
         result: what the work's future gives.
     """
-    copied = accelerator.down(*(copies_down([pair]) for pair in parts))
+    copied = accelerator.down(*(part.down for part in parts))
     ended: list[StagedWork] = []
 
     def begin() -> QueuedEnding:
         works = []
-        for pair, event in zip(parts, copied, strict=True):
+        for part, event in zip(parts, copied, strict=True):
             event.synchronize()
-            works.append(_put_up(accelerator, start(pair[0]), pair, event))
+            works.append(_put_up(accelerator, part.start(), part.up, event))
             order.endings.submit(works[-1].outcome.settle_quietly)
         whole = StagedWork.of_several(works, result, finish, writes)
         order.endings.submit(whole.outcome.settle_quietly)
@@ -222,18 +227,13 @@ def start_in_parts(
     )
 
 
-def _put_up(
-    accelerator: Accelerator,
-    work: OutcomeWork,
-    pair: tuple[torch.Tensor, torch.Tensor],
-    after: DeviceEvent,
-) -> StagedWork:
+def _put_up(accelerator: Accelerator, work: OutcomeWork, up: Job, after: DeviceEvent) -> StagedWork:
     return _staged(
         accelerator,
         work.outcome.settle,
-        lambda: [accelerator.up(copies_up([pair]), after)],
+        lambda: [accelerator.up(up, after)],
         lambda: not work.outcome.poll(),
-        pair[1],
+        None,
     )
 
 

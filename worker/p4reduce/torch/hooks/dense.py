@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from p4reduce.handle import Handle
-from p4reduce.torch.hooks.entry import hook, hook_of_lanes
+from p4reduce.torch.hooks.entry import hook_of_lanes, hook_of_pieces
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import array_of
@@ -17,7 +17,7 @@ from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 
 
-@hook
+@hook_of_pieces
 def allreduce_hook(state: HookState, bucket: Any) -> OutcomeWork:
     """Take the mean of a bucket over all ranks, in lanes of 32 bits, in place.
 

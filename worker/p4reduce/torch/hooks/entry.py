@@ -18,11 +18,12 @@ import torch.distributed as dist
 
 from p4reduce.torch import accelerators
 from p4reduce.torch.accelerators import Accelerator, copies_down, copies_up
+from p4reduce.torch.calls import PART
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.on_device import DTYPES, start_lanes
 from p4reduce.torch.hooks.sending import start_beside
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.staging import host_copies
+from p4reduce.torch.staging import StagedPart, StagedWork, host_copies
 from p4reduce.torch.work import OutcomeWork
 
 Start = Callable[[HookState, Any], OutcomeWork]
@@ -33,6 +34,14 @@ Hook = Callable[[HookState, dist.GradBucket], torch.futures.Future[torch.Tensor]
 def hook(start: Start) -> Hook:
     """Make a hook of a function that starts the collective for a bucket of the host's."""
     return _made(start, None)
+
+
+def hook_of_pieces(start: Start) -> Hook:
+    """As `hook`, for a function that may be called for pieces of a bucket, which keeps no state.
+
+    Where torch has an accelerator on some rank, one piece is on the wire while another is copied.
+    """
+    return _made(start, None, in_pieces=True)
 
 
 def hook_on(on_device: StartOnDevice) -> Callable[[Start], Hook]:
@@ -50,7 +59,7 @@ def hook_of_lanes(bits: int) -> Callable[[Start], Hook]:
     return hook_on(partial(start_lanes, lane_bits=bits))
 
 
-def _made(start: Start, on_device: StartOnDevice | None) -> Hook:
+def _made(start: Start, on_device: StartOnDevice | None, *, in_pieces: bool = False) -> Hook:
     eagerly(start)
 
     def run(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -62,10 +71,13 @@ def _made(start: Start, on_device: StartOnDevice | None) -> Hook:
             everywhere = state.all_on_device(accelerator is not None)
             if everywhere and accelerator is not None:
                 work = on_device(accelerator, state, bucket, start.__name__)
-        if work is None and accelerator is not None and plain:
-            work = _staged(accelerator, start, state, bucket)
+        in_parts = in_pieces and plain and state.channel.accelerated
+        if work is None and in_parts and tensor.numel() > PART:
+            pieces = [BucketWith(bucket, piece) for piece in tensor.split(PART)]
+            works = [_started(accelerator, start, state, piece) for piece in pieces]
+            work = StagedWork.of_several(works, tensor)
         elif work is None:
-            work = start(state, bucket)
+            work = _started(accelerator if plain else None, start, state, bucket)
         future: torch.futures.Future[torch.Tensor] = work.get_future()
         return future
 
@@ -74,40 +86,36 @@ def _made(start: Start, on_device: StartOnDevice | None) -> Hook:
     return eagerly(run)
 
 
-def _staged(
-    accelerator: Accelerator, start: Start, state: HookState, bucket: dist.GradBucket
+def _started(
+    accelerator: Accelerator | None, start: Start, state: HookState, bucket: Any
 ) -> OutcomeWork:
+    if accelerator is None:
+        return start(state, bucket)
     tensor = bucket.buffer()
-    host = HostBucket(bucket, host_copies(accelerator, tensor))
+    host = BucketWith(bucket, host_copies(accelerator, tensor))
     pairs = [(host.buffer(), tensor)]
-    return start_beside(
-        state,
-        accelerator,
-        start=lambda: start(state, host),
-        down=copies_down(pairs),
-        up=copies_up(pairs),
-        result=tensor,
-    )
+    part = StagedPart(lambda: start(state, host), copies_down(pairs), copies_up(pairs))
+    return start_beside(state, accelerator, part=part, result=tensor)
 
 
-class HostBucket:
-    """A bucket with host memory in the place of its buffer.
+class BucketWith:
+    """A bucket with another tensor in the place of its buffer.
 
     Args:
-        bucket: of an accelerator's tensors.
-        host: memory as long as its buffer.
+        bucket: of DDP.
+        buffer: a piece of its buffer, or host memory for that.
     """
 
-    def __init__(self, bucket: dist.GradBucket, host: torch.Tensor) -> None:
+    def __init__(self, bucket: Any, buffer: torch.Tensor) -> None:
         # Asked for now: DDP's bucket ends with the call of the hook.
-        self._host = host
+        self._buffer = buffer
         self._index: int = bucket.index()
         self._is_last: bool = bucket.is_last()
         self._parameters: list[torch.Tensor] = bucket.parameters()
 
     def buffer(self) -> torch.Tensor:
-        """Return the host memory, which receives the result."""
-        return self._host
+        """Return the tensor that receives the result."""
+        return self._buffer
 
     def index(self) -> int:
         """Return the bucket's number."""

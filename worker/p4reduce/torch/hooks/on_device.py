@@ -20,10 +20,11 @@ The blocks of most energy:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from p4reduce.handle import Handle
@@ -31,11 +32,12 @@ from p4reduce.tensors.noise import Noise
 from p4reduce.tensors.precision import lane_format
 from p4reduce.tensors.sparse import SparseBlocks
 from p4reduce.torch.accelerators import Accelerator, to_device
+from p4reduce.torch.calls import PART
 from p4reduce.torch.hooks.sending import send, start_beside
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.narrow import LANES, NarrowLanes, block_exponents, to_rows
-from p4reduce.torch.staging import StagedWork
-from p4reduce.torch.tensors import memory_of
+from p4reduce.torch.staging import StagedPart, StagedWork
+from p4reduce.torch.tensors import memory_of, nothing
 from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import Format
@@ -76,14 +78,8 @@ def start_blocks(
 
 
 def _started(mean: _DeviceMean) -> StagedWork:
-    return start_beside(
-        mean.state,
-        mean.accelerator,
-        start=mean.start,
-        down=mean.measure,
-        up=mean.put,
-        result=mean.tensor,
-    )
+    part = StagedPart(mean.start, mean.measure, mean.put)
+    return start_beside(mean.state, mean.accelerator, part=part, result=mean.tensor)
 
 
 class _DeviceMean(ABC):
@@ -100,23 +96,23 @@ class _DeviceMean(ABC):
         self.name, self.priority = state.name(bucket), state.priority(bucket)
         self._hook = hook
 
-    def start(self) -> OutcomeWork:
-        """Start the sum, when `measure` is done and this call's turn has come."""
-        tensor = self.tensor
-        size = tensor.numel() * tensor.element_size()
-        return send(self.state, self._hook, tensor, size, self.begin, self.finish)
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Take the sums, when they are there."""
-
     @abstractmethod
     def measure(self) -> Iterable[torch.Tensor]:
         """Find what is to be sent, after the caller's work; a `Job`."""
 
     @abstractmethod
-    def begin(self, timeout: float | None) -> Handle[Any]:
-        """Start the sum, with a timeout in seconds."""
+    def start(self) -> OutcomeWork:
+        """Start the sum, when `measure` is done and this call's turn has come."""
+
+    def send(
+        self,
+        begin: Callable[[float | None], Handle[Any]],
+        elements: int,
+        finish: Callable[[], None] = nothing,
+    ) -> OutcomeWork:
+        """Start a sum of that many of the bucket's elements, as the function `send`."""
+        size = elements * self.tensor.element_size()
+        return send(self.state, self._hook, self.tensor, size, begin, finish)
 
     @abstractmethod
     def put(self) -> Iterable[torch.Tensor]:
@@ -141,6 +137,8 @@ class _DeviceMean(ABC):
 
 
 class _RoundedMean(_DeviceMean):
+    """A mean in narrow lanes: one piece is on the wire while the next one is rounded and copied."""
+
     def __init__(
         self, accelerator: Accelerator, state: HookState, bucket: Any, hook: str, precision: str
     ) -> None:
@@ -159,44 +157,59 @@ class _RoundedMean(_DeviceMean):
         self._exponents.copy_(block_exponents(self._rows), non_blocking=True)
         return self._used()
 
-    def finish(self) -> None:
-        """The sums are in the memory of the lanes."""
+    def start(self) -> OutcomeWork:
+        """Start the sums of all pieces. The first one's turn is that of the exponents as well."""
+        blocks = max(PART // self._format.lanes, 1)
+        firsts = range(0, len(self._lanes), blocks)
+        works = [self._start_piece(slice(first, first + blocks)) for first in firsts]
+        del self._rows
+        return OutcomeWork.of_all(works, self.tensor)
+
+    def _start_piece(self, blocks: slice) -> OutcomeWork:
+        first, lanes = blocks.start, self._format.lanes
+
+        def begin(timeout: float | None) -> Handle[Any]:
+            if not first:
+                self._narrow = self._agree(timeout)
+            self.accelerator.between(lambda: self._encode(blocks)).synchronize()
+            return self._sum(memory_of(self._lanes[blocks]), timeout)
+
+        left = self.tensor.numel() - first * lanes
+        return self.send(begin, min(len(self._lanes[blocks]) * lanes, left))
 
     def put(self) -> Iterable[torch.Tensor]:
         """Scale the sums."""
         sums = self._lanes.to(self.tensor.device, non_blocking=True)
         return self.write(self._narrow.decode(sums))
 
-    def begin(self, timeout: float | None) -> Handle[Any]:
-        """Agree, round, and start the sum."""
-        comm, name = self.state.channel.comm, self.name
+    def _agree(self, timeout: float | None) -> NarrowLanes:
+        """Return the lanes by the largest exponent of each block on any rank."""
+        comm = self.state.channel.comm
         own = memory_of(self._exponents, np.uint8)
         every = comm.allgather_async(
-            own, [own.size] * comm.size, f"{name}/exponents", timeout=timeout
+            own, [own.size] * comm.size, f"{self.name}/exponents", timeout=timeout
         ).wait()
         agreed = every.reshape(comm.size, -1).max(axis=0)
         noise = Noise(self.state.seed, comm.rank, comm.calls)
-        self._narrow = NarrowLanes(self._format, comm.size, agreed, noise, self.tensor.device)
-        self.accelerator.between(self._encode).synchronize()
-        lanes = memory_of(self._lanes)
-        precision = "int4" if self._format is Format.INT4 else None
-        return comm.allreduce_async(
+        return NarrowLanes(self._format, comm.size, agreed, noise, self.tensor.device)
+
+    def _sum(self, lanes: npt.NDArray[Any], timeout: float | None) -> Handle[Any]:
+        return self.state.channel.comm.allreduce_async(
             lanes,
             Operation.SUM,
-            name,
+            self.name,
             lanes,
             timeout,
-            precision=precision,
+            precision="int4" if self._format is Format.INT4 else None,
             priority=self.priority,
         )
 
-    def _encode(self) -> Iterable[torch.Tensor]:
-        rows = self._rows
-        lanes = self._narrow.encode(rows)
-        self._lanes.copy_(lanes, non_blocking=True)
+    def _encode(self, blocks: slice) -> Iterable[torch.Tensor]:
+        rows = self._rows[blocks]
+        lanes = self._narrow.encode(rows, blocks)
+        self._lanes[blocks].copy_(lanes, non_blocking=True)
         if self._residual is not None:
-            self._residual.copy_(self._narrow.left(rows, lanes))
-        del self._rows
+            self._residual[blocks].copy_(self._narrow.left(rows, lanes, blocks))
         return [rows, *self._used()]
 
     def _used(self) -> list[torch.Tensor]:
@@ -221,8 +234,11 @@ class _BlocksMean(_DeviceMean):
         self._residual.copy_(rows.index_fill_(0, chosen, 0.0))
         return [self.tensor, self._residual]
 
-    def begin(self, timeout: float | None) -> Handle[Any]:
+    def start(self) -> OutcomeWork:
         """Start the sum of the blocks that any rank chose."""
+        return self.send(self._begin, self.tensor.numel(), self._finish)
+
+    def _begin(self, timeout: float | None) -> Handle[Any]:
         blocks = memory_of(self._blocks).reshape(self._blocks.shape)
         sent = SparseBlocks(memory_of(self._numbers), blocks, self._residual.numel())
         self._handle = self.state.channel.comm.allreduce_sparse_async(
@@ -230,8 +246,7 @@ class _BlocksMean(_DeviceMean):
         )
         return self._handle
 
-    def finish(self) -> None:
-        """Take the blocks of the mean."""
+    def _finish(self) -> None:
         self._total: SparseBlocks = self._handle.wait()
 
     def put(self) -> Iterable[torch.Tensor]:

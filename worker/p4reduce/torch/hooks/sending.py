@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 
 from p4reduce.handle import Handle
-from p4reduce.torch.accelerators import Accelerator, Job
+from p4reduce.torch.accelerators import Accelerator
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.sparse import SparseSum, sparse_reason
-from p4reduce.torch.staging import StagedWork, start_staged
+from p4reduce.torch.staging import StagedPart, StagedWork, start_staged
 from p4reduce.torch.tensors import TensorArray
 from p4reduce.torch.work import Later, OutcomeWork
 from p4reduce.wire.calls import Operation
@@ -50,9 +50,7 @@ def start_beside(
     state: HookState,
     accelerator: Accelerator,
     *,
-    start: Callable[[], OutcomeWork],
-    down: Job,
-    up: Job,
+    part: StagedPart,
     result: torch.Tensor,
 ) -> StagedWork:
     """Start a bucket's collective beside the backward pass; arguments as for `start_staged`."""
@@ -61,9 +59,7 @@ def start_beside(
         accelerator,
         channel.order,
         lambda handle: channel.waiter(handle, "hook"),
-        start=start,
-        down=down,
-        up=up,
+        part=part,
         result=result,
     )
 
