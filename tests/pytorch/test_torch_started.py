@@ -76,7 +76,9 @@ def test_on_several_hosts(number: int, each: int, by_name: bool, variables: dict
 @pytest.mark.root
 @pytest.mark.skipif(shutil.which("nft") is None, reason="needs nft: apt-get install nftables")
 @pytest.mark.parametrize(
-    ("host", "kind"), [(1, "udp"), (0, "tcp")], ids=["to a switch", "to the controller"]
+    ("host", "kind"),
+    [(1, "udp"), (0, "tcp"), (1, "tcp")],
+    ids=["to a switch", "to the controller", "to a switch's P4Runtime"],
 )
 @on_hosts
 def test_a_firewalls_port_is_named_on_all_ranks(host: int, kind: str) -> None:

@@ -36,7 +36,7 @@ from p4reduce.hosts import (
 from p4reduce.inherited import keep_from_children
 from p4reduce.launch import PORTS, Network, lease_of_environment, take_spare
 from p4reduce.meeting import Exchange, agreed, connect_unix
-from p4reduce.reach import check_ways
+from p4reduce.reach import check_p4runtime, check_ways
 from p4reduce.session.session import fail_all
 
 _LOOPBACK = "127.0.0.1"
@@ -255,10 +255,13 @@ class _Beginning:
             )
         return Started(network, network.of_group(hosts[0].ranks))
 
-    def _ask(self, request: Mapping[str, Any], what: str) -> dict[str, Any]:
+    def _ask(
+        self, request: Mapping[str, Any], what: str, meanwhile: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
         """Send a request to this host's process, and return its answer."""
         self._own = self._own or Network()
         self._own.send(request)
+        meanwhile()
         answer: dict[str, Any] = self._own.answer()[what]
         return answer
 
@@ -301,10 +304,19 @@ class _Beginning:
         offers = self._all(lambda: self._ask({"share": share}, "offer") if starts else {})
         of_hosts = [offers[host.ranks[0]] for host in hosts]
         request = {"offers": of_hosts}
-        ready = self._all(lambda: self._ask(request, "ready") if starts else {})[0]
+        names = _switch_names(hosts, chosen)
+
+        def check() -> None:
+            """Find a closed port before the controller gives up on its switch."""
+            if own == 0:
+                listening = zip(names[1:], of_hosts[1:], strict=True)
+                elsewhere = {name: one["p4runtime"] for name, one in listening if name}
+                check_p4runtime(elsewhere, hosts[0].address)
+
+        ready = self._all(lambda: self._ask(request, "ready", check) if starts else {})[0]
         ways = [
             f"{name}={one['ports'][self._rank]}"
-            for name, one in zip(_switch_names(hosts, chosen), of_hosts, strict=True)
+            for name, one in zip(names, of_hosts, strict=True)
             if name
         ]
         given = {

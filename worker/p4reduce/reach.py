@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this rank gets answers by a network, before it joins: firewalls are silent.
+"""Whether this host gets answers by a network, before its ranks join: firewalls are silent.
 
 A switch or controller that has just ended is started again at the same port, so a refusal counts
 only when the time is up.
@@ -41,6 +41,23 @@ def check_ways(network: Mapping[str, str], own: str, seconds: float = _SECONDS) 
     if controller is not None:
         what = "the controller at TCP port"
         _ask(_connect, what, controller, own, seconds)
+
+
+def check_p4runtime(switches: Mapping[str, str], own: str, seconds: float = _SECONDS) -> None:
+    """Ask switches on other hosts for an answer to this host's controller.
+
+    Args:
+        switches: their P4Runtime addresses, by their names.
+        own: the address of this host.
+        seconds: for each answer.
+
+    Raises:
+        LaunchError: as `check_ways`.
+    """
+    for name, address in switches.items():
+        place = parse_address(address)
+        assert place is not None, f"{name} is on another host, at {address}"
+        _ask(_connect, f"{name} at TCP port", place, own, seconds)
 
 
 def _connect(place: tuple[str, int], seconds: float) -> None:

@@ -9,7 +9,7 @@ import threading
 import pytest
 from p4reduce import variables
 from p4reduce.errors import LaunchError
-from p4reduce.reach import check_ways
+from p4reduce.reach import check_p4runtime, check_ways
 
 HERE = "127.0.0.1"
 SHORT = 0.3  # seconds
@@ -65,3 +65,12 @@ def test_what_is_silent_is_named() -> None:
         port = sock.getsockname()[1]
         with pytest.raises(LaunchError, match=f"UDP port {port} of {HERE}: no answer within"):
             check_ways(ways(1, f"udp:{HERE}:{port}"), HERE, SHORT)
+
+
+def test_a_switch_that_the_controller_cannot_reach_is_named() -> None:
+    port = free_port(socket.SOCK_STREAM)
+    says = f"from {HERE} to pc2 at TCP port {port} of {HERE}: nobody has listened there"
+    with pytest.raises(LaunchError, match=says):
+        check_p4runtime({"pc2": f"{HERE}:{port}"}, HERE, SHORT)
+    with socket.create_server((HERE, port)):
+        check_p4runtime({"pc2": f"{HERE}:{port}"}, HERE, 60.0)
