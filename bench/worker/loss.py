@@ -2,8 +2,8 @@
 """The memory of a large all-reduce, and what is left to do after its switch is lost near the end.
 
 Memory is the largest resident size during the call, less the size before it. The switch is killed
-at a part of the call's usual time, and started again at once. The time counts from when the job
-runs on the new switch.
+when rank 0 has sent a part of its blocks, and started again at once. The time counts from when the
+job runs on the new switch.
 
     python -m bench.worker.loss [--megabytes 64] [--at 0.9] [--workers 4] [--trials 5]
 """
@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 import sys
+import threading
 import time
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ from p4reduce_lab.system import rank_variables
 from bench.machine import describe, machine
 from bench.ranks import wait_for
 
+BLOCK = 256  # numbers
 WHOLE = 5  # undisturbed calls
 POLL = 0.0005
 TIMEOUT = 300.0
@@ -41,7 +43,14 @@ def resident(field: str) -> int:
     raise ValueError(f"/proc/self/status has no {field}")
 
 
-def rank(report: Path, megabytes: int, trials: int, directory: Path) -> None:
+def tell(comm: p4reduce.Communicator, blocks: float, file: Path) -> None:
+    """Make a file when a rank has sent that many blocks."""
+    while comm.stats.blocks_sent < blocks:
+        time.sleep(POLL)
+    file.touch()
+
+
+def rank(report: Path, megabytes: int, at: float, trials: int, directory: Path) -> None:
     """What each rank does: it leaves its figures, in seconds and bytes."""
     with p4reduce.init(timeout=TIMEOUT, slots=128) as comm:
         array = np.ones(megabytes << 18, np.float32)
@@ -58,9 +67,9 @@ def rank(report: Path, megabytes: int, trials: int, directory: Path) -> None:
             comm.barrier()
             start = time.time()
             if trial >= WHOLE and comm.rank == 0:
-                begun = directory / f"begun{trial - WHOLE}"
-                begun.with_suffix(".new").write_text(str(statistics.median(whole)))
-                begun.with_suffix(".new").rename(begun)
+                blocks = comm.stats.blocks_sent + at * array.size / BLOCK
+                file = directory / f"reached{trial - WHOLE}"
+                threading.Thread(target=tell, args=(comm, blocks, file), daemon=True).start()
             recoveries = comm.stats.recoveries
             comm.allreduce(array, out=array)
             end = time.time()
@@ -82,14 +91,14 @@ def running_at(log: Path) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--megabytes", type=int, default=64, help="of the array, in MiB")
-    parser.add_argument("--at", type=float, default=0.9, help="part of the time, at the loss")
+    parser.add_argument("--at", type=float, default=0.9, help="part of the blocks, at the loss")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--trials", type=int, default=5, help="losses")
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.report is not None:
-        rank(options.report, options.megabytes, options.trials, options.directory)
+        rank(options.report, options.megabytes, options.at, options.trials, options.directory)
         return
     print(describe(machine()))
     with (
@@ -98,6 +107,7 @@ def main() -> None:
     ):
         script = ["-m", "bench.worker.loss", "--directory", str(directory)]
         script += ["--trials", str(options.trials), "--megabytes", str(options.megabytes)]
+        script += ["--at", str(options.at)]
         system.start()
         system.wait_ready()
         files = [directory / f"rank{number}.json" for number in range(options.workers)]
@@ -110,11 +120,9 @@ def main() -> None:
             for number, file in enumerate(files)
         ]
         for trial in range(options.trials):
-            begun = directory / f"begun{trial}"
-            while not begun.exists():
+            while not (directory / f"reached{trial}").exists():
                 system.processes.check()
                 time.sleep(POLL)
-            time.sleep(options.at * float(begun.read_text()))
             system.restart_switch(lambda: None)
             system.wait_ready()
         wait_for(system.processes, ranks, TIMEOUT)

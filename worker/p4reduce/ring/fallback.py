@@ -239,7 +239,7 @@ class RingRun:
         found = Continuation.of(machine.finished, words)
         given = found.given_by(rank, machine.results(found.slots))
         results = await self._step(links, hand_over(links, given))
-        self._take(found.slots[found.lacking], results[found.lacking])
+        self._take(*found.lacked(results))
 
     async def _round(self, links: RingLinks, slots: Indices) -> None:
         """Complete the rounds under way in some slots. Raises MismatchError."""

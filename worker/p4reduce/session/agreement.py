@@ -89,13 +89,13 @@ class ResumeAgreement:
                 given.view(np.int32), Operation.SUM, "results", None, world_size=world_size
             )
             results = self._run(plan, check).view(np.uint8)
-        machine, lacking = self.engine.machine, found.lacking
+        machine = self.engine.machine
 
         def take_over() -> None:
             now = time.monotonic()
             # Both are of the engine that the session was started with.
             machine.continue_from(before, found.newest, now)  # type: ignore[arg-type]
-            machine.take_results(found.slots[lacking], results[lacking], now)
+            machine.take_results(*found.lacked(results), now)
 
         return take_over
 

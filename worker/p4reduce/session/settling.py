@@ -68,8 +68,7 @@ class Settling:
             given = found.given_by(place, machine.results(found.slots))
             results = self._hand_over(given, found.givers == place, said.keys())
             if results is not None:
-                slots = found.slots[found.lacking]
-                machine.take_results(slots, results[found.lacking], time.monotonic())
+                machine.take_results(*found.lacked(results), time.monotonic())
                 return
 
     def _hand_over(

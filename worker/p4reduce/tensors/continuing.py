@@ -86,3 +86,7 @@ class Continuation:
         given: Messages = results.copy()
         given[self.givers != rank] = 0
         return given
+
+    def lacked(self, results: Messages) -> tuple[Indices, Messages]:
+        """Return the slots in which this rank lacks a result, and what it gets of `results`."""
+        return self.slots[self.lacking], results[self.lacking]
