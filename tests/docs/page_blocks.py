@@ -36,7 +36,7 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("console", "python", "sh")
 WAITS = re.compile(r"rank \d+ of job \S+ has waited ")
-SECONDS = 240
+SECONDS = 1200  # only ends what hangs
 _COMMENT = re.compile(r"<!-- run: (?P<words>.*?)\n?(?:\n(?P<setup>.*?)\n?)?-->", re.DOTALL)
 _PRELUDE = "import numpy as np\nimport p4reduce\n"
 _COMM = "comm = p4reduce.init()\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from p4reduce_lab import LocalNetwork
-from page_blocks import ROOT, Block, blocks_of, run, workplace
+from page_blocks import ROOT, SECONDS, Block, blocks_of, run, workplace
 
 PAGES = [
     ROOT / "README.md",
@@ -61,6 +61,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
     return made
 
 
+@pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.own_start
 @pytest.mark.p4reduce(ranks=8)
 @pytest.mark.parametrize("block", [_marked(one) for one in RUNNING if "torch" not in one.words])

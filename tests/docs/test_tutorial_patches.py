@@ -127,6 +127,8 @@ def test_a_prefix_sum(tmp_path: Path, p4reduce_network: LocalNetwork) -> None:
     assert sorted(printed) == wanted, done.stdout + done.stderr
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1300)
 @pytest.mark.p4c
 @pytest.mark.own_start
 def test_a_field_of_the_header(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_a_field_of_the_header(tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

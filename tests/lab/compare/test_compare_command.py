@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from p4reduce_lab.networks.shaped import ShapedNetwork
 
 REASON = links.unavailable()
 needs_namespaces = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+needs_ping = pytest.mark.skipif(
+    shutil.which("ping") is None, reason="needs ping: apt-get install iputils-ping"
+)
 CONTENDERS = ",".join(
     name for name in ("p4reduce", "gloo", "mpi") if starting.missing(name) is None
 )
@@ -70,6 +74,7 @@ def interfaces() -> str:
 @pytest.mark.root
 @needs_namespaces
 class TestNetwork:
+    @needs_ping
     def test_both_links_of_each_rank_are_alike(self) -> None:
         with ShapedNetwork(2, 10) as network:
             network.set_rate(25)
@@ -96,6 +101,7 @@ class TestNetwork:
             assert name in interfaces()
         assert name not in interfaces()
 
+    @needs_ping
     def test_ranks_reach_the_switch_and_each_other_by_one_link(self) -> None:
         with RoutedNetwork(2, 10) as network:
             network.set_rate(1000)

@@ -200,6 +200,7 @@ def ranks(port: int, udp: int, *arguments: object) -> list[subprocess.Popen[str]
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cores", [1, pytest.param(2, id="two cores")])
 def test_an_upgrade_of_the_controller_ends_no_job(tmp_path: Path, cores: int) -> None:
     """Two ranks sum, the controller is stopped and started again, and they sum on."""
