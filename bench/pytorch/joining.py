@@ -22,6 +22,8 @@ from bench.pytorch.on_hosts import run_on_hosts
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 RANK = "rank"
 BACKENDS = ("gloo", "p4reduce")
+# Installed packages have their bytecode. Those of a checkout get it in the first run.
+WITH_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 def be_rank(backend: str, begun: float) -> None:
@@ -39,7 +41,7 @@ def join(network: HomeNetwork, backend: str, each: int) -> float:
     """Return the seconds of the slowest rank."""
     begun = time.monotonic()
     program = ["-m", "bench.pytorch.joining", RANK, backend, str(begun)]
-    lines = run_on_hosts(network, program, each=each)
+    lines = run_on_hosts(network, program, WITH_BYTECODE, each=each)
     took = [float(line.split()[1]) for line in lines if line.startswith("joined ")]
     if len(took) != each * len(network.names):
         raise LabError(f"{len(took)} ranks have joined:\n" + "\n".join(lines))

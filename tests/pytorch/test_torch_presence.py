@@ -18,7 +18,7 @@ pytest.importorskip(
 
 import torch.distributed as dist
 from needed import DEADLINE
-from p4reduce.torch import meeting
+from p4reduce.torch import meeting, presence
 from p4reduce.torch.meeting import exchange_by
 from p4reduce.torch.presence import meet
 
@@ -64,6 +64,46 @@ def test_a_look_asks_for_one_number_however_many_ranks_there_are() -> None:
     each = [after - before for before, after in itertools.pairwise(asked)]
     assert each == [1, 1, 1]
     assert counted.keys < 10
+
+
+class Clock:
+    """A time that passes only where somebody sleeps, in place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sleeps = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps += 1
+        self.now += seconds
+
+
+@pytest.mark.parametrize("comes_at", [0.02, 0.3, 2.0])
+def test_two_ranks_know_at_once_that_the_last_one_has_come(
+    comes_at: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, store = Clock(), dist.HashStore()
+    monkeypatch.setattr(presence, "time", clock)
+
+    def look() -> None:
+        if clock.now >= comes_at and not store.check(["here/came"]):
+            store.set("here/came", "")
+            with suppress(dist.DistNetworkError):
+                meet(store, 1, 2, "", 0.0)
+
+    meet(store, 0, 2, "", 60.0, look)
+    assert clock.now <= 1.11 * comes_at + 0.01  # two intervals, each a twentieth of what has passed
+
+
+def test_many_ranks_leave_the_store_time_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(presence, "time", clock)
+    with pytest.raises(dist.DistNetworkError, match="did not come"):
+        meet(dist.HashStore(), 0, SIZE, "", 9.0)
+    assert clock.sleeps * SIZE / clock.now <= 5001  # looks per second, of all ranks
 
 
 def test_those_who_do_not_come_are_named_with_few_questions() -> None:

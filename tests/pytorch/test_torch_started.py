@@ -39,6 +39,8 @@ def test_on_one_host(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-6000:]
     assert done.stdout.count('"shares": [1.0]') == 2
     assert done.stdout.count('"all_reduce"') == 2
+    assert done.stdout.count('"scapy": false') == 2  # it would cost a rank a fifth of a second
+    assert done.stdout.count('"collects garbage": true') == 2
 
 
 @pytest.mark.timeout(600)

@@ -5,6 +5,7 @@ Arguments: a directory, where each rank writes its pid. It then sums until "end"
 writes how it ended: "through", or the error. Without one, it ends after a few steps.
 """
 
+import gc
 import json
 import os
 import sys
@@ -48,6 +49,8 @@ def main() -> None:
         "by_switch": {name: tally.calls for name, tally in statistics.switch.items()},
         "shares": [share.share for share in comm.switches],
         "seconds": took,
+        "scapy": "scapy" in sys.modules,
+        "collects garbage": gc.isenabled(),
     }
     print(json.dumps(said), flush=True)
     if len(sys.argv) > 1:

@@ -41,6 +41,7 @@ from p4reduce.wire.format import (
     Endpoint,
     Flag,
     FrameKind,
+    header_bytes,
     template,
 )
 from p4reduce.wire.frames import FrameBuffer
@@ -163,10 +164,7 @@ class SlotMachine:
         self._fill_templates(here, switch, rank, slots)
 
     def _fill_templates(self, here: Endpoint, switch: Endpoint, rank: int, slots: int) -> None:
-        # Here, so that only a rank that joins a job waits for scapy to be imported.
-        from p4reduce.wire.layer import Aggregation
-
-        header = Aggregation(kind=FrameKind.CONTRIBUTE, rank=rank, job=self._job)
+        header = header_bytes(kind=FrameKind.CONTRIBUTE, rank=rank, job=self._job)
         empty = template(here, switch, header)
         filled = template(here, switch, header, bytes(PAYLOAD_BYTES))
         for slot in range(slots):

@@ -27,7 +27,13 @@ from p4reduce.errors import (
 )
 from p4reduce.session.port import PortShare
 from p4reduce.session.waiting import Waiting
-from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, FrameKind, template
+from p4reduce.wire.format import (
+    AGGREGATION_PORT,
+    Endpoint,
+    FrameKind,
+    header_bytes,
+    template,
+)
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.rank_sets import Child, Level
 
@@ -168,14 +174,11 @@ class _HelloSender:
         self._begin(transport)
 
     def _begin(self, transport: PortShare) -> None:
-        # Here, so that only a rank that joins a job waits for scapy to be imported.
-        from p4reduce.wire.layer import Aggregation
-
         member = self._member
         self.transport = transport
         self.broken: SwitchUnreachableError | None = None
         self._hello = FrameBuffer(1)
-        header = Aggregation(
+        header = header_bytes(
             kind=FrameKind.HELLO,
             job=member.incarnation,
             rank=member.rank,

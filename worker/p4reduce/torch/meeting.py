@@ -15,7 +15,8 @@ from p4reduce.errors import LaunchError, P4ReduceTimeoutError
 from p4reduce.meeting import ROUND_TIMEOUT, Exchange
 from p4reduce.torch.presence import arrive, meet, store_answers
 
-_PAUSE = 0.01  # seconds between two looks whether rank 0 has said it
+# Seconds between two looks whether rank 0 has said it, first and longest: doubled each time.
+_INTERVALS = (0.001, 0.01)
 
 
 def exchange_by(
@@ -54,6 +55,7 @@ def exchange_by(
 def _from_rank_0(store: Any, size: int, check: Callable[[], None] | None) -> bytes:
     """Wait for what rank 0 says. It may have ended since it came."""
     deadline = time.monotonic() + ROUND_TIMEOUT
+    interval, longest = _INTERVALS
     while True:
         with store_answers():
             if store.check(["all"]):
@@ -65,7 +67,8 @@ def _from_rank_0(store: Any, size: int, check: Callable[[], None] | None) -> byt
                 f"p4reduce: rank 0 of {size} did not come to the process group within "
                 f"{ROUND_TIMEOUT:g} s"
             )
-        time.sleep(_PAUSE)
+        time.sleep(interval)
+        interval = min(2 * interval, longest)
 
 
 def of_environment(timeout: float) -> Exchange:

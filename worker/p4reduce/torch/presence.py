@@ -20,7 +20,9 @@ from p4reduce.wire.rank_sets import list_ranks
 
 log = logging.getLogger(__name__)
 
-_INTERVALS = (0.005, 0.25)  # seconds between two looks, first and longest: doubled each time
+_INTERVALS = (0.005, 0.25)  # seconds between two looks of a rank, shortest and longest
+_OF_WAITED = 0.05  # an interval, of the time waited so far: so much later all know of the last rank
+_LOOKS = 5000.0  # per second, of all ranks of a group: more would keep the store's process busy
 _FIRST_WARNING = 10.0  # seconds; the next ones come after twice the time
 _BITS = 62  # ranks whose presence is in one number of the store, which has 64 bits and a sign
 
@@ -64,7 +66,7 @@ def meet(
         store.add(f"here/{rank // _BITS}", 1 << rank % _BITS)  # who
         came = store.add("here", 1)  # how many
     start = time.monotonic()
-    warn_at, (interval, longest) = _FIRST_WARNING, _INTERVALS
+    warn_at = _FIRST_WARNING
     while came < size:
         if check is not None:
             check()
@@ -86,12 +88,17 @@ def meet(
                 waited,
             )
             warn_at *= 2
-        time.sleep(min(interval, max(timeout - waited, 0.0)))
-        interval = min(2 * interval, longest)
+        time.sleep(min(_interval(waited, size), max(timeout - waited, 0.0)))
         with store_answers():
             came = store.add("here", 0)
     with store_answers():
         return str(store.get("word").decode())
+
+
+def _interval(waited: float, size: int) -> float:
+    """Return the seconds until the next look of each of `size` ranks."""
+    shortest, longest = _INTERVALS
+    return min(max(shortest, _OF_WAITED * waited, size / _LOOKS), longest)
 
 
 def _not_here(store: Any, size: int) -> list[int]:

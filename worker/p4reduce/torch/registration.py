@@ -7,12 +7,18 @@ loaded when a process group of this backend is made.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from p4reduce.torch import gloo_default, monitored, rendezvous
 from p4reduce.torch.names import NAME
 from p4reduce.variables import CONTROLLER, INTERFACE
+
+_BACKEND = "p4reduce.torch.backend"
 
 
 def autoload() -> None:
@@ -27,10 +33,27 @@ def autoload() -> None:
 
 
 def _create(options: Any, backend_options: Any) -> Any:
-    if options.group_size > 1 and not any(map(os.environ.get, (CONTROLLER, INTERFACE))):
+    named = any(map(os.environ.get, (CONTROLLER, INTERFACE)))
+    if options.group_size > 1 and not named and _BACKEND not in sys.modules:
         from p4reduce.launch import prepare
 
         prepare()  # it starts while the rest is imported
-    from p4reduce.torch.backend import create
+    with _no_collection():
+        from p4reduce.torch.backend import create
 
     return create(options, backend_options)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no garbage during an import: modules stay.
+
+    Beside torch's own objects a collection takes as long as the import itself.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -5,9 +5,8 @@ The header itself is the table of `wire/header.py`. `header_bytes` and `template
 it that the fast path then only patches. `wire/frames.py` makes a numpy dtype of the fields, to read
 and write a batch of frames as columns.
 
-Neither numpy nor scapy is imported here: the controller needs neither, and scapy, which reads the
-names of all makers of network cards first, takes a fifth of a second. A rank that joins a job has
-its frames crafted by scapy, once; from then on they are only patched.
+Neither numpy nor scapy is imported here. The controller needs neither. Scapy takes a fifth of a
+second to load, for which a rank that joins would wait.
 """
 
 from __future__ import annotations
