@@ -2,8 +2,8 @@
 """Programs with their C, kept from one switch to the next.
 
 To check a program and to write its C takes a switch a fifth of a second, for which the ranks of a
-job wait that start one. So both are kept beside the machine code, as a pickle: whoever could change
-that could change the machine code as well (`p4reduce_native.cache`).
+job wait that start one. So both are kept beside the machine code, as a pickle. A user who could
+change that could change the machine code as well (`p4reduce_native.cache`).
 """
 
 from __future__ import annotations
