@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from p4reduce.torch.call_order import CallOrder, QueuedHandle  # noqa: E402
 from p4reduce.torch.sparse import SparseSum, agrees, marked, marks_of  # noqa: E402
 from p4reduce.torch.threads import FutureThread  # noqa: E402
 from p4reduce.wire.calls import Operation  # noqa: E402
+from torch_system import Ranks, TorchSystem, all_well  # noqa: E402
 
 DEADLINE = 60.0
 
@@ -236,3 +238,13 @@ def test_a_job_that_fails_leaves_the_thread_to_the_next_one(
     assert done.wait(DEADLINE)
     thread.stop()
     assert "a job of a thread for futures failed" in caplog.text
+
+
+def test_a_call_that_is_waited_for_runs_in_its_thread(system: TorchSystem, tmp_path: Path) -> None:
+    """To wake the progress thread takes longer than a small collective."""
+    ended = Ranks(system, 2, ["awaited.py"], tmp_path).wait()
+    all_well(ended)
+    for one in ended:
+        (record,) = one.records
+        assert record["waits"] > 0, record
+        assert record["async_op"] == 0, record

@@ -476,7 +476,8 @@ class Communicator(Collectives):
             self._in_flight.extend(streams)
             try:
                 for part, stream in zip(deal.parts, streams, strict=True):
-                    part.session.submit(stream, here=here and len(streams) == 1)
+                    here = (here or self._call.is_awaited) and len(streams) == 1
+                    part.session.submit(stream, here=here)
             except P4ReduceError as error:
                 for stream in streams:
                     stream.finish(error)
@@ -486,6 +487,19 @@ class Communicator(Collectives):
                 self._in_flight.popleft()
         wanted = [stream for part, stream in zip(deal.parts, streams, strict=True) if part.wanted]
         return Handle(wanted, result)
+
+    @contextlib.contextmanager
+    def awaiting(self) -> Iterator[None]:
+        """Within it, this thread waits for a call by its handle, before it does anything else.
+
+        So it may run the call itself, as it does with one that returns no handle: to wake the
+        progress thread takes longer than a small collective.
+        """
+        self._call.is_awaited = True
+        try:
+            yield
+        finally:
+            self._call.is_awaited = False
 
     def _stream(self, part: CallShare, timeout: float) -> Collective:
         plan = part.plan
@@ -784,9 +798,11 @@ class _CallInFlight(threading.local):
 
     Attributes:
         started: whether it has given anything to the progress thread.
+        is_awaited: whether the thread waits for what it starts at once, also by a handle.
     """
 
     started = False
+    is_awaited = False
 
 
 def _slots_for(call: Call, session: Session | Solo) -> dict[str, int]:

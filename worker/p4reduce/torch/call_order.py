@@ -89,7 +89,7 @@ class CallOrder:
     def take(self, begin: Callable[[], EndingT]) -> EndingT | QueuedHandle:
         """Make a call now, or after the earlier ones."""
         with self._lock:
-            free = not self._waiting or self._is_inside()
+            free = not self._waiting or self.is_inside()
         return begin() if free else self.later(begin)
 
     def later(self, begin: Begin) -> QueuedHandle:
@@ -98,7 +98,7 @@ class CallOrder:
         What is called within another call is a part of that, and made at once.
         """
         call = QueuedHandle()
-        if self._is_inside():
+        if self.is_inside():
             call.begin(begin)
             return call
         with self._lock:
@@ -117,7 +117,8 @@ class CallOrder:
         self._run(call, begin)
         return call
 
-    def _is_inside(self) -> bool:
+    def is_inside(self) -> bool:
+        """Whether this thread is the one that makes the calls that wait for others."""
         return self._holder == threading.get_ident()
 
     def _run(self, call: QueuedHandle, begin: Begin) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+import torch
+from torch.autograd import profiler
 from torch.profiler import record_function
 
 from p4reduce.communicator import Communicator
@@ -23,6 +26,12 @@ from p4reduce.torch.work import OutcomeWork, WorkOutcome
 _POLL = 0.02  # seconds
 _PROFILED = "p4reduce::"  # before the names that torch's profiler shows
 _NOTHING = np.empty(0, np.int8)
+
+
+def _recorded(what: str) -> AbstractContextManager[Any]:
+    """Show a name in torch's profiler. Where none runs, that costs more than a small call."""
+    runs = profiler._is_profiler_enabled or torch._C._autograd._profiler_enabled()
+    return record_function(f"{_PROFILED}{what}") if runs else nullcontext()
 
 
 class Channel:
@@ -90,7 +99,7 @@ class Channel:
             DistBackendError, DistNetworkError: the communicator is broken.
         """
         try:
-            with record_function(f"{_PROFILED}{collective}"):
+            with _recorded(collective), self._awaiting(options):
                 seconds = self.seconds(options)
                 turn = self.order.take
                 if agrees:
@@ -101,6 +110,11 @@ class Channel:
         count_switch(collective, size)
         wait = self.waiter(handle, collective)
         return OutcomeWork(WorkOutcome(wait, finish, lambda: not handle.done()), result)
+
+    def _awaiting(self, options: Any) -> AbstractContextManager[None]:
+        """What a call that is not `async_op` starts is waited for at once, in the same thread."""
+        is_async = getattr(options, "asyncOp", True)
+        return nullcontext() if is_async or self.order.is_inside() else self.comm.awaiting()
 
     def meeting(self, what: str, timeout: float | None) -> Handle[Any] | QueuedHandle:
         """Start a round in which all ranks say that they call the same thing.
@@ -129,7 +143,7 @@ class Channel:
 
         def wait(timeout: float | None) -> None:
             try:
-                with record_function(f"{_PROFILED}wait {what}"):
+                with _recorded(f"wait {what}"):
                     handle.wait(timeout)
             except P4ReduceError as error:
                 raise as_torch_error(error, self._global_ranks) from error
