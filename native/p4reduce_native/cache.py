@@ -2,10 +2,10 @@
 """The directory of compiled files. It belongs to this user, and is checked before any file is
 trusted.
 
-A shared object that is loaded runs with all of this process's rights, and so does a pickle. So the
-directory must belong to this user, and nobody else may write to it. Each file has a `NAME.sha256`
-beside it, which is compared before loading. That finds files that are cut off or damaged. It does
-not stop an attacker with the user's own rights, who could change both.
+A shared object that is loaded runs with all of this process's rights. So the directory must belong
+to this user, and nobody else may write to it. Each `NAME.so` has a `NAME.sha256` beside it, which
+is compared before loading. That finds files that are cut off or damaged. It does not stop an
+attacker with the user's own rights, who could change both.
 """
 
 from __future__ import annotations
@@ -72,16 +72,14 @@ class Cache:
 
     Args:
         directory: of the files; made if it is missing.
-        suffix: of their names.
 
     Raises:
         CacheError: the directory cannot be made, belongs to somebody else, or others may write
             to it.
     """
 
-    def __init__(self, directory: Path, suffix: str = ".so") -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._suffix = suffix
         try:
             directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
@@ -109,7 +107,7 @@ class Cache:
 
     def look(self, name: str) -> Path | None:
         """Return the file if it exists and is intact. Changes nothing, so it takes no lock."""
-        path = self.directory / f"{name}{self._suffix}"
+        path = self.directory / f"{name}.so"
         if not is_whole(path):
             return None
         with contextlib.suppress(OSError):
@@ -119,7 +117,7 @@ class Cache:
     def find(self, name: str) -> Path | None:
         """Return the file if it exists and is intact. A damaged one is removed."""
         found = self.look(name)
-        path = self.directory / f"{name}{self._suffix}"
+        path = self.directory / f"{name}.so"
         if found is None and path.exists():
             log.warning("%s is damaged; it is compiled again", path)
             self._remove(path)
@@ -127,12 +125,12 @@ class Cache:
 
     def find_any(self, prefix: str) -> Path | None:
         """Return an intact file whose name begins with `prefix`, the newest first."""
-        paths = sorted(self.directory.glob(f"{prefix}*{self._suffix}"), key=_modified, reverse=True)
+        paths = sorted(self.directory.glob(f"{prefix}*.so"), key=_modified, reverse=True)
         return next((path for path in paths if self.find(path.stem) is not None), None)
 
     def put(self, name: str, built: Path) -> Path:
         """Take over a file that was built in `directory`, atomically."""
-        path = self.directory / f"{name}{self._suffix}"
+        path = self.directory / f"{name}.so"
         digest = write_digest(built)
         # A reader may see the new file beside the old hash: then it compiles the same again.
         digest.replace(path.with_suffix(".sha256"))
@@ -168,7 +166,7 @@ class Cache:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _prune(self) -> None:
-        paths = sorted(self.directory.glob(f"*{self._suffix}"), key=_modified)
+        paths = sorted(self.directory.glob("*.so"), key=_modified)
         for path in paths[:-_MOST_FILES]:
             self._remove(path)
 

@@ -13,8 +13,7 @@ import struct
 
 from p4reduce_native.loop import NativeEntry
 
-from p4reduce_switch.codegen_c import GeneratedC, NotNativeError
-from p4reduce_switch.kept_program import load_with_c
+from p4reduce_switch.codegen_c import GeneratedC, NotNativeError, generate
 from p4reduce_switch.native.cells import NativeStats, counts_at, register_cells
 from p4reduce_switch.native.copies import NativeCloneSessions, NativeMulticastGroups
 from p4reduce_switch.native.events import NativeDigest, serve_events
@@ -41,16 +40,12 @@ class NativePipeline(Pipeline):
         NativeUnavailableError: there is no compiler, or machine code is turned off.
     """
 
-    def _load(self, config: bytes | str) -> Program:
-        queues = not self.queue_settings.is_default
-        program, self._generated = load_with_c(config, with_queues=queues)
-        return program
-
     def _make_process(self, program: Program) -> Process:
         spec = program.intrinsic["egress_spec"]
         if not 0 <= self.drop_port < 1 << min(spec.width, 32):
             raise NotNativeError(f"the drop port {self.drop_port}, which egress_spec cannot hold")
-        generated = self._generated
+        settings = self.queue_settings
+        generated = generate(program, with_queues=not settings.is_default)
         self.source = generated.source
         native = NativeProgram(generated.source, self.drop_port)
         native.library.p4r_set_start(native.common, max(self.timers.clock(), 0))
@@ -58,7 +53,7 @@ class NativePipeline(Pipeline):
         self._events = generated.events
         self._queued = generated.queued
         if generated.queued:
-            native.set_queues(self.queue_settings)
+            native.set_queues(settings)
         self._move_state(native, generated)
         self.native = NativeEntry(
             process=native.address_of("p4r_program_process"),

@@ -74,10 +74,10 @@ class Pipeline:
         queues: QueueSettings | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
+        program = load(config)
         self.cpu_port = cpu_port
         self.drop_port = drop_port
         self.queue_settings = QueueSettings() if queues is None else queues
-        program = self._load(config)
         self.profiles: Mapping[str, ActionProfile] = _profiles(program)
         self.tables: Mapping[str, Table] = _tables(program, self.profiles)
         self.counters: Mapping[str, Counter] = {
@@ -119,9 +119,6 @@ class Pipeline:
         """Run a frame that came in at a port (0..511). Gives (port, frame) of each copy to send, in
         the order of the replicas; empty if the frame is dropped, or waits in an egress queue. Never
         raises, whatever the bytes are."""
-
-    def _load(self, config: bytes | str) -> Program:
-        return load(config)
 
     @property
     def has_queues(self) -> bool:

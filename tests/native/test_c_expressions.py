@@ -10,13 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import p4reduce_switch.native_pipeline as native_pipeline_module
 import p4reduce_switch.pipeline as pipeline_module
 import pytest
 from c_differential import Pair
 from p4reduce_native.compiler import find_compiler
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_switch.codegen_c import GeneratedC, NotNativeError, generate
+from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Binary, Const, Expr, FieldRef, Ternary, Unary
@@ -151,16 +150,6 @@ def program_of(
     )
 
 
-def give(monkeypatch: pytest.MonkeyPatch, program: ir.Program) -> None:
-    """Let all pipelines that are made from now on run this program."""
-
-    def with_c(_: object, with_queues: bool) -> tuple[ir.Program, GeneratedC]:
-        return program, generate(program, with_queues=with_queues)
-
-    monkeypatch.setattr(pipeline_module, "load", lambda _: program)
-    monkeypatch.setattr(native_pipeline_module, "load_with_c", with_c)
-
-
 def small_pair(
     monkeypatch: pytest.MonkeyPatch, early: list[tuple[Any, ...]], late: list[tuple[Any, ...]]
 ) -> Pair:
@@ -171,7 +160,7 @@ def small_pair(
         [ir.Primitive(op, tuple(args), ir.NOWHERE) for op, *args in part] for part in (early, late)
     ]
     program = program_of(BASE, header, metadata, *bodies)
-    give(monkeypatch, program)
+    monkeypatch.setattr(pipeline_module, "load", lambda _: program)
     return Pair("", monkeypatch)
 
 
@@ -212,7 +201,7 @@ def test_random_expressions(known: int | None, monkeypatch: pytest.MonkeyPatch) 
     generator = random.Random(seed)
     for _ in range(40):
         program = random_program(generator)
-        give(monkeypatch, program)
+        monkeypatch.setattr(pipeline_module, "load", lambda _, program=program: program)
         try:
             pair = Pair("", monkeypatch)
             break

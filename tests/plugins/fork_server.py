@@ -126,9 +126,10 @@ if __name__ == "__main__":
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's, which would start more of them
     for module in MODULES:
         importlib.import_module(module)
-    from p4reduce_switch.kept_program import load_with_c
+    from p4reduce_switch.codegen_c import generate
+    from p4reduce_switch.loader.load_program import load
 
-    load_with_c(PROGRAM.read_bytes(), with_queues=False)
+    generate(load(PROGRAM.read_bytes()), with_queues=False)
     threads = list(Path("/proc/self/task").iterdir())
     assert len(threads) == 1, f"a fork would lose threads: {len(threads)}"
     gc.collect()
