@@ -61,7 +61,7 @@ class Program:
         count = draw.randrange(1, 3000) * self.size
         if is_long:
             count = LONG // self.size if kind in OF_ALL_RANKS else LONG
-            # The caller's stream makes a long strided tensor contiguous; here only `enqueue` is it.
+            # A device's stream would make it contiguous. Here this thread would, and too early.
             strided = strided and not on_device
         base = draw.randrange(1, 20)
         waits = draw.random()
