@@ -474,9 +474,9 @@ class Communicator(Collectives):
             self._call.started = self._starting = True
             deal.keep()
             self._in_flight.extend(streams)
+            here = (here or self._call.is_awaited) and len(streams) == 1
             try:
                 for part, stream in zip(deal.parts, streams, strict=True):
-                    here = (here or self._call.is_awaited) and len(streams) == 1
                     part.session.submit(stream, here=here)
             except P4ReduceError as error:
                 for stream in streams:

@@ -15,6 +15,7 @@ from p4reduce.torch.work import OutcomeWork
 
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[[], None]
+Parts = Callable[[], "tuple[list[TorchCall], Finish]"]
 
 PART = 1 << 20
 """Elements of a part of a long call. All lane formats have whole blocks of it."""
@@ -58,7 +59,7 @@ class TorchCall:
     agreed: Tensors
     size: int
     targets: Tensors | None = None
-    parts: Callable[[], tuple[list[TorchCall], Finish]] | None = None
+    parts: Parts | None = None
 
 
 def call_in_place(
@@ -72,7 +73,7 @@ def call_in_place(
     scaling: Scaling = UNSCALED,
     reads: bool = True,
     writes: bool = True,
-    parts: Callable[[], tuple[list[TorchCall], Finish]] | None = None,
+    parts: Parts | None = None,
 ) -> TorchCall:
     """Return a call that writes its result to the tensors that it reads, if it does so here.
 
@@ -107,6 +108,11 @@ def call_in_place(
         targets=tensors,
         parts=parts,
     )
+
+
+def is_long(elements: int, ranks: int) -> bool:
+    """Whether a call goes in parts in which each rank has so many elements of its own."""
+    return ranks > 1 and elements * ranks > PART
 
 
 def pieces_of(tensors: Tensors, ranks: int) -> list[tuple[torch.Tensor, ...]]:

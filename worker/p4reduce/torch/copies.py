@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from p4reduce.torch.calls import (
-    PART,
     Finish,
     Place,
     Tensors,
     TorchCall,
     call_in_place,
+    is_long,
     pieces_of,
     read_apart,
 )
@@ -74,7 +74,7 @@ def all_gather_lists_call(
         result=result_of(outputs),
         agreed=inputs,
         size=bytes_of(inputs),
-        parts=parts if reason is None and _is_long(place, inputs[0]) else None,
+        parts=parts if reason is None and is_long(inputs[0].numel(), place.size) else None,
     )
 
 
@@ -105,12 +105,8 @@ def all_gather_tensor_call(
         result=[output],
         agreed=[tensor],
         size=bytes_of([tensor]),
-        parts=parts if reason is None and _is_long(place, tensor) else None,
+        parts=parts if reason is None and is_long(tensor.numel(), place.size) else None,
     )
-
-
-def _is_long(place: Place, tensor: torch.Tensor) -> bool:
-    return place.size > 1 and tensor.numel() * place.size > PART
 
 
 def _gather_in_parts(

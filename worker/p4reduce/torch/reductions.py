@@ -18,6 +18,7 @@ from p4reduce.torch.calls import (
     Tensors,
     TorchCall,
     call_in_place,
+    is_long,
     pieces_of,
     read_apart,
 )
@@ -151,7 +152,7 @@ def _reduce_scatter_call(
         return calls, target.put_back
 
     even = len(inputs) == 1 or all(one.numel() == output.numel() for one in inputs)
-    is_long = place.size > 1 and output.numel() * place.size > PART
+    in_parts = reason is None and even and is_long(output.numel(), place.size)
     return TorchCall(
         name,
         options,
@@ -163,7 +164,7 @@ def _reduce_scatter_call(
         result=[output],
         agreed=inputs,
         size=bytes_of(inputs),
-        parts=parts if reason is None and even and is_long else None,
+        parts=parts if in_parts else None,
     )
 
 
