@@ -31,7 +31,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "reform": {},
 }
 # close takes nothing; wrong arguments of the others are told to all ranks (test_groups_e2e.py).
-NOT_ARGUED = {"close", "dup", "partial_sums", "spans", "split", "trace"}
+NOT_ARGUED = {"awaiting", "close", "dup", "partial_sums", "spans", "split", "trace"}
 
 # Wrong values of each parameter, with what the text has; None: parameter=value.
 Wrong = tuple[Any, type[Exception], str | None]
