@@ -8,8 +8,9 @@
 #define V1MODEL_VERSION 20200408
 #include <v1model.p4>
 
+#include "v1model/sizes.p4"
 #include "common/constants.p4"
-#include "v1model/target.p4"         // sizes, lanes, what a frame and its metadata are
+#include "v1model/target.p4"         // lanes, what a frame and its metadata are
 #include "v1model/lane_masks.p4"
 
 #include "v1model/parser.p4"         // bytes -> headers

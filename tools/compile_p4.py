@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from p4reduce_lab.progress import waiting
@@ -28,12 +29,17 @@ COMPILED_DIR = SOURCE_DIR / "compiled"
 FINGERPRINT_FILE = "sources.sha256"
 COMPILER = "p4c-bm2-ss"
 MAIN = SOURCE_DIR / "v1model.p4"
+# For frames of 256 lanes, and of 64 as hardware has them.
+PROGRAMS = {"p4reduce": (), "p4reduce64": ("-DLANES=64",)}
 
 
 def fingerprint() -> str:
-    """Return the SHA-256 over the names and the contents of all P4 sources."""
+    """Return the SHA-256 over the names and the contents of all P4 sources of v1model's program."""
     digest = hashlib.sha256()
-    for path in sorted(SOURCE_DIR.rglob("*.p4")):
+    parts = (SOURCE_DIR / part for part in ("common", "v1model"))
+    for path in sorted(
+        [SOURCE_DIR / MAIN.name, *(path for part in parts for path in part.iterdir())]
+    ):
         digest.update(path.relative_to(SOURCE_DIR).as_posix().encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
@@ -70,6 +76,15 @@ def compile_program(target: Path, sources: Path | None = None) -> None:
             f"{COMPILER} is not on PATH. Install p4lang's package p4lang-p4c (docs/bmv2.md); "
             "only a changed P4 program needs it."
         )
+    target.mkdir(parents=True, exist_ok=True)
+    for name, options in PROGRAMS.items():
+        _compile(compiler, options, sources or SOURCE_DIR, target / name)
+    _put(target / "p4c.version", compiler_version(compiler))
+    _put(target / FINGERPRINT_FILE, fingerprint())
+
+
+def _compile(compiler: str, options: Sequence[str], sources: Path, target: Path) -> None:
+    """Make the files `target` with .json and .p4info.txtpb behind it."""
     with tempfile.TemporaryDirectory() as scratch:
         json_path = Path(scratch) / "p4reduce.json"
         p4info_path = Path(scratch) / "p4reduce.p4info.txtpb"
@@ -86,22 +101,23 @@ def compile_program(target: Path, sources: Path | None = None) -> None:
                 # CPU's back end that is free; BMv2 would compute each lane sum three times.
                 "--excludeMidendPasses",
                 "P4::LocalCopyPropagation",
+                *options,
                 "-o",
                 str(json_path),
                 "--p4runtime-files",
                 str(p4info_path),
                 MAIN.name,
             ],
-            cwd=sources or SOURCE_DIR,
+            cwd=sources,
             check=True,
         )
         program = json.loads(json_path.read_text())
         program["program"] = f"./{MAIN.name}"
-        target.mkdir(parents=True, exist_ok=True)
-        _put(target / json_path.name, json.dumps(program, indent=1))
-        _put(target / p4info_path.name, p4info_path.read_text().removesuffix("\n"))
-        _put(target / "p4c.version", compiler_version(compiler))
-        _put(target / FINGERPRINT_FILE, fingerprint())
+        _put(target.with_name(f"{target.name}.json"), json.dumps(program, indent=1))
+        _put(
+            target.with_name(f"{target.name}.p4info.txtpb"),
+            p4info_path.read_text().removesuffix("\n"),
+        )
 
 
 def _put(path: Path, text: str) -> None:

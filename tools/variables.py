@@ -77,6 +77,9 @@ VARIABLES = (
     Variable("P4REDUCE_RING_ADDRESS", _WAY, "`HOST` or `HOST:PORT`",
              "Where other ranks reach this one for `init(fallback=\"ring\")`. "
              "Default: the interface's address."),
+    Variable("P4REDUCE_LANES", _WAY, "`64` or `256`",
+             "Lanes of 32 bits in a frame. The same for switch, controller and all ranks; 64 is "
+             "what Tofino 2 sums. Default: 256."),
     Variable("P4REDUCE_FAULTS", _WAY, "`drop=0.01,seed=7`",
              "Injects faults into this rank's frames, for tests. Default: none."),
     Variable("P4REDUCE_URGENT_SLOTS", _CALLS, "0 to 1,023; up to 7 numbers",

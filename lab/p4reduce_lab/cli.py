@@ -8,6 +8,7 @@ import sys
 import click
 from p4reduce_common.command_group import CommandGroup
 from p4reduce_common.output import command
+from p4reduce_native import frame_lanes
 
 from p4reduce_lab.commands import find
 from p4reduce_lab.errors import Interrupted, LabError
@@ -44,6 +45,9 @@ def main() -> None:
 
 
 def _run() -> int:
+    if frame_lanes.PROBLEM:
+        click.echo(f"p4reduce-lab: {frame_lanes.PROBLEM}", err=True)
+        return 2
     try:
         code = commands(standalone_mode=False, prog_name="p4reduce-lab")
     except click.ClickException as error:

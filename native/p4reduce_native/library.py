@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.frame_lanes import FRAME_LANES, SUMS_WORDS
 
 Signatures: TypeAlias = Mapping[str, tuple[Any, ...]]
 """By a function's name the type of its result, then those of its arguments."""
@@ -44,7 +45,9 @@ def engine() -> ctypes.CDLL:
     """
     if sys.platform == "linux":
         return runtime()
-    return load(compile_shared("engine", engine_sources(), include=[CSRC], anywhere=True))
+    return load(
+        compile_shared("engine", engine_sources(), include=[CSRC], flags=_size(), anywhere=True)
+    )
 
 
 @functools.cache
@@ -54,7 +57,13 @@ def runtime() -> ctypes.CDLL:
     Raises:
         NativeUnavailableError: it is not available; says how to get it.
     """
-    return load(compile_shared("runtime", runtime_sources(), include=[CSRC]))
+    return load(compile_shared("runtime", runtime_sources(), include=[CSRC], flags=_size()))
+
+
+def _size() -> tuple[str, ...]:
+    """What frames are, where they are not as csrc/worker/header.h has them."""
+    size = () if FRAME_LANES == 256 else (f"-DP4R_PAYLOAD_BYTES={4 * FRAME_LANES}",)
+    return (*size, "-DP4R_SUMS_WORDS") if SUMS_WORDS else size
 
 
 def load(path: Path) -> ctypes.CDLL:

@@ -14,7 +14,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     @name(".grant")
     action grant(ranks_t worker_bit, ranks_t all_workers, bit<32> slot_base,
                  slot_t slot_count, group_t group_full, group_t group_halves) {
-        meta.grant = { worker_bit, all_workers, slot_base, slot_count, group_full, group_halves };
+        meta.grant = { worker_bit, all_workers, (slot_t)slot_base + hdr.agg.slot,
+                       slot_count |-| hdr.agg.slot, group_full, group_halves };
         meta.sticky = hdr.agg.flags & FLAGS_STICKY;
         meta.echo = hdr.agg.flags & FLAG_RETRANSMISSION;
         contributed.count();

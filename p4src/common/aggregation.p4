@@ -14,12 +14,6 @@
 // decide and tell are the case tables of docs/protocol.md. Their first entry that matches counts: "_"
 // in a row stands for what no row before it has taken.
 
-// Keys of an entry: a bit that is set, and whose round the slot is about.
-#define SET(BIT)   BIT &&& BIT
-#define IS_STALE   CLAIM_STALE &&& CLAIM_BITS
-#define IS_CURRENT CLAIM_CURRENT &&& CLAIM_BITS
-#define IS_OPENED  CLAIM_OPENED &&& CLAIM_BITS
-
 control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     Slots() slots;
     Lanes() lanes;

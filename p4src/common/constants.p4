@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every number of the program but those of the aggregation header, which are in
-// header.p4. worker/p4reduce/wire/format.py holds the same sizes, and a test compares.
+// Every number of the program but those of the aggregation header, which are in header.p4, and those
+// of a target, which are in its sizes.p4. worker/p4reduce/wire/format.py holds the same sizes, and a
+// test compares.
 #ifndef P4REDUCE_CONSTANTS
 #define P4REDUCE_CONSTANTS
 
@@ -33,18 +34,14 @@ const bit<16> IPV4_BYTES     = 20;
 const bit<16> UDP_BYTES      = 8;
 
 const bit<16> EMPTY_UDP_LENGTH   = UDP_BYTES + AGG_BYTES;
-const bit<16> HALF_UDP_LENGTH    = EMPTY_UDP_LENGTH + HALF_BYTES;
 const bit<16> PAYLOAD_UDP_LENGTH = EMPTY_UDP_LENGTH + PAYLOAD_BYTES;
 
 // -- The switch ------------------------------------------------------------------
 
-// Given to the targets on their command line (--cpu-port).
-#define CPU_PORT 255
 #define NOWHERE  511                     // no port: a frame that nothing sends on is dropped
 // Made by the controller; its replicas are all the ports.
 const bit<16> FLOOD_GROUP = 1;
 
-const bit<32> SLOTS       = 1024;
 const bit<32> SLOT_STATES = 2 * SLOTS;   // two versions a slot
 #define ADMISSION_ENTRIES 2048
 #define REPLICA_ENTRIES   6144           // three for each admitted rank

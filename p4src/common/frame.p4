@@ -43,7 +43,7 @@ control Frame(inout headers_t hdr, inout metadata_t meta) {
             } else {
                 uplink.apply(hdr, meta);
             }
-            if (hdr.agg.slot < meta.grant.slot_count) {
+            if (meta.grant.slots_left != 0) {
                 aggregation.apply(hdr, meta);
             } else if (meta.grant.all_workers != 0) {
                 meta.outcome = Outcome.SLOT_OUT_OF_RANGE;

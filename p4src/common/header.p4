@@ -39,9 +39,7 @@ const bit<8> FORMAT_INT8   = 2;  // 8 bits: integers
 const bit<8> FORMAT_WRAP32 = 3;  // 32 bits: as INT32, modulo 2³²: nothing overflows
 const bit<8> FORMAT_INT4   = 4;  // 4 bits: integers, two in a byte, the first one in its upper half
 
-const bit<16> AGG_BYTES     = 36;
-const bit<16> PAYLOAD_BYTES = 1024;
-const bit<16> HALF_BYTES    = 512;
+const bit<16> AGG_BYTES = 36;
 
 // docs/protocol.md, "Header".
 header aggregation_h {

@@ -37,17 +37,14 @@ control Host(inout headers_t hdr, inout metadata_t meta) {
         hdr.arp.sender_ip = own_ip;
     }
 
-    action reply_echo() {
+    action reply_echo(bit<16> checksum_change) {
         ipv4_t own_ip = hdr.ipv4.dst;
         hdr.ipv4.dst = hdr.ipv4.src;
         hdr.ipv4.src = own_ip;
         hdr.ipv4.ttl = REPLY_TTL;
         meta.ipv4_rewritten = true;
         hdr.icmp.type = ICMP_ECHO_REPLY;
-        // The type went down by 8, so the checksum goes up by that (RFC 1624), with
-        // an end-around carry.
-        bit<17> sum = (bit<17>)hdr.icmp.checksum + ((bit<17>)ICMP_ECHO_REQUEST << 8);
-        hdr.icmp.checksum = sum[15:0] + (bit<16>)sum[16:16];
+        hdr.icmp.checksum = hdr.icmp.checksum + checksum_change;
     }
 
     action back_to_sender() {
@@ -63,7 +60,13 @@ control Host(inout headers_t hdr, inout metadata_t meta) {
             meta.outcome = Outcome.ARP_REPLIED;
         } else if (hdr.icmp.isValid() && hdr.icmp.type == ICMP_ECHO_REQUEST
                    && hdr.icmp.code == 0) {
-            reply_echo();
+            // The type goes down by 8, so the checksum goes up by that (RFC 1624), with an end-around
+            // carry.
+            if (hdr.icmp.checksum < 0xf800) {
+                reply_echo(0x0800);
+            } else {
+                reply_echo(0x0801);
+            }
             back_to_sender();
             meta.outcome = Outcome.ECHO_REPLIED;
         } else {

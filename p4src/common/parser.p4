@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The states that are the same in each target's parser, which includes this. It has a state for the
-// lanes of its own: parse_lanes.
+// lanes of its own: parse_lanes. VERIFY_IPV4_CHECKSUM is empty where the architecture does that.
 
     state parse_ethernet {
         packet.extract(hdr.ethernet);
@@ -14,10 +14,16 @@
     state parse_arp {
         packet.extract(hdr.arp);
         // Elsewhere the addresses are not where the header has them (RFC 826).
-        transition select(hdr.arp.hardware_type, hdr.arp.protocol_type,
-                          hdr.arp.hardware_length, hdr.arp.protocol_length) {
-            (ARP_ETHERNET, ETHERTYPE_IPV4, MAC_BYTES, IPV4_ADDRESS_BYTES): parse_arp_addresses;
-            default:                                                      accept;
+        transition select(hdr.arp.hardware_type, hdr.arp.protocol_type) {
+            (ARP_ETHERNET, ETHERTYPE_IPV4): parse_arp_lengths;
+            default:                        accept;
+        }
+    }
+
+    state parse_arp_lengths {
+        transition select(hdr.arp.hardware_length, hdr.arp.protocol_length) {
+            (MAC_BYTES, IPV4_ADDRESS_BYTES): parse_arp_addresses;
+            default:                         accept;
         }
     }
 
@@ -30,6 +36,7 @@
 
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
+        VERIFY_IPV4_CHECKSUM()
         meta.target_ip = hdr.ipv4.dst;
         meta.sender_ip = hdr.ipv4.src;
         // Only whole datagrams without options are looked into: bit 0 of the

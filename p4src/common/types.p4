@@ -86,8 +86,8 @@ struct headers_t {
 struct grant_t {
     ranks_t worker_bit;
     ranks_t all_workers;
-    bit<32> slot_base;
-    slot_t  slot_count;
+    slot_t  slot;            // the frame's, counted from the switch's first one
+    slot_t  slots_left;      // of the job, from this one on; 0: it is not the job's
     group_t group_full;
     group_t group_halves;
 }
@@ -155,6 +155,12 @@ const bit<8> CLAIM_STALE   = 0x02;    // this job's, and a newer one than the fr
 const bit<8> CLAIM_CURRENT = 0x08;    // the frame's
 const bit<8> CLAIM_OPENED  = 0x00;    // another job's, or an older one
 const bit<8> CLAIM_BITS    = 0x0a;
+
+// Keys of an entry: a bit that is set, and whose round the slot is about.
+#define SET(BIT)   BIT &&& BIT
+#define IS_STALE   CLAIM_STALE &&& CLAIM_BITS
+#define IS_CURRENT CLAIM_CURRENT &&& CLAIM_BITS
+#define IS_OPENED  CLAIM_OPENED &&& CLAIM_BITS
 
 // meta.goes_up
 const bit<8> UP_NOT     = 0;

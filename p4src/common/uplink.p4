@@ -14,8 +14,8 @@ control Uplink(inout headers_t hdr, inout metadata_t meta) {
     action pass_down(ranks_t all_workers, bit<32> slot_base, slot_t slot_count,
                      group_t group_full) {
         meta.grant.all_workers = all_workers;
-        meta.grant.slot_base = slot_base;
-        meta.grant.slot_count = slot_count;
+        meta.grant.slot = (slot_t)slot_base + hdr.agg.slot;
+        meta.grant.slots_left = slot_count |-| hdr.agg.slot;
         meta.grant.group_full = group_full;
         meta.sticky = hdr.agg.flags & FLAGS_STICKY;
         meta.echo = hdr.agg.flags & FLAG_RETRANSMISSION;

@@ -19,14 +19,15 @@ control ResultDelivery(inout headers_t hdr,
         delivered.count();
     }
 
-    action half() {
-        hdr.udp.length = HALF_UDP_LENGTH;
-        hdr.ipv4.total_length = HALF_UDP_LENGTH + IPV4_BYTES;
-    }
-
     @name(".whole")
     action whole(mac_t mac, ipv4_t ip, bit<16> udp_port, rank_t rank) {
         address(mac, ip, udp_port, rank);
+    }
+
+#ifdef HALVES
+    action half() {
+        hdr.udp.length = HALF_UDP_LENGTH;
+        hdr.ipv4.total_length = HALF_UDP_LENGTH + IPV4_BYTES;
     }
 
     @name(".first_half")
@@ -47,6 +48,7 @@ control ResultDelivery(inout headers_t hdr,
         hdr.word1.setInvalid();
     }
 
+#endif
     // The rank left between ingress and here.
     @name(".gone")
     action gone() {
@@ -57,7 +59,11 @@ control ResultDelivery(inout headers_t hdr,
     @name(".delivery")
     table replicas {
         key = { standard_metadata.egress_rid : exact @name("replica"); }
+#ifdef HALVES
         actions = { whole; first_half; second_half; @defaultonly gone; }
+#else
+        actions = { whole; @defaultonly gone; }
+#endif
         const default_action = gone();
         counters = delivered;
         size = REPLICA_ENTRIES;

@@ -11,10 +11,8 @@ control PacketDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.icmp);
         packet.emit(hdr.udp);
         packet.emit(hdr.agg);
-        packet.emit(hdr.word0);
-        packet.emit(hdr.word1);
-        packet.emit(hdr.word2);
-        packet.emit(hdr.word3);
+#define EMIT(N) packet.emit(hdr.word##N);
+        EACH_WORD(EMIT)
     }
 }  // control PacketDeparser
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// BMv2 ends if a frame grows by more than 512 bytes, half of the lanes. So a frame without lanes has
-// no room for a block's sums.
+// What becomes of a frame that has no room for a block's sums, and the lanes of one that leaves here.
 #ifndef P4REDUCE_GROWTH
 #define P4REDUCE_GROWTH
 
 control Lanes(inout headers_t hdr, inout metadata_t meta) {
     Sums() sums;
 
+#ifdef HALVES
     // A result for all ranks leaves as two halves for each. A repeated result has no such way, nor have
     // the sums to a parent: a status takes their place, and the rank sends room for them.
     action fit() {
@@ -29,11 +29,14 @@ control Lanes(inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
+#endif
     apply {
+#ifdef HALVES
         if (meta.op == LaneOp.LOAD
                 && (!hdr.word0.isValid() || meta.round_flags & FLAG_MISMATCH != 0)) {
             fit();
         }
+#endif
         sums.apply(hdr, meta);
     }
 }  // control Lanes
@@ -46,10 +49,8 @@ control Shape(inout headers_t hdr, inout metadata_t meta) {
                 // To the parent. Its answer has as much room.
                 hdr.agg.flags = hdr.agg.flags | FLAG_PADDED;
             } else {
-                hdr.word0.setInvalid();
-                hdr.word1.setInvalid();
-                hdr.word2.setInvalid();
-                hdr.word3.setInvalid();
+#define HIDE(N) hdr.word##N.setInvalid();
+                EACH_WORD(HIDE)
                 hdr.udp.length = EMPTY_UDP_LENGTH;
             }
         } else if (meta.op == LaneOp.LOAD) {

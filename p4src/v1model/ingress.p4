@@ -16,9 +16,13 @@ control SwitchIngress(inout headers_t hdr,
         // at would travel on in the answers.
         meta.malformed =
             standard_metadata.parser_error != error.NoError
+#ifdef HALVES
             || hdr.udp.length != (hdr.word0.isValid() == hdr.word2.isValid()
                                   ? (hdr.word0.isValid() ? PAYLOAD_UDP_LENGTH : EMPTY_UDP_LENGTH)
                                   : HALF_UDP_LENGTH)
+#else
+            || hdr.udp.length != (hdr.word0.isValid() ? PAYLOAD_UDP_LENGTH : EMPTY_UDP_LENGTH)
+#endif
             || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
             || standard_metadata.packet_length != ETHERNET_BYTES + (bit<32>)hdr.ipv4.total_length;
     }

@@ -21,8 +21,10 @@ parser PacketParser(packet_in packet,
         transition parse_ethernet;
     }
 
+#define VERIFY_IPV4_CHECKSUM()    // checksums.p4
 #include "../common/parser.p4"
 
+#ifdef HALVES
     // A parent's result may be half a block.
     state parse_lanes {
         transition select(hdr.agg.kind, hdr.agg.flags) {
@@ -45,10 +47,11 @@ parser PacketParser(packet_in packet,
     }
 
     state parse_words {
-        packet.extract(hdr.word0);
-        packet.extract(hdr.word1);
-        packet.extract(hdr.word2);
-        packet.extract(hdr.word3);
+#else
+    state parse_lanes {
+#endif
+#define EXTRACT(N) packet.extract(hdr.word##N);
+        EACH_WORD(EXTRACT)
         transition accept;
     }
 }  // parser PacketParser

@@ -149,8 +149,10 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         ranks_t asked;
         if (hdr.agg.flags & (FLAG_TELL_ALL | FLAG_FOR_ONE) != 0) {
             meta.goes_up = UP_FOR_ONE;
+#ifdef HALVES
         } else if (meta.paid == 1 && meta.round_flags & FLAG_MISMATCH == 0 && !hdr.word0.isValid()) {
             meta.goes_up = UP_TURN;
+#endif
         } else {
             askers.read(asked, meta.index);
             if (asked == 0 || asked & meta.grant.worker_bit != 0) {
@@ -231,7 +233,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
     }
 
     action merge() {
-        meta.index = (meta.grant.slot_base + (bit<32>)hdr.agg.slot) << 1 | (hdr.agg.round & 1);
+        meta.index = (bit<32>)meta.grant.slot << 1 | (hdr.agg.round & 1);
         claim();
         if (meta.claim == CLAIM_CURRENT) {
             if (hdr.agg.kind == KIND_CONTRIBUTE) {

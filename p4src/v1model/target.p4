@@ -11,13 +11,18 @@ typedef bit<32> index_t;       // of a slot's state: (slot, version)
 // 64 lanes of 32 bits, 128 of 16 or 256 of 8.
 typedef bit<2048> word_t;
 
-// A quarter of a block. Four of these, as 2,048 bits are the most that p4c gives a field.
+// A word of lanes. A block of 256 has four of these, as 2,048 bits are the most that p4c gives a field.
 header word_h {
     word_t lanes;
 }
 
-#define LANE_HEADERS word_h word0; word_h word1; word_h word2; word_h word3;
+#define WORD(N) word_h word##N;
+#define LANE_HEADERS EACH_WORD(WORD)
 
 #include "../common/types.p4"
+
+#ifdef HALVES
+const bit<16> HALF_UDP_LENGTH = EMPTY_UDP_LENGTH + HALF_BYTES;
+#endif
 
 #endif  // P4REDUCE_TARGET

@@ -69,7 +69,7 @@ def test_p4c_compiles_the_sources_to_the_committed_program(
     ]
     if versions[0] != versions[1]:
         pytest.skip(f"p4c here is {versions[0]}, compiled/ was made by {versions[1]}")
-    for name in ("p4reduce.json", "p4reduce.p4info.txtpb"):
+    for name in (f"{one}.{end}" for one in compile_p4.PROGRAMS for end in ("json", "p4info.txtpb")):
         fresh = (tmp_path / name).read_text()
         committed = (compile_p4.COMPILED_DIR / name).read_text()
         if name.endswith(".json"):

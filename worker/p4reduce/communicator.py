@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
+from p4reduce_native import frame_lanes
 
 from p4reduce.checks import (
     check_flag,
@@ -178,6 +179,8 @@ def init(
             f"network={network!r}: names of environment variables and their texts are needed, or "
             "None"
         )
+    if frame_lanes.PROBLEM:
+        raise ConfigurationError(frame_lanes.PROBLEM)
     ring = _ring_settings(fallback, fallback_after, ring_address, recover)
     place = placement(rank, world_size)
     name = job_name(job)

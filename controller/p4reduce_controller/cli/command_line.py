@@ -12,6 +12,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce.control.tls import TlsFiles
 from p4reduce_common.output import command, ends_with_reader
+from p4reduce_native import frame_lanes
 from rich.console import Group as RenderGroup
 
 from p4reduce_controller.cli.common import (
@@ -260,6 +261,8 @@ def watch(options: CliOptions, name: str | None, interval: float) -> None:
 def main() -> None:
     """Run the command line."""
     with command("p4reduce-controller"):
+        if frame_lanes.PROBLEM:
+            raise SystemExit(f"p4reduce-controller: {frame_lanes.PROBLEM}")
         cli(prog_name="p4reduce-controller")
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
+from p4reduce_native.frame_lanes import FRAME_LANES
 
-NAME = "p4reduce"
+NAME = "p4reduce" if FRAME_LANES == 256 else f"p4reduce{FRAME_LANES}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from p4reduce.wire.format import AGGREGATION_PORT
+from p4reduce.wire.format import AGGREGATION_PORT, MAY_BE_HALVED
 
 from p4reduce_controller.fabric.hello_limit import HelloLimit
 from p4reduce_controller.fabric.schema import Entity, MulticastGroup, TableRow
@@ -16,7 +16,7 @@ from p4reduce_controller.topology.switches import Topology, Uplink
 
 FLOOD_GROUP = 1  # p4src/common/constants.p4
 WHOLE = "whole"
-DELIVERIES = (WHOLE, "first_half", "second_half")
+DELIVERIES = (WHOLE, "first_half", "second_half") if MAY_BE_HALVED else (WHOLE,)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Layout:
         return {
             row.match["replica"]: rank
             for number, rank in enumerate(self.ranks)
-            for row in self.deliveries[number * REPLICAS_A_CHILD :][:REPLICAS_A_CHILD]
+            for row in self.deliveries[number * len(DELIVERIES) :][: len(DELIVERIES)]
             if rank is not None
         }
 
@@ -125,7 +125,7 @@ def _lay_out_switch(
     share = job.shares[switch]
     group_full, group_halves, *group_up = share.groups
     ids = [
-        share.replica_ids[number * REPLICAS_A_CHILD :][:REPLICAS_A_CHILD]
+        share.replica_ids[number * REPLICAS_A_CHILD :][: len(DELIVERIES)]
         for number in range(len(children))
     ]
     deliveries = [

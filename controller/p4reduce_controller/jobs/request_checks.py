@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from p4reduce.control.names import JOB_NAME, MAX_NAME, is_job_name
 from p4reduce.wire.calls import MAX_CLASSES
+from p4reduce_native.frame_lanes import FRAME_LANES, VARIABLE
 
 from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 
@@ -29,6 +30,17 @@ def check_number(what: str, value: int, lowest: int, highest: int) -> None:
     """Raise JobRefusedError unless `value` is within the limits."""
     if not lowest <= value <= highest:
         raise JobRefusedError(Cause.INVALID, f"{what} {value} is not within {lowest} and {highest}")
+
+
+def check_lanes(rank: int, lanes: int) -> None:
+    """Raise JobRefusedError unless the switch's program sums frames of so many lanes; 0: of 256."""
+    if (lanes or 256) != FRAME_LANES:
+        raise JobRefusedError(
+            Cause.INVALID,
+            f"rank {rank} has {lanes or 256} lanes in a frame, and the switch's program sums "
+            f"{FRAME_LANES}: set {VARIABLE}={FRAME_LANES} for the rank, or {VARIABLE}="
+            f"{lanes or 256} for the controller",
+        )
 
 
 def check_classes(name: str, urgent_slots: Sequence[int], slots: int) -> None:

@@ -29,6 +29,7 @@ from p4reduce_controller.jobs.job import SLOTS, Job, JobMember
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
+from p4reduce_controller.jobs.request_checks import check_lanes
 from p4reduce_controller.service import limits
 from p4reduce_controller.values.counts import RankCounts
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
@@ -118,6 +119,7 @@ class Service(ControlServicer):
 
     @_answers
     async def Join(self, request: pb.JoinRequest, context: _Context) -> pb.JoinReply:  # noqa: N802
+        check_lanes(request.rank, request.lanes)
         there = self._jobs.living(request.job)
         token = None
         if there is not None:

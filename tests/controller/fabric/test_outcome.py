@@ -10,7 +10,9 @@ from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.jobs.job import SLOTS
 from p4reduce_controller.topology.given import CPU_PORT
 
-CONSTANTS = Path(__file__).parents[3] / "p4src" / "common" / "constants.p4"
+SOURCES = Path(__file__).parents[3] / "p4src"
+CONSTANTS = SOURCES / "common" / "constants.p4"
+SIZES = SOURCES / "v1model" / "sizes.p4"
 
 
 def test_outcomes_are_those_of_the_program() -> None:
@@ -21,11 +23,11 @@ def test_outcomes_are_those_of_the_program() -> None:
 
 
 def test_numbers_are_those_of_the_program() -> None:
-    text = CONSTANTS.read_text()
+    text, sizes = CONSTANTS.read_text(), SIZES.read_text()
     assert re.search(rf"FLOOD_GROUP\s*= {FLOOD_GROUP};", text)
-    assert re.search(rf"SLOTS\s*= {SLOTS};", text)
+    assert re.search(rf"SLOTS\s*= {SLOTS};", sizes)
     assert MAX_SLOTS == SLOTS
-    assert re.search(rf"#define CPU_PORT {CPU_PORT}\b", text)
+    assert re.search(rf"#define CPU_PORT {CPU_PORT}\b", sizes)
 
 
 def test_labels() -> None:

@@ -19,7 +19,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-SOURCES = Path(__file__).parents[3] / "p4src" / "common"
+SOURCES = Path(__file__).parents[3] / "p4src"
 WORKER = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 
@@ -48,9 +48,14 @@ def full_header() -> Aggregation:
 
 
 def p4_constants() -> dict[str, int]:
-    text = "".join((SOURCES / name).read_text() for name in ("header.p4", "constants.p4"))
+    names = ("common/header.p4", "common/constants.p4", "v1model/sizes.p4")
+    text = "".join((SOURCES / name).read_text() for name in names)
     found = dict(re.findall(r"const\s+bit<\d+>\s+(\w+)\s*=\s*(0x[0-9A-Fa-f]+|\d+)\s*;", text))
-    return {name: int(value, 0) for name, value in found.items()}
+    lanes = re.search(r"#define LANES (\d+)", text)
+    assert lanes is not None
+    return {name: int(value, 0) for name, value in found.items()} | {
+        "PAYLOAD_BYTES": 4 * int(lanes[1])
+    }
 
 
 def test_numbers_are_those_of_the_p4_program() -> None:

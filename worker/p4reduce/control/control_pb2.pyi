@@ -123,6 +123,7 @@ class JoinRequest(google.protobuf.message.Message):
     URGENT_SLOTS_FIELD_NUMBER: builtins.int
     SWITCH_FIELD_NUMBER: builtins.int
     PROCESSES_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
     job: builtins.str
     """the job's name"""
     rank: builtins.int
@@ -146,6 +147,10 @@ class JoinRequest(google.protobuf.message.Message):
     names the topmost switch of a tree
     the kernel and PID namespace that `pid` belongs to; empty: unknown. A
     """
+    lanes: builtins.int
+    """controller there sees the process end
+    of a frame: what the switch's program must sum. 0: 256
+    """
     @property
     def urgent_slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """How many of the slots are for classes 1, 2 and so on; the same on all ranks. Not packed: one
@@ -167,8 +172,9 @@ class JoinRequest(google.protobuf.message.Message):
         urgent_slots: collections.abc.Iterable[builtins.int] | None = ...,
         switch: builtins.str = ...,
         processes: builtins.str = ...,
+        lanes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "own_address", b"own_address", "pid", b"pid", "processes", b"processes", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "switch", b"switch", "token", b"token", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "lanes", b"lanes", "own_address", b"own_address", "pid", b"pid", "processes", b"processes", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "switch", b"switch", "token", b"token", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
 
 global___JoinRequest = JoinRequest
 

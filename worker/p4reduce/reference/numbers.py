@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from p4reduce_native.frame_lanes import SUMS_WORDS
 
 from p4reduce.tensors.measure import exponent_of
 from p4reduce.tensors.noise import NOISE_BITS
@@ -57,17 +58,46 @@ def rounded_at_random(
 
 
 def bytes_of(lanes: Sequence[int], lane_format: Format) -> bytes:
-    """Return lanes as on the wire: one long big-endian number in two's complement."""
+    """Return lanes as on the wire: one long big-endian number in two's complement, or words."""
     bits = lane_format.lane_bits
+    if SUMS_WORDS:
+        return b"".join(
+            word_of(lanes[first : first + 32 // bits], bits)
+            for first in range(0, len(lanes), 32 // bits)
+        )
     number = 0
     for lane in lanes:
         number = number << bits | lane & ((1 << bits) - 1)
     return number.to_bytes(len(lanes) * bits // 8, "big")
 
 
+def word_of(lanes: Sequence[int], bits: int) -> bytes:
+    """Return the signed sum of a word's lanes, of which a switch that adds words needs no masks.
+
+    The sum of q * 2^(bits * place): a negative lane borrows from the one before it.
+    """
+    word = 0
+    for lane in lanes:
+        word = (word << bits) + lane
+    return (word % 2**32).to_bytes(4, "big")
+
+
+def lanes_of_word(word: int, bits: int) -> list[int]:
+    """Return what `word_of` has made, or a sum of such words."""
+    lanes = []
+    for _ in range(32 // bits):
+        lane = (word + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+        lanes.append(lane)
+        word = (word - lane) >> bits
+    return lanes[::-1]
+
+
 def numbers_in(payload: bytes, lane_format: Format) -> list[int]:
     """Return the lanes in a payload, or in half of one."""
     bits = lane_format.lane_bits
+    if SUMS_WORDS:
+        words = (int.from_bytes(payload[at : at + 4], "big") for at in range(0, len(payload), 4))
+        return [lane for word in words for lane in lanes_of_word(word, bits)]
     number, negative = int.from_bytes(payload, "big"), 1 << bits - 1
     lanes = []
     for place in range(8 * len(payload) - bits, -1, -bits):
@@ -111,6 +141,11 @@ class Numbers:
                 block, [x - q * unit for x, q in zip(self.numbers(block), lanes, strict=True)]
             )
         return bytes_of(lanes, self._format)
+
+    def is_too_large(self, block: int) -> bool:
+        """Whether the rank has to say OVERFLOW, as the switch cannot: an integer is beyond M."""
+        checks = SUMS_WORDS and not self._floats and self._format is not Format.WRAP32
+        return checks and any(abs(number) > self._limit for number in self.numbers(block))
 
     def withhold(self, block: int) -> None:
         """Keep a block's finite numbers for the next call: on some rank it is not finite."""

@@ -214,6 +214,8 @@ class Worker:
                 call.withhold(block)
         elif block is not None and mine:
             flags, lanes = Flag.PAYLOAD, call.lanes(block, exponent)
+            if call.is_too_large(block):
+                flags |= Flag.OVERFLOW
         slot.block, slot.exponent = block, exponent
         slot.parts, slot.heard = frozenset(), None
         slot.frame = contribution(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from p4reduce_native.frame_lanes import SUMS_WORDS
 
 from p4reduce.ring.links import RingLinks
 from p4reduce.ring.rounds import Bytes, reduce
@@ -82,6 +83,8 @@ def _combine(to: Bytes, came: Bytes) -> None:
 
 def _add_lanes(to: Bytes, came: Bytes, rows: Indices, lane_format: Format) -> npt.NDArray[np.bool_]:
     """Add lanes as the switch does: sums wrap round. Return which rows did, unless they may."""
+    if SUMS_WORDS:
+        lane_format = Format.WRAP32
     ours = np.ascontiguousarray(to[rows, _LANES])
     theirs = np.ascontiguousarray(came.reshape(-1, MESSAGE_BYTES)[rows, _LANES])
     one, other = unpack(ours, lane_format), unpack(theirs, lane_format)

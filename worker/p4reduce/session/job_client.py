@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import grpc
+from p4reduce_native.frame_lanes import FRAME_LANES
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ClientClosedError, ControlClient, ControlError, NoAnswerError
@@ -254,6 +255,7 @@ class JobClient:
             own_address=own_address,
             switch=self.switch,
             token=self.token,
+            lanes=FRAME_LANES,
         )
         # A place that is taken may be that of a process that has just ended; or this rank's own,
         # by a request whose answer got lost.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from p4reduce_native.frame_lanes import SUMS_WORDS
 
 from p4reduce.tensors.measure import block_exponents
 from p4reduce.wire.format import PAYLOAD_BYTES, Format
@@ -192,7 +193,8 @@ class RawBlocks:
     """
 
     dtype = np.dtype(np.int32)
-    format = Format.INT32
+    # A rank cannot tell bytes from numbers that are too large for a sum.
+    format = Format.WRAP32 if SUMS_WORDS else Format.INT32
 
     def __init__(self, array: Array) -> None:
         flat = array.reshape(-1)

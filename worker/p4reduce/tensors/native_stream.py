@@ -7,6 +7,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
+from p4reduce_native.frame_lanes import SUMS_WORDS
 
 from p4reduce.machine_code import (
     BlocksStructure,
@@ -125,6 +126,8 @@ def _codec(dtype: np.dtype[Any], lane_format: Format, world_size: int, mean: boo
     numbers = numbers_of(dtype)
     structure = CodecStructure(numbers=numbers, lane_bits=lane_format.lane_bits)
     if numbers == INTEGERS:
+        if SUMS_WORDS and lane_format is not Format.WRAP32:
+            structure.limit = lane_format.lane_maximum // world_size
         return structure, None
     if lane_format is Format.INT32:
         factors = factors_to_nearest(world_size, mean)

@@ -17,11 +17,14 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
+from p4reduce_native.frame_lanes import FRAME_LANES
+
 AGGREGATION_PORT = 0xBEE0
 AGGREGATION_VERSION = 1
 
-PAYLOAD_BYTES = 1024
-HALF_BYTES = 512
+PAYLOAD_BYTES = 4 * FRAME_LANES
+HALF_BYTES = PAYLOAD_BYTES // 2
+MAY_BE_HALVED = PAYLOAD_BYTES > 512  # BMv2 adds no more to a frame: docs/protocol.md, "Room"
 
 NO_BLOCK = 0xFFFFFFFF
 NONFINITE_EXPONENT = 255

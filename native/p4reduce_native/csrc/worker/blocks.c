@@ -58,9 +58,9 @@ void p4r_block_will_decode(const struct p4r_codec *codec, const struct p4r_block
     hint(codec, target, block, 1);
 }
 
-void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
-                      const struct p4r_blocks *residual, int64_t block, int64_t number,
-                      uint8_t exponent, uint8_t *payload)
+uint32_t p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                          const struct p4r_blocks *residual, int64_t block, int64_t number,
+                          uint8_t exponent, uint8_t *payload)
 {
     uint8_t padded[sizeof ZEROS], left[sizeof ZEROS];
     uint64_t whole = (uint64_t)p4r_lanes(codec) * p4r_number_bytes(codec), bytes, room = 0;
@@ -74,12 +74,12 @@ void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *so
         memset(padded + bytes, 0, whole - bytes);
         numbers = padded;
     }
-    if (errors && room < whole) {
-        p4r_lanes_encode(codec, numbers, exponent, number, payload, left);
+    int is_cut = errors && room < whole;
+    uint32_t flags =
+        p4r_lanes_encode(codec, numbers, exponent, number, payload, is_cut ? left : errors);
+    if (is_cut)
         memcpy(errors, left, room);
-    } else {
-        p4r_lanes_encode(codec, numbers, exponent, number, payload, errors);
-    }
+    return flags;
 }
 
 void p4r_block_withhold(const struct p4r_codec *codec, const struct p4r_blocks *source,

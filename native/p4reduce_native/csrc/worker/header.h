@@ -11,10 +11,14 @@
 #define P4R_AGG_BYTES 36
 #define P4R_FLAGS_AT 43
 #define P4R_PAYLOAD_OFFSET 78
-#define P4R_PAYLOAD_BYTES 1024
 #define P4R_EMPTY_FRAME 78
-#define P4R_HALF_FRAME 590
-#define P4R_WHOLE_FRAME 1102
+
+/* Frames of 64 lanes are another compilation: p4reduce_native/frame_lanes.py. */
+#ifndef P4R_PAYLOAD_BYTES
+#define P4R_PAYLOAD_BYTES 1024
+#endif
+#define P4R_HALF_FRAME (P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES / 2)
+#define P4R_WHOLE_FRAME (P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES)
 #define P4R_MOST_LANES 2048 /* in a block */
 
 #define P4R_VERSION 1u

@@ -326,8 +326,50 @@ static void halves_to_bytes(const uint8_t *from, uint32_t count, uint8_t *to)
     }
 }
 
-void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
-                      int64_t block, uint8_t *payload, uint8_t *residual)
+#ifdef P4R_SUMS_WORDS
+/* The switch adds words of 32 bits. Lanes q of w bits are in a word as the sum of q * 2^(w * place),
+ * of which no carry needs a mask: with H the lanes' top bits, (x ^ H) - H. */
+static uint32_t top_bits(uint32_t lane_bits)
+{
+    return lane_bits == 16 ? 0x80008000u : lane_bits == 8 ? 0x80808080u : 0x88888888u;
+}
+
+static void lanes_to_words(uint32_t lane_bits, uint8_t *payload)
+{
+    uint32_t top = top_bits(lane_bits);
+
+    for (size_t i = 0; i < P4R_PAYLOAD_BYTES; i += 4)
+        store_32(payload + i, SWAP_32((SWAP_32(load_32(payload + i)) ^ top) - top));
+}
+
+static void words_to_lanes(uint32_t lane_bits, const uint8_t *words, uint32_t bytes, uint8_t *lanes)
+{
+    uint32_t top = top_bits(lane_bits);
+
+    for (size_t i = 0; i < bytes; i += 4)
+        store_32(lanes + i, SWAP_32((SWAP_32(load_32(words + i)) + top) ^ top));
+}
+
+/* Whether an integer is beyond what the ranks can add up: the switch cannot see that. */
+static int is_too_large(const struct p4r_codec *codec, const uint8_t *numbers)
+{
+    int32_t limit = (int32_t)codec->limit, found = 0;
+    uint32_t count = p4r_lanes(codec);
+
+    if (codec->numbers != P4R_INTEGERS || !limit)
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        int32_t number = codec->lane_bits == 32   ? (int32_t)load_32(numbers + 4 * i)
+                         : codec->lane_bits == 16 ? (int16_t)load_16(numbers + 2 * i)
+                                                  : (int8_t)numbers[i];
+        found |= number > limit || number < -limit;
+    }
+    return found;
+}
+#endif
+
+static void encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
+                   int64_t block, uint8_t *payload, uint8_t *residual)
 {
     float wide[P4R_MOST_LANES], left[P4R_MOST_LANES];
     uint32_t count = p4r_lanes(codec);
@@ -361,9 +403,29 @@ void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uin
             store_16(halves + 2 * i, p4r_half_of_float(left[i]));
 }
 
+uint32_t p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
+                          int64_t block, uint8_t *payload, uint8_t *residual)
+{
+    encode(codec, numbers, exponent, block, payload, residual);
+#ifdef P4R_SUMS_WORDS
+    if (codec->lane_bits != 32)
+        lanes_to_words(codec->lane_bits, payload);
+    return is_too_large(codec, numbers) ? P4R_FLAG_OVERFLOW : 0;
+#else
+    return 0;
+#endif
+}
+
 void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint32_t count,
                       uint8_t exponent, uint8_t *numbers)
 {
+#ifdef P4R_SUMS_WORDS
+    uint8_t unpacked[P4R_PAYLOAD_BYTES];
+    if (codec->lane_bits != 32) {
+        words_to_lanes(codec->lane_bits, lanes, count * codec->lane_bits / 8, unpacked);
+        lanes = unpacked;
+    }
+#endif
     float wide[P4R_MOST_LANES];
     uint8_t *to = codec->numbers == P4R_FLOAT16 ? (uint8_t *)wide : numbers;
 

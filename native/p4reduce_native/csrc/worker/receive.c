@@ -229,8 +229,9 @@ static void read_visited(struct p4r_slots *slots, const struct p4r_stream *strea
     for (uint32_t i = 0; i < count; i++) {
         int64_t slot = slots->visiting[i];
         uint8_t *row = slots->outgoing + (uint64_t)slots->row[slot] * P4R_BUFFER_STRIDE;
-        p4r_lanes_encode(&stream->codec, slots->numbers + i * bytes, slots->exponent[slot],
-                         slots->block[slot], row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET, NULL);
+        row[P4R_BUFFER_PAD + P4R_FLAGS_AT] |= (uint8_t)p4r_lanes_encode(
+            &stream->codec, slots->numbers + i * bytes, slots->exponent[slot], slots->block[slot],
+            row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET, NULL);
     }
 }
 

@@ -79,8 +79,9 @@ int p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_
     if (mine && stream->trace)
         stream->trace->last_made = now;
     if (filled && stream->reads)
-        p4r_block_encode(&stream->codec, &stream->source, &stream->residual, block, block, exponent,
-                         frame + P4R_PAYLOAD_OFFSET);
+        frame[P4R_FLAGS_AT] |=
+            (uint8_t)p4r_block_encode(&stream->codec, &stream->source, &stream->residual, block,
+                                      block, exponent, frame + P4R_PAYLOAD_OFFSET);
     else if (mine && stream->residual.count)
         p4r_block_withhold(&stream->codec, &stream->source, &stream->residual, block);
     return filled && !stream->reads;

@@ -63,9 +63,10 @@ static inline uint32_t p4r_number_bytes(const struct p4r_codec *codec)
 
 /* Fill a payload with a block's lanes: `numbers` are as many as a payload has lanes. Unless it is
  * NULL, `residual` gets the rounding errors, numbers minus lanes, in the numbers' type; only for
- * floats in lanes that are rounded at random. */
-void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
-                      int64_t block, uint8_t *payload, uint8_t *residual);
+ * floats in lanes that are rounded at random. Return the flags of the frame that follow from them:
+ * OVERFLOW where the switch cannot tell (P4R_SUMS_WORDS). */
+uint32_t p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
+                          int64_t block, uint8_t *payload, uint8_t *residual);
 
 /* Turn `count` lanes into numbers. */
 void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint32_t count,
@@ -101,11 +102,11 @@ struct p4r_blocks {
 
 enum p4r_part { P4R_FIRST = 1, P4R_SECOND = 2, P4R_WHOLE = 3 };
 
-/* Quantise a block into a payload. `number` is the seed of its noise, and where its rounding errors
+/* Quantise a block into a payload, and return flags as `p4r_lanes_encode` does. `number` is the seed of its noise, and where its rounding errors
  * go among `residual`; without pieces they go nowhere. */
-void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
-                      const struct p4r_blocks *residual, int64_t block, int64_t number,
-                      uint8_t exponent, uint8_t *payload);
+uint32_t p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                          const struct p4r_blocks *residual, int64_t block, int64_t number,
+                          uint8_t exponent, uint8_t *payload);
 
 /* A block cannot be sent, as it is not finite on some rank: its finite numbers wait in `residual`. */
 void p4r_block_withhold(const struct p4r_codec *codec, const struct p4r_blocks *source,
