@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.tensors.measure import block_exponents
+from p4reduce.tensors.measure import BlockTables, block_exponents
 from p4reduce.tensors.precision import lane_format
 from p4reduce.tensors.quantise import factors_to_nearest
 from p4reduce.wire import format as wire
@@ -190,11 +190,10 @@ class _Sum:
         self._program, self._job, self._members, self._format = program, job, members, lanes
         self._blocks = rows.reshape(len(members), -1, lanes.lanes)
         shape = self._blocks.shape[:2]
-        count = rows.size // lanes.lanes
-        exponents = np.zeros(count, np.uint8)
-        nonzero = np.zeros(count, np.bool_)
-        block_exponents(rows.reshape(-1, lanes.lanes), exponents, nonzero)
-        self._exponents, self._nonzero = exponents.reshape(shape), nonzero.reshape(shape)
+        tables = BlockTables(rows.size // lanes.lanes)
+        block_exponents(rows.reshape(-1, lanes.lanes), tables)
+        self._exponents = tables.exponents[:-1].reshape(shape)
+        self._nonzero = tables.nonzero.reshape(shape)
         self._total = np.zeros((shape[1], lanes.lanes), rows.dtype)
 
     def run(self) -> Array:

@@ -14,7 +14,7 @@ from p4reduce.machine_code import native_library
 from p4reduce.reference.codec import ReferenceCodec
 from p4reduce.ring.lane_codec import Codec
 from p4reduce.tensors import plans
-from p4reduce.tensors.measure import block_exponents, exponent_of
+from p4reduce.tensors.measure import BlockTables, block_exponents, exponent_of
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import FIRST, SECOND, WHOLE
 from p4reduce.wire.calls import Operation
@@ -191,10 +191,10 @@ def test_what_a_block_becomes_does_not_depend_on_the_others(rng: np.random.Gener
 def test_every_float16() -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     finite = every[np.isfinite(every)]
-    exponents, nonzero = np.empty(len(finite), np.uint8), np.empty(len(finite), np.bool_)
-    block_exponents(finite[:, None].copy(), exponents, nonzero)
-    assert exponents.tolist() == [exponent_of([number]) for number in finite.tolist()]
-    assert np.array_equal(nonzero, finite != 0)
+    tables = BlockTables(len(finite))
+    block_exponents(finite[:, None].copy(), tables)
+    assert tables.exponents[:-1].tolist() == [exponent_of([number]) for number in finite.tolist()]
+    assert np.array_equal(tables.nonzero, finite != 0)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, *FLOATS])
@@ -207,10 +207,12 @@ def test_exponents_are_those_of_the_specification(dtype: type, rng: np.random.Ge
             rows[rng.random(200) < 0.1] *= np.asarray(0.0, dtype)  # of both signs
             for value in (np.nan, np.inf, -np.inf):
                 rows[rng.integers(200), rng.integers(width)] = value
-        exponents, nonzero = np.full(200, 77, np.uint8), np.ones(200, np.bool_)
-        block_exponents(rows, exponents, nonzero)
-        assert exponents.tolist() == [exponent_of(row) if floats else 0 for row in rows.tolist()]
-        assert np.array_equal(nonzero, (rows != 0).any(axis=1))
+        tables = BlockTables(200)
+        tables.exponents[:-1], tables.nonzero[:] = 77, True
+        block_exponents(rows, tables)
+        expected = [exponent_of(row) if floats else 0 for row in rows.tolist()]
+        assert tables.exponents.tolist() == [*expected, 0]
+        assert np.array_equal(tables.nonzero, (rows != 0).any(axis=1))
 
 
 def test_half_precision_sums_round_and_overflow_as_in_numpy(rng: np.random.Generator) -> None:

@@ -366,7 +366,7 @@ class Library:
         self.measure_freely = library.p4r_measure
         self.look_ahead = locked.p4r_look_ahead
         self.look_ahead.argtypes = (array, c_uint64, c_uint64, array)
-        self.look_ahead.restype = None
+        self.look_ahead.restype = c_uint64
         for measure in (self.measure, self.measure_freely):
             measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, *(array,) * 3)
             measure.restype = c_int64
@@ -483,6 +483,7 @@ def engine_library() -> Library:
     raise found
 
 
+@functools.cache
 def native_library() -> Library | None:
     """Return the functions, or None without machine code."""
     found = _load()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from measured_blocks import measured
 from p4reduce.tensors.blocks import Absent, Blocks, BlockSource, Pieces, RawBlocks
 from p4reduce.tensors.noise import Noise
 from p4reduce.tensors.sparse_blocks import Runs, SparseSums
@@ -57,11 +58,11 @@ SOURCES: dict[str, Callable[[np.random.Generator], Any]] = {
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_section_of_a_source(kind: str, rng: np.random.Generator) -> None:
     whole = SOURCES[kind](rng)
-    exponents, nonzero = whole.measure()
+    exponents, nonzero = measured(whole)
     for first, stop in itertools.combinations_with_replacement(range(len(whole) + 1), 2):
         part = whole.section(first, stop)
         assert (len(part), part.dtype) == (stop - first, whole.dtype)
-        of_part = part.measure()
+        of_part = measured(part)
         assert (of_part[0] == exponents[first:stop]).all()
         assert (of_part[1] == nonzero[first:stop]).all()
         there = np.flatnonzero(nonzero[first:stop])

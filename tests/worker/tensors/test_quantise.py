@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from p4reduce.errors import ValueRangeError
-from p4reduce.tensors.measure import block_exponents
+from p4reduce.tensors.measure import BlockTables, block_exponents
 from p4reduce.tensors.quantise import factors_to_nearest, headroom
 from p4reduce.wire.calls import Operation
 
@@ -25,10 +25,9 @@ Array = npt.NDArray[Any]
 
 
 def measure(rows: Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    exponents = np.empty(len(rows), np.uint8)
-    nonzero = np.empty(len(rows), np.bool_)
-    block_exponents(rows, exponents, nonzero)
-    return exponents, nonzero
+    tables = BlockTables(len(rows))
+    block_exponents(rows, tables)
+    return tables.exponents[:-1], tables.nonzero
 
 
 def float_rows(dtype: type, largest: float) -> st.SearchStrategy[Array]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from measured_blocks import measured
 from p4reduce import SparseBlocks, SparseRows, ValueRangeError
 from p4reduce.tensors.blocks import Blocks
 from p4reduce.tensors.sparse import to_runs
@@ -46,8 +47,8 @@ def test_blocks_are_those_of_the_dense_array(
     source = to_runs(array)[0].source(lanes)
     right = Blocks(dense.reshape(-1), lanes)
     assert (len(source), source.dtype) == (len(right), right.dtype)
-    exponents, nonzero = source.measure()
-    right_exponents, right_nonzero = right.measure()
+    exponents, nonzero = measured(source)
+    right_exponents, right_nonzero = measured(right)
     assert np.array_equal(nonzero, right_nonzero)
     assert np.array_equal(exponents[nonzero], right_exponents[nonzero])
     blocks = rng.permutation(np.flatnonzero(nonzero))
@@ -112,7 +113,7 @@ def test_blocks_may_end_beyond_the_array() -> None:
     assert (dense.shape, dense.sum()) == ((2124,), 1024 + 2 * 76)
     source = to_runs(array)[0].source(256)
     assert len(source) == 9
-    assert np.flatnonzero(source.measure()[1]).tolist() == [0, 1, 2, 3, 8]
+    assert np.flatnonzero(measured(source)[1]).tolist() == [0, 1, 2, 3, 8]
 
 
 @pytest.mark.parametrize("given_as", ["csr", "csc", "coo", "lil"])

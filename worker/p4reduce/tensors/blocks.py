@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from p4reduce_native.frame_lanes import SUMS_WORDS
 
-from p4reduce.tensors.measure import block_exponents
+from p4reduce.tensors.measure import BlockTables, block_exponents
 from p4reduce.wire.format import PAYLOAD_BYTES, Format
 
 Array = npt.NDArray[Any]
@@ -67,8 +67,13 @@ class BlockSource(BlockRows, Protocol):
     def __len__(self) -> int:
         """Return the number of blocks, the same on all ranks."""
 
-    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """Return each block's exponent, and whether it is not all zeros."""
+    def measure(self, tables: BlockTables, first: int = 0) -> None:
+        """Find each block's exponent, and whether it is not all zeros.
+
+        Args:
+            tables: take what is found; they have zeros there.
+            first: the place of the first block in the tables.
+        """
 
     def section(self, first: int, stop: int) -> BlockSource:
         """Return consecutive blocks as a source of their own."""
@@ -108,11 +113,12 @@ class Blocks:
         self._rows = flat[: full * lanes].reshape(full, lanes)
         self._tail = flat[full * lanes :]
         self._lanes = lanes
+        self._count = full + bool(len(self._tail))
         self._address: int = flat.ctypes.data
         self.residual = None if residual is None else Blocks(residual, lanes)
 
     def __len__(self) -> int:
-        return self._full + bool(len(self._tail))
+        return self._count
 
     def section(self, first: int, stop: int) -> Blocks:
         some = slice(first * self._lanes, stop * self._lanes)
@@ -120,26 +126,19 @@ class Blocks:
         return Blocks(self._flat[some], self._lanes, residual=residual)
 
     def memory(self) -> BlockMemory:
-        return BlockMemory([Piece(len(self), self._full, self._tail.nbytes, self._address)])
+        return BlockMemory([Piece(self._count, self._full, self._tail.nbytes, self._address)])
 
-    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """Return each block's exponent, and whether it is not all zeros."""
-        exponents = np.empty(len(self), np.uint8)
-        nonzero = np.empty(len(self), np.bool_)
+    def measure(self, tables: BlockTables, first: int = 0) -> None:
+        """Find each block's exponent, and whether it is not all zeros, as for `BlockSource`."""
         if self._full:
-            block_exponents(
-                self._rows,
-                exponents[: self._full],
-                nonzero[: self._full],
-                None if self.residual is None else self.residual._rows,
-            )
+            residual = None if self.residual is None else self.residual._rows
+            block_exponents(self._rows, tables, first, residual, self._address)
         if self.residual is not None:
             self._tail += self.residual._tail
         if len(self._tail):
             row = np.zeros((1, self._lanes), self.dtype)
             row[0, : len(self._tail)] = self._tail
-            block_exponents(row, exponents[self._full :], nonzero[self._full :])
-        return exponents, nonzero
+            block_exponents(row, tables, first + self._full)
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         """Copy blocks into rows of the same dtype."""
@@ -210,9 +209,9 @@ class RawBlocks:
     def memory(self) -> BlockMemory:
         return self._bytes.memory()
 
-    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """Return exponents of 0, as for integers, and which blocks are not all zeros."""
-        return self._bytes.measure()
+    def measure(self, tables: BlockTables, first: int = 0) -> None:
+        """Find exponents of 0, as for integers, and which blocks are not all zeros."""
+        self._bytes.measure(tables, first)
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         self._bytes.gather(blocks, rows.view(np.uint8))
@@ -245,8 +244,8 @@ class Absent:
     def memory(self) -> BlockMemory:
         return BlockMemory([Piece(self._count, self._count, 0, 0)])
 
-    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        return np.zeros(self._count, np.uint8), np.zeros(self._count, np.bool_)
+    def measure(self, tables: BlockTables, first: int = 0) -> None:
+        """All are zeros, as the tables say already."""
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         rows[:] = 0
@@ -290,9 +289,10 @@ class Pieces:
     def memory(self) -> BlockMemory:
         return BlockMemory([piece for part in self._pieces for piece in part.memory().pieces])
 
-    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        exponents, nonzero = zip(*(piece.measure() for piece in self._pieces), strict=True)
-        return np.concatenate(exponents), np.concatenate(nonzero)
+    def measure(self, tables: BlockTables, first: int = 0) -> None:
+        for piece in self._pieces:
+            piece.measure(tables, first)
+            first += len(piece)
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         for piece, which, inner in self._split(blocks):

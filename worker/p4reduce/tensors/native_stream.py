@@ -22,6 +22,8 @@ from p4reduce.tensors.stochastic import factors_at_random
 from p4reduce.tensors.stream import BEFORE_LOWER, Collective
 from p4reduce.wire.format import Format
 
+_NOTHING = BlocksStructure()
+
 
 class NativeBlocks:
     """`struct p4r_blocks` and what it points to."""
@@ -59,22 +61,20 @@ class NativeStream:
     def __init__(self, collective: Collective, world_size: int) -> None:
         self.source = source = NativeBlocks.of(collective.source)
         residual = None if collective.residual is None else NativeBlocks.of(collective.residual)
-        self.target = target = NativeBlocks.of(collective.target)
+        into: object = collective.target
+        in_place = into is collective.source
+        self.target = target = source if in_place else NativeBlocks.of(collective.target)
         self.codec = codec_structure(collective, world_size)
-        trace = collective.trace
-        kept = collective.next_nonzero, collective.exponents
+        trace, tables = collective.trace, collective.tables
         feedback = collective.residual, residual
-        self._kept = collective.source, collective.target, collective.left, trace, kept, feedback
-        if not all(array.flags.c_contiguous for array in kept):
-            raise ValueError("a collective's arrays have to be contiguous")
-        nothing = BlocksStructure()
+        self._kept = collective.source, collective.target, tables, trace, feedback
         self._structure = StreamStructure(
             self.codec,
-            nothing if source is None else source.structure,
-            nothing if target is None else target.structure,
-            nothing if residual is None else residual.structure,
-            collective.next_nonzero.ctypes.data,
-            collective.exponents.ctypes.data,
+            _NOTHING if source is None else source.structure,
+            _NOTHING if target is None else target.structure,
+            _NOTHING if residual is None else residual.structure,
+            tables.next_nonzero_at,
+            tables.exponents_at,
             collective.count,
             collective.stripes,
             collective.sequence,
@@ -82,7 +82,7 @@ class NativeStream:
             collective.offset,
             collective.slots,
             BEFORE_LOWER * collective.priority,
-            collective.left.ctypes.data,
+            tables.left_at,
             collective.deadline,
             collective.tag,
             collective.format,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.tensors.blocks import Array, BlockSource, Indices
-from p4reduce.tensors.measure import block_exponents
+from p4reduce.tensors.measure import BlockTables, block_exponents
 
 _SLAB_BYTES = 1 << 20
 
@@ -88,13 +88,11 @@ class _SomeBlocks:
         inside = slice(*np.searchsorted(self._numbers, (first, stop)).tolist())
         return _SomeBlocks(self._numbers[inside] - first, self._rows[inside], stop - first)
 
-    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        exponents = np.zeros(self._count, np.uint8)
-        nonzero = np.zeros(self._count, np.bool_)
-        of_some = np.empty(len(self._rows), np.uint8), np.empty(len(self._rows), np.bool_)
-        block_exponents(self._rows, *of_some)
-        exponents[self._numbers], nonzero[self._numbers] = of_some
-        return exponents, nonzero
+    def measure(self, tables: BlockTables, first: int = 0) -> None:
+        of_some = BlockTables(len(self._rows))
+        block_exponents(self._rows, of_some)
+        places = self._numbers + first
+        tables.exponents[places], tables.nonzero[places] = of_some.exponents[:-1], of_some.nonzero
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         """See `blocks.BlockSource`; only for blocks that are not all zeros."""
@@ -123,17 +121,13 @@ class _ElementBlocks:
         places = self._places[inside] - first * self._lanes
         return _ElementBlocks(places, self._values[inside], stop - first, self._lanes)
 
-    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        exponents = np.zeros(self._count, np.uint8)
-        nonzero = np.zeros(self._count, np.bool_)
+    def measure(self, tables: BlockTables, first: int = 0) -> None:
         if len(self._touched):
-            size = len(self._values)
-            of_each = np.empty(size, np.uint8), np.empty(size, np.bool_)
-            block_exponents(self._values[:, None], *of_each)
-            starts = self._starts[self._touched]
-            exponents[self._touched] = np.maximum.reduceat(of_each[0], starts)
-            nonzero[self._touched] = np.logical_or.reduceat(of_each[1], starts)
-        return exponents, nonzero
+            of_each = BlockTables(len(self._values))
+            block_exponents(self._values[:, None], of_each)
+            starts, places = self._starts[self._touched], self._touched + first
+            tables.exponents[places] = np.maximum.reduceat(of_each.exponents[:-1], starts)
+            tables.nonzero[places] = np.logical_or.reduceat(of_each.nonzero, starts)
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         rows[:] = 0

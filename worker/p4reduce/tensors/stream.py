@@ -15,7 +15,7 @@ from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
 from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, BlockSource, BlockTarget
 from p4reduce.tensors.collective_trace import CollectiveTrace
-from p4reduce.tensors.measure import look_ahead
+from p4reduce.tensors.measure import BlockTables
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format, stripes_of
@@ -40,12 +40,14 @@ class Collective:
     that has no use for the sums a target that drops them.
 
     Attributes:
+        tables: what this rank's blocks are, `left` included.
         working_dtype: what the lanes are computed from and turned into: float32 for float16.
         count: blocks; `none` (the same number) stands for "no block" in `next_nonzero`.
         stripes: how many slots it uses, at least one: with no blocks at all, the round that opens
             a stripe still makes the ranks meet and compares their tags.
         next_nonzero: the first block from b on in b's stripe that is not all zeros, or `none`;
             shape (at least count + stripes,).
+        priority: its class.
         residual: takes this rank's rounding errors; None: they are dropped.
         is_full: whether no block is all zeros.
         exponents: of each block, and 0 for `none`; shape (count + 1,).
@@ -100,6 +102,7 @@ class Collective:
             ValueRangeError: see `quantise.block_exponents`.
         """
         self.call = call
+        self.priority = call.priority
         self.is_mean = call.operation is Operation.MEAN
         self.sequence = sequence
         self.number = sequence if number is None else number
@@ -113,21 +116,21 @@ class Collective:
         self.target = target
         self.count = self.none = len(source)
         self.stripes = stripes_of(self.count, slots, lane_format.lane_bits)
-        self.left = np.array([self.stripes, _NO_OVERFLOW])
+        tables = self.tables = BlockTables(self.count, self.stripes)
+        self.left, self.exponents = tables.left, tables.exponents
+        self.next_nonzero = tables.next_nonzero
+        self.left[:] = self.stripes, _NO_OVERFLOW
         self.slots, self.first_slot = slots, first_slot
         self.offset = first_slot
         self.placed = False
-        exponents, nonzero = source.measure()
-        self.exponents = np.zeros(self.count + 1, np.uint8)
-        self.exponents[:-1] = exponents
-        self.next_nonzero = look_ahead(nonzero, self.stripes)
-        self.is_full = bool(np.count_nonzero(nonzero) == self.count)
+        source.measure(tables)
+        self.is_full = tables.look_ahead() == self.count
         # What no rank announces stays zero. This rank's own zeros (of either sign) are all that
         # nobody may announce, and in place they are zeros as well.
         if not self.is_full:
-            target.fill(~nonzero, 0)
+            target.fill(~tables.nonzero, 0)
             if self.residual is not None:
-                self.residual.fill(~nonzero, 0)
+                self.residual.fill(~tables.nonzero, 0)
         self.timeout = timeout
         self.started = time.monotonic()
         self.deadline = self.started + timeout
@@ -160,11 +163,6 @@ class Collective:
         """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
         return self.call.describe(self.number)
 
-    @property
-    def priority(self) -> int:
-        """Its class."""
-        return self.call.priority
-
     def finish(self, error: P4ReduceError | None = None) -> None:
         """End it. The first call counts.
 
@@ -190,6 +188,8 @@ class Collective:
         runner, self.runner = self.runner, None
         if runner is not None:
             runner()
+        if self._over.is_set():
+            return True
         if timeout is not None:
             return self._over.wait(timeout)
         left = max(self.deadline - time.monotonic(), 0.0) + _GRACE

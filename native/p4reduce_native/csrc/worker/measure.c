@@ -129,12 +129,15 @@ int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint
     return -1;
 }
 
-void p4r_look_ahead(const uint8_t *nonzero, uint64_t blocks, uint64_t stripes, int64_t *next)
+uint64_t p4r_look_ahead(const uint8_t *nonzero, uint64_t blocks, uint64_t stripes, int64_t *next)
 {
-    uint64_t rounds = (blocks + stripes - 1) / stripes + 1;
+    uint64_t rounds = (blocks + stripes - 1) / stripes + 1, found = 0;
 
     for (uint64_t at = rounds * stripes; at-- > blocks;)
         next[at] = (int64_t)blocks;
-    for (uint64_t at = blocks; at-- > 0;)
+    for (uint64_t at = blocks; at-- > 0;) {
         next[at] = nonzero[at] ? (int64_t)at : next[at + stripes];
+        found += nonzero[at];
+    }
+    return found;
 }
