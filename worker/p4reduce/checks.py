@@ -105,8 +105,10 @@ def is_environment(value: Any) -> bool:
 
 def name_of(name: Any) -> str:
     """Return a collective's name, or "" for None. Raises TypeError."""
+    if name is None:
+        return ""
     check_text("name", name)
-    return str(name or "")
+    return str(name)
 
 
 def is_flag(value: Any) -> bool:
@@ -123,5 +125,7 @@ def _unless_plain(error: Exception | None) -> Exception | None:
 
 def check_number(argument: str, value: Any, needed: str = "a number of seconds is needed") -> None:
     """Refuse anything but a real number. Raises TypeError."""
+    if isinstance(value, float):  # `Real` asks functions of Python
+        return
     if not isinstance(value, Real) or is_flag(value):
         raise TypeError(f"{argument}={value!r}: {needed}")

@@ -65,6 +65,8 @@ def class_of(priority: int | str) -> int:
         TypeError: it is neither.
         ValueError: no class has that name or number.
     """
+    if isinstance(priority, Priority):
+        return int(priority)
     if isinstance(priority, str):
         named = Priority.__members__.get(priority.upper())
         if named is None:
@@ -189,7 +191,7 @@ def output_like(source: Array, out: Array | None) -> Array:
     if out is None:
         return np.empty(source.shape, source.dtype)
     output_of(source.shape, source.dtype, out)
-    if np.may_share_memory(source, out) and not same_memory(source, out):
+    if source is not out and np.may_share_memory(source, out) and not same_memory(source, out):
         raise ValueError("out overlaps the array without being the same memory")
     return out
 

@@ -9,6 +9,7 @@ who keeps which sums (`CollectivePlan.target`).
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -137,17 +138,12 @@ def allreduce(
         if not same_memory(result, source):
             np.copyto(result, source)
         source, residual = result, residual.reshape(-1)
+    in_place = result is source and residual is None
+    given = Blocks(np.ascontiguousarray(source).reshape(-1), lanes.lanes, residual=residual)
     return CollectivePlan(
-        Call(
-            "allreduce",
-            dtype_name(source.dtype),
-            source.size,
-            op,
-            name=name_of(name),
-            shapes=(source.shape,),
-        ),
-        Blocks(np.ascontiguousarray(source).reshape(-1), lanes.lanes, residual=residual),
-        Blocks(result.reshape(-1), lanes.lanes),
+        _allreduce_call(source.dtype, source.shape, op, name_of(name)),
+        given,
+        given if in_place else Blocks(result.reshape(-1), lanes.lanes),
         lambda: result,
         lanes,
         check_seed(seed),
@@ -170,8 +166,7 @@ def allreduce_sparse(
     runs, shape, give_back = to_runs(array)
     dtype = runs.values.dtype
     op = operation_of(op, dtype)
-    call = Call("allreduce", dtype.name, runs.size, op, name=name_of(name))
-    call = replace(call, shapes=(tuple(map(int, shape)),))
+    call = _allreduce_call(dtype, tuple(map(int, shape)), op, name_of(name))
     lanes = lane_format(dtype, precision, world_size)
     check_votes(runs.values, lanes)
     source = runs.source(lanes.lanes)
@@ -350,6 +345,12 @@ def barrier() -> CollectivePlan[None]:
     """No rank contributes a block. The opening round is all there is."""
     nothing = Absent(np.dtype(np.int32), 0)
     return CollectivePlan(Call("barrier", "nothing", 0), nothing, nothing, lambda: None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _allreduce_call(dtype: np.dtype[Any], shape: tuple[int, ...], op: Operation, name: str) -> Call:
+    """Return what the ranks agree on. A program makes the same calls again and again."""
+    return Call("allreduce", dtype_name(dtype), math.prod(shape), op, name=name, shapes=(shape,))
 
 
 @functools.cache

@@ -7,6 +7,7 @@ rank then raises `MismatchError`.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -133,8 +134,17 @@ class Call:
 
     def fingerprint(self, sequence: int, lane_format: Format) -> int:
         """Return the tag of 32 bits: a hash of the call, its number and the lanes' format."""
+        before, after = self._around_number
+        return zlib.crc32(f"{before}, {sequence}, {lane_format:d}{after}".encode())
+
+    @functools.cached_property
+    def _around_number(self) -> tuple[str, str]:
+        """What the fingerprint is of, before and after the call's number and the lanes' format.
+
+        Whole it is a tuple, written as Python does.
+        """
         operation = None if self.operation is None else int(self.operation)
-        everything = (
+        before = (
             self.routine,
             self.dtype,
             self.size,
@@ -143,13 +153,13 @@ class Call:
             self.name,
             self.details,
             self.pieces,
-            sequence,
-            int(lane_format),
+        )
+        after = (
             *([self.priority] if self.priority else []),
             *([] if self.part is None else [repr(self.part)]),
             *([self.shapes] if self.shapes else []),
         )
-        return zlib.crc32(repr(everything).encode())
+        return repr(before)[:-1], "".join(f", {one!r}" for one in after) + ")"
 
 
 def priority_name(priority: int) -> str:
