@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -270,6 +271,7 @@ class Communicator(Collectives):
         options: CommunicatorOptions | None = None,
     ) -> None:
         self._session = session
+        self._rank, self._size = session.rank, session.world_size
         if isinstance(session, SideBySideSession):
             self._sessions: Sequence[Session | Solo] = session.sessions
             self._dealer = Dealer(self._sessions, session.wake)
@@ -299,12 +301,12 @@ class Communicator(Collectives):
     @property
     def rank(self) -> int:
         """The rank of this process, from 0."""
-        return self._session.rank
+        return self._rank
 
     @property
     def size(self) -> int:
         """The number of ranks."""
-        return self._session.world_size
+        return self._size
 
     @property
     def leaf(self) -> tuple[int, ...]:
@@ -486,32 +488,29 @@ class Communicator(Collectives):
                     stream.finish(error)
                 raise
             self._starting = False
-            while self._in_flight[0].done() and len(self._in_flight) > 1:
+            while len(self._in_flight) > 1 and self._in_flight[0].done():
                 self._in_flight.popleft()
         wanted = [stream for part, stream in zip(deal.parts, streams, strict=True) if part.wanted]
         return Handle(wanted, result)
 
-    @contextlib.contextmanager
-    def awaiting(self) -> Iterator[None]:
+    def awaiting(self) -> AbstractContextManager[None]:
         """Within it, this thread waits for a call by its handle, before it does anything else.
 
         So it may run the call itself, as it does with one that returns no handle: to wake the
         progress thread takes longer than a small collective.
         """
-        self._call.is_awaited = True
-        try:
-            yield
-        finally:
-            self._call.is_awaited = False
+        return self._call
 
     def _stream(self, part: CallShare, timeout: float) -> Collective:
         plan = part.plan
+        own = _slots_for(plan.call, part.session)
         return Collective(
             plan.call if self._options.check_shapes else plan.call.of_any_shape(),
             plan.source,
             plan.target,
             sequence=part.sequence,
-            **_slots_for(plan.call, part.session),
+            slots=len(own),
+            first_slot=own.start,
             timeout=timeout,
             lane_format=plan.lane_format,
             noise=plan.noise(self.rank, part.number),
@@ -797,7 +796,7 @@ class Communicator(Collectives):
 
 
 class _CallInFlight(threading.local):
-    """A thread's call under way.
+    """A thread's call under way; and a context, in which it is awaited.
 
     Attributes:
         started: whether it has given anything to the progress thread.
@@ -807,19 +806,24 @@ class _CallInFlight(threading.local):
     started = False
     is_awaited = False
 
+    def __enter__(self) -> None:
+        self.is_awaited = True
 
-def _slots_for(call: Call, session: Session | Solo) -> dict[str, int]:
-    """Return how many slots a call's class has on a switch, and from where on."""
+    def __exit__(self, *error: object) -> None:
+        self.is_awaited = False
+
+
+def _slots_for(call: Call, session: Session | Solo) -> range:
+    """Return the slots that a call's class has on a switch."""
     if isinstance(session, Solo):
-        return {"slots": session.slots}
+        return range(session.slots)
     if call.priority >= len(session.classes):
         raise ValueError(
             f"priority={call.priority} needs slots that are kept for it: init(urgent_slots=) or "
             "P4REDUCE_URGENT_SLOTS says how many for each priority from 1 on, on all ranks; "
             f"{len(session.classes) - 1} of them have some here"
         )
-    own = session.classes[call.priority]
-    return {"slots": len(own), "first_slot": own.start}
+    return session.classes[call.priority]
 
 
 def _interrupted(by: str) -> InterruptedCallError:

@@ -50,8 +50,10 @@ class Latch:
         return self._up
 
     def _open(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it is open
+        try:
             self._gate.release()
+        except RuntimeError:
+            return  # it is open
 
 
 def unlock(lock: ReentrantLock) -> None:

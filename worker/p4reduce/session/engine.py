@@ -131,8 +131,8 @@ class Engine:
             if stream is None:
                 return False
             start = functools.partial(self._start, slots, collective)
-            collective.runner = lambda: self._run_here(
-                iteration, slots, collective, start, stream, iterations
+            collective.runner = functools.partial(
+                self._run_here, iteration, slots, collective, start, stream, iterations
             )
             self._requests.append(start)
             return True
@@ -162,13 +162,19 @@ class Engine:
         while why == ITERATION_PAUSED:
             why = iteration.run_for_caller(stream, iterations, collective.counted)
         if why == ITERATION_DONE:
-            with contextlib.suppress(ValueError):
-                self._requests.remove(start)
+            self._withdraw(start)
             slots.is_over(collective)
             return
         with self.lock:
             if not self._stopped:
                 self._transport.wake()
+
+    def _withdraw(self, request: Callable[[], None]) -> None:
+        """Take back a request that the thread may have taken already."""
+        try:
+            self._requests.remove(request)
+        except ValueError:
+            return
 
     def ranks_left(self, ranks: tuple[int, ...]) -> None:
         """Note that ranks left the job."""

@@ -32,7 +32,7 @@ BALANCE = "balance of the switches"
 _LONG = 3600.0  # seconds; the collective that is waited for has a deadline of its own
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class CallShare:
     """The part of a call that goes through one switch.
 

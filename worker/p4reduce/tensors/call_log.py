@@ -28,9 +28,9 @@ class CallLog:
     def add(self, collective: Collective) -> None:
         """Note a collective, in order, before it runs."""
         with self._lock:
+            self._drop_first()
             self._calls.append(collective)
             self._next = collective.sequence + 1
-            self._drop_first()
 
     def _drop_first(self) -> None:
         while self._calls and self._calls[0].done():
