@@ -100,7 +100,7 @@ def allreduce_async_(
     with internal():
         channel = backend.channel
         if channel is not None and reductions.sum_reason([tensor], torchs) is None:
-            options = options_of(AllreduceOptions, None, None, reduceOp=torchs)
+            options = options_of(AllreduceOptions, None, reduceOp=torchs)
             work = reductions.all_reduce(channel, tensor, options, name, precision)
             works = [backend._track(work)]
         else:
@@ -163,7 +163,7 @@ def grouped_allreduce_async_(
     with internal():
         channel = backend.channel
         if channel is not None and dense and reductions.sum_reason(tensors, torchs) is None:
-            options = options_of(AllreduceCoalescedOptions, None, None, reduceOp=torchs)
+            options = options_of(AllreduceCoalescedOptions, None, reduceOp=torchs)
             work = reductions.all_reduce_coalesced(channel, tensors, options, names, precision)
             works = [backend._track(work)]
         else:
@@ -278,7 +278,7 @@ def broadcast_async_(
     with internal():
         channel = backend.channel
         if channel is not None and copies.copy_reason([tensor]) is None:
-            options = options_of(BroadcastOptions, None, None, rootRank=root)
+            options = options_of(BroadcastOptions, None, rootRank=root)
             works = [backend._track(copies.broadcast(channel, tensor, options, name))]
         else:
             works = [*_meeting(backend, "broadcast", name), backend.broadcast([tensor], root=root)]

@@ -165,9 +165,9 @@ _made: dict[torch.device, Accelerator] = {}
 
 def accelerator_of(tensor: torch.Tensor) -> Accelerator | None:
     """Return the accelerator that has a tensor; None: it is in this host's memory."""
-    device = tensor.device
-    if device.type == "cpu":
+    if tensor.is_cpu:
         return None
+    device = tensor.device
     with _lock:
         if device not in _made:
             _made[device] = Accelerator(device)

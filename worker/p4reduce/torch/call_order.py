@@ -88,8 +88,8 @@ class CallOrder:
 
     def take(self, begin: Callable[[], EndingT]) -> EndingT | QueuedHandle:
         """Make a call now, or after the earlier ones."""
-        with self._lock:
-            free = not self._waiting or self.is_inside()
+        # Only the caller's own earlier calls have to be seen here, and `later` has counted those.
+        free = not self._waiting or self.is_inside()
         return begin() if free else self.later(begin)
 
     def later(self, begin: Begin) -> QueuedHandle:
@@ -119,7 +119,7 @@ class CallOrder:
 
     def is_inside(self) -> bool:
         """Whether this thread is the one that makes the calls that wait for others."""
-        return self._holder == threading.get_ident()
+        return self._holder != 0 and self._holder == threading.get_ident()
 
     def _run(self, call: QueuedHandle, begin: Begin) -> None:
         with self._running:

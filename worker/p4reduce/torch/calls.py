@@ -28,7 +28,7 @@ class Place(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class TorchCall:
     """A collective whose arguments fit. Nothing of its tensors is read before it starts.
 
@@ -42,7 +42,7 @@ class TorchCall:
         writes: those that receive the result on this rank.
         result: what the work's future gives.
         agreed: tensors whose dtypes and shapes the ranks compare if Gloo runs it.
-        size: bytes of this rank's input, for the statistics of Gloo.
+        counted: this rank's input, whose bytes count in the statistics of Gloo.
         targets: those that could receive it on any rank, which are checked on all; None: `writes`.
         parts: returns the same as several calls, and what is to be done when all have ended; None:
             it is not long enough for that.
@@ -57,7 +57,7 @@ class TorchCall:
     writes: Tensors
     result: Any
     agreed: Tensors
-    size: int
+    counted: Tensors
     targets: Tensors | None = None
     parts: Parts | None = None
 
@@ -104,7 +104,7 @@ def call_in_place(
         writes=tensors if writes else [],
         result=tensors,
         agreed=tensors,
-        size=bytes_of(tensors),
+        counted=tensors,
         targets=tensors,
         parts=parts,
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,13 @@ from p4reduce.torch.work import OutcomeWork, WorkOutcome
 _POLL = 0.02  # seconds
 _PROFILED = "p4reduce::"  # before the names that torch's profiler shows
 _NOTHING = np.empty(0, np.int8)
+_PLAINLY = nullcontext()
 
 
 def _recorded(what: str) -> AbstractContextManager[Any]:
     """Show a name in torch's profiler. Where none runs, that costs more than a small call."""
     runs = profiler._is_profiler_enabled or torch._C._autograd._profiler_enabled()
-    return record_function(f"{_PROFILED}{what}") if runs else nullcontext()
+    return record_function(f"{_PROFILED}{what}") if runs else _PLAINLY
 
 
 class Channel:
@@ -104,7 +106,7 @@ class Channel:
                 turn = self.order.take
                 if agrees:
                     turn = self.order.now if waits else self.order.later
-                handle = turn(lambda: begin(seconds))
+                handle = turn(partial(begin, seconds))
         except P4ReduceError as error:
             raise as_torch_error(error, self._global_ranks) from error
         count_switch(collective, size)
@@ -114,7 +116,7 @@ class Channel:
     def _awaiting(self, options: Any) -> AbstractContextManager[None]:
         """What a call that is not `async_op` starts is waited for at once, in the same thread."""
         is_async = getattr(options, "asyncOp", True)
-        return nullcontext() if is_async or self.order.is_inside() else self.comm.awaiting()
+        return _PLAINLY if is_async or self.order.is_inside() else self.comm.awaiting()
 
     def meeting(self, what: str, timeout: float | None) -> Handle[Any] | QueuedHandle:
         """Start a round in which all ranks say that they call the same thing.

@@ -73,7 +73,7 @@ def all_gather_lists_call(
         writes=[one for row in outputs for one in row],
         result=result_of(outputs),
         agreed=inputs,
-        size=bytes_of(inputs),
+        counted=inputs,
         parts=parts if reason is None and is_long(inputs[0].numel(), place.size) else None,
     )
 
@@ -104,7 +104,7 @@ def all_gather_tensor_call(
         writes=[output],
         result=[output],
         agreed=[tensor],
-        size=bytes_of([tensor]),
+        counted=[tensor],
         parts=parts if reason is None and is_long(tensor.numel(), place.size) else None,
     )
 
@@ -132,7 +132,7 @@ def barrier_call(place: Place, options: Any) -> TorchCall:
         writes=[],
         result=[],
         agreed=[],
-        size=0,
+        counted=[],
     )
 
 

@@ -106,7 +106,7 @@ class GlooDelegate:
             call: the collective.
             reason: why it is run here.
         """
-        count_gloo(call.name, reason, call.size)
+        count_gloo(call.name, reason, bytes_of(call.counted))
         if channel is None:
             work, finish = call.gloo(self.group)
             return _work_of(work, None, call.result, finish)

@@ -11,7 +11,7 @@ import torch
 from p4reduce.torch.calls import Finish, Place, Tensors, TorchCall
 from p4reduce.torch.copies import put_back, result_of
 from p4reduce.torch.options import shape_of
-from p4reduce.torch.tensors import Dense, bytes_of, write
+from p4reduce.torch.tensors import Dense, write
 
 _REASON = "no sum"
 
@@ -36,7 +36,7 @@ def gather_call(
         writes=[one for row in outputs for one in row],
         result=result_of(outputs),
         agreed=inputs,
-        size=bytes_of(inputs),
+        counted=inputs,
     )
 
 
@@ -60,7 +60,7 @@ def scatter_call(
         writes=outputs,
         result=outputs,
         agreed=outputs,
-        size=bytes_of(outputs),
+        counted=outputs,
     )
 
 
@@ -103,7 +103,7 @@ def all_to_all_lists_call(
         writes=outputs,
         result=outputs,
         agreed=[],
-        size=bytes_of(inputs),
+        counted=inputs,
     )
 
 
@@ -132,5 +132,5 @@ def all_to_all_tensor_call(
         writes=[output],
         result=[output],
         agreed=[],
-        size=bytes_of([tensor]),
+        counted=[tensor],
     )

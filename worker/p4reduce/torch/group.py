@@ -166,7 +166,7 @@ class TorchCollectives:
         return self._point_to_point("recv_anysource", "recv from any rank", tensors, tag)
 
     def _point_to_point(self, method: str, name: str, tensors: Tensors, *where: int) -> Any:
-        if other := self._elsewhere(tensors):
+        if other := self._elsewhere(_first_tensor(tensors)):
             return getattr(other, method)(tensors, *where)
         receives = method != "send"
         if receives:
@@ -303,23 +303,23 @@ class TorchCollectives:
     ) -> Any:
         """Run a collective of table.py: by the switch, by Gloo, or by another device's backend."""
         arguments, options = method.bind(args, named)
-        tensors = [one for value in arguments for one in _tensors_in(value)]
-        if other := self._elsewhere(tensors):
+        first = _first_tensor(arguments)
+        if other := self._elsewhere(first):
             return getattr(other, name)(*arguments, options)
         call = method.call(self._place, *arguments, options)
         check_targets(call.name, call.writes if call.targets is None else call.targets)
         route = self._routes.here()
-        accelerator = accelerators.accelerator_of(tensors[0]) if tensors else None
+        accelerator = None if first is None else accelerators.accelerator_of(first)
         if accelerator is None:
             return self._run(route, call)
         host = method.call(self._place, *host_copies(accelerator, arguments), options)
         return self._track(self._staged(route, call, host, accelerator))
 
-    def _elsewhere(self, tensors: Tensors) -> Any:
-        """Return the backend of tensors on another device, if that has one of its own."""
-        if not tensors or tensors[0].device.type == "cpu":
+    def _elsewhere(self, tensor: torch.Tensor | None) -> Any:
+        """Return the backend of a tensor's device, if that has one of its own."""
+        if tensor is None or tensor.is_cpu:
             return None
-        return self._others.backend(self, tensors[0].device.type)
+        return self._others.backend(self, tensor.device.type)
 
     def _run(self, route: Route, call: TorchCall) -> OutcomeWork:
         """Run a collective of the host's tensors, in turn."""
@@ -379,8 +379,9 @@ class TorchCollectives:
         return self._track(StagedWork.of_several(works, tensors))
 
     def _track(self, work: OutcomeWork) -> OutcomeWork:
-        work.outcome.keeper = self._in_flight
-        self._in_flight.add(work.outcome)
+        outcome = work.outcome
+        outcome.keeper = self._in_flight
+        self._in_flight.add(outcome)
         return work
 
 
@@ -455,7 +456,11 @@ def _wait_for(handle: QueuedHandle) -> Callable[[float | None], None]:
     return handle.wait
 
 
-def _tensors_in(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [one for each in value for one in _tensors_in(each)] if isinstance(value, list) else []
+def _first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
+    """Return the first tensor among arguments, or in their lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, list) and (found := _first_tensor(value)) is not None:
+            return found
+    return None

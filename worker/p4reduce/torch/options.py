@@ -28,17 +28,14 @@ def nested(tensors: Any) -> list[list[torch.Tensor]]:
     return [lists] if lists and isinstance(lists[0], torch.Tensor) else lists
 
 
-def options_of(kind: type[T], given: Any, timeout: timedelta | None, **fields: Any) -> T:
-    """Return options, given as such or by their fields.
+def options_of(kind: type[T], timeout: timedelta | None, **fields: Any) -> T:
+    """Return options of a kind, by their fields.
 
     Args:
         kind: of options.
-        given: options, or None.
-        timeout: of the second way.
-        fields: of the second way, but for those that are None.
+        timeout: None: the default.
+        fields: but for those that are None.
     """
-    if given is not None:
-        return given  # type: ignore[no-any-return]
     made: Any = kind()
     if timeout is not None:
         made.timeout = timeout

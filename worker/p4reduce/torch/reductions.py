@@ -163,7 +163,7 @@ def _reduce_scatter_call(
         writes=[output],
         result=[output],
         agreed=inputs,
-        size=bytes_of(inputs),
+        counted=inputs,
         parts=parts if in_parts else None,
     )
 

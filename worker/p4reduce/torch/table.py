@@ -57,25 +57,40 @@ class Method:
         Raises:
             TypeError: an argument is missing, or there is no such argument.
         """
-        given = dict(named)
-        values = list(args[: len(self.arguments)])
+        values, rest, given = args[: len(self.arguments)], args[len(self.arguments) :], dict(named)
+        if len(values) < len(self.arguments):
+            values = *values, *self._named_values(len(values), given)
+        options, fields = given.pop("opts", None), self.fields
+        if rest and (rest[0] is None or isinstance(rest[0], self.options)):
+            options, rest = rest[0] or options, rest[1:]
+            fields = fields[1:] or fields
+        if rest or given:
+            self._name_fields(fields, rest, given)
+        formed = [form(value) for form, value in zip(self.arguments.values(), values, strict=True)]
+        return formed, self._options_of(given) if options is None else options
+
+    def _named_values(self, first: int, given: dict[str, Any]) -> list[Any]:
+        """Take arguments, from one on, out of those that are given by name."""
         try:
-            values += [given.pop(name) for name in list(self.arguments)[len(values) :]]
+            return [given.pop(name) for name in list(self.arguments)[first:]]
         except KeyError as error:
             raise TypeError(f"missing argument {error}") from None
-        options, rest = given.pop("opts", None), list(args[len(self.arguments) :])
-        fields = list(self.fields)
-        if rest and (rest[0] is None or isinstance(rest[0], self.options)):
-            options = rest.pop(0) or options
-            fields = fields[1:] or fields
+
+    def _name_fields(
+        self, fields: Sequence[str], rest: Sequence[Any], given: dict[str, Any]
+    ) -> None:
+        """Add the fields of options that are given by place to those that are given by name."""
         given.update(zip(fields, rest, strict=False))
         if len(rest) > len(fields) or not given.keys() <= {"timeout", *self.fields}:
-            raise TypeError(f"arguments {rest} and {sorted(given)}: {self.fields} are possible")
+            raise TypeError(
+                f"arguments {list(rest)} and {sorted(given)}: {self.fields} are possible"
+            )
+
+    def _options_of(self, given: dict[str, Any]) -> Any:
+        """Return options by their fields."""
         timeout: timedelta | None = given.pop("timeout", None)
-        named_fields = {_FIELDS[name]: value for name, value in given.items()}
-        forms = self.arguments.values()
-        formed = [form(value) for form, value in zip(forms, values, strict=True)]
-        return formed, options_of(self.options, options, timeout, **named_fields)
+        fields = {_FIELDS[name]: value for name, value in given.items()}
+        return options_of(self.options, timeout, **fields)
 
 
 METHODS = {

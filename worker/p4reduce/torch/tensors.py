@@ -76,7 +76,7 @@ class Scaling:
 UNSCALED = Scaling()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class TensorArray:
     """A tensor's numbers, flat, for a collective to read and write.
 
@@ -93,7 +93,7 @@ class TensorArray:
 
         Bytes have one dimension more than the tensor.
         """
-        shape = tuple(tensor.shape)
+        shape: tuple[int, ...] = tensor.shape
         if self.array.size != tensor.numel():
             shape = *shape, tensor.element_size()
         return self.array.reshape(shape)
@@ -102,13 +102,12 @@ class TensorArray:
 class _Memory:
     """A tensor's memory, for numpy, which keeps this object and so the tensor."""
 
-    def __init__(self, tensor: torch.Tensor, dtype: np.dtype[Any]) -> None:
+    def __init__(self, tensor: torch.Tensor, size: int, dtype: np.dtype[Any]) -> None:
         self._tensor = tensor
-        size = tensor.numel() * tensor.element_size()
         self.__array_interface__ = {
             "version": 3,
             "data": (tensor.data_ptr(), False),
-            "shape": (size // dtype.itemsize,),
+            "shape": (size,),
             "typestr": dtype.str,
         }
 
@@ -124,9 +123,10 @@ def memory_of(tensor: torch.Tensor, dtype: npt.DTypeLike | None = None) -> Array
         dtype: of the array; numpy's. None: that of the tensor.
     """
     kind = _DTYPES[tensor.dtype] if dtype is None else np.dtype(dtype)
-    if not tensor.numel():  # it may have no address
+    size = tensor.numel() * tensor.element_size() // kind.itemsize
+    if not size:  # it may have no address
         return np.empty(0, kind)
-    return np.asarray(_Memory(tensor, kind))
+    return np.asarray(_Memory(tensor, size, kind))
 
 
 def tensor_from(array: Array) -> torch.Tensor:
@@ -142,12 +142,12 @@ def array_of(tensor: torch.Tensor, scaling: Scaling = UNSCALED) -> TensorArray:
         scaling: what the reduction does beside the sum.
     """
     tensor = tensor.detach()
-    flat = _flat_here(tensor)
-    numbers = scaling.before(flat.float() if flat.dtype == torch.bfloat16 else flat)
+    lent = scaling.factor is None and _is_lendable(tensor, scaling)
+    numbers = tensor if lent else scaling.before(_widened(_flat_here(tensor)))
     array = memory_of(numbers)
     if numbers.dtype == torch.float64 and (clipped := _clipped(array)) is not None:
-        array, numbers = clipped, torch.from_numpy(clipped)
-    if scaling.divisor is None and numbers is flat and _is_same_memory(flat, tensor):
+        array, numbers, lent = clipped, torch.from_numpy(clipped), False
+    if lent:
         return TensorArray(array)
     return TensorArray(array, lambda: write(tensor, scaling.after(numbers)))
 
@@ -155,13 +155,27 @@ def array_of(tensor: torch.Tensor, scaling: Scaling = UNSCALED) -> TensorArray:
 def output_array(tensor: torch.Tensor, scaling: Scaling = UNSCALED) -> TensorArray:
     """Lend a dense tensor that is only written to; as `array_of`."""
     tensor = tensor.detach()
-    dtype = torch.float32 if tensor.dtype == torch.bfloat16 else scaling.dtype(tensor.dtype)
-    same = tensor.device.type == "cpu" and tensor.dtype == dtype and not tensor.is_neg()
-    if same and tensor.is_contiguous() and scaling.divisor is None:
+    if _is_lendable(tensor, scaling):
         return TensorArray(memory_of(tensor))
+    dtype = torch.float32 if tensor.dtype == torch.bfloat16 else scaling.dtype(tensor.dtype)
     numbers = torch.empty(tensor.numel(), dtype=dtype, device="cpu")
     array = memory_of(numbers)
     return TensorArray(array, lambda: write(tensor, scaling.after(numbers)))
+
+
+def _is_lendable(tensor: torch.Tensor, scaling: Scaling) -> bool:
+    """Whether sums can be written to a tensor's own memory, as they are."""
+    return (
+        scaling.divisor is None
+        and tensor.is_cpu
+        and tensor.dtype != torch.bfloat16
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+    )
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def bytes_array_of(tensor: torch.Tensor) -> TensorArray:
@@ -176,7 +190,10 @@ def bytes_array_of(tensor: torch.Tensor) -> TensorArray:
 
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
     """Return how many bytes tensors have."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    total = 0
+    for tensor in tensors:
+        total += tensor.numel() * tensor.element_size()
+    return total
 
 
 def check_targets(collective: str, tensors: Iterable[torch.Tensor]) -> None:

@@ -40,10 +40,15 @@ class FutureThread:
     """Runs jobs in order, in a thread that starts with the first one.
 
     The thread ends with `stop`, or when nobody can submit a job any more.
+
+    Args:
+        name: of the thread.
+        level: what `current_level` returns in it.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, level: int = 0) -> None:
         self._name = name
+        self._level = level
         self._lock = threading.Lock()
         self._running: tuple[threading.Thread, _Queue] | None = None
         _threads.add(self)
@@ -67,17 +72,12 @@ class FutureThread:
     def _start(self) -> _Queue:
         if self._running is None:
             jobs = _Queue()
-            thread = new_thread(_work, self._name, args=(jobs,), daemon=False)
+            thread = new_thread(_work, self._name, args=(jobs, self._level), daemon=False)
             self._running = thread, jobs
             # The thread knows the queue alone, so this may go before it.
             weakref.finalize(self, jobs.put, None).atexit = False
             thread.start()
         return self._running[1]
-
-    def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
-        running = self._running
-        return running is not None and threading.current_thread() is running[0]
 
     def stop(self) -> None:
         """End the thread after its present jobs. A later job starts another one."""
@@ -90,7 +90,21 @@ class FutureThread:
                 thread.join()
 
 
-def _work(jobs: _Queue) -> None:
+class _Here(threading.local):
+    """What a thread is for.
+
+    Attributes:
+        level: see `current_level`.
+    """
+
+    level = 0
+
+
+_here = _Here()
+
+
+def _work(jobs: _Queue, level: int) -> None:
+    _here.level = level
     while (job := jobs.get()) is not None:
         try:
             job()
@@ -111,12 +125,12 @@ _threads: weakref.WeakSet[FutureThread] = weakref.WeakSet()
 at_exit(_stop_all)
 
 _lock = threading.Lock()
-_levels = [FutureThread("p4reduce-futures")]
+_levels = [FutureThread("p4reduce-futures", 1)]
 
 
 def current_level() -> int:
     """Return 0 outside of callbacks, 1 in one, and so on for their own callbacks."""
-    return next((number for number, level in enumerate(_levels, 1) if level.is_current()), 0)
+    return _here.level
 
 
 def next_level() -> FutureThread:
@@ -124,7 +138,7 @@ def next_level() -> FutureThread:
     with _lock:
         level = current_level()
         if level == len(_levels):
-            _levels.append(FutureThread(f"p4reduce-futures-{level}"))
+            _levels.append(FutureThread(f"p4reduce-futures-{level}", level + 1))
         return _levels[level]
 
 

@@ -45,6 +45,18 @@ class WorkOutcome:
         keeper: has this outcome until it is settled; None: nobody has to.
     """
 
+    __slots__ = (
+        "_error",
+        "_finish",
+        "_lock",
+        "_over",
+        "_pending",
+        "_wait",
+        "_waiter",
+        "_waits",
+        "keeper",
+    )
+
     def __init__(
         self,
         wait: Wait,
@@ -253,6 +265,8 @@ class StartedWork:
     Attributes:
         work: the same.
     """
+
+    __slots__ = ("work",)
 
     def __init__(self, work: OutcomeWork) -> None:
         self.work = work
