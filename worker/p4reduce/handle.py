@@ -27,6 +27,8 @@ class Ending(Protocol):
 class Handle(Generic[T]):
     """A collective that one of the communicator's `_async` methods started."""
 
+    __slots__ = ("_process", "_result", "_streams")
+
     def __init__(self, streams: Sequence[Ending], result: Callable[[], T]) -> None:
         self._process = os.getpid()
         self._streams = streams

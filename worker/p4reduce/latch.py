@@ -21,6 +21,8 @@ _SLICE = 1.0  # seconds; a waiter whose wake-up went to another one looks again 
 class Latch:
     """A flag that is set once, unless its only waiter clears it."""
 
+    __slots__ = ("_gate", "_up")
+
     def __init__(self) -> None:
         self._up = False
         self._gate = threading.Lock()  # taken while the flag is down

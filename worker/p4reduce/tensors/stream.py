@@ -66,6 +66,46 @@ class Collective:
         trace: what is written down about it; None: it is not traced.
     """
 
+    # With so many attributes, each object would have a dictionary with keys of its own.
+    __slots__ = (
+        "_over",
+        "call",
+        "count",
+        "counted",
+        "deadline",
+        "dtype",
+        "error",
+        "exponents",
+        "first_slot",
+        "format",
+        "is_full",
+        "is_mean",
+        "left",
+        "next_nonzero",
+        "noise",
+        "none",
+        "number",
+        "offset",
+        "on_end",
+        "over_at",
+        "placed",
+        "priority",
+        "residual",
+        "runner",
+        "sequence",
+        "slots",
+        "source",
+        "started",
+        "stream",
+        "stripes",
+        "tables",
+        "tag",
+        "target",
+        "timeout",
+        "trace",
+        "working_dtype",
+    )
+
     def __init__(
         self,
         call: Call,

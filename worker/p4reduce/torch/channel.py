@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,16 +24,20 @@ from p4reduce.torch.statistics import count_switch
 from p4reduce.torch.tensors import nothing
 from p4reduce.torch.work import OutcomeWork, WorkOutcome
 
+T = TypeVar("T")
+
 _POLL = 0.02  # seconds
 _PROFILED = "p4reduce::"  # before the names that torch's profiler shows
 _NOTHING = np.empty(0, np.int8)
-_PLAINLY = nullcontext()
+_NOT_AWAITED = nullcontext()
 
 
-def _recorded(what: str) -> AbstractContextManager[Any]:
+def _recorded(what: str, run: Callable[[], T]) -> T:
     """Show a name in torch's profiler. Where none runs, that costs more than a small call."""
-    runs = profiler._is_profiler_enabled or torch._C._autograd._profiler_enabled()
-    return record_function(f"{_PROFILED}{what}") if runs else _PLAINLY
+    if not (profiler._is_profiler_enabled or torch._C._autograd._profiler_enabled()):
+        return run()
+    with record_function(f"{_PROFILED}{what}"):
+        return run()
 
 
 class Channel:
@@ -101,12 +105,12 @@ class Channel:
             DistBackendError, DistNetworkError: the communicator is broken.
         """
         try:
-            with _recorded(collective), self._awaiting(options):
+            with self._awaiting(options):
                 seconds = self.seconds(options)
                 turn = self.order.take
                 if agrees:
                     turn = self.order.now if waits else self.order.later
-                handle = turn(partial(begin, seconds))
+                handle = _recorded(collective, partial(turn, partial(begin, seconds)))
         except P4ReduceError as error:
             raise as_torch_error(error, self._global_ranks) from error
         count_switch(collective, size)
@@ -116,7 +120,7 @@ class Channel:
     def _awaiting(self, options: Any) -> AbstractContextManager[None]:
         """What a call that is not `async_op` starts is waited for at once, in the same thread."""
         is_async = getattr(options, "asyncOp", True)
-        return _PLAINLY if is_async or self.order.is_inside() else self.comm.awaiting()
+        return _NOT_AWAITED if is_async or self.order.is_inside() else self.comm.awaiting()
 
     def meeting(self, what: str, timeout: float | None) -> Handle[Any] | QueuedHandle:
         """Start a round in which all ranks say that they call the same thing.
@@ -142,11 +146,11 @@ class Channel:
             handle: of what was started.
             what: for torch's profiler, which shows "p4reduce::wait all_reduce".
         """
+        shown = f"wait {what}"
 
         def wait(timeout: float | None) -> None:
             try:
-                with _recorded(f"wait {what}"):
-                    handle.wait(timeout)
+                _recorded(shown, partial(handle.wait, timeout))
             except P4ReduceError as error:
                 raise as_torch_error(error, self._global_ranks) from error
 
