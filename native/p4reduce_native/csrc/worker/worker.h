@@ -81,7 +81,7 @@ int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint
 
 /* For each of `blocks` blocks find the first one from it on in its stripe that is not all zeros, or
  * `blocks`. Block b is in stripe b modulo `stripes`; `next` has an entry for each block of whole
- * rounds of all stripes, and one round more. */
+ * rounds of all stripes, and one round more. Return how many blocks are not all zeros. */
 uint64_t p4r_look_ahead(const uint8_t *nonzero, uint64_t blocks, uint64_t stripes, int64_t *next);
 
 /* -- Tensors (blocks.c) ----------------------------------------------------------------------- */
