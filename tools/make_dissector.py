@@ -106,6 +106,9 @@ function p4reduce.dissector(buffer, packet, root)
         expected = PAYLOAD_BYTES
     end
     local rest = buffer:len() - HEADER_BYTES
+    if rest == SHORT_PAYLOAD_BYTES and expected == PAYLOAD_BYTES then
+        expected = rest
+    end
     if rest ~= expected then
         tree:add_proto_expert_info(experts.length,
             string.format("%d bytes after the header, the flags say %d", rest, expected))
@@ -190,6 +193,7 @@ def dissector() -> str:
                 f"local VERSION = {wire.AGGREGATION_VERSION}",
                 f"local HEADER_BYTES = {wire.AGG_BYTES}",
                 f"local PAYLOAD_BYTES = {wire.PAYLOAD_BYTES}",
+                "local SHORT_PAYLOAD_BYTES = 256 -- of 64 lanes: docs/tofino.md",
                 f"local HALF_BYTES = {wire.HALF_BYTES}",
                 f"local NO_BLOCK = 0x{wire.NO_BLOCK:x}",
                 _table("KIND", [f"{kind.name} = {kind.value}" for kind in wire.FrameKind]),

@@ -10,6 +10,7 @@ local PORT = 48864
 local VERSION = 1
 local HEADER_BYTES = 36
 local PAYLOAD_BYTES = 1024
+local SHORT_PAYLOAD_BYTES = 256 -- of 64 lanes: docs/tofino.md
 local HALF_BYTES = 512
 local NO_BLOCK = 0xffffffff
 local KIND = {
@@ -226,6 +227,9 @@ function p4reduce.dissector(buffer, packet, root)
         expected = PAYLOAD_BYTES
     end
     local rest = buffer:len() - HEADER_BYTES
+    if rest == SHORT_PAYLOAD_BYTES and expected == PAYLOAD_BYTES then
+        expected = rest
+    end
     if rest ~= expected then
         tree:add_proto_expert_info(experts.length,
             string.format("%d bytes after the header, the flags say %d", rest, expected))

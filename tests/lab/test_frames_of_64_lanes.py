@@ -19,8 +19,10 @@ pytestmark = [pytest.mark.own_start, pytest.mark.usefixtures("nothing_left")]
 
 # Every dtype and every width of lanes, sums that do not fit, zeros and the other collectives.
 COLLECTIVES = """
+import hashlib, os, sys
 import numpy as np, p4reduce
-comm = p4reduce.init()
+comm = p4reduce.init(engine=sys.argv[1] if os.environ["RANK"] == "0" else "native")
+sums = hashlib.sha256()
 rng = np.random.default_rng(11)
 size = 1000
 for dtype in (np.int32, np.int16, np.int8, np.float16, np.float32, np.float64):
@@ -40,6 +42,7 @@ for precision, tolerance in (("int16", 2e-3), ("int8", 0.5), ("int4", 12.0)):
     got = comm.allreduce(floats[comm.rank], precision=precision)
     assert np.abs(got - expected).max() <= tolerance, (precision, np.abs(got - expected).max())
     assert np.abs(got).max() > 0
+    sums.update(got.tobytes())
 try:
     comm.allreduce(np.full(size, 2**30, np.int32))
 except p4reduce.LaneOverflowError as error:
@@ -55,7 +58,7 @@ gathered = comm.allgather(np.full(100, comm.rank, np.int32))
 assert gathered.tolist() == np.repeat(np.arange(comm.size), 100).tolist()
 mine = comm.reduce_scatter(np.arange(400, dtype=np.int32))
 assert mine.tolist() == (comm.size * (np.arange(100) + 100 * comm.rank)).tolist()
-print("done", flush=True)
+print("done", sums.hexdigest(), flush=True)
 comm.close()
 """
 
@@ -64,17 +67,23 @@ def environment(lanes: int) -> dict[str, str]:
     return {**ENVIRONMENT, "P4REDUCE_LANES": str(lanes)}
 
 
-@pytest.mark.parametrize("options", [[], ["--tree", "2x2"]], ids=["one switch", "tree"])
+# Rank 0 may be the specification: what it sends and makes of sums is the same.
+@pytest.mark.parametrize(
+    ("options", "engine"),
+    [([], "native"), (["--tree", "2x2"], "native"), ([], "reference")],
+    ids=["one switch", "tree", "specification"],
+)
 def test_every_collective_and_every_width(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, options: list[str], engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ENVIRONMENT, "P4REDUCE_LANES", "64")
     script = tmp_path / "collectives.py"
     script.write_text(COLLECTIVES)
     ranks = ["-n", "4"]
-    run = Launched(tmp_path, "exec", *ranks, *options, "--", sys.executable, str(script))
+    run = Launched(tmp_path, "exec", *ranks, *options, "--", sys.executable, str(script), engine)
     assert run.wait() == 0, run.output
-    assert len(re.findall(r"\] done", run.output)) == 4
+    sums = re.findall(r"\] done (\w+)", run.output)
+    assert (len(sums), len(set(sums))) == (4, 1)
     # 1,000 numbers are 16 blocks of 64, and the first one says so.
     assert "elements 0 to 63" in run.output
     assert set(re.findall(r"blocks: (\d+)", run.output)) == {"1"}
