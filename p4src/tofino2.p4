@@ -2,7 +2,7 @@
 //
 // p4reduce for Tofino 2: the same protocol as v1model.p4, from the same common/. What tofino2/ adds is
 // how this target does it: each register is touched once by a frame, and a frame has 64 lanes.
-// docs/tofino.md says what fits, and what was not tried.
+// docs/tofino.md says what was tried, and what was not.
 
 #include <core.p4>
 #include <t2na.p4>
@@ -29,6 +29,8 @@
 #include "tofino2/egress.p4"         // a result's copies, each made its rank's own
 #include "tofino2/deparser.p4"       // headers -> bytes
 
+// Metadata begins as 0, which common/ relies on.
+@pa_auto_init_metadata
 Pipeline(PacketParser(),
          SwitchIngress(),
          IngressDeparser(),

@@ -65,10 +65,13 @@ def compiler_version(compiler: str) -> str:
     return found.group(1) if found else "unknown"
 
 
-def compile_program(target: Path, sources: Path | None = None) -> None:
+def compile_program(
+    target: Path, sources: Path | None = None, names: Sequence[str] = tuple(PROGRAMS)
+) -> None:
     """Run p4c on the main program and leave JSON, p4info and fingerprint in `target`.
 
     `sources`: a copy of p4src/ in place of it; the fingerprint is that of p4src/ nevertheless.
+    `names`: which of `PROGRAMS`.
     """
     compiler = shutil.which(COMPILER)
     if compiler is None:
@@ -77,8 +80,8 @@ def compile_program(target: Path, sources: Path | None = None) -> None:
             "only a changed P4 program needs it."
         )
     target.mkdir(parents=True, exist_ok=True)
-    for name, options in PROGRAMS.items():
-        _compile(compiler, options, sources or SOURCE_DIR, target / name)
+    for name in names:
+        _compile(compiler, PROGRAMS[name], sources or SOURCE_DIR, target / name)
     _put(target / "p4c.version", compiler_version(compiler))
     _put(target / FINGERPRINT_FILE, fingerprint())
 

@@ -84,7 +84,7 @@ def compile_with(edits: tuple[tuple[str, str, str], ...]) -> bytes:
             if text.count(old) != 1:
                 raise ValueError(f"{file} has {old!r} {text.count(old)} times, not once")
             (sources / file).write_text(text.replace(old, new))
-        compiler.compile_program(target, sources)
+        compiler.compile_program(target, sources, ["p4reduce"])
         return (target / "p4reduce.json").read_bytes()
 
 

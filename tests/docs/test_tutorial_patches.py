@@ -97,7 +97,7 @@ def test_a_counter_of_what_ranks_repeat(tmp_path: Path) -> None:
         from compile_p4 import compile_program  # a script, so not on the path
     finally:
         sys.path.pop(0)
-    compile_program(tmp_path / "compiled", sources)
+    compile_program(tmp_path / "compiled", sources, ["p4reduce"])
     address = int.from_bytes(bytes(map(int, SWITCH.ip.split("."))), "big")
     mac = int(SWITCH.mac.replace(":", ""), 16)
     program = (tmp_path / "compiled" / "p4reduce.json").read_bytes()

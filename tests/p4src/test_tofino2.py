@@ -243,7 +243,13 @@ def differing(tofino2: bytes, start: int, frames: int, *, below: bool) -> str:
 
 
 @pytest.mark.parametrize("below", [False, True], ids=["root", "below"])
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize(
+    "start",
+    [
+        start if at < 3 else pytest.param(start, marks=pytest.mark.long)
+        for at, start in enumerate(STARTS)
+    ],
+)
 def test_both_programs_answer_the_same(start: int, below: bool) -> None:
     assert not differing(tofino2_on_v1model.program(), start, 500, below=below)
 
