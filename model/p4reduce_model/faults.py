@@ -328,8 +328,8 @@ FAULTS = [
         (
             (
                 _SLOTS,
-                "(bit<32>)hdr.agg.slot) << 1 | (hdr.agg.round & 1)",
-                "(bit<32>)hdr.agg.slot) << 1",
+                "(bit<32>)meta.grant.slot << 1 | (hdr.agg.round & 1)",
+                "(bit<32>)meta.grant.slot << 1",
             ),
         ),
     ),
