@@ -41,9 +41,11 @@ CLOSING = re.compile(r"=* ?(\d+ \w+.*|no tests ran) in [\d.]+s\b.*")
 
 
 ENGINES = (
-    ("mpi", "packaging", "torchrun"),
-    ("kube", "ray_cluster", "slurm"),
-    ("spark", "test_bound_sockets.py", "replicas_of_torchft"),
+    ("mpi", "packaging"),
+    ("torchrun", "kube"),
+    ("ray_cluster",),
+    ("slurm", "test_bound_sockets.py"),
+    ("spark", "replicas_of_torchft"),
 )
 
 
