@@ -63,6 +63,42 @@ comm.close()
 """
 
 
+# What C says of an int8 block: its first number is the first argument, and the job has as many ranks
+# as the second one says.
+CHECKED = """
+import ctypes, sys, types
+import numpy as np
+from p4reduce_native.library import engine
+from p4reduce.tensors.native_stream import codec_structure
+from p4reduce.wire.format import Format
+number, ranks = map(int, sys.argv[1:])
+numbers = np.zeros(256, np.int8)
+numbers[0] = number
+call = types.SimpleNamespace(
+    dtype=numbers.dtype, format=Format.INT8, is_mean=False, noise=None
+)
+codec, payload = codec_structure(call, ranks), ctypes.create_string_buffer(256)
+print(engine().p4r_lanes_encode(
+    ctypes.byref(codec), ctypes.c_void_p(numbers.ctypes.data), 0, ctypes.c_int64(0), payload, None
+))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "ranks", "flags"),
+    [(31, 4, 0), (32, 4, 2), (-31, 4, 0), (-32, 4, 2), (0, 200, 0), (1, 200, 2), (-1, 200, 2)],
+)
+def test_a_rank_says_overflow_of_what_the_ranks_cannot_add_up(
+    number: int, ranks: int, flags: int
+) -> None:
+    command = [sys.executable, "-c", CHECKED, str(number), str(ranks)]
+    done = subprocess.run(
+        command, env=environment(64), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == flags
+
+
 def environment(lanes: int) -> dict[str, str]:
     return {**ENVIRONMENT, "P4REDUCE_LANES": str(lanes)}
 

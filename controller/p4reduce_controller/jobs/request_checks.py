@@ -34,12 +34,13 @@ def check_number(what: str, value: int, lowest: int, highest: int) -> None:
 
 def check_lanes(rank: int, lanes: int) -> None:
     """Raise JobRefusedError unless the switch's program sums frames of so many lanes; 0: of 256."""
-    if (lanes or 256) != FRAME_LANES:
+    lanes = lanes or 256
+    if lanes != FRAME_LANES:
         raise JobRefusedError(
             Cause.INVALID,
-            f"rank {rank} has {lanes or 256} lanes in a frame, and the switch's program sums "
+            f"rank {rank} has {lanes} lanes in a frame, and the switch's program sums "
             f"{FRAME_LANES}: set {VARIABLE}={FRAME_LANES} for the rank, or {VARIABLE}="
-            f"{lanes or 256} for the controller",
+            f"{lanes} for the controller",
         )
 
 

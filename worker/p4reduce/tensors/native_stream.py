@@ -126,8 +126,8 @@ def _codec(dtype: np.dtype[Any], lane_format: Format, world_size: int, mean: boo
     numbers = numbers_of(dtype)
     structure = CodecStructure(numbers=numbers, lane_bits=lane_format.lane_bits)
     if numbers == INTEGERS:
-        if SUMS_WORDS and lane_format is not Format.WRAP32:
-            structure.limit = lane_format.lane_maximum // world_size
+        is_checked = SUMS_WORDS and lane_format is not Format.WRAP32
+        structure.limit = lane_format.lane_maximum // world_size if is_checked else -1
         return structure, None
     if lane_format is Format.INT32:
         factors = factors_to_nearest(world_size, mean)

@@ -356,7 +356,7 @@ static int is_too_large(const struct p4r_codec *codec, const uint8_t *numbers)
     int32_t limit = (int32_t)codec->limit, found = 0;
     uint32_t count = p4r_lanes(codec);
 
-    if (codec->numbers != P4R_INTEGERS || !limit)
+    if (codec->numbers != P4R_INTEGERS || limit < 0)
         return 0;
     for (size_t i = 0; i < count; i++) {
         int32_t number = codec->lane_bits == 32   ? (int32_t)load_32(numbers + 4 * i)

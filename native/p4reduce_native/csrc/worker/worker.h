@@ -38,7 +38,7 @@ struct p4r_codec {
     uint32_t inexact;   /* a factor below is no power of two (lanes of 32 bits only) */
     uint32_t unused;
     uint64_t key;           /* of the noise, for rounding at random */
-    double limit;           /* the largest magnitude of one rank's lane */
+    double limit;           /* the largest magnitude of one rank's lane; below 0: any */
     double divisor;         /* of sums, for lanes of 16, 8 or 4 bits */
     const double *scales;   /* 256, by a block's exponent: numbers to lanes */
     const float *scales32;  /* the same as float32 */
@@ -102,8 +102,8 @@ struct p4r_blocks {
 
 enum p4r_part { P4R_FIRST = 1, P4R_SECOND = 2, P4R_WHOLE = 3 };
 
-/* Quantise a block into a payload, and return flags as `p4r_lanes_encode` does. `number` is the seed of its noise, and where its rounding errors
- * go among `residual`; without pieces they go nowhere. */
+/* Quantise a block into a payload. `number` is the seed of its noise, and where its rounding errors
+ * go among `residual`; without pieces they go nowhere. Return flags as `p4r_lanes_encode` does. */
 uint32_t p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
                           const struct p4r_blocks *residual, int64_t block, int64_t number,
                           uint8_t exponent, uint8_t *payload);
