@@ -43,6 +43,12 @@ header ipv4_h {
     ipv4_t  dst;
 }
 
+// What the checksum covers, in a header without options.
+#define IPV4_CHECKSUMMED { \
+    hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.total_length, \
+    hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset, \
+    hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst }
+
 header icmp_h {
     bit<8>  type;
     bit<8>  code;

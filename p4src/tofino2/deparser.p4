@@ -2,11 +2,6 @@
 #ifndef P4REDUCE_DEPARSER
 #define P4REDUCE_DEPARSER
 
-#define IPV4_CHECKSUMMED { \
-    hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.total_length, \
-    hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset, \
-    hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst }
-
 // Not for bridged frames: that would repair what arrived broken.
 control IngressDeparser(packet_out packet, inout headers_t hdr, in metadata_t meta,
                         in ingress_intrinsic_metadata_for_deparser_t for_deparser) {

@@ -2,11 +2,6 @@
 #ifndef P4REDUCE_CHECKSUMS
 #define P4REDUCE_CHECKSUMS
 
-#define IPV4_CHECKSUMMED { \
-    hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.total_length, \
-    hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset, \
-    hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst }
-
 control ChecksumVerification(inout headers_t hdr, inout metadata_t meta) {
     apply {
         // With options the sum would have to cover them; such frames are only

@@ -63,8 +63,8 @@ comm.close()
 """
 
 
-# What C says of an int8 block: its first number is the first argument, and the job has as many ranks
-# as the second one says.
+# What C says of an int8 block: the first argument is its first number, and the second one how many
+# ranks the job has.
 CHECKED = """
 import ctypes, sys, types
 import numpy as np
