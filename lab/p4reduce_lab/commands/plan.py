@@ -108,7 +108,7 @@ MAX_HOSTS = 64
 @click.option(
     "--switch",
     type=click.Choice(
-        ["hardware", "embedded", "embedded-udp", "embedded-memory", "python", "bmv2"]
+        ["hardware", "tofino2", "embedded", "embedded-udp", "embedded-memory", "python", "bmv2"]
     ),
     default="embedded-udp",
     show_default=True,

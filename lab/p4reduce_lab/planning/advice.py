@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from p4reduce.tensors.precision import PRECISIONS
 from p4reduce.tensors.stochastic import largest_world_size
-from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
 
 from p4reduce_lab.planning.network import (
     LARGEST_FANOUT,
@@ -30,7 +29,7 @@ from p4reduce_lab.units import in_words, rate_in_words
 
 RING = "ring over TCP"
 
-_WITHOUT_HOST_LINKS = (SWITCHES["hardware"], SWITCHES["embedded-memory"])
+_WITHOUT_HOST_LINKS = tuple(SWITCHES[name] for name in ("hardware", "tofino2", "embedded-memory"))
 """Switches whose ports are not interfaces of a host."""
 
 
@@ -197,7 +196,7 @@ def _reasons(
     needed: int,
 ) -> Iterator[str]:
     cluster, ring, switches = question.cluster, options[0], options[1]
-    line_rate = 1 / cluster.port_link.seconds(PAYLOAD_FRAME_BYTES)
+    line_rate = 1 / cluster.port_link.seconds(cluster.switch.frame)
     rate, what = limit
     yield f"With {switches.name}, {what} allow {rate:,.0f} contributions/s per rank" + (
         f"; a link of {rate_in_words(cluster.link.rate)} would carry {line_rate:,.0f}."

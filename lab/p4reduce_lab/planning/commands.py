@@ -8,6 +8,8 @@ jobs, so no script has to name them.
 
 from __future__ import annotations
 
+from p4reduce_native.frame_lanes import FRAME_LANES
+
 from p4reduce_lab.planning.advice import Advice, Option
 from p4reduce_lab.planning.network import LARGEST_FANOUT, SWITCHES
 
@@ -16,6 +18,12 @@ _MOST_OF_EXEC = 8  # switches side by side
 _TLS = "--tls-cert {0}.pem --tls-key {0}.key --tls-ca ca.pem"
 _SWITCH_TLS = _TLS.replace("--", "--switch-").format("controller")
 _WORKER_TLS = "P4REDUCE_TLS_CERT=worker.pem P4REDUCE_TLS_KEY=worker.key P4REDUCE_TLS_CA=ca.pem"
+_LANES = "P4REDUCE_LANES={} "  # for switches, controller and ranks whose frames are not the default
+_HARDWARE = {
+    "hardware": "# a switch of your own, which runs p4src/ and serves P4Runtime at port 9559",
+    "tofino2": "# a Tofino 2 that runs p4src/tofino2.p4 and serves P4Runtime at port 9559; not yet "
+    "tried on a chip (docs/tofino.md)",
+}
 _OTHERS = "FIRST is the first one's IP address, and --node-rank counts up from there"
 _CERTIFICATES = "# Certificates: docs/security.md#tls"
 
@@ -40,8 +48,14 @@ def commands(advice: Advice, option: Option) -> list[str]:
     else:
         lines = _ByHand(advice, count).lines()
     ranks = min(cluster.ranks, _TRIAL_RANKS)
-    trial = f"p4reduce-lab exec -n {ranks}{several} -- python train.py"
+    trial = f"{_lanes(advice)}p4reduce-lab exec -n {ranks}{several} -- python train.py"
     return [*lines, "# A try on this machine:", trial]
+
+
+def _lanes(advice: Advice) -> str:
+    """What stands before a command, so that its frames are the switch's."""
+    lanes = advice.question.cluster.switch.lanes
+    return "" if lanes == FRAME_LANES else _LANES.format(lanes)
 
 
 def _deployed(advice: Advice) -> list[str]:
@@ -70,15 +84,16 @@ def _controller(advice: Advice, where: str, host: str) -> str:
     bmv2 = advice.question.cluster.switch is SWITCHES["bmv2"]
     slots = "" if bmv2 else f" --default-slots {advice.pool.slots}"
     tls = _TLS.format("controller")
-    return f"p4reduce-controller serve {where} --listen {host}:9600 {tls}{slots}"
+    start = f"{_lanes(advice)}p4reduce-controller serve"
+    return f"{start} {where} --listen {host}:9600 {tls}{slots}"
 
 
 def _ranks(advice: Advice, host: str, interface: str) -> list[str]:
     key = " P4REDUCE_UDP_KEY_FILE=udp.key" if "udp:" in interface else ""
     return [
         f"# On each rank's host; {_OTHERS}:",
-        f"export P4REDUCE_CONTROLLER={host}:9600 P4REDUCE_INTERFACE='{interface}'{key} "
-        f"{_WORKER_TLS}",
+        f"export {_lanes(advice)}P4REDUCE_CONTROLLER={host}:9600 "
+        f"P4REDUCE_INTERFACE='{interface}'{key} {_WORKER_TLS}",
         _torchrun(advice),
     ]
 
@@ -107,7 +122,10 @@ class _ByHand:
         self._ports = "1" if ports == 1 else f"1-{ports}"
         self._interfaces = {port: f"eth{port}" for port in range(1, ports + 1)}
         # A controller and its only switch are on one host, where P4Runtime needs no certificates.
-        local = count == 1 and self._kind is not SWITCHES["hardware"]
+        self._hardware = next(
+            (text for name, text in _HARDWARE.items() if SWITCHES[name] is self._kind), ""
+        )
+        local = count == 1 and not self._hardware
         self._p4runtime = ["127.0.0.1"] if local else self._hosts
         self._tls = not local and self._kind is not SWITCHES["bmv2"]
 
@@ -132,8 +150,8 @@ class _ByHand:
     def _switch(self) -> str:
         """The line that starts a switch, the same on all hosts."""
         address = self._p4runtime[0] if len(self._hosts) == 1 else "0.0.0.0"
-        if self._kind is SWITCHES["hardware"]:
-            return "# a switch of your own, which runs p4src/ and serves P4Runtime at port 9559"
+        if self._hardware:
+            return self._hardware
         if self._kind is SWITCHES["bmv2"]:
             ports = " ".join(f"-i {port}@{name}" for port, name in self._interfaces.items())
             return (

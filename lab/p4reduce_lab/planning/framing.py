@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an all-reduce puts on each rank's link: rounds, and the bytes of a round.
 
-Follows docs/protocol.md. A block is 1,024 bytes of lanes, and a round is about a block that some
-rank has. A rank without that block sends a frame without lanes.
+Follows docs/protocol.md. A block is the lanes of a frame, 1,024 bytes by default. A round is about
+a block that some rank has. A rank without that block sends a frame without lanes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ import math
 from dataclasses import dataclass, replace
 
 from p4reduce.tensors.precision import PRECISIONS
-from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES, stripes_of
+from p4reduce.wire.format import (
+    EMPTY_FRAME_BYTES,
+    PAYLOAD_FRAME_BYTES,
+    PAYLOAD_OFFSET,
+    stripes_of,
+)
+from p4reduce_native.frame_lanes import FRAME_LANES
 
 OVERLAPS = ("aligned", "independent")
 """Whether the blocks that ranks have are the same ones, or drawn by each rank for itself."""
@@ -57,6 +63,7 @@ def load_of(
     precision: str = "int32",
     density: float = 1.0,
     overlap: str = "aligned",
+    lanes: int = FRAME_LANES,
 ) -> LinkLoad:
     """Return the load of summing `elements` floats.
 
@@ -69,6 +76,7 @@ def load_of(
         precision: of the lanes: "int32", "int16", "int8" or "int4".
         density: the share of the blocks that a rank has.
         overlap: see `OVERLAPS`.
+        lanes: of 32 bits in a frame.
 
     Raises:
         ValueError: names the argument and what is possible.
@@ -83,9 +91,10 @@ def load_of(
         raise ValueError(f"density is {density}; it is a share, from 0 to 1")
     if overlap not in OVERLAPS:
         raise ValueError(f"overlap is {overlap!r}; there are {', '.join(OVERLAPS)}")
-    blocks = math.ceil(elements / PRECISIONS[precision].lanes)
+    full, lane_bits = PAYLOAD_OFFSET + 4 * lanes, PRECISIONS[precision].lane_bits
+    blocks = math.ceil(elements / (lanes * 32 // lane_bits))
     union = density if overlap == "aligned" else 1 - (1 - density) ** ranks
     rounds = round(blocks * union)
     own = density / union if union else 0.0
-    up = own * PAYLOAD_FRAME_BYTES + (1 - own) * EMPTY_FRAME_BYTES
-    return LinkLoad(rounds, up=up, lane_bits=PRECISIONS[precision].lane_bits)
+    up = own * full + (1 - own) * EMPTY_FRAME_BYTES
+    return LinkLoad(rounds, up=up, down=full, lane_bits=lane_bits)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from p4reduce.arrangement import EACH, FIRST, Host, hosts_with_switches
 from p4reduce.tensors.precision import PRECISIONS
 from p4reduce.tensors.stochastic import largest_world_size
-from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
 
 from p4reduce_lab.planning.framing import NUMBER_BYTES
 from p4reduce_lab.planning.network import SWITCHES, PlannedLink
@@ -138,7 +137,7 @@ def allreduce(home: Home, place: str, lanes: Lanes, numbers: int) -> HomeEstimat
     blocks = math.ceil(numbers / PRECISIONS[lanes.precision].lanes)
     cost = SWITCHES["hardware" if place == P4 else "embedded-udp"]
     shares, ranks = home.shares(place), home.ranks
-    octets = PAYLOAD_FRAME_BYTES + cost.framing
+    octets = cost.frame + cost.framing
     frames, cores, switches = [], [], []
     for number, host in enumerate(home.hosts):
         own, share = len(host.ranks), shares.get(number, 0.0)

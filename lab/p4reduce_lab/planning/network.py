@@ -6,7 +6,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from p4reduce.wire.format import PAYLOAD_OFFSET
 from p4reduce_native.datagrams import FRAMING_BYTES
+from p4reduce_native.frame_lanes import FRAME_LANES
 
 LARGEST_FANOUT = 64
 """Children of a switch at most: the bits of the protocol's `contributors`."""
@@ -55,16 +57,24 @@ class SwitchCost:
         contribution: seconds for a frame that comes in.
         copy: seconds for each copy of a result that leaves.
         framing: bytes that its ports put around each frame.
+        lanes: of 32 bits in its frames.
     """
 
     name: str
     contribution: float = 0.0
     copy: float = 0.0
     framing: int = 0
+    lanes: int = FRAME_LANES
+
+    @property
+    def frame(self) -> int:
+        """Bytes of a frame with lanes, from the Ethernet header on."""
+        return PAYLOAD_OFFSET + 4 * self.lanes
 
 
 SWITCHES = {
     "hardware": SwitchCost("a switch at line rate"),
+    "tofino2": SwitchCost("Tofino 2 at line rate, in frames of 64 lanes", lanes=64),
     # docs/figures.md, "make bench": processor time per received frame, with one copy sent.
     # Half of it counts for each.
     "embedded": SwitchCost("the embedded switch as machine code", 1.6e-6, 1.6e-6),

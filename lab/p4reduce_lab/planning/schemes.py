@@ -161,6 +161,7 @@ def by_switches(cluster: Cluster, tensor: PlannedTensor, network: PlannedNetwork
         precision=tensor.precision,
         density=tensor.density,
         overlap=tensor.overlap,
+        lanes=network.switch.lanes,
     )
     before = cluster.call + cluster.prepare * tensor.elements
     seconds = before + allreduce_seconds(network, load, cluster.slots)

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from p4reduce.wire.format import MAX_SLOTS, PAYLOAD_FRAME_BYTES
+from p4reduce.wire.format import MAX_SLOTS
 
 from p4reduce_lab.planning.network import LARGEST_FANOUT, PlannedLink, PlannedNetwork, SwitchCost
 
@@ -48,7 +48,7 @@ def frame_rate(network: PlannedNetwork) -> tuple[float, str]:
 
     For one tree of the network; switches side by side multiply it.
     """
-    switch, frame = network.switch, PAYLOAD_FRAME_BYTES
+    switch, frame = network.switch, network.switch.frame
     names = ["the ranks' links", *["the links between switches"] * (len(network.links) - 1)]
     limits = [(link.seconds(frame), name) for link, name in zip(network.shares, names, strict=True)]
     if network.trunk is not None:
@@ -68,9 +68,10 @@ def frame_rate(network: PlannedNetwork) -> tuple[float, str]:
 def pool(network: PlannedNetwork) -> Pool:
     """Return the slots and the window for a network."""
     rate, _ = frame_rate(network)
-    frames = sum(2 * link.seconds(PAYLOAD_FRAME_BYTES) for link in network.shares)
+    frame = network.switch.frame
+    frames = sum(2 * link.seconds(frame) for link in network.shares)
     if network.trunk is not None:
-        frames += sum(2 * n * network.trunk.seconds(PAYLOAD_FRAME_BYTES) for n in network.fanouts)
+        frames += sum(2 * n * network.trunk.seconds(frame) for n in network.fanouts)
     round_trip = network.round_trip + frames
     window = max(1, math.ceil(rate * round_trip - 1e-9))
     wanted = 1 << max(0, math.ceil(math.log2(2 * window)))
@@ -85,10 +86,10 @@ def switches_for_line_rate(cluster: Cluster) -> int:
     """
     if cluster.ranks > LARGEST_FANOUT:
         raise ValueError(f"{cluster.ranks} ranks are more than a switch's {LARGEST_FANOUT}")
-    frame = cluster.port_link.seconds(PAYLOAD_FRAME_BYTES)
+    frame = cluster.port_link.seconds(cluster.switch.frame)
     busy = cluster.ranks * (cluster.switch.contribution + cluster.switch.copy)
     if cluster.port_trunk is not None:
-        busy = max(busy, cluster.ranks * cluster.port_trunk.seconds(PAYLOAD_FRAME_BYTES))
+        busy = max(busy, cluster.ranks * cluster.port_trunk.seconds(cluster.switch.frame))
     return max(1, math.ceil(busy / frame - 1e-9))
 
 
@@ -98,7 +99,7 @@ def switches_for_an_interface(link: PlannedLink, switch: SwitchCost) -> int:
     Each contribution crosses the interface once in each direction, whatever the number of ranks,
     and takes a core of one of the switches meanwhile.
     """
-    frame = link.seconds(PAYLOAD_FRAME_BYTES)
+    frame = link.seconds(switch.frame)
     return max(1, math.ceil((switch.contribution + switch.copy) / frame - 1e-9))
 
 
@@ -111,5 +112,5 @@ def fanout_for_line_rate(cluster: Cluster) -> int:
     each = cluster.switch.contribution + cluster.switch.copy
     if cluster.trunk is not None or each == 0:
         return 2 if cluster.trunk is not None else LARGEST_FANOUT
-    children = math.floor(cluster.port_link.seconds(PAYLOAD_FRAME_BYTES) / each + 1e-9) - 1
+    children = math.floor(cluster.port_link.seconds(cluster.switch.frame) / each + 1e-9) - 1
     return min(max(children, 2), LARGEST_FANOUT)

@@ -84,10 +84,26 @@ def test_the_switchs_host_needs_the_bandwidth_of_all_ranks_links() -> None:
     assert wide.options[1].faster == pytest.approx(own.options[1].faster, rel=0.1)
 
 
-@pytest.mark.parametrize("kind", ["hardware", "embedded-memory"])
+@pytest.mark.parametrize("kind", ["hardware", "tofino2", "embedded-memory"])
 def test_ports_of_hardware_and_of_shared_memory_are_no_interfaces_of_a_host(kind: str) -> None:
     advice = answer(Cluster(8, PlannedLink(1e9, 1e-5), switch=SWITCHES[kind]))
     assert not any("--one-interface" in reason for reason in advice.reasons)
+
+
+def test_tofino_2_sums_frames_of_64_lanes() -> None:
+    link = PlannedLink(1e8, 1e-5)
+    wide, narrow = (answer(Cluster(4, link, switch=SWITCHES[n])) for n in ("hardware", "tofino2"))
+    sums = [advice.options[1].time.communication for advice in (narrow, wide)]
+    # 358 bytes of Ethernet for 64 lanes, and 1,126 for 256.
+    assert sums[0] / sums[1] == pytest.approx(4 * 358 / 1126, rel=0.02)
+    assert narrow.options[1].octets / wide.options[1].octets == pytest.approx(1.21, rel=0.01)
+    run = lines_to_run(narrow, narrow.options[1])
+    assert any("Tofino 2 that runs p4src/tofino2.p4" in line for line in run)
+    started = [line for line in run if "p4reduce" in line and not line.startswith("#")]
+    assert len(started) == 2
+    assert all(line.startswith("P4REDUCE_LANES=64 ") for line in started)
+    assert any(line.startswith("export P4REDUCE_LANES=64 ") for line in run)
+    assert not any("P4REDUCE_LANES" in line for line in lines_to_run(wide, wide.options[1]))
 
 
 @pytest.mark.parametrize("buckets", [1, 2])

@@ -19,6 +19,12 @@ def test_narrow_lanes_take_fewer_blocks(precision: str, blocks: int) -> None:
     assert load_of(25_600, ranks=4, precision=precision).blocks == blocks
 
 
+@pytest.mark.parametrize(("precision", "blocks"), [("int32", 400), ("int16", 200), ("int4", 50)])
+def test_frames_of_64_lanes_are_four_times_as_many(precision: str, blocks: int) -> None:
+    load = load_of(25_600, ranks=4, precision=precision, lanes=64)
+    assert (load.blocks, load.up, load.down) == (blocks, 334, 334)
+
+
 def test_aligned_blocks_are_sent_by_all() -> None:
     load = load_of(256_000, ranks=8, density=0.1, overlap="aligned")
     assert (load.blocks, load.up) == (100, 1102)
