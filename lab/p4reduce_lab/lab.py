@@ -6,9 +6,9 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import time
 from pathlib import Path
 
+from p4reduce_common.polling import holds_within
 from p4reduce_native.file_lock import lock_file
 
 from p4reduce_lab.choice import LabChoice
@@ -82,11 +82,8 @@ def stop_lab(output: Path) -> None:
         if pid <= 0:
             raise LabError(f"the lab in {output} is just starting: try again")
         os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_TIMEOUT
-        while not _is_free(lock, path):
-            if time.monotonic() > deadline:
-                raise LabError(f"the lab (pid {pid}) has not ended within {STOP_TIMEOUT:g} s")
-            time.sleep(POLL)
+        if not holds_within(STOP_TIMEOUT, lambda: _is_free(lock, path), POLL):
+            raise LabError(f"the lab (pid {pid}) has not ended within {STOP_TIMEOUT:g} s")
     finally:
         os.close(lock)
     print(f"The lab (pid {pid}) is down.")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
+from p4reduce_common.polling import attempts
 
 from p4reduce_lab.errors import ArgumentsError
 
@@ -54,18 +54,19 @@ def ports_for(controller: str, ranks: int, first: int | None = None) -> Iterator
             f"--first-port {first} and {ranks} ranks need the ports {first} to {wanted[-1]}, but "
             f"the switch has no port {min(missing)}: its ports are {_text(every)}"
         )
-    deadline = time.monotonic() + _ENDING_S
     with ExitStack() as held:
-        while len(got := _reserve(controller, wanted, taken, ranks, held)) < ranks:
-            if time.monotonic() >= deadline:
-                busy = [port for port in wanted if port not in got]
-                raise ArgumentsError(
-                    f"{ranks} ranks need as many ports, but other jobs have {_text(busy)} of "
-                    f"{_text(wanted)}: wait for them, or start `p4reduce-lab up` with more --ports"
-                )
+        for _ in attempts(_ENDING_S, _LOOK_AGAIN_S):
+            got = _reserve(controller, wanted, taken, ranks, held)
+            if len(got) == ranks:
+                break
             held.close()
-            time.sleep(_LOOK_AGAIN_S)
             taken = _ports(controller)[1]
+        else:
+            busy = [port for port in wanted if port not in got]
+            raise ArgumentsError(
+                f"{ranks} ranks need as many ports, but other jobs have {_text(busy)} of "
+                f"{_text(wanted)}: wait for them, or start `p4reduce-lab up` with more --ports"
+            )
         yield got
 
 

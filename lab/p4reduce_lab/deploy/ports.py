@@ -7,7 +7,8 @@ import ipaddress
 import re
 import secrets
 import socket
-import time
+
+from p4reduce_common.polling import attempts
 
 from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.switches.udp_ports import free_udp_ports
@@ -62,8 +63,7 @@ class FreePorts:
             return int(probe.getsockname()[1])
 
     def _take(self, count: int, kind: socket.SocketKind) -> list[int]:
-        deadline = time.monotonic() + _PATIENCE
-        while True:
+        for _ in attempts(_PATIENCE, _PAUSE):
             free = {port for port in self._left if self._is_free(port, kind)}
             rows = [
                 range(first, first + count)
@@ -75,14 +75,12 @@ class FreePorts:
                 row = secrets.choice(rows)
                 self._left = [port for port in self._left if port not in row]
                 return list(row)
-            if time.monotonic() > deadline:
-                kinds = "UDP" if kind == socket.SOCK_DGRAM else "TCP"
-                raise LabError(
-                    f"P4REDUCE_PORTS={self._within}: of these, {len(free)} {kinds} ports of "
-                    f"{self._host} are free, and {count} in a row are needed: `ss -tuln` shows "
-                    "what is in use; give a larger range"
-                )
-            time.sleep(_PAUSE)
+        kinds = "UDP" if kind == socket.SOCK_DGRAM else "TCP"
+        raise LabError(
+            f"P4REDUCE_PORTS={self._within}: of these, {len(free)} {kinds} ports of "
+            f"{self._host} are free, and {count} in a row are needed: `ss -tuln` shows "
+            "what is in use; give a larger range"
+        )
 
     def _is_free(self, port: int, kind: socket.SocketKind) -> bool:
         with socket.socket(self._family, kind) as probe:

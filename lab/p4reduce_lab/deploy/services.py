@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from p4reduce import variables
+from p4reduce_common.polling import attempts
 
 from p4reduce_lab.deploy.credentials import TlsPaths
 from p4reduce_lab.errors import LabError
@@ -76,7 +77,6 @@ class Services:
             ChildFailedError: a process ended; has the end of its log.
             LabError: they are not ready in time.
         """
-        deadline = time.monotonic() + READY_TIMEOUT
         switches, serve = self.parts.switches, self.parts.serve
         for name in switches:
             self._start_switch(name)
@@ -87,15 +87,16 @@ class Services:
             switch.wait_ready(READY_TIMEOUT)
         if serve is None:
             return
-        while not self._ready_file.exists():
+        for _ in attempts(READY_TIMEOUT, POLL):
+            if self._ready_file.exists():
+                break
             self.processes.check()
-            if time.monotonic() > deadline:
-                assert self._controller is not None
-                raise LabError(
-                    f"the network's controller was not ready within {READY_TIMEOUT:g} s; "
-                    f"{self._controller.failure()}"
-                )
-            time.sleep(POLL)
+        else:
+            assert self._controller is not None
+            raise LabError(
+                f"the network's controller was not ready within {READY_TIMEOUT:g} s; "
+                f"{self._controller.failure()}"
+            )
         address = str(json.loads(self._ready_file.read_text())["address"])
         self.parts.variables[variables.CONTROLLER] = address
         serve[serve.index("--listen") + 1] = address  # also of the next one

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from p4reduce_common.polling import attempts
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, ChildProcess, Processes
@@ -53,12 +54,11 @@ class Namespace:
         script = f"hostname {name} 2>/dev/null; ip link set dev lo up; {mounts or 'true'} || exit 1"
         command = ["unshare", *self._kinds, "sh", "-c", f"{script}; exec sleep infinity"]
         self._holder: ChildProcess = processes.start(f"namespace of {name}", command)
-        deadline = time.monotonic() + _HOLDING
-        while not _is_ready(self.pid):
+        for _ in attempts(_HOLDING, POLL):
+            if _is_ready(self.pid):
+                return
             processes.check()
-            if time.monotonic() > deadline:
-                raise LabError(f"the namespace of {name} was not ready within {_HOLDING:g} s")
-            time.sleep(POLL)
+        raise LabError(f"the namespace of {name} was not ready within {_HOLDING:g} s")
 
     @property
     def pid(self) -> int:

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from p4reduce_common.polling import holds_within
+
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import tether
 
@@ -78,11 +80,9 @@ class ChildProcess:
         without any grace SIGKILL at once."""
         if self.process.returncode is not None:
             return
-        deadline = time.monotonic() + grace
         if self.returncode is None and grace > 0:
             os.killpg(self.process.pid, signal.SIGTERM)
-        while self.returncode is None and time.monotonic() < deadline:
-            time.sleep(POLL)
+            holds_within(grace, lambda: self.returncode is not None, POLL)
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 

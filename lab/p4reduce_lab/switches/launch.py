@@ -14,10 +14,11 @@ or, where several processes are watched together:
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from p4reduce_common.polling import attempts
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import GRACE, POLL, ChildFailedError, ChildProcess, Processes
@@ -115,16 +116,15 @@ class SwitchLauncher(ABC):
             ChildFailedError: the process ended; has the end of its log.
             LabError: the time (in seconds) is up.
         """
-        deadline = time.monotonic() + timeout
-        while not self._is_ready():
+        for _ in attempts(timeout, POLL):
+            ready = self._is_ready()
             self.check()
-            if time.monotonic() > deadline:
-                raise LabError(
-                    f"the {self.name} switch did not serve {self.grpc_address} within "
-                    f"{timeout:g} s; its log is {self.log}"
-                )
-            time.sleep(POLL)
-        self.check()
+            if ready:
+                return
+        raise LabError(
+            f"the {self.name} switch did not serve {self.grpc_address} within {timeout:g} s; its "
+            f"log is {self.log}"
+        )
 
     def alive(self) -> bool:
         """Whether the process runs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from p4reduce_common.polling import holds_within
 
 from p4reduce import variables
 from p4reduce.environment import is_placed, placement
@@ -265,9 +265,8 @@ def reform(error: HorovodInternalError) -> None:
     channel = None if backend is None else backend.channel
     if channel is None:
         raise error
-    end = time.monotonic() + LEASE
-    while channel.comm.broken is None and time.monotonic() < end:
-        time.sleep(_POLL)  # an error of Gloo's comes before the lost rank's lease is over
+    # An error of Gloo's comes before the lost rank's lease is over.
+    holds_within(LEASE, lambda: channel.comm.broken is not None, _POLL)
     if not channel.lost:
         raise error
     try:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from p4reduce_common.polling import attempts
 from torch.autograd import profiler
 from torch.profiler import record_function
 
@@ -170,11 +170,9 @@ class Channel:
 
     def raise_if_broken(self, within: float) -> None:
         """Wait that many seconds for news of a lost rank, and raise its error."""
-        end = time.monotonic() + within
-        while (error := self.broken()) is None and time.monotonic() < end:
-            time.sleep(_POLL)
-        if error is not None:
-            raise error
+        for _ in attempts(within, _POLL):
+            if (error := self.broken()) is not None:
+                raise error
 
     def translated(self, error: BaseException) -> BaseException:
         """Return this library's errors as torch's, and others as they are."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from p4reduce_common.polling import holds_within
 from torch._C._distributed_c10d import BarrierOptions
 
 from p4reduce.torch import accelerators
@@ -271,10 +272,8 @@ class TorchCollectives:
 
         The results of collectives that nobody has waited for are written first.
         """
-        end = time.monotonic() + _DESTROY_TIMEOUT
-        while (busy := self._busy()) and time.monotonic() < end:
-            time.sleep(_POLL)
-        self._end(orderly=not (busy or self._routes.broken()))
+        idle = holds_within(_DESTROY_TIMEOUT, lambda: not self._busy(), _POLL)
+        self._end(orderly=idle and not self._routes.broken())
 
     def abort(self) -> None:
         """Leave at once. Collectives in flight end with an error."""

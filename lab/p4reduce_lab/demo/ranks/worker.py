@@ -17,6 +17,7 @@ from p4reduce.compression import CompressedAllreduce, compressor_by_name, measur
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce.control.controller_address import default_address
+from p4reduce_common.polling import holds_within
 
 from p4reduce_lab.demo.config import (
     COMPARED_STAGE,
@@ -233,13 +234,10 @@ class RankTraining:
         return disturbed and here and not (directory / FAULT_FILE).exists()
 
     def _wait_for_fault(self) -> None:
-        deadline = time.monotonic() + FAULT_TIMEOUT
-        while not (self._directory / FAULT_FILE).exists():
-            if time.monotonic() > deadline:
-                raise LabError(
-                    f"the launcher has made no {self._config.fault} within {FAULT_TIMEOUT:g} s"
-                )
-            time.sleep(POLL)
+        if not holds_within(FAULT_TIMEOUT, (self._directory / FAULT_FILE).exists, POLL):
+            raise LabError(
+                f"the launcher has made no {self._config.fault} within {FAULT_TIMEOUT:g} s"
+            )
 
     def _recorder(self, directory: Path) -> TensorRecorder:
         sizes = tensor_sizes(self._digits.train_images.shape[1], self._config.hidden)
