@@ -28,7 +28,7 @@ Operation = Callable[[Any, Any], Any]
 
 
 def memory(address: int, size: int, dtype: Any) -> Any:
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).view(dtype)
 
 
 def reduce_by(operation: Operation, dtype: Any, calls: list[int]) -> Any:
@@ -157,7 +157,7 @@ def test_other_reducers_in_the_order_of_ranks(
 def test_what_a_histograms_reducer_is_not(half: int) -> None:
     word, lane = {2: (np.int32, np.int16), 4: (np.int64, np.int32)}[half]
     assert packed_word(reduce_by(np.add, word, []), half) is word
-    others = [
+    others: list[Operation] = [
         np.maximum,
         np.minimum,
         sums_of_halves(lane),
