@@ -18,7 +18,7 @@ import p4reduce
 import pytest
 from p4reduce.lightgbm import network
 from p4reduce.lightgbm.packed import packed_word
-from p4reduce.lightgbm.served import Served
+from p4reduce.lightgbm.served import LightGBMNetwork
 from p4reduce.lightgbm.signals import WaitingSignals
 from worker_system import System
 
@@ -57,8 +57,8 @@ class Library:
         return 0
 
 
-def served_by(comm: p4reduce.Communicator, library: Library | None = None) -> Served:
-    return Served(comm, None, library or Library(), WaitingSignals([]))
+def served_by(comm: p4reduce.Communicator, library: Library | None = None) -> LightGBMNetwork:
+    return LightGBMNetwork(comm, None, library or Library(), WaitingSignals([]))
 
 
 def sizes(numbers: Sequence[int]) -> Any:
@@ -66,7 +66,7 @@ def sizes(numbers: Sequence[int]) -> Any:
 
 
 def reduce_scatter(
-    served: Served, mine: Any, lengths: Sequence[int], rank: int, item: int, reducer: Any
+    served: LightGBMNetwork, mine: Any, lengths: Sequence[int], rank: int, item: int, reducer: Any
 ) -> Any:
     """Call the function with blocks of these lengths in bytes; return what it wrote."""
     starts = np.cumsum([0, *lengths])[:-1].tolist()
@@ -81,7 +81,7 @@ def reduce_scatter(
     return output[: lengths[rank]].view(mine.dtype)
 
 
-def allgather(served: Served, mine: Any, lengths: Sequence[int], output: Any) -> None:
+def allgather(served: LightGBMNetwork, mine: Any, lengths: Sequence[int], output: Any) -> None:
     starts = np.cumsum([0, *lengths])[:-1].tolist()
     places, blocks = (ctypes.cast(sizes(one), SIZES) for one in (starts, lengths))
     served.allgather(
@@ -216,8 +216,8 @@ def test_handlers_of_signals_wait_while_a_callback_runs() -> None:
     def callback(signals: WaitingSignals) -> None:
         signal.raise_signal(signal.SIGUSR1)
         happened.append("begins")
-        with signals.let_in():
-            happened.append("let in")
+        with signals.at_once():
+            happened.append("at once")
             signal.raise_signal(signal.SIGUSR1)
         signal.raise_signal(signal.SIGUSR1)
         happened.append("ends")
@@ -238,7 +238,7 @@ def test_handlers_of_signals_wait_while_a_callback_runs() -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert happened == [
-        "signal", "begins", "signal", "let in", "signal", "ends", "inner over", "signal", "over",
+        "signal", "begins", "signal", "at once", "signal", "ends", "inner over", "signal", "over",
     ]  # fmt: skip
 
 

@@ -10,10 +10,6 @@ import numpy as np
 import pytest
 from p4reduce.methods.adanet import AdaNetClassifier
 from p4reduce.methods.admm import admm
-from p4reduce.methods.boosting import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-)
 from p4reduce.methods.cat import cat
 from p4reduce.methods.dslsr1 import dslsr1
 from p4reduce.methods.fedbcd import FedBCDSettings, Party, fedbcd_p, fedbcd_s
@@ -276,8 +272,6 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
     "SubspaceDetector": lambda comm, **settings: SubspaceDetector(comm, 1, **settings),
     "LinearRegression": LinearRegression,
     "LogisticRegression": LogisticRegression,
-    "HistGradientBoostingClassifier": HistGradientBoostingClassifier,
-    "HistGradientBoostingRegressor": HistGradientBoostingRegressor,
     "AdaNetClassifier": AdaNetClassifier,
 }
 
@@ -293,8 +287,6 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
         ("SubspaceDetector", "false_alarms", 1.0),
         ("LinearRegression", "alpha", np.nan),
         ("LogisticRegression", "C", 0.0),
-        ("HistGradientBoostingClassifier", "learning_rate", np.inf),
-        ("HistGradientBoostingRegressor", "max_bins", 1),
         ("AdaNetClassifier", "epochs", 0),
         # These are possible, but not on one rank only.
         ("MultinomialNB", "alpha", 2.0),
@@ -303,7 +295,6 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
         ("PCA", "n_components", 2),
         ("LinearRegression", "fit_intercept", False),
         ("LogisticRegression", "max_iter", 5),
-        ("HistGradientBoostingClassifier", "max_iter", 5),
         ("AdaNetClassifier", "max_iter", 2),
     ],
 )
@@ -319,10 +310,8 @@ def test_a_setting_of_an_estimator(estimator: str, name: str, value: Any) -> Non
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("estimator", [name for name in ESTIMATORS if "Boosting" not in name])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_numbers_whose_squares_are_infinite(estimator: str) -> None:
-    """Boosted trees only compare them."""
-
     def work(comm: Any) -> Any:
         samples = HUGE if comm.rank == WRONG else COUNTS
         return ESTIMATORS[estimator](comm).fit(samples, CLASSES)

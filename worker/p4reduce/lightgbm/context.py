@@ -10,7 +10,7 @@ from typing import Any
 
 from p4reduce.checks import check_timeout
 from p4reduce.collectives import Collectives
-from p4reduce.lightgbm.served import Served
+from p4reduce.lightgbm.served import LightGBMNetwork
 from p4reduce.lightgbm.signals import WaitingSignals
 
 _of_thread = threading.local()
@@ -55,10 +55,10 @@ def network(comm: Collectives, timeout: float | None = None) -> Iterator[dict[st
     if timeout is not None:
         check_timeout(timeout)
     library, error_of_lightgbm = _loaded()
-    outer: list[Served] = _of_thread.__dict__.setdefault("served", [])
-    callbacks = [Served.reduce_scatter.__code__, Served.allgather.__code__]
+    outer: list[LightGBMNetwork] = _of_thread.__dict__.setdefault("served", [])
+    callbacks = [LightGBMNetwork.reduce_scatter.__code__, LightGBMNetwork.allgather.__code__]
     signals = outer[-1].signals if outer else WaitingSignals(callbacks)
-    served = Served(comm, timeout, library, signals)
+    served = LightGBMNetwork(comm, timeout, library, signals)
     outer.append(served)
     try:
         with signals:

@@ -3,8 +3,9 @@
 
 A bin is one word: the gradients' sum in the upper half, the Hessians' in the lower half. LightGBM
 adds whole words, of 32 bits (`Int16HistogramSumReducer`) or 64 (`Int32HistogramSumReducer`, both in
-its `include/LightGBM/bin.h`). For N samples of all ranks in a leaf and B gradient bins
-(`num_grad_quant_bins`), a lower half is from 0 to N B, and an upper one at most N B / 2 either way.
+its `include/LightGBM/bin.h`). N samples of all ranks are in a leaf, and gradients have B bins
+(`num_grad_quant_bins`). Then a lower half is from 0 to N B, and an upper one at most N B / 2 either
+way.
 
 - **32 bits** are used where N B < 2^16 (`GradientDiscretizer::SetNumBitsInHistogramBin`). A sum of
   any samples' words is then within int32, so int32 lanes hold the words themselves.

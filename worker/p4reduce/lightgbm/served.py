@@ -57,13 +57,13 @@ _ALLGATHER = ctypes.CFUNCTYPE(
 )
 
 
-class Served:
+class LightGBMNetwork:
     """A communicator as LightGBM's network.
 
-    A callback cannot raise. After a failure it keeps the exception and takes the network away: the
-    next collective of LightGBM is then an error of LightGBM ("Please initialize the network
-    interface first"), which ends its training. What the failed call returns is valid, though of no
-    use: this rank's own data in place of all others'.
+    A callback cannot raise. After a failure it keeps the exception, and takes the network away from
+    LightGBM. LightGBM's next collective then raises an error of its own ("Please initialize the
+    network interface first"), which ends the training. The failed call itself returns valid data:
+    this rank's own in place of all others'.
 
     Attributes:
         parameters: for LightGBM.
@@ -117,7 +117,7 @@ class Served:
         own = _bytes_at(mine, size).copy()  # a call that an exception ends may still read it
         start, length = starts[self._comm.rank], lengths[self._comm.rank]
         try:
-            with self.signals.let_in():
+            with self.signals.at_once():
                 address = ctypes.c_void_p.from_address(reducer).value or 0
                 part = self._sums(own, item, starts[:ranks], lengths[:ranks], address)
         except BaseException as error:
@@ -140,14 +140,15 @@ class Served:
         if word is not None:
             counts = [length // (2 * item) for length in lengths]
             try:
-                return sum_words(self._comm, mine.view(word), counts, self._timeout).view(np.uint8)
+                sums = sum_words(self._comm, mine.view(word), counts, self._timeout)
+                return np.asarray(sums.view(np.uint8))
             except LaneOverflowError:
                 pass  # on all ranks, which continue in step
         everything = self._gather(mine, [len(mine)] * ranks).reshape(ranks, -1)
         blocks = everything[:, starts[rank] : starts[rank] + lengths[rank]].copy()
         for block in blocks[1:]:
             reduce(block.ctypes.data, blocks[0].ctypes.data, item, block.nbytes)
-        return blocks[0]
+        return np.asarray(blocks[0])
 
     def allgather(
         self,
@@ -163,7 +164,7 @@ class Served:
         own = _bytes_at(mine, size).copy()  # the output may have its place
         counts = lengths[:ranks]
         try:
-            with self.signals.let_in():
+            with self.signals.at_once():
                 everything = self._gather(own, counts)
             self._lengths = everything.view(np.int32).tolist() if counts == [4] * ranks else []
         except BaseException as error:

@@ -20,7 +20,7 @@ from typing import Any
 class WaitingSignals:
     """Within this context, which may be entered again, handlers wait while a callback runs.
 
-    They run where the callback lets them, and at the end. Handlers run in the main thread only: in
+    They run where the callback says so, and at the end. Handlers run in the main thread only: in
     another thread this does nothing.
 
     Args:
@@ -30,7 +30,7 @@ class WaitingSignals:
     def __init__(self, callbacks: Collection[CodeType]) -> None:
         self._callbacks = callbacks
         self._depth = 0
-        self._let_in = False
+        self._at_once = False
         self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._waiting: deque[int] = deque()
 
@@ -59,14 +59,14 @@ class WaitingSignals:
         self._handle()
 
     @contextmanager
-    def let_in(self) -> Iterator[None]:
+    def at_once(self) -> Iterator[None]:
         """Run the handlers that wait, and within this context others at once."""
-        self._let_in = True
+        self._at_once = True
         try:
             self._handle()
             yield
         finally:
-            self._let_in = False
+            self._at_once = False
 
     def _handle(self) -> None:
         while self._waiting:
@@ -74,7 +74,7 @@ class WaitingSignals:
             self._handlers[number](number, inspect.currentframe())
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._let_in or not self._within_callback(frame):
+        if self._at_once or not self._within_callback(frame):
             self._handlers[number](number, frame)
         else:
             self._waiting.append(number)

@@ -14,7 +14,8 @@ do by default.
 
 In every iteration each rank trains a candidate of its own, and the winner stays on its rank. The
 ensemble's output is a sum over the ranks of weighted logits, which the switch adds up: samples
-times classes numbers, however large the subnetworks are. No rank ever sees another's parameters.
+times classes numbers, however large the subnetworks are. At the end each rank gets the parameters
+of all subnetworks, once, so that it predicts alone.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ _STILL = 1e-4  # relative: less progress in a step ends the descent
 class AdaNetClassifier(Estimator):
     """An ensemble of networks that different ranks have trained.
 
-    Unlike the other estimators' `fit` and `predict`, both are collectives here, and all ranks give
-    them the same samples.
+    Unlike the other estimators' `fit`, this one is given the same samples on all ranks.
 
     Attributes:
         classes_: the classes, shape (classes,).
@@ -49,7 +49,7 @@ class AdaNetClassifier(Estimator):
         widths_: of each subnetwork's hidden layers.
         weights_: w of each.
         parameters_: of all subnetworks together.
-        networks_: those that this rank has trained, by their number.
+        networks_: the subnetworks, the same on all ranks.
     """
 
     classes_: Integers
@@ -58,7 +58,7 @@ class AdaNetClassifier(Estimator):
     widths_: list[tuple[int, ...]]
     weights_: Floats
     parameters_: int
-    networks_: dict[int, SubNetwork]
+    networks_: list[SubNetwork]
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class AdaNetClassifier(Estimator):
                 "classes are needed"
             )
         self._scale = array.mean(axis=0), array.std(axis=0) + 1e-12
-        self.networks_ = {}
+        own: dict[int, SubNetwork] = {}  # by their numbers
         self.owners_, self.widths_, self.weights_ = [], [], np.zeros(0)
         self.parameters_ = 0
         self.objectives_ = [float(np.log(len(self.classes_)))]
@@ -126,47 +126,41 @@ class AdaNetClassifier(Estimator):
         logits = np.zeros((0, len(array), len(self.classes_)))  # of own subnetworks
         for iteration in range(self.max_iter):
             candidate = self._candidate(iteration, scaled, classes)
-            found = self._try(candidate, logits, scaled, classes)
+            found = self._try(candidate, own, logits, scaled, classes)
             if found is None:
                 break
             logits = found
+        self.networks_ = self._gathered(own, array.shape[1])
         return self
 
     def predict_proba(self, samples: npt.ArrayLike) -> Floats:
-        """Return each class's probability; a collective, with the same samples on all ranks."""
+        """Return each class's probability, (samples, classes)."""
         return probabilities(self.decision_function(samples))
 
     def predict(self, samples: npt.ArrayLike) -> Integers:
-        """Return the most probable class of each sample; a collective."""
+        """Return the most probable class of each sample."""
         return np.asarray(self.classes_[self.decision_function(samples).argmax(axis=1)])
 
     def score(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> float:
-        """Return the share of samples that are of the class predicted; a collective."""
+        """Return the share of samples that are of the class predicted."""
         return float((self.predict(samples) == np.asarray(targets)).mean())
 
     def decision_function(self, samples: npt.ArrayLike) -> Floats:
-        """Return the ensemble's logits, (samples, classes); a collective."""
-        array, problem = problem_of_samples(samples)
-        features = len(self._scale[0])
-        if problem is None and array.shape[1] != features:
-            problem = f"X has {array.shape[1]} features, but the model was fitted with {features}"
-        facts = {"samples": len(array), "checksum of X": checksum(array.tobytes())}
-        meet(self.comm, "AdaNetClassifier", problem, facts, same=tuple(facts))
-        return sum_floats(self.comm, self._own(array), "AdaNetClassifier: logits")
+        """Return the ensemble's logits, (samples, classes). Raises ValueError."""
+        scaled = self._scaled(self._samples(samples, len(self._scale[0])))
+        total = np.zeros((len(scaled), len(self.classes_)))
+        for weight, network in zip(self.weights_, self.networks_, strict=True):
+            total += weight * network.logits(scaled)
+        return total
 
     def subnetwork_scores(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> Floats:
-        """Return the share that each subnetwork alone predicts correctly; a collective."""
-        array, problem = problem_of_samples(samples)
-        labels, wrong = problem_of_targets(targets, len(array), classes=True)
-        features = len(self._scale[0])
-        if problem is None and array.shape[1] != features:
-            problem = f"X has {array.shape[1]} features, but the model was fitted with {features}"
-        meet(self.comm, "AdaNetClassifier", problem or wrong, {})
-        mine = np.zeros(len(self.owners_))
-        for number, network in self.networks_.items():
-            predicted = self.classes_[network.logits(self._scaled(array)).argmax(axis=1)]
-            mine[number] = (predicted == labels).mean()
-        return sum_floats(self.comm, mine, "AdaNetClassifier: scores")
+        """Return the share that each subnetwork alone predicts correctly. Raises ValueError."""
+        scaled = self._scaled(self._samples(samples, len(self._scale[0])))
+        right = [
+            self.classes_[network.logits(scaled).argmax(axis=1)] == np.asarray(targets)
+            for network in self.networks_
+        ]
+        return np.array([one.mean() for one in right])
 
     def _wrong(self) -> str | None:
         for setting in ("max_iter", "width", "epochs"):
@@ -180,13 +174,23 @@ class AdaNetClassifier(Estimator):
         mean, spread = self._scale
         return np.asarray((array - mean) / spread)
 
-    def _own(self, array: Floats) -> Floats:
-        """Return the sum of this rank's weighted logits."""
-        scaled = self._scaled(array)
-        total = np.zeros((len(array), len(self.classes_)))
-        for number, network in self.networks_.items():
-            total += self.weights_[number] * network.logits(scaled)
-        return total
+    def _gathered(self, own: dict[int, SubNetwork], features: int) -> list[SubNetwork]:
+        """Return all subnetworks, each from the rank that has it."""
+        networks = []
+        for number, (owner, hidden) in enumerate(zip(self.owners_, self.widths_, strict=True)):
+            rng = np.random.default_rng(0)
+            network = SubNetwork((features, *hidden, len(self.classes_)), rng)
+            flat = np.zeros(0)
+            if number in own:
+                flat = np.concatenate([one.reshape(-1) for one in own[number].variables])
+            counts = [0] * self.comm.size
+            counts[owner] = network.parameters
+            flat = gather(self.comm, flat, "AdaNetClassifier: parameters", counts)
+            ends = np.cumsum([one.size for one in network.variables])
+            for variable, part in zip(network.variables, np.split(flat, ends[:-1]), strict=True):
+                variable[...] = part.reshape(variable.shape)
+            networks.append(network)
+        return networks
 
     def _candidate(self, iteration: int, scaled: Floats, classes: Integers) -> SubNetwork:
         """Train one: as deep as the deepest so far on even ranks, a layer deeper on odd ones."""
@@ -198,36 +202,49 @@ class AdaNetClassifier(Estimator):
         return network
 
     def _try(
-        self, candidate: SubNetwork, logits: Floats, scaled: Floats, classes: Integers
+        self,
+        candidate: SubNetwork,
+        own: dict[int, SubNetwork],
+        logits: Floats,
+        scaled: Floats,
+        classes: Integers,
     ) -> Floats | None:
         """Add the best candidate of all ranks; None where F would not fall.
+
+        Args:
+            candidate: this rank's.
+            own: this rank's subnetworks by their numbers, to which the candidate is added if it is
+                the best.
+            logits: theirs, (subnetworks, samples, classes).
+            scaled: all samples.
+            classes: theirs.
 
         Returns:
             The logits of this rank's subnetworks, (subnetworks, samples, classes).
         """
         outputs = candidate.logits(scaled)
-        weights = np.array([self.weights_[number] for number in self.networks_])
+        weights = self.weights_[list(own)]
         ensemble = np.tensordot(weights, logits, 1)
         ensemble = sum_floats(self.comm, ensemble, "AdaNetClassifier: logits")
         paid = float((self._prices() * np.abs(self.weights_)).sum())
         price = self._price(candidate)
         # Which candidate is the best is judged with its own weight alone, on its own rank.
         weight, mine = _line_search(ensemble, outputs, classes, price)
-        own = np.array([[mine + paid, weight, len(candidate.widths) - 2, candidate.parameters]])
-        of_all = gather(self.comm, own, "AdaNetClassifier: objectives")
+        facts = np.array([[mine + paid, weight, len(candidate.widths) - 2, candidate.parameters]])
+        of_all = gather(self.comm, facts, "AdaNetClassifier: objectives")
         owner = int(of_all[:, 0].argmin())
         if not of_all[owner, 0] < self.objectives_[-1]:
             return None
         depth, parameters = of_all[owner, 2:].astype(int).tolist()
         number = len(self.owners_)
         if owner == self.comm.rank:
-            self.networks_[number] = candidate
+            own[number] = candidate
             logits = np.concatenate([logits, outputs[None]])
         self.owners_.append(owner)
         self.widths_.append((self.width,) * depth)
         self.parameters_ += parameters
         self.weights_ = np.append(self.weights_, of_all[owner, 1])
-        self.objectives_.append(self._descend(logits, classes))
+        self.objectives_.append(self._descend(list(own), logits, classes))
         return logits
 
     def _price(self, network: SubNetwork) -> float:
@@ -237,14 +254,13 @@ class AdaNetClassifier(Estimator):
         depths = np.array([len(widths) for widths in self.widths_])
         return np.asarray(self.complexity * np.sqrt(depths) + self.penalty)
 
-    def _descend(self, logits: Floats, classes: Integers) -> float:
+    def _descend(self, own: list[int], logits: Floats, classes: Integers) -> float:
         """Lower F by the weights of all subnetworks, and return its new value.
 
         Proximal gradient steps (Beck and Teboulle, SIAM J. Imaging Sciences 2(1), 2009, section
         3): of each, the ranks sum the logits, and compute the slopes of their own weights from
         them. The step grows while F falls and halves where it would rise.
         """
-        own = list(self.networks_)
         prices = self._prices()
         step = 1.0
 
