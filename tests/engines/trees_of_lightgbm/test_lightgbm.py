@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import p4reduce
 import pytest
-from needed import DEADLINE, marked, needs
+from needed import DEADLINE, ROOT, marked, needs
 from p4reduce.lightgbm import network
 from p4reduce_lab.local_network import LocalNetwork
 
@@ -248,6 +249,21 @@ def break_at(comm: p4reduce.Communicator, call: int) -> None:
             return method(*args, **options)
 
         setattr(comm, name, broken)
+
+
+def test_the_example_beside_lightgbms_sockets() -> None:
+    command = [sys.executable, "-m", "p4reduce_lab", "exec", "-n", "2", "--"]
+    command += [sys.executable, str(ROOT / "examples" / "lightgbm_trees.py")]
+    with marked() as environment:
+        done = subprocess.run(
+            [*command, "--trees", "10", "--sockets"], env=environment, capture_output=True,
+            text=True, timeout=DEADLINE, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.search(r"([\d.]+)% of the test samples right", done.stdout)
+    assert said is not None, done.stdout
+    assert float(said[1]) > 93
+    assert "LightGBM's sockets: the same trees" in done.stdout
 
 
 INTERRUPTED = """
