@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -222,13 +223,15 @@ def test_a_rank_that_leaves_ends_the_others_training(p4reduce_network: LocalNetw
 @pytest.mark.parametrize("call", [*range(9), 30])
 def test_a_failure_in_any_collective(p4reduce_network: LocalNetwork, call: int, rank: int) -> None:
     """In the exchange of bins, of the targets, of sums and splits: an error, and no crash."""
+    numbers, targets = samples(500)
+    numbers[:, :-1] = np.sign(numbers[:, :-1])  # so the bins of rank 3 take the most bytes by far
 
     def work(comm: p4reduce.Communicator) -> None:
         if comm.rank == rank:
             break_at(comm, call)
         wanted = LeftError if comm.rank == rank else p4reduce.WorkerLostError
         with pytest.raises(wanted) as raised, network(comm) as parameters:
-            train(parameters, samples(500), comm.rank, comm.size, num_boost_round=20)
+            train(parameters, (numbers, targets), comm.rank, comm.size, num_boost_round=20)
         if isinstance(raised.value, p4reduce.WorkerLostError):
             assert raised.value.ranks == (rank,)
         comm.close()
@@ -267,7 +270,7 @@ def test_the_example_beside_lightgbms_sockets() -> None:
 
 
 INTERRUPTED = """
-import os, signal, sys, threading
+import signal
 import numpy as np
 import p4reduce
 from p4reduce.lightgbm import network
@@ -275,10 +278,12 @@ import lightgbm
 
 def watch(environment):
     if environment.iteration == 3 and comm.rank == 0:
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        print("training", flush=True)
 
-numbers = np.random.default_rng(0).standard_normal((2000, 20))
 with p4reduce.init(timeout=60) as comm:
+    # Rank 0 has the most to compute, so that the signal comes while LightGBM does.
+    number = [200_000, 100][comm.rank]
+    numbers = np.random.default_rng(0).standard_normal((number, 20))
     try:
         with network(comm) as parameters:
             lightgbm.train(
@@ -304,6 +309,10 @@ def test_ctrl_c_ends_the_training(p4reduce_network: LocalNetwork) -> None:
             )  # fmt: skip
             stack.callback(ended, process)
             ranks.append(process)
+        assert ranks[0].stdout is not None
+        assert any("training" in line for line in ranks[0].stdout)
+        time.sleep(0.5)
+        ranks[0].send_signal(signal.SIGINT)
         said = [process.communicate(timeout=DEADLINE)[0] for process in ranks]
     assert "interrupted True" in said[0], said
     assert "lost (0,)" in said[1], said
