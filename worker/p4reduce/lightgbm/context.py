@@ -42,7 +42,7 @@ def network(comm: Collectives, timeout: float | None = None) -> Iterator[dict[st
 
     With `use_quantized_grad=True` histograms are integers, and the switch sums them: see `packed`.
     All other data, which is small but for histograms of floats, is gathered from all ranks, and
-    each rank applies LightGBM's own reducer in the order of ranks. So results are always exact.
+    each rank applies LightGBM's own reducer in the order of ranks. All ranks get the same bits.
 
     Take it where all ranks have fewer than 65,536 / num_grad_quant_bins samples together. Beyond
     that LightGBM up to 4.7.0 grows wrong trees, over its own sockets too: a UserWarning says so.
