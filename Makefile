@@ -232,6 +232,10 @@ methods: $(READY)  ## methods that communicate less, beside gradient descent: on
 p4: $(READY)  ## compile p4src/ with p4c into p4src/compiled/ (committed; only needed after a change)
 	$(PYTHON) tools/compile_p4.py
 
+.PHONY: tofino
+tofino: $(READY)  ## compile and assemble p4src/tofino2.p4, and write what it takes into docs/tofino.md
+	$(PYTHON) tools/tofino.py
+
 .PHONY: header
 header: $(READY)  ## generate P4, C, the dissector and docs/protocol.md from the header's table
 	$(PYTHON) tools/make_header.py

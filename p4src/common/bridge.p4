@@ -27,7 +27,8 @@ control Bridge(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (stations.apply().hit && meta.port == meta.ingress_port) {
+        stations.apply();
+        if (meta.port == meta.ingress_port) {
             meta.port = NOWHERE;
             meta.outcome = Outcome.L2_HAIRPIN;
         }

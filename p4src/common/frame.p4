@@ -45,7 +45,7 @@ control Frame(inout headers_t hdr, inout metadata_t meta) {
             }
             if (meta.grant.slots_left != 0) {
                 aggregation.apply(hdr, meta);
-            } else if (meta.grant.all_workers != 0) {
+            } else if (meta.outcome == Outcome.UNSET) {
                 meta.outcome = Outcome.SLOT_OUT_OF_RANGE;
             }
         }

@@ -62,16 +62,17 @@ header udp_h {
     bit<16> checksum;
 }
 
+// A port ends where a word ends, as in Tofino's own metadata.
 @controller_header("packet_in")
 header packet_in_h {
-    port_t ingress_port;
-    bit<7> _pad;
+    @id(2) bit<7> _pad;
+    @id(1) port_t ingress_port;
 }
 
 @controller_header("packet_out")
 header packet_out_h {
-    port_t egress_port;
-    bit<7> _pad;
+    @id(2) bit<7> _pad;
+    @id(1) port_t egress_port;
 }
 
 struct headers_t {

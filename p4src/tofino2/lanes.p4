@@ -29,9 +29,9 @@
             high = sums.high; \
         } \
     }; \
-    action store##N() { hdr.words.low##N = store_of##N.execute(meta.index, hdr.words.high##N); } \
-    action add##N()   { hdr.words.low##N = add_of##N.execute(meta.index, hdr.words.high##N); } \
-    action load##N()  { hdr.words.low##N = load_of##N.execute(meta.index, hdr.words.high##N); } \
+    action store##N() { hdr.words.low##N = store_of##N.execute(STATE, hdr.words.high##N); } \
+    action add##N()   { hdr.words.low##N = add_of##N.execute(STATE, hdr.words.high##N); } \
+    action load##N()  { hdr.words.low##N = load_of##N.execute(STATE, hdr.words.high##N); } \
     @hidden table pair##N { \
         key = { meta.op : exact; } \
         actions = { store##N; add##N; load##N; } \

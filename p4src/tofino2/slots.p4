@@ -17,10 +17,10 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
     bit<32> answer;          // what the parent's answer leaves: FINAL_LANES or FINAL_EMPTY
 
     action prepare() {
-        meta.index = meta.grant.slot[10:0] ++ hdr.agg.round[0:0];
         next_exponent = (bit<32>)hdr.agg.next_exponent;
         payload = hdr.agg.flags & FLAG_PAYLOAD;
         asker = 16w1 ++ hdr.agg.rank;
+        meta.missing = meta.grant.all_workers & ~meta.grant.worker_bit;
     }
 
     // -- Whose round it is ---------------------------------------------------------------------------
@@ -58,9 +58,9 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    action claim_signed()   { meta.claim = claim_signed_of.execute(meta.index); }
-    action claim_unsigned() { meta.claim = claim_unsigned_of.execute(meta.index); }
-    action claim_nothing()  { meta.claim = claim_nothing_of.execute(meta.index); }
+    action claim_signed()   { meta.claim = claim_signed_of.execute(STATE); }
+    action claim_unsigned() { meta.claim = claim_unsigned_of.execute(STATE); }
+    action claim_nothing()  { meta.claim = claim_nothing_of.execute(STATE); }
 
     @hidden
     table claim {
@@ -100,8 +100,8 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    action agree_first() { mismatch = agree_first_of.execute(meta.index); }
-    action agree_more()  { mismatch = agree_more_of.execute(meta.index); }
+    action agree_first() { mismatch = agree_first_of.execute(STATE); }
+    action agree_more()  { mismatch = agree_more_of.execute(STATE); }
 
     @hidden
     table agree {
@@ -121,12 +121,11 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
 
     Register<pair_t, index_t>(SLOT_STATES) offers;    // next block, next exponent
 
-    RegisterAction2<pair_t, index_t, bit<32>, bit<32>>(offers) offer_first_of = {
-        void apply(inout pair_t kept, out bit<32> block, out bit<32> exponent) {
+    RegisterAction<pair_t, index_t, bit<32>>(offers) offer_first_of = {
+        void apply(inout pair_t kept, out bit<32> block) {
             kept.low = hdr.agg.next_block;
             kept.high = next_exponent;
             block = kept.low;
-            exponent = kept.high;
         }
     };
 
@@ -142,8 +141,8 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    action offer_first() { hdr.agg.next_block = offer_first_of.execute(meta.index, next_exponent); }
-    action offer_more()  { hdr.agg.next_block = offer_more_of.execute(meta.index, next_exponent); }
+    action offer_first() { hdr.agg.next_block = offer_first_of.execute(STATE); }
+    action offer_more()  { hdr.agg.next_block = offer_more_of.execute(STATE, next_exponent); }
 
     @hidden
     table offer {
@@ -179,8 +178,8 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    action pay_first() { meta.paid = pay_first_of.execute(meta.index); }
-    action pay_more()  { meta.paid = pay_more_of.execute(meta.index); }
+    action pay_first() { meta.paid = pay_first_of.execute(STATE); }
+    action pay_more()  { meta.paid = pay_more_of.execute(STATE); }
 
     @hidden
     table pay {
@@ -222,9 +221,9 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    action flag_first()    { meta.round_flags = flag_first_of.execute(meta.index); }
-    action flag_more()     { meta.round_flags = flag_more_of.execute(meta.index); }
-    action flag_mismatch() { meta.round_flags = flag_mismatch_of.execute(meta.index); }
+    action flag_first()    { meta.round_flags = flag_first_of.execute(STATE); }
+    action flag_more()     { meta.round_flags = flag_more_of.execute(STATE); }
+    action flag_mismatch() { meta.round_flags = flag_mismatch_of.execute(STATE); }
 
     @hidden
     table flag {
@@ -270,25 +269,24 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    RegisterAction2<pair_t, index_t, bit<8>, bit<8>>(turns) turn_kept_of = {
-        void apply(inout pair_t kept, out bit<8> goes_up, out bit<8> final) {
-            goes_up = UP_NOT;
+    RegisterAction<pair_t, index_t, bit<8>>(turns) turn_kept_of = {
+        void apply(inout pair_t kept, out bit<8> final) {
             final = kept.high[7:0];
         }
     };
 
-    RegisterAction2<pair_t, index_t, bit<8>, bit<8>>(turns) turn_answered_of = {
-        void apply(inout pair_t kept, out bit<8> goes_up, out bit<8> final) {
-            goes_up = UP_NOT;
+    RegisterAction<pair_t, index_t, bit<8>>(turns) turn_answered_of = {
+        void apply(inout pair_t kept, out bit<8> final) {
             final = kept.high[7:0];
             kept.high = answer;
         }
     };
 
-    action turn_first()    { meta.goes_up = turn_first_of.execute(meta.index, meta.final); }
-    action turn_asked()    { meta.goes_up = turn_asked_of.execute(meta.index, meta.final); }
-    action turn_kept()     { meta.goes_up = turn_kept_of.execute(meta.index, meta.final); }
-    action turn_answered() { meta.goes_up = turn_answered_of.execute(meta.index, meta.final); }
+    action turn_first()    { meta.goes_up = turn_first_of.execute(STATE, meta.final); }
+    action turn_asked()    { meta.goes_up = turn_asked_of.execute(STATE, meta.final); }
+    action turn_kept()     { meta.final = turn_kept_of.execute(STATE); }
+    action turn_for_one()  { meta.final = turn_kept_of.execute(STATE); meta.goes_up = UP_FOR_ONE; }
+    action turn_answered() { meta.final = turn_answered_of.execute(STATE); }
 
     @hidden
     table turn {
@@ -299,12 +297,12 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
             meta.missing  : ternary;
             hdr.agg.flags : ternary;
         }
-        actions = { turn_first; turn_asked; turn_kept; turn_answered; }
+        actions = { turn_first; turn_asked; turn_kept; turn_for_one; turn_answered; }
         const entries = {
             (KIND_CONTRIBUTE, IS_OPENED,          _, _, _):                  turn_first();
             (KIND_CONTRIBUTE, IS_STALE,           _, _, _):                  turn_kept();
-            (KIND_CONTRIBUTE, _,                  0, 0, SET(FLAG_TELL_ALL)): turn_kept();
-            (KIND_CONTRIBUTE, _,                  0, 0, SET(FLAG_FOR_ONE)):  turn_kept();
+            (KIND_CONTRIBUTE, _,                  0, 0, SET(FLAG_TELL_ALL)): turn_for_one();
+            (KIND_CONTRIBUTE, _,                  0, 0, SET(FLAG_FOR_ONE)):  turn_for_one();
             (KIND_CONTRIBUTE, _,                  0, 0, _):                  turn_asked();
             (KIND_RESULT,     IS_CURRENT, _, 0, _):                  turn_answered();
             (_,               IS_CURRENT, _, _, _):                  turn_kept();
@@ -319,18 +317,15 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
             answer = (bit<32>)FINAL_LANES;
         }
         claim.apply();
-        low_ranks.apply(meta.grant.worker_bit[31:0], meta.grant.all_workers[31:0], meta, hdr.agg.kind,
+        low_ranks.apply(hdr, meta, meta.grant.worker_bit[31:0],
                         meta.unheard[31:0], meta.missing[31:0]);
-        high_ranks.apply(meta.grant.worker_bit[63:32], meta.grant.all_workers[63:32], meta, hdr.agg.kind,
+        high_ranks.apply(hdr, meta, meta.grant.worker_bit[63:32],
                          meta.unheard[63:32], meta.missing[63:32]);
         agree.apply();
         offer.apply();
         pay.apply();
         flag.apply();
         turn.apply();
-        if (hdr.agg.kind == KIND_CONTRIBUTE && hdr.agg.flags & (FLAG_TELL_ALL | FLAG_FOR_ONE) != 0) {
-            meta.goes_up = UP_FOR_ONE;
-        }
         if (hdr.agg.kind != KIND_STATUS) {
             hdr.agg.next_exponent = (bit<8>)next_exponent;
         }

@@ -12,6 +12,9 @@ struct pair_t {
     bit<32> high;
 }
 
+// Where the state of a frame's slot is: in the version for its round.
+#define STATE meta.grant.slot[10:0] ++ hdr.agg.round[0:0]
+
 #define LANES(N) bit<32> low##N; bit<32> high##N;
 header words_h {
     EACH_PAIR(LANES)

@@ -51,7 +51,10 @@ pytestmark = [
 # Each is a fault of some step, and is found.
 FAULTS = {
     "a repetition is never known": ("unheard_now = kept & rank;", "unheard_now = 1;"),
-    "the opener is still missing": ("kept = everyone & ~rank;", "kept = everyone;"),
+    "the opener is still missing": (
+        "meta.missing = meta.grant.all_workers & ~meta.grant.worker_bit;",
+        "meta.missing = meta.grant.all_workers;",
+    ),
     "an answer opens a round": (
         "(_, _):                                       claim_nothing();",
         "(_, _):                                       claim_unsigned();",

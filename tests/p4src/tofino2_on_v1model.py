@@ -26,7 +26,8 @@ _STEP = re.compile(
     r"void apply\((?P<parameters>[^)]*)\)\s*(?P<body>\{)"
 )
 _TAKEN = re.compile(
-    r"action (\w+)\(\)\s*\{\s*([\w.]+) = (\w+)\.execute\(meta\.index(?:,\s*([\w.]+))?\);\s*\}"
+    r"action (?P<name>\w+)\(\)\s*\{\s*(?P<first>[\w.]+) = (?P<step>\w+)\.execute\("
+    r"(?P<index>[^,()]+)(?:,\s*(?P<second>[\w.]+))?\);(?P<more>[^}]*)\}"
 )
 _REGISTER = re.compile(r"\bRegister<(\w+|bit<\d+>), index_t>\((\w+)\)\s*(\w+);")
 _ARCHITECTURE = "#include <core.p4>\n#define V1MODEL_VERSION 20200408\n#include <v1model.p4>"
@@ -103,7 +104,7 @@ def _plain(text: str) -> str:
         rest = text[end + 1 :]
         text = text[: found.start()] + rest[rest.index("};") + 2 :]
     text = _TAKEN.sub(
-        lambda found: _action(found[1], steps[found[3]], [found[2], *filter(None, [found[4]])]),
+        lambda found: _action(found, steps[found["step"]]),
         text,
     )
     assert ".execute(" not in text.replace("rate.execute", ""), "a step was not understood"
@@ -123,22 +124,25 @@ def _closing(text: str, opening: int) -> int:
     raise AssertionError("a brace has no other one")
 
 
-def _action(name: str, step: Step, targets: list[str]) -> str:
-    """Write the action `name` that takes a step; what comes out goes to `targets`."""
+def _action(taken: re.Match[str], step: Step) -> str:
+    """Write an action that takes a step."""
+    targets = [taken["first"], *filter(None, [taken["second"]])]
+    index = f"(bit<32>)({taken['index']})"
     assert len(targets) == len(step.outputs)
     if step.type == "pair_t":
         words = [(f"{step.register}_{part}", f"{step.kept}.{part}") for part in ("low", "high")]
     else:
         words = [(step.register, step.kept)]
     lines = [f"{step.type} {step.kept};"]
-    lines += [f"{register}.read({word}, (bit<32>)meta.index);" for register, word in words]
+    lines += [f"{register}.read({word}, {index});" for register, word in words]
     lines += [f"{kind} {output};" for kind, output in step.outputs]
     lines.append(_PREDICATE.sub(_one_bit, step.body))
-    lines += [f"{register}.write((bit<32>)meta.index, {word});" for register, word in words]
+    lines += [f"{register}.write({index}, {word});" for register, word in words]
     lines += [
         f"{target} = {output};" for target, (_, output) in zip(targets, step.outputs, strict=True)
     ]
-    return f"action {name}() {{ {' '.join(lines)} }}"
+    lines.append(taken["more"])
+    return f"action {taken['name']}() {{ {' '.join(lines)} }}"
 
 
 def _one_bit(found: re.Match[str]) -> str:

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""p4c's open back end for Tofino compiles the program, and its assembler takes what comes out."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_LACKING = [name for name in ("p4c-barefoot", "bfas") if shutil.which(name) is None]
+pytestmark = [
+    pytest.mark.tofino,
+    pytest.mark.long,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(bool(_LACKING), reason=f"not on PATH: {', '.join(_LACKING)}"),
+]
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tofino", ROOT / "tools" / "tofino.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclass looks for itself
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def compiled(tool: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return tool.compile_program(tmp_path_factory.mktemp("tofino") / "made")
+
+
+def test_it_fits_into_tofino_2(compiled: Any) -> None:
+    for resource, (used, of) in compiled.rows.items():
+        assert 0 < used, resource
+        assert not of or used <= of, resource
+    # 64 lanes in pairs, and eight registers of a slot's state beside them.
+    assert compiled.rows["stateful ALUs for registers"][0] == 32 + 8
+    assert compiled.binary > 1 << 20
+
+
+def test_the_page_has_its_figures(compiled: Any) -> None:
+    assert compiled.table() in (ROOT / "docs" / "tofino.md").read_text(), "make tofino"
+
+
+def test_what_the_compiler_refuses_is_said(tool: ModuleType, tmp_path: Path) -> None:
+    sources = tmp_path / "p4src"
+    shutil.copytree(ROOT / "p4src", sources)
+    bridge = sources / "common" / "bridge.p4"
+    text = bridge.read_text()
+    applied = "        stations.apply();\n        if (meta.port"
+    assert text.count(applied) == 1
+    bridge.write_text(text.replace(applied, "        if (stations.apply().hit && meta.port"))
+    with pytest.raises(tool.TofinoError, match="(?s)p4c-barefoot ended with .*complex context"):
+        tool.compile_program(tmp_path / "made", sources)

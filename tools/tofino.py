@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile and assemble p4src/tofino2.p4, and write what it takes of a chip into docs/tofino.md.
+
+Needs p4c's back end for Tofino (`p4c-barefoot`, `bfas`) on PATH. The assembler refuses what the
+compiler lets pass, so both run. `--check` only says whether the page has the same figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.progress import waiting
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = "tofino2.p4"
+PAGE = ROOT / "docs" / "tofino.md"
+COMPILER, ASSEMBLER = "p4c-barefoot", "bfas"
+COMPILER_MINUTES = 30
+# The assembler's word for a state of the parser that no frame reaches: what the fault in the
+# compiler leads to (docs/tofino.md).
+UNREACHABLE = "Can't match parser state"
+_TABLE = re.compile(r"(<!-- tofino -->\n).*?(<!-- /tofino -->)", re.DOTALL)
+_STAGE = re.compile(r"^stage \d+ (ingress|egress):", re.MULTILINE)
+
+
+class TofinoError(Exception):
+    """The compiler or the assembler does not take the program, or is not there."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler and the assembler say of a program.
+
+    Attributes:
+        version: of the compiler.
+        rows: what is taken, by resource: how much, and of how much (0: of nothing in particular).
+        warnings: of the assembler.
+        binary: bytes of the configuration for the chip.
+    """
+
+    version: str
+    rows: Mapping[str, tuple[int, int]]
+    warnings: str
+    binary: int
+
+    def table(self) -> str:
+        """Return the page's table."""
+        lines = ["| resource | used | of |", "|---|---|---|"]
+        lines += [f"| {name} | {used:,} | {of or '–':} |" for name, (used, of) in self.rows.items()]
+        return "\n".join([*lines, "", f"p4c-barefoot {self.version}.", ""])
+
+
+def missing() -> str:
+    """Return which of the two programs is not on PATH; "" if both are."""
+    return ", ".join(name for name in (COMPILER, ASSEMBLER) if shutil.which(name) is None)
+
+
+def compile_program(scratch: Path, sources: Path = ROOT / "p4src") -> Compiled:
+    """Compile and assemble the program into `scratch`.
+
+    Raises:
+        TofinoError: one of the programs is missing or fails; has the end of what it says.
+    """
+    if lacking := missing():
+        raise TofinoError(
+            f"{lacking} not on PATH: build p4c with -DENABLE_TOFINO=ON "
+            "(https://github.com/p4lang/p4c/tree/main/backends/tofino)"
+        )
+    target = ("--target", "tofino2")
+    # -g and --verbose: the logs that are read below.
+    options = ("--arch", "t2na", "-D__TARGET_TOFINO__=2", "-g", "--verbose", "-o", str(scratch))
+    _run(sources, COMPILER, *target, *options, PROGRAM)
+    pipe = scratch / "pipe"
+    made = scratch / "assembled"
+    (made / "logs").mkdir(parents=True)
+    assembly = (pipe / PROGRAM).with_suffix(".bfa")
+    said = _run(pipe, ASSEMBLER, *target, "-o", str(made), assembly.name)
+    if UNREACHABLE in said:
+        raise TofinoError(f"{said}\nThe parser matches nothing: docs/tofino.md, 'The compiler'")
+    logs = {name: json.loads((pipe / "logs" / name).read_text()) for name in _LOGS}
+    version = json.loads((scratch / "manifest.json").read_text())["compiler_version"]
+    binary = (made / PROGRAM).with_suffix(".bin").stat().st_size
+    return Compiled(version, dict(_rows(logs, assembly.read_text())), said, binary)
+
+
+_LOGS = ("resources.json", "power.json", "phv.json")
+
+
+def _run(directory: Path, *command: str) -> str:
+    """Return what a program says; it must succeed."""
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60 * COMPILER_MINUTES,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    if done.returncode != 0:
+        raise TofinoError(f"{command[0]} ended with {done.returncode}:\n{said[-3000:]}")
+    return said
+
+
+def _rows(logs: Mapping[str, Any], assembly: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    resources = logs["resources.json"]["resources"]
+    mau = resources["mau"]
+    stages = mau["mau_stages"]
+    for gress in ("ingress", "egress"):
+        yield f"stages of {gress}", (_STAGE.findall(assembly).count(gress), mau["nStages"])
+    alus = [one for stage in stages for one in stage["meter_alus"]["meters"]]
+    registers = sum(any(use["used_for"] == "stateful_ram" for use in one["usages"]) for one in alus)
+    yield "stateful ALUs for registers", (registers, 4 * mau["nStages"])
+    yield "the same ALUs for meters", (len(alus) - registers, 4 * mau["nStages"])
+    for name, group, used, second in (
+        ("SRAM blocks", "rams", "srams", "nColumns"),
+        ("map RAM blocks", "map_rams", "maprams", "nUnits"),
+        ("TCAM blocks", "tcams", "tcams", "nColumns"),
+    ):
+        all_of = sum(stage[group]["nRows"] * stage[group][second] for stage in stages)
+        yield name, (sum(len(stage[group][used]) for stage in stages), all_of)
+    used = [(one["container_type"], one["bit_width"]) for one in logs["phv.json"]["containers"]]
+    for kind in ("normal", "mocha", "dark"):
+        for there in resources["phv_containers"][kind]:
+            bits = there["width"]
+            yield f"{kind} containers of {bits} bits", (used.count((kind, bits)), there["units"])
+    for parser in resources["parser"]["parsers"]:
+        yield f"entries of the {parser['gress']} parser", (len(parser["states"]), parser["nStates"])
+    for one in logs["power.json"]["total_latency"]:
+        if one["gress"] != "ghost":
+            yield f"cycles through {one['gress']}", (one["latency"], 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only compare with the page")
+    arguments = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory() as scratch, waiting(f"p4c compiles {PROGRAM}"):
+            compiled = compile_program(Path(scratch, "made"))
+    except TofinoError as error:
+        sys.exit(str(error))
+    before = PAGE.read_text()
+    after = _TABLE.sub(lambda found: found[1] + compiled.table() + found[2], before)
+    print(compiled.table())
+    if arguments.check and after != before:
+        sys.exit(f"{PAGE} says something else: make tofino")
+    if not arguments.check:
+        PAGE.write_text(after)
+        print(f"{PAGE}: written; a configuration of {compiled.binary:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
