@@ -29,6 +29,14 @@ COMPILER_MINUTES = 30
 # The assembler's word for a state of the parser that no frame reaches: what the fault in the
 # compiler leads to (docs/tofino.md).
 UNREACHABLE = "Can't match parser state"
+# Warnings that have an answer; any other one is an error.
+ANSWERED = (
+    "unused",  # some numbers of the wire format are for the workers only
+    "unknown",  # @id and @controller_header are for P4Runtime, which reads them
+    "uninitialized-use",  # a step's body is looked at without the action that comes before it
+    "uninitialized-out-param",  # @pa_auto_init_metadata sets what the parser does not
+)
+_LOGS = ("resources.json", "power.json", "phv.json")
 _TABLE = re.compile(r"(<!-- tofino -->\n).*?(<!-- /tofino -->)", re.DOTALL)
 _STAGE = re.compile(r"^stage \d+ (ingress|egress):", re.MULTILINE)
 
@@ -44,14 +52,14 @@ class Compiled:
     Attributes:
         version: of the compiler.
         rows: what is taken, by resource: how much, and of how much (0: of nothing in particular).
-        warnings: of the assembler.
         binary: bytes of the configuration for the chip.
+        p4info: what P4Runtime sees of the program, as text.
     """
 
     version: str
     rows: Mapping[str, tuple[int, int]]
-    warnings: str
     binary: int
+    p4info: str
 
     def table(self) -> str:
         """Return the page's table."""
@@ -77,8 +85,11 @@ def compile_program(scratch: Path, sources: Path = ROOT / "p4src") -> Compiled:
             "(https://github.com/p4lang/p4c/tree/main/backends/tofino)"
         )
     target = ("--target", "tofino2")
+    p4info = scratch.with_name(f"{scratch.name}.p4info.txtpb")
     # -g and --verbose: the logs that are read below.
-    options = ("--arch", "t2na", "-D__TARGET_TOFINO__=2", "-g", "--verbose", "-o", str(scratch))
+    options = ["--arch", "t2na", "-D__TARGET_TOFINO__=2", "-g", "--verbose", "-Werror"]
+    options += [f"--Wdisable={kind}" for kind in ANSWERED]
+    options += ["--p4runtime-files", str(p4info), "-o", str(scratch)]
     _run(sources, COMPILER, *target, *options, PROGRAM)
     pipe = scratch / "pipe"
     made = scratch / "assembled"
@@ -90,10 +101,8 @@ def compile_program(scratch: Path, sources: Path = ROOT / "p4src") -> Compiled:
     logs = {name: json.loads((pipe / "logs" / name).read_text()) for name in _LOGS}
     version = json.loads((scratch / "manifest.json").read_text())["compiler_version"]
     binary = (made / PROGRAM).with_suffix(".bin").stat().st_size
-    return Compiled(version, dict(_rows(logs, assembly.read_text())), said, binary)
-
-
-_LOGS = ("resources.json", "power.json", "phv.json")
+    rows = dict(_rows(logs, assembly.read_text()))
+    return Compiled(version, rows, binary, p4info.read_text())
 
 
 def _run(directory: Path, *command: str) -> str:
@@ -117,7 +126,13 @@ def _rows(logs: Mapping[str, Any], assembly: str) -> Iterator[tuple[str, tuple[i
     mau = resources["mau"]
     stages = mau["mau_stages"]
     for gress in ("ingress", "egress"):
-        yield f"stages of {gress}", (_STAGE.findall(assembly).count(gress), mau["nStages"])
+        yield (
+            f"stages of {gress} with tables",
+            (
+                _STAGE.findall(assembly).count(gress),
+                mau["nStages"],
+            ),
+        )
     alus = [one for stage in stages for one in stage["meter_alus"]["meters"]]
     registers = sum(any(use["used_for"] == "stateful_ram" for use in one["usages"]) for one in alus)
     yield "stateful ALUs for registers", (registers, 4 * mau["nStages"])
@@ -127,7 +142,7 @@ def _rows(logs: Mapping[str, Any], assembly: str) -> Iterator[tuple[str, tuple[i
         ("map RAM blocks", "map_rams", "maprams", "nUnits"),
         ("TCAM blocks", "tcams", "tcams", "nColumns"),
     ):
-        all_of = sum(stage[group]["nRows"] * stage[group][second] for stage in stages)
+        all_of = mau["nStages"] * stages[0][group]["nRows"] * stages[0][group][second]
         yield name, (sum(len(stage[group][used]) for stage in stages), all_of)
     used = [(one["container_type"], one["bit_width"]) for one in logs["phv.json"]["containers"]]
     for kind in ("normal", "mocha", "dark"):

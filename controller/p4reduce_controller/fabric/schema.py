@@ -232,14 +232,14 @@ class Schema:
         if entry.HasField("action"):
             info = self._by_id[entry.action.action.action_id]
             names = {param.id: param.name for param in info.params}
-            action = info.preamble.name
+            action = _name(info)
             params = {
                 names[param.param_id]: decode(param.value) for param in entry.action.action.params
             }
         counts = None
         if entry.HasField("counter_data"):
             counts = CounterValue(entry.counter_data.packet_count, entry.counter_data.byte_count)
-        return TableRow(table.preamble.name, match, action, params, entry.priority, counts)
+        return TableRow(_name(table), match, action, params, entry.priority, counts)
 
     def packet_in_metadata(self, packet: Any) -> dict[str, int]:
         """Return the metadata of a p4.v1.PacketIn by name."""
@@ -253,7 +253,15 @@ class Schema:
 
 
 def _by_name(objects: Iterable[Any]) -> dict[str, Any]:
-    return {each.preamble.name: each for each in objects}
+    return {_name(each): each for each in objects}
+
+
+def _name(of: Any) -> str:
+    """An object's alias, its shortest unique name (P4Runtime, section 6.1.2).
+
+    For Tofino, p4c puts the pipe before a name, and not before an alias.
+    """
+    return str(of.preamble.alias or of.preamble.name)
 
 
 def fill_group(entity: Any, group: MulticastGroup) -> None:

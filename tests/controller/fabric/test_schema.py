@@ -84,4 +84,4 @@ def test_direct_counters() -> None:
 def test_packet_out_metadata() -> None:
     message = SCHEMA.packet_out(b"frame", {"egress_port": 3})
     assert message.payload == b"frame"
-    assert [decode(field.value) for field in message.metadata] == [3, 0]
+    assert {field.metadata_id: decode(field.value) for field in message.metadata} == {1: 3, 2: 0}
