@@ -64,7 +64,8 @@ class Compiled:
     def table(self) -> str:
         """Return the page's table."""
         lines = ["| resource | used | of |", "|---|---|---|"]
-        lines += [f"| {name} | {used:,} | {of or '–':} |" for name, (used, of) in self.rows.items()]
+        for name, (used, of) in self.rows.items():
+            lines.append(f"| {name} | {used:,} | {f'{of:,}' if of else '–'} |")
         return "\n".join([*lines, "", f"p4c-barefoot {self.version}.", ""])
 
 
@@ -145,7 +146,7 @@ def _rows(logs: Mapping[str, Any], assembly: str) -> Iterator[tuple[str, tuple[i
         all_of = mau["nStages"] * stages[0][group]["nRows"] * stages[0][group][second]
         yield name, (sum(len(stage[group][used]) for stage in stages), all_of)
     used = [(one["container_type"], one["bit_width"]) for one in logs["phv.json"]["containers"]]
-    for kind in ("normal", "mocha", "dark"):
+    for kind in ("normal", "mocha"):
         for there in resources["phv_containers"][kind]:
             bits = there["width"]
             yield f"{kind} containers of {bits} bits", (used.count((kind, bits)), there["units"])
