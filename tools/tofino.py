@@ -145,11 +145,11 @@ def _rows(logs: Mapping[str, Any], assembly: str) -> Iterator[tuple[str, tuple[i
     ):
         all_of = mau["nStages"] * stages[0][group]["nRows"] * stages[0][group][second]
         yield name, (sum(len(stage[group][used]) for stage in stages), all_of)
-    used = [(one["container_type"], one["bit_width"]) for one in logs["phv.json"]["containers"]]
+    taken = [(one["container_type"], one["bit_width"]) for one in logs["phv.json"]["containers"]]
     for kind in ("normal", "mocha"):
         for there in resources["phv_containers"][kind]:
             bits = there["width"]
-            yield f"{kind} containers of {bits} bits", (used.count((kind, bits)), there["units"])
+            yield f"{kind} containers of {bits} bits", (taken.count((kind, bits)), there["units"])
     for parser in resources["parser"]["parsers"]:
         yield f"entries of the {parser['gress']} parser", (len(parser["states"]), parser["nStates"])
     for one in logs["power.json"]["total_latency"]:
