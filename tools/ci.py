@@ -44,7 +44,7 @@ ENGINES = (
     ("mpi", "packaging"),
     ("torchrun", "kube"),
     ("ray_cluster",),
-    ("slurm", "test_bound_sockets.py"),
+    ("slurm", "test_bound_sockets.py", "trees_of_lightgbm"),
     ("spark", "replicas_of_torchft"),
 )
 
