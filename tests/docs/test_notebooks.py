@@ -14,10 +14,8 @@ from notebooks import NOTEBOOKS, run_notebook
 
 
 @pytest.mark.own_start
-@pytest.mark.parametrize(
-    "name",
-    ["first-allreduce.ipynb", pytest.param("compression.ipynb", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["first-allreduce.ipynb", "compression.ipynb"])
 def test_a_notebook_runs_from_top_to_bottom(name: str) -> None:
     pytest.importorskip("nbmake")
     run_notebook(name)

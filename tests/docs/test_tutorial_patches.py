@@ -87,6 +87,7 @@ def test_a_page_shows_its_patch(patch: Path) -> None:
     assert any(f"```diff\n{patch.read_text()}```" in text for text in pages)
 
 
+@pytest.mark.long
 @pytest.mark.p4c
 def test_a_counter_of_what_ranks_repeat(tmp_path: Path) -> None:
     if shutil.which("p4c-bm2-ss") is None:

@@ -81,7 +81,11 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     "options",
-    [["--net", "local"], ["--net", "udp"], pytest.param(["--tree", "2x2"], marks=pytest.mark.long)],
+    [
+        ["--net", "local"],
+        pytest.param(["--net", "udp"], marks=pytest.mark.long),
+        pytest.param(["--tree", "2x2"], marks=pytest.mark.long),
+    ],
     ids=["unix", "udp", "tree"],
 )
 def test_two_jobs_under_one_switch_get_ports_of_their_own(

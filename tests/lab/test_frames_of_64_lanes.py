@@ -106,7 +106,11 @@ def environment(lanes: int) -> dict[str, str]:
 # Rank 0 may be the specification: what it sends and makes of sums is the same.
 @pytest.mark.parametrize(
     ("options", "engine"),
-    [([], "native"), (["--tree", "2x2"], "native"), ([], "reference")],
+    [
+        ([], "native"),
+        pytest.param(["--tree", "2x2"], "native", marks=pytest.mark.long),
+        pytest.param([], "reference", marks=pytest.mark.long),
+    ],
     ids=["one switch", "tree", "specification"],
 )
 def test_every_collective_and_every_width(

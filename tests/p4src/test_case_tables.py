@@ -109,6 +109,7 @@ def test_the_program_does_what_the_page_says(program: Path, form: Form, below: b
     assert not differences(program.read_bytes(), form, below=below)
 
 
+@pytest.mark.long
 @pytest.mark.p4c
 @needs_p4c
 @pytest.mark.parametrize("below", [False, True], ids=["root", "below"])

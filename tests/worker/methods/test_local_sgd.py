@@ -55,6 +55,7 @@ def score(by_label: bool, every: int, **outer: float) -> float:
     return float(np.mean(scores))
 
 
+@pytest.mark.long
 def test_parts_that_are_alike_need_a_sixteenth_of_the_sums() -> None:
     each = score(False, 1)
     assert each > 0.955
@@ -62,6 +63,7 @@ def test_parts_that_are_alike_need_a_sixteenth_of_the_sums() -> None:
     assert score(False, 64) > each - 0.015
 
 
+@pytest.mark.long
 def test_parts_sorted_by_label_lose_and_outer_momentum_helps() -> None:
     each, some, few = score(True, 1), score(True, 16), score(True, 64)
     assert each - 0.005 > some > few + 0.05

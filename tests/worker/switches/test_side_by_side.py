@@ -270,8 +270,12 @@ def barriers(comm: p4reduce.Communicator) -> None:
         comm.barrier()
 
 
-def test_the_thread_that_spreads_errors_fails(switches: SeveralSwitches) -> None:
+def test_the_thread_that_spreads_errors_fails(
+    switches: SeveralSwitches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rank leaves all of its jobs, with the cause."""
+    # It looks by itself only once a minute, and nothing wakes it here.
+    monkeypatch.setattr("p4reduce.switches.side_by_side._LOOK", 0.5)
     fault = ThreadFault("p4reduce-side-1", "SideBySideSession.broken")
     job = switches.new_job()
     with fault_in_threads(fault):
