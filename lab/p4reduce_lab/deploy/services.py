@@ -77,6 +77,7 @@ class Services:
             ChildFailedError: a process ended; has the end of its log.
             LabError: they are not ready in time.
         """
+        deadline = time.monotonic() + READY_TIMEOUT
         switches, serve = self.parts.switches, self.parts.serve
         for name in switches:
             self._start_switch(name)
@@ -87,7 +88,7 @@ class Services:
             switch.wait_ready(READY_TIMEOUT)
         if serve is None:
             return
-        for _ in attempts(READY_TIMEOUT, POLL):
+        for _ in attempts(deadline - time.monotonic(), POLL):
             if self._ready_file.exists():
                 break
             self.processes.check()

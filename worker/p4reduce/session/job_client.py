@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import grpc
-from p4reduce_common.polling import attempts
 from p4reduce_native.frame_lanes import FRAME_LANES
 
 from p4reduce.control import control_pb2 as pb
@@ -484,14 +483,18 @@ class JobClient:
             nonce=member.nonce,
             statistics=statistics,
         )
-        for left in attempts(_LEAVE_TIMEOUT, _LEAVE_PAUSE):
+        end = time.monotonic() + _LEAVE_TIMEOUT
+        while (left := end - time.monotonic()) > 0:
             try:
                 self.client.call(self.client.stub.Leave, request, timeout=left)
-            except NoAnswerError:
-                continue
-            except (ClientClosedError, ControlError):
-                pass
-            return
+            except ClientClosedError:
+                return
+            except ControlError as error:
+                if not isinstance(error, NoAnswerError):
+                    return
+            else:
+                return
+            time.sleep(_LEAVE_PAUSE)
 
     def close(self) -> None:
         """Close the connection."""
