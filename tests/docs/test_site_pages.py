@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from p4reduce_lab.explain.messages import messages
+from tool_scripts import tool_script
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("common", "native", "worker", "controller", "switch", "lab", "tools")
@@ -20,12 +20,7 @@ INTERNAL = {"P4REDUCE_COMPARE_STORE"}
 @pytest.fixture
 def build_site(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(ROOT / "tools")
-    spec = importlib.util.spec_from_file_location("build_site", ROOT / "tools" / "build_site.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return tool_script("build_site")
 
 
 def test_every_variable_is_in_the_table(build_site: ModuleType) -> None:

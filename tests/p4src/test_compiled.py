@@ -3,27 +3,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tool_scripts import tool_script
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def compile_p4() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compile_p4", ROOT / "tools" / "compile_p4.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return tool_script("compile_p4")
 
 
 def test_compiled_program_is_not_older_than_its_sources(compile_p4: ModuleType) -> None:

@@ -3,45 +3,32 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4reduce_controller.fabric.schema import Schema
+from tool_scripts import tool_script
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED_64 = ROOT / "p4src" / "compiled" / "p4reduce64.p4info.txtpb"
 
-_LACKING = [name for name in ("p4c-barefoot", "bfas") if shutil.which(name) is None]
+tofino = tool_script("tofino")
 pytestmark = [
     pytest.mark.tofino,
     pytest.mark.long,
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(bool(_LACKING), reason=f"not on PATH: {', '.join(_LACKING)}"),
+    pytest.mark.skipif(bool(tofino.missing()), reason=f"not on PATH: {tofino.missing()}"),
 ]
 
 
 @pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tofino", ROOT / "tools" / "tofino.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where its dataclass looks for itself
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def compiled(tool: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return tool.compile_program(tmp_path_factory.mktemp("tofino") / "made")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return tofino.compile_program(tmp_path_factory.mktemp("tofino") / "made")
 
 
 def test_it_fits_into_tofino_2(compiled: Any) -> None:
@@ -79,7 +66,7 @@ def _p4info(text: str) -> p4info_pb2.P4Info:
     return text_format.Parse(kept, p4info_pb2.P4Info())
 
 
-def test_what_the_compiler_refuses_is_said(tool: ModuleType, tmp_path: Path) -> None:
+def test_what_the_compiler_refuses_is_said(tmp_path: Path) -> None:
     sources = tmp_path / "p4src"
     shutil.copytree(ROOT / "p4src", sources)
     bridge = sources / "common" / "bridge.p4"
@@ -87,5 +74,5 @@ def test_what_the_compiler_refuses_is_said(tool: ModuleType, tmp_path: Path) -> 
     applied = "        stations.apply();\n        if (meta.port"
     assert text.count(applied) == 1
     bridge.write_text(text.replace(applied, "        if (stations.apply().hit && meta.port"))
-    with pytest.raises(tool.TofinoError, match=r"(?s)p4c-barefoot ended with .*complex context"):
-        tool.compile_program(tmp_path / "made", sources)
+    with pytest.raises(tofino.TofinoError, match=r"(?s)p4c-barefoot ended with .*complex context"):
+        tofino.compile_program(tmp_path / "made", sources)

@@ -8,7 +8,7 @@ jobs, so no script has to name them.
 
 from __future__ import annotations
 
-from p4reduce_native.frame_lanes import FRAME_LANES
+from p4reduce_native.frame_lanes import FRAME_LANES, VARIABLE
 
 from p4reduce_lab.planning.advice import Advice, Option
 from p4reduce_lab.planning.network import LARGEST_FANOUT, SWITCHES
@@ -18,11 +18,14 @@ _MOST_OF_EXEC = 8  # switches side by side
 _TLS = "--tls-cert {0}.pem --tls-key {0}.key --tls-ca ca.pem"
 _SWITCH_TLS = _TLS.replace("--", "--switch-").format("controller")
 _WORKER_TLS = "P4REDUCE_TLS_CERT=worker.pem P4REDUCE_TLS_KEY=worker.key P4REDUCE_TLS_CA=ca.pem"
-_LANES = "P4REDUCE_LANES={} "  # for switches, controller and ranks whose frames are not the default
 _HARDWARE = {
-    "hardware": "# a switch of your own, which runs p4src/ and serves P4Runtime at port 9559",
-    "tofino2": "# a Tofino 2 that runs p4src/tofino2.p4 and serves P4Runtime at port 9559; not yet "
-    "tried on a chip (docs/tofino.md)",
+    SWITCHES[
+        "hardware"
+    ]: "# a switch of your own, which runs p4src/ and serves P4Runtime at port 9559",
+    SWITCHES[
+        "tofino2"
+    ]: "# a Tofino 2 that runs p4src/tofino2.p4 and serves P4Runtime at port 9559; "
+    "not yet tried on a chip (docs/tofino.md)",
 }
 _OTHERS = "FIRST is the first one's IP address, and --node-rank counts up from there"
 _CERTIFICATES = "# Certificates: docs/security.md#tls"
@@ -55,7 +58,7 @@ def commands(advice: Advice, option: Option) -> list[str]:
 def _lanes(advice: Advice) -> str:
     """What stands before a command, so that its frames are the switch's."""
     lanes = advice.question.cluster.switch.lanes
-    return "" if lanes == FRAME_LANES else _LANES.format(lanes)
+    return "" if lanes == FRAME_LANES else f"{VARIABLE}={lanes} "
 
 
 def _deployed(advice: Advice) -> list[str]:
@@ -122,9 +125,7 @@ class _ByHand:
         self._ports = "1" if ports == 1 else f"1-{ports}"
         self._interfaces = {port: f"eth{port}" for port in range(1, ports + 1)}
         # A controller and its only switch are on one host, where P4Runtime needs no certificates.
-        self._hardware = next(
-            (text for name, text in _HARDWARE.items() if SWITCHES[name] is self._kind), ""
-        )
+        self._hardware = _HARDWARE.get(self._kind, "")
         local = count == 1 and not self._hardware
         self._p4runtime = ["127.0.0.1"] if local else self._hosts
         self._tls = not local and self._kind is not SWITCHES["bmv2"]

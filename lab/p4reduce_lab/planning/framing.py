@@ -25,6 +25,11 @@ OVERLAPS = ("aligned", "independent")
 NUMBER_BYTES = 4  # of float32, in which gradients are
 
 
+def frame_bytes(lanes: int) -> int:
+    """Return the bytes of a frame with so many lanes of 32 bits, from the Ethernet header on."""
+    return PAYLOAD_OFFSET + 4 * lanes
+
+
 @dataclass(frozen=True)
 class LinkLoad:
     """One all-reduce by the switch, as each rank's link sees it.
@@ -91,7 +96,7 @@ def load_of(
         raise ValueError(f"density is {density}; it is a share, from 0 to 1")
     if overlap not in OVERLAPS:
         raise ValueError(f"overlap is {overlap!r}; there are {', '.join(OVERLAPS)}")
-    full, lane_bits = PAYLOAD_OFFSET + 4 * lanes, PRECISIONS[precision].lane_bits
+    full, lane_bits = frame_bytes(lanes), PRECISIONS[precision].lane_bits
     blocks = math.ceil(elements / (lanes * 32 // lane_bits))
     union = density if overlap == "aligned" else 1 - (1 - density) ** ranks
     rounds = round(blocks * union)

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from p4reduce.wire.format import PAYLOAD_OFFSET
 from p4reduce_native.datagrams import FRAMING_BYTES
 from p4reduce_native.frame_lanes import FRAME_LANES
+
+from p4reduce_lab.planning.framing import frame_bytes
 
 LARGEST_FANOUT = 64
 """Children of a switch at most: the bits of the protocol's `contributors`."""
@@ -69,7 +70,7 @@ class SwitchCost:
     @property
     def frame(self) -> int:
         """Bytes of a frame with lanes, from the Ethernet header on."""
-        return PAYLOAD_OFFSET + 4 * self.lanes
+        return frame_bytes(self.lanes)
 
 
 SWITCHES = {

@@ -10,7 +10,6 @@ would run a missing one on the inner group with Python's lock held.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from p4reduce_common.polling import holds_within
+from p4reduce_common.polling import attempts, holds_within
 from torch._C._distributed_c10d import BarrierOptions
 
 from p4reduce.torch import accelerators
@@ -418,14 +417,12 @@ def raise_if_lost(ranks: Sequence[int], within: float) -> None:
 
     Raises the error. Without groups there is no news.
     """
-    end = time.monotonic() + within
-    while groups := list(_groups):
+    for _ in attempts(within, _POLL):
+        if not (groups := list(_groups)):
+            return
         for group in groups:
             if group.channel is not None and not group.channel.lost.isdisjoint(ranks):
                 group.channel.raise_if_broken(0.0)
-        if time.monotonic() >= end:
-            return
-        time.sleep(_POLL)
 
 
 def _leave_all() -> None:
