@@ -14,7 +14,7 @@ from p4reduce.tensors.precision import PRECISIONS
 from p4reduce.wire.format import (
     EMPTY_FRAME_BYTES,
     PAYLOAD_FRAME_BYTES,
-    PAYLOAD_OFFSET,
+    frame_bytes,
     stripes_of,
 )
 from p4reduce_native.frame_lanes import FRAME_LANES
@@ -23,11 +23,6 @@ OVERLAPS = ("aligned", "independent")
 """Whether the blocks that ranks have are the same ones, or drawn by each rank for itself."""
 
 NUMBER_BYTES = 4  # of float32, in which gradients are
-
-
-def frame_bytes(lanes: int) -> int:
-    """Return the bytes of a frame with so many lanes of 32 bits, from the Ethernet header on."""
-    return PAYLOAD_OFFSET + 4 * lanes
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from p4reduce.wire.format import frame_bytes
 from p4reduce_native.datagrams import FRAMING_BYTES
 from p4reduce_native.frame_lanes import FRAME_LANES
-
-from p4reduce_lab.planning.framing import frame_bytes
 
 LARGEST_FANOUT = 64
 """Children of a switch at most: the bits of the protocol's `contributors`."""

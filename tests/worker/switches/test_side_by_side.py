@@ -12,6 +12,7 @@ import numpy as np
 import p4reduce
 import pytest
 from fault_system import short_time
+from p4reduce.switches import side_by_side
 from p4reduce.switches.dealing import Dealer
 from p4reduce.switches.shares import PERIOD, Shares, SwitchRate
 from several_switches import SeveralSwitches
@@ -275,7 +276,7 @@ def test_the_thread_that_spreads_errors_fails(
 ) -> None:
     """The rank leaves all of its jobs, with the cause."""
     # It looks by itself only once a minute, and nothing wakes it here.
-    monkeypatch.setattr("p4reduce.switches.side_by_side._LOOK", 0.5)
+    monkeypatch.setattr(side_by_side, "LOOK", 0.5)
     fault = ThreadFault("p4reduce-side-1", "SideBySideSession.broken")
     job = switches.new_job()
     with fault_in_threads(fault):

@@ -24,7 +24,7 @@ from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
 from p4reduce.thread_failure import ThreadFailedError
 
-_LOOK = 60.0  # seconds; only bounds what is woken anyway
+LOOK = 60.0  # seconds; only bounds what is woken anyway
 _AGAIN = 0.1  # seconds
 _LEASES_TO_HEAR = 2.0  # of a lost rank from the own controller
 _END_TIMEOUT = 5.0
@@ -93,7 +93,7 @@ class SideBySideSession:
         """Let what one session ends with end all. No session may be asked from within another."""
         again = False
         while not self._closing:
-            self._wakeup.wait(_AGAIN if again else _LOOK)
+            self._wakeup.wait(_AGAIN if again else LOOK)
             self._wakeup.clear()
             again = False
             if not self._closing and (error := self.broken) is not None:

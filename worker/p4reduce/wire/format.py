@@ -76,6 +76,11 @@ _PARALLEL = 32  # stripes that blocks of narrow lanes are spread over at least
 _IN_A_ROW = 3  # blocks of a stripe then; its opening frame is 2.4 % of them
 
 
+def frame_bytes(lanes: int) -> int:
+    """Return the bytes of a frame with so many lanes of 32 bits, from the Ethernet header on."""
+    return PAYLOAD_OFFSET + 4 * lanes
+
+
 def stripes_of(blocks: int, slots: int, lane_bits: int = 32) -> int:
     """Return how many slots a collective uses, at least one: docs/protocol.md, "Words".
 
