@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that the thread that waits for them runs itself, over rings in shared memory."""
+"""Collectives that the thread that waits for them runs itself, by shared memory and by UDP."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import contextlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +23,29 @@ from p4reduce.communicator import Communicator
 from p4reduce.machine_code import native_library
 from p4reduce.protocol.native_iteration import LinkLock
 from p4reduce.session.port import PORTS, WorkerPort
-from p4reduce.transport.link import LinkTransport
+from p4reduce.transport.link import FramesOverLink
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.udp_ports import udp_ports
 from worker_system import DEADLINE, System, at_once, outcome
+from worker_system import PORTS as SWITCH_PORTS
 
-pytestmark = [
-    pytest.mark.skipif(native_library() is None, reason="there is no machine code here"),
-    pytest.mark.parametrize("system", ["embedded"], indirect=True),
-]
+pytestmark = pytest.mark.skipif(native_library() is None, reason="there is no machine code here")
 
 SAMPLE = 10  # of the places where an exception is raised; drawn again each time
+RANKS = 2
+
+
+@pytest.fixture(scope="module", params=["shared memory", "UDP"])
+def system(request: pytest.FixtureRequest) -> Iterator[System]:
+    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
+        directory = Path(name)
+        (directory / "switch").mkdir()
+        ports = udp_ports(RANKS) if request.param == "UDP" else SWITCH_PORTS
+        running = System(EmbeddedSwitch(directory / "switch", ports), directory, RANKS)
+        try:
+            yield running
+        finally:
+            running.close()
 
 
 def port_of(system: System, comm: Communicator) -> WorkerPort:
@@ -123,7 +139,7 @@ def test_several_busy_jobs_of_a_port_run_in_c(
     with two(system) as comms, two(system) as others:
         at_once([comm.barrier for comm in (*comms, *others)])
         for name in ("wait", "receive"):
-            monkeypatch.setattr(LinkTransport, name, lambda *_, **__: calls.append("in Python"))
+            monkeypatch.setattr(FramesOverLink, name, lambda *_, **__: calls.append("in Python"))
 
         def work(comm: Communicator, factor: int) -> None:
             shares = [np.full(20_000, factor * step, np.int32) for step in range(8)]
@@ -274,7 +290,8 @@ def test_a_caller_that_runs_longer_than_a_quiet_second(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread takes notice of what was run while it rested, before it continues by itself."""
-    monkeypatch.setattr("p4reduce.session.port.QUIET", 0.002)
+    for name in ("QUIET", "QUIET_BY_UDP"):
+        monkeypatch.setattr(f"p4reduce.session.port.{name}", 0.002)
 
     def work(comm: Communicator) -> int:
         comm.barrier()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fault_system import PATIENT_LEASE
+from p4reduce.switches import shares
 from several_switches import SeveralSwitches
 
 
@@ -24,7 +25,9 @@ def shared_switches() -> Iterator[SeveralSwitches]:
 
 
 @pytest.fixture
-def switches(shared_switches: SeveralSwitches) -> SeveralSwitches:
-    """Two or more, all of them there."""
+def switches(shared_switches: SeveralSwitches, monkeypatch: pytest.MonkeyPatch) -> SeveralSwitches:
+    """Two or more, all of them there. Tensors of a few KB use all of them."""
+    monkeypatch.setattr(shares, "LEAST_BLOCKS", 16)
+    monkeypatch.setattr(shares, "RUN", 0)
     shared_switches.repair()
     return shared_switches

@@ -11,6 +11,7 @@ from p4reduce.switches.shares import (
     LEAST_BLOCKS,
     LEAST_SHARE,
     PERIOD,
+    RUN,
     WHOLE,
     Shares,
     SwitchRate,
@@ -38,13 +39,20 @@ def test_few_blocks_stay_together() -> None:
     assert Shares(2, 2).cuts(2 * LEAST_BLOCKS)
 
 
-def test_what_is_not_cut_goes_round_by_the_shares() -> None:
+def test_what_is_not_cut_stays_at_a_switch_for_a_run() -> None:
     shares = Shares(2, 2)
-    assert [shares.single(1) for _ in range(4)] == [0, 1, 0, 1]
+    turns = [shares.single(1) for _ in range(8 * RUN)]
+    changes = sum(one != other for one, other in itertools.pairwise(turns))
+    assert turns[:RUN] == [0] * RUN
+    assert changes <= 9
+    assert abs(turns.count(0) - turns.count(1)) <= RUN
+
+
+def test_what_is_not_cut_goes_by_the_shares() -> None:
     shares = Shares(2, 2)
     shares.weights = [768, 256]
-    turns = [shares.single(1) for _ in range(400)]
-    assert turns.count(0) == 300
+    turns = [shares.single(8) for _ in range(4000)]
+    assert abs(turns.count(0) - 3000) <= RUN / 8
 
 
 def test_shares_are_as_the_sums_of_rates() -> None:

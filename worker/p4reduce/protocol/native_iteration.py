@@ -41,10 +41,13 @@ class LinkLock:
     def of(cls, transport: Transport) -> LinkLock | None:
         """Return a lock for a transport; None if only the progress thread can use the transport.
 
-        Only rings in shared memory need no attention while nothing is in flight.
+        While nothing is in flight, rings in shared memory need no attention, and the peer of a UDP
+        socket only an answer to a keepalive, some time.
         """
         link = transport.link
-        return None if link is None or link.kind is not LinkKind.SHARED else cls(link.fileno())
+        if link is None or link.kind not in (LinkKind.SHARED, LinkKind.DATAGRAM):
+            return None
+        return cls(link.fileno())
 
     @property
     def iterations(self) -> int:

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _END_TIMEOUT = 5.0
 QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
+QUIET_BY_UDP = 0.1  # the same, where the switch may ask whether this rank is still there
 
 
 Iteration: TypeAlias = "NativeIteration | ReferenceIteration"
@@ -208,7 +209,8 @@ class WorkerPort:
         running = list(clients) if len(busy) > 1 else busy or clients[:1]
         if running:
             iterations = [client.iteration for client in running]
-            why = iterations[0].run(iterations[1:], QUIET)
+            quiet = QUIET if self.transport.lossless else QUIET_BY_UDP
+            why = iterations[0].run(iterations[1:], quiet)
             for client in running:
                 self._guarded(client, lambda: client.run_iteration(why))  # noqa: B023  # called at once
         elif not self._over:

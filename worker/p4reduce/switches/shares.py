@@ -24,7 +24,12 @@ import numpy.typing as npt
 WHOLE = 1024  # what all shares add up to, about
 LEAST_SHARE = WHOLE // 64  # of a switch; with none its rate would never be known again
 LEAST_CHANGE = 32  # what is less than the 32nd part of a share is noise
-LEAST_BLOCKS = 16  # a switch; a collective with fewer goes through one of the switches
+LEAST_BLOCKS = 64
+"""Blocks per switch. With fewer, a collective goes through one of the switches: to start and end
+another part takes longer than the link is busy with that many blocks."""
+RUN = 512
+"""Blocks that a switch may be ahead of the others by collectives that are not cut. A small
+collective is faster where the one before it was, because that switch is still awake."""
 PERIOD = 16  # collectives that are cut between two agreements
 
 
@@ -67,6 +72,7 @@ class Shares:
         self.weights = [WHOLE // switches] * switches
         self._most = np.iinfo(np.int32).max // world_size  # so that the sum is in range
         self._single = [0] * switches  # blocks of collectives that were not cut
+        self._here = 0  # the switch of the latest of these
         self._until_agreed = PERIOD
 
     def copy(self) -> Shares:
@@ -85,14 +91,17 @@ class Shares:
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
     def single(self, blocks: int) -> int:
-        """Return the switch of a collective that is not cut."""
+        """Return the switch of a collective that is not cut: the last one's, for `RUN` blocks."""
         blocks = max(blocks, 1)  # what has none makes the ranks meet all the same
-        turn = min(
-            range(len(self.weights)),
-            key=lambda switch: ((self._single[switch] + blocks) / self.weights[switch], switch),
-        )
-        self._single[turn] += blocks
-        return turn
+        after = [
+            (had + blocks) * sum(self.weights) / weight
+            for had, weight in zip(self._single, self.weights, strict=True)
+        ]
+        least = min(after)
+        if after[self._here] > least + RUN * len(after):
+            self._here = after.index(least)
+        self._single[self._here] += blocks
+        return self._here
 
     def due(self) -> bool:
         """Count a collective that is cut; return whether the ranks agree on shares with it."""
