@@ -28,6 +28,10 @@ from p4reduce_lab.deploy.services import Parts
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
 _FILES = ("host.pem", "host.key", "hosts-ca.pem")
+_MOST_QUEUED = 192
+"""Frames that all ranks away from a switch have under way to its host's link. They may come at once,
+and a small Ethernet switch holds little more than 128 KB for one link."""
+_LEAST_SLOTS = 32
 Offer = Mapping[str, Any]
 
 
@@ -55,6 +59,15 @@ class NetworkShare:
     ports: str = ""
     own_key: bool = False
     own_tls: bool = False
+
+
+def slots_of_a_job(away: int) -> int:
+    """Return how many slots a job gets whose ranks are on several hosts.
+
+    Args:
+        away: ranks that a switch is reached by over its host's link.
+    """
+    return min(EmbeddedSwitch.slots, max(_LEAST_SLOTS, _MOST_QUEUED // max(away, 1)))
 
 
 class HostShare:
@@ -127,7 +140,8 @@ class HostShare:
         self, switches: Mapping[str, EmbeddedSwitch], offers: Sequence[Offer], tls: TlsPaths
     ) -> list[str]:
         share = self._share
-        serve = serve_options(str(offers[0]["controller"]), tls, slots=0, lease=share.lease)
+        slots = slots_of_a_job(share.ranks - len(share.here))
+        serve = serve_options(str(offers[0]["controller"]), tls, slots=slots, lease=share.lease)
         serve += [*tls_options("--switch-tls", tls), "--ports", f"1-{share.ranks}"]
         for name, offer in zip(share.switches, offers, strict=True):
             if name in switches:

@@ -254,4 +254,11 @@ def test_few_blocks_are_spread_over_as_many_slots_as_possible() -> None:
         33,
         128,
     ]
-    assert [wire.stripes_of(blocks, 128, 8) for blocks in (0, 1, 97, 9999)] == [1, 1, 97, 128]
+    assert [wire.stripes_of(blocks, 128, 8) for blocks in (0, 1, 32, 64, 97, 9999)] == [
+        1,
+        1,
+        32,
+        32,
+        49,
+        128,
+    ]

@@ -72,8 +72,9 @@ PAYLOAD_FRAME_BYTES = PAYLOAD_OFFSET + PAYLOAD_BYTES
 MAX_WORLD_SIZE = 4096  # 64 switches of 64 ranks each; a switch has a bit for each of its own
 MAX_SLOTS = 1024
 
-_PARALLEL = 32  # stripes that blocks of narrow lanes are spread over at least
-_IN_A_ROW = 3  # blocks of a stripe then; its opening frame is 2.4 % of them
+_PARALLEL = 32  # stripes that blocks are spread over at least
+_IN_A_ROW = 2  # blocks of a stripe, if there are more
+_NARROW_IN_A_ROW = 3  # with lanes of 4 bits
 
 
 def frame_bytes(lanes: int) -> int:
@@ -84,17 +85,17 @@ def frame_bytes(lanes: int) -> int:
 def stripes_of(blocks: int, slots: int, lane_bits: int = 32) -> int:
     """Return how many slots a collective uses, at least one: docs/protocol.md, "Words".
 
-    A frame of 78 bytes opens each stripe. Lanes of 4 bits have so few blocks that these frames
-    would be 7 % of the bytes.
+    A frame of 78 bytes opens each stripe. With a stripe per block, a collective of 64 KB would take
+    twice as many frames as it has blocks, and its ranks would send all of them at once to one link.
+    With lanes of 4 bits these frames would be 7 % of the bytes.
 
     Args:
         blocks: of the collective, zeros too.
         slots: for collectives of its class.
         lane_bits: of its lanes.
     """
-    if lane_bits == 4:
-        slots = min(slots, max(_PARALLEL, -(-blocks // _IN_A_ROW)))
-    return max(1, min(slots, blocks))
+    in_a_row = _NARROW_IN_A_ROW if lane_bits == 4 else _IN_A_ROW
+    return max(1, min(slots, blocks, max(_PARALLEL, -(-blocks // in_a_row))))
 
 
 def header_bytes(**values: int) -> bytes:
