@@ -2,7 +2,9 @@
 """How long a small all-reduce takes on hosts with nothing deployed, by Gloo and by the switches.
 
 Each host is a namespace with a link to an Ethernet switch, and all share this machine's cores. Both
-take turns in one job. Shown are medians of the slowest rank's times.
+take turns in one job, with some calls in a row each, as the OSU benchmarks make them. The first
+calls of a row are not counted: their ranks leave the other's last call at different times. Shown
+are medians of the slowest rank's times.
 
     python -m bench.pytorch.latency [--hosts 4] [--rate 1000] [--turns 200]
 """
@@ -23,8 +25,9 @@ from bench.pytorch.on_hosts import run_on_hosts
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 RANK = "rank"
-SIZES = {"1 KB": 256, "64 KB": 16_384}  # elements of float32
-WARM = 20  # calls
+SIZES = {"1 KB": 256, "64 KB": 16_384, "1 MB": 262_144}  # elements of float32
+ROW = 20  # calls of one after the other
+LEFT_OUT = 5  # of them, at the beginning
 
 
 def be_rank(turns: int) -> None:
@@ -39,13 +42,15 @@ def be_rank(turns: int) -> None:
         share = torch.randn(elements)
         tensor = torch.empty(elements)
         took: dict[str, list[float]] = {name: [] for name in groups}
-        for _ in range(WARM + turns):
+        for row in range(1 + -(-turns // (ROW - LEFT_OUT))):
             for name, group in groups.items():
-                tensor.copy_(share)  # sums of sums would soon be infinite
-                began = time.perf_counter()
-                dist.all_reduce(tensor, group=group)
-                took[name].append(time.perf_counter() - began)
-        slowest = torch.tensor([took[name][WARM:] for name in groups], dtype=torch.float64)
+                for number in range(ROW):
+                    tensor.copy_(share)  # sums of sums would soon be infinite
+                    began = time.perf_counter()
+                    dist.all_reduce(tensor, group=group)
+                    if row and number >= LEFT_OUT:
+                        took[name].append(time.perf_counter() - began)
+        slowest = torch.tensor([took[name] for name in groups], dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
         if dist.get_rank() == 0:
             medians = 1000 * slowest.median(dim=1).values

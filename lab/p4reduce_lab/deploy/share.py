@@ -29,8 +29,8 @@ from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
 _FILES = ("host.pem", "host.key", "hosts-ca.pem")
 _MOST_QUEUED = 192
-"""Frames that all ranks away from a switch have under way to its host's link. They may come at once,
-and a small Ethernet switch holds little more than 128 KB for one link."""
+"""Frames that all ranks away from a switch have under way to its host's link. They may come at
+once, and a small Ethernet switch holds little more than 128 KB for one link."""
 _LEAST_SLOTS = 32
 Offer = Mapping[str, Any]
 

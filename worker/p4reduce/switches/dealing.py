@@ -105,6 +105,8 @@ class Dealer:
         """
         if len(self._sessions) == 1:
             return self._deal_to_one(calls)
+        if len(calls) == 1 and not self._shares.cuts(len(calls[0].source)):
+            return self._deal_whole(calls[0])
         draft = copy.copy(self)
         draft._sequences = list(self._sequences)
         draft._shares = self._shares.copy()
@@ -121,6 +123,19 @@ class Dealer:
             CallShare(plan, session, number, number) for number, plan in enumerate(calls, first)
         ]
         return Deal(parts, keep)
+
+    def _deal_whole(self, plan: CollectivePlan[Any]) -> Deal:
+        blocks, number = len(plan.source), self._number
+        switch = self._shares.place(blocks)
+        sequence = self._sequences[switch]
+
+        def keep() -> None:
+            self._number = number + 1
+            self._sequences[switch] = sequence + 1
+            self._shares.count_at(switch, blocks)
+
+        part = CallShare(plan, self._sessions[switch], sequence, number, on_end=self._whole_over)
+        return Deal([part], keep)
 
     def _parts(self, plan: CollectivePlan[Any]) -> list[CallShare]:
         number, self._number = self._number, self._number + 1

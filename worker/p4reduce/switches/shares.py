@@ -91,17 +91,25 @@ class Shares:
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
     def single(self, blocks: int) -> int:
+        """Return the switch of a collective that is not cut, and count it: see `place`."""
+        switch = self.place(blocks)
+        self.count_at(switch, blocks)
+        return switch
+
+    def place(self, blocks: int) -> int:
         """Return the switch of a collective that is not cut: the last one's, for `RUN` blocks."""
-        blocks = max(blocks, 1)  # what has none makes the ranks meet all the same
+        total = sum(self.weights)
         after = [
-            (had + blocks) * sum(self.weights) / weight
+            (had + max(blocks, 1)) * total / weight
             for had, weight in zip(self._single, self.weights, strict=True)
         ]
         least = min(after)
-        if after[self._here] > least + RUN * len(after):
-            self._here = after.index(least)
-        self._single[self._here] += blocks
-        return self._here
+        return after.index(least) if after[self._here] > least + RUN * len(after) else self._here
+
+    def count_at(self, switch: int, blocks: int) -> None:
+        """Count a collective that goes through a switch whole."""
+        self._here = switch
+        self._single[switch] += max(blocks, 1)  # what has none makes the ranks meet all the same
 
     def due(self) -> bool:
         """Count a collective that is cut; return whether the ranks agree on shares with it."""

@@ -85,9 +85,9 @@ def frame_bytes(lanes: int) -> int:
 def stripes_of(blocks: int, slots: int, lane_bits: int = 32) -> int:
     """Return how many slots a collective uses, at least one: docs/protocol.md, "Words".
 
-    A frame of 78 bytes opens each stripe. With a stripe per block, a collective of 64 KB would take
-    twice as many frames as it has blocks, and its ranks would send all of them at once to one link.
-    With lanes of 4 bits these frames would be 7 % of the bytes.
+    A frame of 78 bytes opens each stripe. With a stripe per block, half of the frames of 64 KB
+    would open stripes, and all ranks would send all blocks to one link at once. With lanes of 4
+    bits these frames would be 7 % of the bytes.
 
     Args:
         blocks: of the collective, zeros too.
