@@ -18,7 +18,7 @@ import pytest
 from one_process import OneProcess
 from p4reduce.errors import P4ReduceError
 from p4reduce.session.settling import Settling
-from p4reduce.tensors import plans
+from p4reduce.tensors import plans, stream
 from p4reduce.tensors.continuing import Continuation, words_of
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation, class_slots
@@ -300,9 +300,13 @@ def test_a_collective_is_over_on_all_ranks_that_remain_or_on_none(
             assert len(over) == 1, (number, seed)
 
 
-def test_more_results_than_a_request_has_room_for(rng: np.random.Generator) -> None:
+def test_more_results_than_a_request_has_room_for(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All slots of a large job, in which one rank has each result and the other one lacks it."""
     slots = 130
+    # A rank that lacks a result never comes to another block of the stripe.
+    monkeypatch.setattr(stream, "stripes_of", lambda blocks, *_: blocks)
     fabric = OneProcess(2, slots, rng)
     given = [np.full(slots * BLOCK, rank + 1, np.int32) for rank in range(2)]
     calls = []
