@@ -27,7 +27,7 @@ def shared_switches() -> Iterator[SeveralSwitches]:
 @pytest.fixture
 def switches(shared_switches: SeveralSwitches, monkeypatch: pytest.MonkeyPatch) -> SeveralSwitches:
     """Two or more, all of them there. Tensors of a few KB use all of them."""
-    monkeypatch.setattr(shares, "LEAST_BLOCKS", 16)
+    monkeypatch.setattr(shares, "MOST_WHOLE", 15)
     monkeypatch.setattr(shares, "RUN", 0)
     shared_switches.repair()
     return shared_switches

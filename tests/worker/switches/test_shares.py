@@ -8,8 +8,8 @@ import itertools
 import numpy as np
 import pytest
 from p4reduce.switches.shares import (
-    LEAST_BLOCKS,
     LEAST_SHARE,
+    MOST_WHOLE,
     PERIOD,
     RUN,
     WHOLE,
@@ -35,8 +35,8 @@ def test_equal_at_first_and_every_block_once() -> None:
 
 
 def test_few_blocks_stay_together() -> None:
-    assert not Shares(2, 2).cuts(2 * LEAST_BLOCKS - 1)
-    assert Shares(2, 2).cuts(2 * LEAST_BLOCKS)
+    assert not Shares(2, 2).cuts(2 * MOST_WHOLE)
+    assert Shares(2, 2).cuts(2 * MOST_WHOLE + 1)
 
 
 def test_what_is_not_cut_stays_at_a_switch_for_a_run() -> None:

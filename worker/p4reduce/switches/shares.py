@@ -24,10 +24,10 @@ import numpy.typing as npt
 WHOLE = 1024  # what all shares add up to, about
 LEAST_SHARE = WHOLE // 64  # of a switch; with none its rate would never be known again
 LEAST_CHANGE = 32  # what is less than the 32nd part of a share is noise
-LEAST_BLOCKS = 64
-"""Blocks per switch. With fewer, a collective goes through one of the switches: to start and end
+MOST_WHOLE = 32
+"""Blocks per switch. With no more, a collective goes through one of the switches: to start and end
 another part takes longer than the link is busy with that many blocks."""
-RUN = 512
+RUN = 128
 """Blocks that a switch may be ahead of the others by collectives that are not cut. A small
 collective is faster where the one before it was, because that switch is still awake."""
 PERIOD = 16  # collectives that are cut between two agreements
@@ -83,7 +83,7 @@ class Shares:
 
     def cuts(self, blocks: int) -> bool:
         """Whether a collective with that many blocks uses all switches."""
-        return blocks >= LEAST_BLOCKS * len(self.weights)
+        return blocks > MOST_WHOLE * len(self.weights)
 
     def ranges(self, blocks: int) -> list[tuple[int, int]]:
         """Return each switch's range of blocks, as from and to."""
