@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import p4reduce
@@ -18,7 +16,7 @@ from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab.processes.children import tail
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
-from worker_system import PORTS, TARGETS, System
+from worker_system import PORTS, TARGETS, System, running_system
 
 # For tests that kill switch and controller, by way of `broken`.
 fault_system = fault_system_with(short_time, "session")
@@ -27,16 +25,9 @@ fault_system = fault_system_with(short_time, "session")
 @pytest.fixture(scope="session", params=TARGETS)
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
     """Each test that uses it runs once on each target."""
-    # pytest's own directories have paths too long for Unix sockets.
-    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
-        directory = Path(name)
-        (directory / "switch").mkdir()
-        launcher = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}[request.param]
-        running = System(launcher(directory / "switch", PORTS), directory)
-        try:
-            yield running
-        finally:
-            running.close()
+    launcher = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}[request.param]
+    with running_system(lambda directory: launcher(directory, PORTS)) as running:
+        yield running
 
 
 @pytest.fixture

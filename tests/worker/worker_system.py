@@ -7,9 +7,10 @@ import contextlib
 import itertools
 import re
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -218,3 +219,18 @@ def outcome(work: Callable[[], Any]) -> Any:
         return work()
     except p4reduce.P4ReduceError as error:
         return error
+
+
+@contextlib.contextmanager
+def running_system(
+    switch: Callable[[Path], SwitchLauncher], *, ports: int = PORTS, lease: float = LEASE
+) -> Iterator[System]:
+    """A system in a directory of its own: pytest's have paths too long for Unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
+        directory = Path(name)
+        (directory / "switch").mkdir()
+        system = System(switch(directory / "switch"), directory, ports, lease)
+        try:
+            yield system
+        finally:
+            system.close()

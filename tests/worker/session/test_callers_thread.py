@@ -7,11 +7,9 @@ import contextlib
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +24,7 @@ from p4reduce.session.port import PORTS, WorkerPort
 from p4reduce.transport.link import FramesOverLink
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.udp_ports import udp_ports
-from worker_system import DEADLINE, System, at_once, outcome
-from worker_system import PORTS as SWITCH_PORTS
+from worker_system import DEADLINE, System, at_once, outcome, running_system
 
 pytestmark = pytest.mark.skipif(native_library() is None, reason="there is no machine code here")
 
@@ -37,15 +34,9 @@ RANKS = 2
 
 @pytest.fixture(scope="module", params=["shared memory", "UDP"])
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
-    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
-        directory = Path(name)
-        (directory / "switch").mkdir()
-        ports = udp_ports(RANKS) if request.param == "UDP" else SWITCH_PORTS
-        running = System(EmbeddedSwitch(directory / "switch", ports), directory, RANKS)
-        try:
-            yield running
-        finally:
-            running.close()
+    ports = udp_ports(RANKS) if request.param == "UDP" else RANKS
+    with running_system(lambda place: EmbeddedSwitch(place, ports), ports=RANKS) as running:
+        yield running
 
 
 def port_of(system: System, comm: Communicator) -> WorkerPort:

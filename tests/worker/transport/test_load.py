@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import p4reduce
 import pytest
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
-from worker_system import System, at_once, wait_for
+from worker_system import System, at_once, running_system, wait_for
 
 RANKS = 64
 JOBS = 16
@@ -26,15 +24,10 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module")
 def large() -> Iterator[System]:
     """A switch with a port for each of 64 ranks."""
-    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
-        directory = Path(name)
-        (directory / "switch").mkdir()
-        switch = EmbeddedSwitch(directory / "switch", RANKS)
-        running = System(switch, directory, ports=RANKS, lease=LEASE)
-        try:
-            yield running
-        finally:
-            running.close()
+    with running_system(
+        lambda place: EmbeddedSwitch(place, RANKS), ports=RANKS, lease=LEASE
+    ) as running:
+        yield running
 
 
 def test_64_ranks_in_one_job(large: System) -> None:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import p4reduce
@@ -17,20 +15,18 @@ from p4reduce.transport.udp import parse_udp
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.udp_ports import udp_ports
 from test_recovery import beside
-from worker_system import System, wait_for
+from worker_system import System, running_system, wait_for
 
 RANKS = 3
 
 
 @pytest.fixture(scope="module")
 def over_udp() -> Iterator[System]:
-    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
-        directory = Path(name)
-        (directory / "switch").mkdir()
-        switch = EmbeddedSwitch(directory / "switch", udp_ports(RANKS))
-        system = System(switch, directory, RANKS, PATIENT_LEASE)
+    ports = udp_ports(RANKS)
+    with running_system(
+        lambda place: EmbeddedSwitch(place, ports), ports=RANKS, lease=PATIENT_LEASE
+    ) as system:
         yield system
-        system.close()
 
 
 @pytest.fixture(params=["machine code", "Python"])

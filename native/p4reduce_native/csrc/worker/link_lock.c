@@ -22,7 +22,7 @@ static void tell(uint32_t *state)
 {
     syscall(SYS_futex, state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
-#else /* Only shared memory has a lock, and only Linux has that: to compile, never called. */
+#else /* Only links have a lock, and only Linux has those: to compile, never called. */
 #define POLLRDHUP 0
 
 static void wait_for(uint32_t *state) { (void)state; }
