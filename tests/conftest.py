@@ -60,6 +60,7 @@ _fuzz_tests = pytest.StashKey[int]()
 _FIRST = [
     f"tests/{name}.py"
     for name in (
+        "p4src/test_tofino2_compiled",
         "lab/demo/test_run_ending",
         "worker/session/test_recovery",
         "lab/demo/test_run",

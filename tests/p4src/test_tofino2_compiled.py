@@ -71,8 +71,8 @@ def test_what_the_compiler_refuses_is_said(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "p4src", sources)
     bridge = sources / "common" / "bridge.p4"
     text = bridge.read_text()
-    applied = "        stations.apply();\n        if (meta.port"
+    applied = "stations.apply();"
     assert text.count(applied) == 1
-    bridge.write_text(text.replace(applied, "        if (stations.apply().hit && meta.port"))
-    with pytest.raises(tofino.TofinoError, match=r"(?s)p4c-barefoot ended with .*complex context"):
+    bridge.write_text(text.replace(applied, "stations_.apply();"))
+    with pytest.raises(tofino.TofinoError, match=r"(?s)p4c-barefoot ended with .*stations_"):
         tofino.compile_program(tmp_path / "made", sources)
