@@ -78,7 +78,7 @@ def ci_of(
     file = root / "tests" / path
     file.parent.mkdir(exist_ok=True)
     file.write_text(HEAD + tests)
-    command = f"{sys.executable} -m pytest -n 2 --dist loadfile -p no:cacheprovider tests"
+    command = f"{sys.executable} -m pytest -p xdist.plugin -n 2 --dist loadfile tests"
     (root / "Makefile").write_text(f"lint:\n\ttrue\ntest:\n\t{command}\n")
     (root / "run.py").write_text(
         RUN.format(root=str(ci.ROOT), here=str(root), begun=begun, ends=ends)
@@ -86,7 +86,12 @@ def ci_of(
     done = subprocess.run(
         [sys.executable, "run.py"],
         cwd=root,
-        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+            # Each of its runs would import them all.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_ADDOPTS": "-p no:cacheprovider",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
