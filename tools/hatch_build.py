@@ -69,7 +69,7 @@ def _compile(directory: Path) -> tuple[list[Path], str]:
     from p4reduce_native.compile import prebuild
     from p4reduce_native.compiler import find_compiler, zig_for
     from p4reduce_native.library import CSRC, runtime_sources
-    from p4reduce_switch.codegen_c import generate
+    from p4reduce_switch.codegen_c.generate import generate
     from p4reduce_switch.loader.load_program import load
     from p4reduce_switch.native.program import INCLUDE, sources_of
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from typing import Any
 
 from p4reduce_native.loop import NativeEntry
 
-from p4reduce_switch.codegen_c import GeneratedC, NotNativeError, generate
+from p4reduce_switch.codegen_c import GeneratedC, NotNativeError
 from p4reduce_switch.native.cells import NativeStats, counts_at, register_cells
 from p4reduce_switch.native.copies import NativeCloneSessions, NativeMulticastGroups
 from p4reduce_switch.native.events import NativeDigest, serve_events
+from p4reduce_switch.native.kept import generated_for
 from p4reduce_switch.native.meters import NativeMeterArray
 from p4reduce_switch.native.program import NativeProgram
 from p4reduce_switch.native.tables import NativeIndex, NativeValueSet
@@ -40,12 +42,16 @@ class NativePipeline(Pipeline):
         NativeUnavailableError: there is no compiler, or machine code is turned off.
     """
 
+    def __init__(self, config: bytes | str, **options: Any) -> None:
+        self._config = config
+        super().__init__(config, **options)
+
     def _make_process(self, program: Program) -> Process:
         spec = program.intrinsic["egress_spec"]
         if not 0 <= self.drop_port < 1 << min(spec.width, 32):
             raise NotNativeError(f"the drop port {self.drop_port}, which egress_spec cannot hold")
         settings = self.queue_settings
-        generated = generate(program, with_queues=not settings.is_default)
+        generated = generated_for(self._config, program, with_queues=not settings.is_default)
         self.source = generated.source
         native = NativeProgram(generated.source, self.drop_port)
         native.library.p4r_set_start(native.common, max(self.timers.clock(), 0))

@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 # Forked with others' packages there: seconds each would be theirs otherwise.
 IMPORT_EACH = """
 import contextlib, importlib, os, sys, traceback
-for name in ("numpy", "google.protobuf", "matplotlib.pyplot", "scapy.all", "click", "grpc", "rich.console", "torch"):
+for name in (
+    "numpy", "google.protobuf", "grpc", "matplotlib.pyplot", "scapy.all", "click", "rich.console",
+    "torch",
+):
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
 failed = 0

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_switch.codegen_c import NotNativeError, generate
+from p4reduce_switch.codegen_c import NotNativeError
+from p4reduce_switch.codegen_c.generate import generate
 from p4reduce_switch.codegen_c.text import CNames, comment, plain
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.native_pipeline import NativePipeline

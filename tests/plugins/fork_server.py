@@ -126,10 +126,11 @@ if __name__ == "__main__":
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's, which would start more of them
     for module in MODULES:
         importlib.import_module(module)
-    from p4reduce_switch.codegen_c import generate
     from p4reduce_switch.loader.load_program import load
+    from p4reduce_switch.native.kept import generated_for
 
-    generate(load(PROGRAM.read_bytes()), with_queues=False)
+    config = PROGRAM.read_bytes()
+    generated_for(config, load(config), with_queues=False)
     threads = list(Path("/proc/self/task").iterdir())
     assert len(threads) == 1, f"a fork would lose threads: {len(threads)}"
     gc.collect()

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.flow import Flow
+from p4reduce_switch.codegen_c.generated import PythonEvent
 from p4reduce_switch.codegen_c.known import known_ones
 from p4reduce_switch.codegen_c.text import CNames, CWriter
 from p4reduce_switch.codegen_c.values import C_TYPES, kind_of_width, limbs_of, literal
@@ -18,19 +18,6 @@ from p4reduce_switch.program.ir import FieldRef, HeaderInstance, Program
 
 _MOST_STACK_WORDS = 1 << 15  # of all that a function has: 256 KiB
 _MOST_CONSTANT_WORDS = 1 << 18
-
-
-@dataclass(frozen=True, slots=True)
-class PythonEvent:
-    """An event for Python, by its number.
-
-    kind: "digest" (name is its name), "log" (text), "assert" or "assume" (where). values: for each,
-    how many words it takes and whether it is two's complement.
-    """
-
-    kind: str
-    text: str
-    values: tuple[tuple[int, bool], ...]
 
 
 class Function:

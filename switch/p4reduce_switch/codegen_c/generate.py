@@ -10,18 +10,17 @@ source.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 from p4reduce_switch.codegen_c import queues
 from p4reduce_switch.codegen_c.actions import ActionWriter, write_event
 from p4reduce_switch.codegen_c.checksums import write_verify
-from p4reduce_switch.codegen_c.context import CContext, PythonEvent
+from p4reduce_switch.codegen_c.context import CContext
 from p4reduce_switch.codegen_c.controls import write_control
 from p4reduce_switch.codegen_c.egress import head as egress_head
 from p4reduce_switch.codegen_c.egress import write_egress, write_wait
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.expressions import CExpressions
+from p4reduce_switch.codegen_c.generated import GeneratedC
 from p4reduce_switch.codegen_c.packet import Packet
 from p4reduce_switch.codegen_c.parser import write_parser
 from p4reduce_switch.codegen_c.replay import (
@@ -36,21 +35,6 @@ from p4reduce_switch.codegen_c.text import paren
 from p4reduce_switch.codegen_c.values import constant, make
 from p4reduce_switch.program.ir import Program
 from p4reduce_switch.program.replays import InstanceType, carried_fields, clone_fields
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedC:
-    """The C source of a program, and what Python needs to know about it.
-
-    `objects`: the numbers of the program's state objects (control.h), by kind and name. `events`:
-    the events for Python, by number. `queued`: whether it has egress queues and
-    p4r_program_release.
-    """
-
-    source: str
-    objects: Mapping[tuple[str, str], int]
-    events: tuple[PythonEvent, ...]
-    queued: bool
 
 
 @functools.lru_cache(maxsize=4)

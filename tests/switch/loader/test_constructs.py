@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from p4reduce_switch.codegen_c import generate
+from p4reduce_switch.codegen_c.generate import generate
 from p4reduce_switch.constructs import constructs
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.program import ir

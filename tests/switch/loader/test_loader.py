@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from compile_programs import COMPILER, compiled
-from p4reduce_switch.codegen_c import generate
+from p4reduce_switch.codegen_c.generate import generate
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.program.load_error import LoadError

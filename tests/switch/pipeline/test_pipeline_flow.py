@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from p4reduce_switch import codegen_c
+from p4reduce_switch.codegen_c.generate import generate
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.program import control_walk
 from pipeline_programs import load
@@ -22,13 +22,13 @@ def pipeline(
     """Both forms of generated code: nested blocks, and the one for graphs that do not nest."""
     if request.param == "sequence":
         monkeypatch.setattr(control_walk, "DEEPEST", -1)
-    codegen_c.generate.cache_clear()  # which knows nothing of this limit
+    generate.cache_clear()  # which knows nothing of this limit
     pipeline = load("flow")
     if engine == "native":
         assert ("goto ingress_0;" in pipeline.source) == (request.param == "sequence")
         assert "switch (" in pipeline.source or request.param == "sequence"
     yield pipeline
-    codegen_c.generate.cache_clear()
+    generate.cache_clear()
 
 
 def trace(pipeline: Pipeline, command: int, argument: int) -> int:
