@@ -4,8 +4,8 @@ trusted.
 
 A shared object that is loaded runs with all of this process's rights. So the directory must belong
 to this user, and nobody else may write to it. Each `NAME.so` has a `NAME.sha256` beside it, which
-is compared before loading. That finds files that are cut off or damaged. It does not stop an
-attacker with the user's own rights, who could change both.
+is compared before loading. So has the generated C that is kept there. That finds files that are cut
+off or damaged. It does not stop an attacker with the user's own rights, who could change both.
 """
 
 from __future__ import annotations
@@ -72,14 +72,18 @@ class Cache:
 
     Args:
         directory: of the files; made if it is missing.
+        suffix: with which the files' names end.
+        most: files that are kept; the least recently used go first.
 
     Raises:
         CacheError: the directory cannot be made, belongs to somebody else, or others may write
             to it.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, suffix: str = ".so", most: int = _MOST_FILES) -> None:
         self.directory = directory
+        self._suffix = suffix
+        self._most = most
         try:
             directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
@@ -107,7 +111,7 @@ class Cache:
 
     def look(self, name: str) -> Path | None:
         """Return the file if it exists and is intact. Changes nothing, so it takes no lock."""
-        path = self.directory / f"{name}.so"
+        path = self._path(name)
         if not is_whole(path):
             return None
         with contextlib.suppress(OSError):
@@ -117,7 +121,7 @@ class Cache:
     def find(self, name: str) -> Path | None:
         """Return the file if it exists and is intact. A damaged one is removed."""
         found = self.look(name)
-        path = self.directory / f"{name}.so"
+        path = self._path(name)
         if found is None and path.exists():
             log.warning("%s is damaged; it is compiled again", path)
             self._remove(path)
@@ -125,12 +129,12 @@ class Cache:
 
     def find_any(self, prefix: str) -> Path | None:
         """Return an intact file whose name begins with `prefix`, the newest first."""
-        paths = sorted(self.directory.glob(f"{prefix}*.so"), key=_modified, reverse=True)
+        paths = sorted(self.directory.glob(f"{prefix}*{self._suffix}"), key=_modified, reverse=True)
         return next((path for path in paths if self.find(path.stem) is not None), None)
 
     def put(self, name: str, built: Path) -> Path:
         """Take over a file that was built in `directory`, atomically."""
-        path = self.directory / f"{name}.so"
+        path = self._path(name)
         digest = write_digest(built)
         # A reader may see the new file beside the old hash: then it compiles the same again.
         digest.replace(path.with_suffix(".sha256"))
@@ -165,9 +169,12 @@ class Cache:
             if time.time() - _modified(path) / 1e9 > _ABANDONED_AFTER:
                 shutil.rmtree(path, ignore_errors=True)
 
+    def _path(self, name: str) -> Path:
+        return self.directory / f"{name}{self._suffix}"
+
     def _prune(self) -> None:
-        paths = sorted(self.directory.glob("*.so"), key=_modified)
-        for path in paths[:-_MOST_FILES]:
+        paths = sorted(self.directory.glob(f"*{self._suffix}"), key=_modified)
+        for path in paths[: -self._most]:
             self._remove(path)
 
     def _remove(self, path: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any
 
 from p4reduce_native.loop import NativeEntry
 
@@ -42,16 +41,12 @@ class NativePipeline(Pipeline):
         NativeUnavailableError: there is no compiler, or machine code is turned off.
     """
 
-    def __init__(self, config: bytes | str, **options: Any) -> None:
-        self._config = config
-        super().__init__(config, **options)
-
-    def _make_process(self, program: Program) -> Process:
+    def _make_process(self, config: bytes | str, program: Program) -> Process:
         spec = program.intrinsic["egress_spec"]
         if not 0 <= self.drop_port < 1 << min(spec.width, 32):
             raise NotNativeError(f"the drop port {self.drop_port}, which egress_spec cannot hold")
         settings = self.queue_settings
-        generated = generated_for(self._config, program, with_queues=not settings.is_default)
+        generated = generated_for(config, program, with_queues=not settings.is_default)
         self.source = generated.source
         native = NativeProgram(generated.source, self.drop_port)
         native.library.p4r_set_start(native.common, max(self.timers.clock(), 0))

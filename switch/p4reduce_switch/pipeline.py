@@ -115,7 +115,7 @@ class Pipeline:
         """Where the loop enters a program that is machine code."""
         self.queues: EgressQueues | None = None
         self.source = ""
-        self.process: Process = self._make_process(program)
+        self.process: Process = self._make_process(config, program)
         """Run a frame that came in at a port (0..511). Gives (port, frame) of each copy to send, in
         the order of the replicas; empty if the frame is dropped, or waits in an egress queue. Never
         raises, whatever the bytes are."""
@@ -133,7 +133,7 @@ class Pipeline:
     def serve_events(self) -> None:
         """Handle the events that machine code has left for Python."""
 
-    def _make_process(self, program: Program) -> Process:
+    def _make_process(self, config: bytes | str, program: Program) -> Process:
         """Return what runs frames."""
         return self._interpret(program, None)
 

@@ -34,10 +34,10 @@ def no_generator(*_: object, **__: object) -> None:
 def test_it_is_generated_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generated = generate(load(CONFIG), with_queues=False)
     assert start() == generated
-    [kept] = cache.glob("generated-*")
+    [kept] = cache.glob("generated-*.json")
     monkeypatch.setattr(GENERATE, no_generator)
     assert start() == generated
-    assert list(cache.glob("generated-*")) == [kept]
+    assert list(cache.glob("generated-*.json")) == [kept]
     with pytest.raises(AssertionError, match="generated again"):
         start(with_queues=True)  # which is other C
     with pytest.raises(AssertionError, match="generated again"):
@@ -58,7 +58,7 @@ def test_events_and_objects_are_kept(cache: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"x" * 100, None], ids=["empty", "other", "cut off"])
 def test_a_damaged_file_is_generated_again(cache: Path, damage: bytes | None) -> None:
     generated = start()
-    [kept] = cache.glob("generated-*")
+    [kept] = cache.glob("generated-*.json")
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-1] if damage is None else damage)
     assert start() == generated
@@ -69,7 +69,7 @@ def test_it_keeps_the_last_programs_only(cache: Path) -> None:
     program = load(CONFIG)
     for number in range(34):
         generated_for(CONFIG + b"\n" * number, program, with_queues=False)
-    assert len(list(cache.glob("generated-*"))) == 32
+    assert len(list(cache.glob("generated-*.json"))) == 32
 
 
 def test_a_small_program_is_not_kept(cache: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_small_program_is_not_kept(cache: Path) -> None:
 
 def test_a_cache_that_others_may_write_to_is_not_read(cache: Path) -> None:
     generated = start()
-    [kept] = cache.glob("generated-*")
+    [kept] = cache.glob("generated-*.json")
     kept.write_bytes(b"")
     cache.chmod(0o777)
     assert start() == generated

@@ -244,10 +244,10 @@ def differing(tofino2: bytes, start: int, *, below: bool, lanes: int = LANES) ->
         lanes: of a frame of `tofino2`.
     """
     rng = random.Random(start)
-    few = replace(TOFINO2, payload_bytes=4 * lanes)
+    form_of_tofino2 = replace(TOFINO2, payload_bytes=4 * lanes)
     switches = [
         Switch(program, 3, below=below, form=form, slots=SLOTS)
-        for program, form in ((COMPILED.read_bytes(), V1MODEL), (tofino2, few))
+        for program, form in ((COMPILED.read_bytes(), V1MODEL), (tofino2, form_of_tofino2))
     ]
     traffic = Traffic(rng, below, lanes, [start] * SLOTS)
     for number in range(500):

@@ -59,7 +59,7 @@ class DebugPipeline(Pipeline):
         _check_cell("counter", name, first, counter.size)
         return [counter.read(cell) for cell in range(first, min(first + count, counter.size))]
 
-    def _make_process(self, program: Program) -> Process:
+    def _make_process(self, config: bytes | str, program: Program) -> Process:
         self._headers = program.headers
         fields = (field for header in program.headers.values() for field in header.fields)
         self._places = {

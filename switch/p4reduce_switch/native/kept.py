@@ -11,12 +11,11 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from p4reduce_native.cache import Cache, cache_directory
+from p4reduce_native.cache import BUILDING, Cache, cache_directory
 from p4reduce_native.errors import CacheError
 
 from p4reduce_switch.codegen_c.generated import GeneratedC, PythonEvent
@@ -43,15 +42,15 @@ def generated_for(config: bytes | str, program: Program, *, with_queues: bool) -
     if len(data) < _LARGE:
         return _generate(program, with_queues)
     try:
-        directory = Cache(cache_directory()).directory
+        cache = Cache(cache_directory(), ".json", _MOST_FILES)
     except CacheError:
         return _generate(program, with_queues)  # the compiler says what is wrong with it
-    path = directory / f"generated-{_key(data, with_queues)}.json"
-    generated = _read(path)
+    name = f"generated-{_key(data, with_queues)}"
+    generated = _read(cache, name)
     if generated is None:
         generated = _generate(program, with_queues)
         with contextlib.suppress(OSError):  # then it is generated again
-            _write(path, generated)
+            _write(cache, name, generated)
     return generated
 
 
@@ -75,16 +74,15 @@ def _makers() -> bytes:
     return digest.digest()
 
 
-def _read(path: Path) -> GeneratedC | None:
+def _read(cache: Cache, name: str) -> GeneratedC | None:
     """Return what is kept, unless it is missing or damaged."""
-    try:
-        digest, _, body = path.read_bytes().partition(b"\n")
-        if hashlib.sha256(body).hexdigest().encode() != digest:
-            return None
-        os.utime(path)  # the least recently used goes first
-    except OSError:
+    path = cache.look(name)
+    if path is None:
         return None
-    kept: dict[str, Any] = json.loads(body)
+    try:
+        kept: dict[str, Any] = json.loads(path.read_bytes())
+    except OSError:  # another process has just removed it
+        return None
     return GeneratedC(
         kept["source"],
         {(kind, name): number for kind, name, number in kept["objects"]},
@@ -96,22 +94,14 @@ def _read(path: Path) -> GeneratedC | None:
     )
 
 
-def _write(path: Path, generated: GeneratedC) -> None:
+def _write(cache: Cache, name: str, generated: GeneratedC) -> None:
     kept = {
         "source": generated.source,
         "objects": [[*where, number] for where, number in generated.objects.items()],
         "events": [[event.kind, event.text, event.values] for event in generated.events],
         "queued": generated.queued,
     }
-    body = json.dumps(kept).encode()
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="generated-", delete=False) as file:
-        try:
-            file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            file.close()
-            Path(file.name).replace(path)
-        except OSError:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-    files = sorted(path.parent.glob("generated-*"), key=lambda one: one.stat().st_mtime_ns)
-    for old in files[:-_MOST_FILES]:
-        old.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix=BUILDING, dir=cache.directory) as directory:
+        built = Path(directory) / "built.json"
+        built.write_text(json.dumps(kept))
+        cache.put(name, built)
