@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.own_start]
 HERE = Path(__file__).parent
 
 SERVICES = ("p4reduce_switch", "p4reduce_controller")
+FORTRAN = os.environ.get("OMPI_FC", "gfortran")  # mpif90 is there without the compiler it calls
 
 with_mpi4py = needs(programs=("mpirun",), packages=("mpi4py",))
 with_mpicc = needs(programs=("mpirun", "mpicc"))
@@ -525,7 +526,7 @@ def test_a_network_that_does_not_start_ends_a_c_program(shim: tuple[Path, Path])
 
 
 @with_mpicc
-@needs(programs=("mpif90",))
+@needs(programs=("mpif90", FORTRAN))
 def test_a_fortran_program(shim: tuple[Path, Path], tmp_path: Path) -> None:
     library, _ = shim
     program = tmp_path / "sums"
