@@ -286,3 +286,45 @@ def test_a_terminal_that_closes_ends_a_command_but_after_nohup(
         assert {signal.SIGINT, signal.SIGTERM} <= set(ending_signals())
     finally:
         signal.signal(signal.SIGHUP, ours)
+
+
+AT_EACH_STEP = """
+import os, signal, sys, threading
+from p4reduce_common.ending import EndRequest
+
+def wait(before):
+    request, steps = EndRequest(), 0
+    signal.signal(signal.SIGTERM, lambda *_: request.make())
+
+    def at_a_line(frame, event, argument):
+        nonlocal steps
+        if event == "line":
+            steps += 1
+            if steps == before:
+                signal.raise_signal(signal.SIGTERM)
+        return at_a_line
+
+    # Where there are fewer steps, the signal comes within the last.
+    later = threading.Timer(0.1, lambda: steps < before and os.kill(os.getpid(), signal.SIGTERM))
+    later.start()
+    print("before step", before, flush=True)
+    sys.settrace(at_a_line)
+    request.wait()
+    sys.settrace(None)
+    later.join()
+    return steps >= before
+
+before = 1
+while wait(before):
+    before += 1
+print("all", before)
+"""
+
+
+def test_a_signal_before_any_step_of_waiting_ends_it() -> None:
+    """The handler runs in the thread that waits, and must not wait for what that thread holds."""
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_EACH_STEP], capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout.split()[-1]) > 2, ended.stdout

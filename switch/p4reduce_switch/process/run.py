@@ -7,13 +7,12 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p4reduce_common.ending import ending_signals
+from p4reduce_common.ending import EndRequest, ending_signals
 from p4reduce_common.service_manager import notify
 from p4reduce_native.files import read_file, read_text
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 # While the P4Runtime server encodes or decodes, the data plane waits this long for the interpreter.
 _SWITCH_INTERVAL_S = 0.0005
-_WAKE_SECONDS = 0.5
 _KEY_ENVIRONMENT = "P4REDUCE_UDP_KEY"  # as of ranks: the key itself
 
 
@@ -53,12 +51,12 @@ class _Stopped(BaseException):
 
 
 def _run(settings: SwitchSettings) -> None:
-    stop = threading.Event()
+    request = EndRequest()
     starting = True
     stop_signals = ending_signals()
 
     def end(number: int, frame: object) -> None:
-        stop.set()
+        request.make()
         if starting:
             for each in stop_signals:
                 signal.signal(each, signal.SIG_IGN)
@@ -106,10 +104,7 @@ def _run(settings: SwitchSettings) -> None:
                 print(announce(settings, ports, address_in_use, metrics_port), flush=True)
                 notify("READY=1", f"STATUS=P4Runtime at {address_in_use}")
                 starting = False
-                # In short waits: the kernel may give the signal to another thread, and Python
-                # calls the handler only once the main thread runs again.
-                while not stop.wait(_WAKE_SECONDS):
-                    pass
+                request.wait()
                 for number in stop_signals:
                     signal.signal(number, signal.SIG_IGN)
                 notify("STOPPING=1")

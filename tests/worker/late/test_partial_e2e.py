@@ -179,7 +179,8 @@ def test_different_sums_are_a_mismatch_on_all_ranks(system: System) -> None:
 
     for error in system.run(WORLD, work):
         assert isinstance(error, p4reduce.MismatchError)
-        assert error.ranks == (1,)
+        # If rank 1 and one other have called, either may be the one that calls something else.
+        assert error.ranks == (1,) or "another one than rank 1;" in str(error)
         assert "dtype, shape, op" in str(error)
 
 
