@@ -73,7 +73,7 @@ test: $(READY)  ## every test that this machine can run, except long ones; says 
 	$(PYTEST) -m "not long and not engines"
 
 .PHONY: test-long
-test-long: $(READY)  ## whole runs: demos with faults, on BMv2 and in Mininet too (minutes)
+test-long: $(READY)  ## what takes long: whole runs with faults, the worker on BMv2, in Mininet (half an hour)
 	$(PYTEST) -m "long and not engines"
 
 .PHONY: test-install

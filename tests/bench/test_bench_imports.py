@@ -41,6 +41,7 @@ sys.exit(failed)
 """
 
 
+@pytest.mark.long
 @pytest.mark.own_start
 def test_each_can_be_imported_first() -> None:
     names = [

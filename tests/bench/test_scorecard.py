@@ -45,6 +45,7 @@ def seed() -> int:
     return drawn
 
 
+@pytest.mark.long
 def test_a_small_scorecard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """All methods on one linear and one logistic task."""
     arguments = ["scorecard", "--seed", str(seed), "--ranks", "4", "4", "--most", "30"]
@@ -89,6 +90,7 @@ def test_the_program_adds_as_numpy_does() -> None:
         program((0, 1), [np.full(3, 2**30, np.int32)] * 2, None)
 
 
+@pytest.mark.long
 def test_the_same_over_the_switch(seed: int) -> None:
     """With a process per rank: gaps to the digits shown, and at least the same bytes.
 

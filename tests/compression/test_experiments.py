@@ -81,6 +81,7 @@ def test_what_is_spent_is_the_sum_of_the_steps_prices(cancer: Task) -> None:
     assert list(spent(trace, cancer, link, Scheme.SPARSE, 256)) == pytest.approx([dense, 2 * dense])
 
 
+@pytest.mark.long
 def test_pictures_can_be_drawn_again_from_the_steps(cancer: Task, tmp_path: Path) -> None:
     import report
 

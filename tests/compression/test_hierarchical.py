@@ -16,6 +16,7 @@ import p4reduce
 import pytest
 from hierarchical_rank import BLOCKS, DENSITY, NAN_AT, NAN_STEP, SIZE, STEPS, gradient
 
+pytestmark = pytest.mark.long  # a tree of switches, and all its ranks' steps
 LEAVES, RANKS = 2, 4  # ranks 0, 1 and 2, 3
 Array = npt.NDArray[Any]
 

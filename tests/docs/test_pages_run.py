@@ -46,8 +46,12 @@ ALL = [block for page in PAGES for block in blocks_of(page)]
 RUNNING = [block for block in ALL if "no" not in block.words]
 
 
+FIRST = ("README.md", "tutorial.md")  # that a new user reads; `make test-long` has all pages
+
+
 def _marked(block: Block) -> object:
-    marks = [getattr(pytest.mark, name) for name in ("root", "bmv2", "long") if name in block.words]
+    words = {*block.words, *(() if block.page.name in FIRST else ("long",))}
+    marks = [getattr(pytest.mark, name) for name in ("root", "bmv2", "long") if name in words]
     return pytest.param(block, marks=marks, id=block.name)
 
 

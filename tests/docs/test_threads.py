@@ -9,6 +9,7 @@ import logging
 import re
 import threading
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from p4reduce_common.threads import new_thread, watch_task
@@ -24,8 +25,13 @@ BARE = {"Thread", "Timer", "start_new_thread"}
 STARTS = {"new_thread", "ThreadPoolExecutor", "create_task", "ensure_future"}
 
 
-def calls(file: str) -> Iterator[str]:
+@cache
+def calls(file: str) -> frozenset[str]:
     """The last part of the name of each function that a file calls or class that it extends."""
+    return frozenset(_calls(file))
+
+
+def _calls(file: str) -> Iterator[str]:
     for node in ast.walk(ast.parse((ROOT / file).read_text())):
         named = [node.func] if isinstance(node, ast.Call) else getattr(node, "bases", [])
         for one in named:
@@ -34,13 +40,13 @@ def calls(file: str) -> Iterator[str]:
 
 
 def test_nothing_else_starts_threads() -> None:
-    assert {file for file in SOURCES if BARE & set(calls(file))} == STARTERS
+    assert {file for file in SOURCES if BARE & calls(file)} == STARTERS
 
 
 def test_the_architecture_lists_all_that_starts_threads_or_tasks() -> None:
     section = ARCHITECTURE.read_text().partition("\n## Threads\n")[2].partition("\n## ")[0]
     listed = set(re.findall(r"`([\w/]+\.py)`", section))
-    starting = {file for file in SOURCES if STARTS & set(calls(file))} - {HELPER}
+    starting = {file for file in SOURCES if STARTS & calls(file)} - {HELPER}
     missing = [file for file in starting if not any(file.endswith(f"/{one}") for one in listed)]
     assert missing == []
 

@@ -108,6 +108,7 @@ def test_a_counter_of_what_ranks_repeat(tmp_path: Path) -> None:
     assert switch.pipeline.counters["repeated"].packets[3] == 1
 
 
+@pytest.mark.long
 @pytest.mark.own_start
 @pytest.mark.p4reduce(ranks=4)
 def test_a_prefix_sum(tmp_path: Path, p4reduce_network: LocalNetwork) -> None:

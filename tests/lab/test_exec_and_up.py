@@ -78,14 +78,11 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
     assert len(list((tmp_path / "build" / "up").glob("port*.pcap"))) == 3
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     "options",
-    [
-        ["--net", "local"],
-        pytest.param(["--net", "udp"], marks=pytest.mark.long),
-        pytest.param(["--tree", "2x2"], marks=pytest.mark.long),
-    ],
+    [["--net", "local"], ["--net", "udp"], ["--tree", "2x2"]],
     ids=["unix", "udp", "tree"],
 )
 def test_two_jobs_under_one_switch_get_ports_of_their_own(

@@ -104,12 +104,13 @@ def environment(lanes: int) -> dict[str, str]:
 
 
 # Rank 0 may be the specification: what it sends and makes of sums is the same.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "engine"),
     [
         ([], "native"),
-        pytest.param(["--tree", "2x2"], "native", marks=pytest.mark.long),
-        pytest.param([], "reference", marks=pytest.mark.long),
+        (["--tree", "2x2"], "native"),
+        ([], "reference"),
     ],
     ids=["one switch", "tree", "specification"],
 )

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "grid.py"
 
 
@@ -35,6 +37,7 @@ def run(ranks: int, width: int) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_the_weights_are_those_of_one_process() -> None:
     done = run(8, 4)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -44,6 +47,7 @@ def test_the_weights_are_those_of_one_process() -> None:
     assert max(float(apart) for _, apart in found) < 1e-5
 
 
+@pytest.mark.long
 def test_a_grid_that_does_not_fit() -> None:
     done = run(2, 3)
     assert done.returncode == 1

@@ -13,6 +13,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "late.py"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [[], ["--deadline", "0.02"]], ids=["coded", "deadline"])
 def test_all_ranks_train_to_the_same_distance(options: list[str]) -> None:
     command = [sys.executable, "-m", "p4reduce_lab", "exec", "-n", "4", "--"]

@@ -195,6 +195,7 @@ def test_a_run_on_a_terminal_and_ctrl_c(tmp_path: Path) -> None:
     assert "ended by SIGINT" in text
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_a_run_without_a_terminal(tmp_path: Path) -> None:
     run = Launched(tmp_path, "run", "--ranks", "2", "--steps", "20000")
@@ -279,11 +280,13 @@ def ended_comparison(tmp_path: Path, rate: str, *more: str) -> None:
     assert len(sizes) == int(done[-1])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_compare_on_a_terminal_and_ctrl_c(tmp_path: Path) -> None:
     ended_comparison(tmp_path, "none")
 
 
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.skipif(links.unavailable() is not None, reason=str(links.unavailable()))
 @pytest.mark.parametrize("kind", ["ethernet", "udp"])

@@ -58,6 +58,7 @@ def test_small_cases_hold_in_every_order(case: JobCase) -> None:
     assert lives.complete
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", JOBS_LARGE, ids=lambda case: case.name)
 def test_the_first_states_of_larger_cases_hold(case: JobCase) -> None:
     lives = case.explore(400)

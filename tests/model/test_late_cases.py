@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 from p4reduce_model.late import (
     LATE_FAULTS,
@@ -11,19 +14,24 @@ from p4reduce_model.late import (
     LateCase,
 )
 
-# The two largest of the small ones, too, are for make test-long.
-_LONG = ("late: coded, 2 ranks, a loss", "late: deadline, 2 ranks, 1 behind at most")
-SIZES = [
-    pytest.param(case, marks=pytest.mark.long) if case in LATE_LARGE or case.name in _LONG else case
-    for case in (*LATE_SMALL, *LATE_LARGE)
-]
+LONG = (
+    *(case.name for case in LATE_LARGE),
+    "late: coded, 2 ranks",
+    "late: coded, 2 ranks, a loss",
+    "late: deadline, 2 ranks, 1 behind at most",
+    "late: deadline, 2 ranks, both needed, a loss",
+    "after a loss, a sum that only some have is not handed on",
+)
 
 
-def name_of(case: object) -> str | None:
-    return case.name if isinstance(case, LateCase) else None
+def marked(cases: Iterable[LateCase]) -> list[Any]:
+    return [
+        pytest.param(case, marks=[pytest.mark.long] * (case.name in LONG), id=case.name)
+        for case in cases
+    ]
 
 
-@pytest.mark.parametrize("case", SIZES, ids=name_of)
+@pytest.mark.parametrize("case", marked((*LATE_SMALL, *LATE_LARGE)))
 def test_sums_are_right_and_end_in_every_order(case: LateCase) -> None:
     outcome = case.explore()
     if outcome.violation is not None:
@@ -32,6 +40,6 @@ def test_sums_are_right_and_end_in_every_order(case: LateCase) -> None:
     assert outcome.states > 100
 
 
-@pytest.mark.parametrize("fault", LATE_FAULTS, ids=name_of)
+@pytest.mark.parametrize("fault", marked(LATE_FAULTS))
 def test_a_planted_fault_is_found(fault: LateCase) -> None:
     assert fault.explore().violation is not None

@@ -19,7 +19,25 @@ def explored(scenario: Scenario, *, reduce: bool = True) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+LONG = (
+    "3 classes",
+    "recovery",
+    "recovery, twice",
+    "recovery, 2 slots",
+    "a rank is lost, zeros",
+    "a rank is lost, 2 slots",
+    "mismatch, 2 slots",
+    "late ranks",
+)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(one, marks=[pytest.mark.long] * (one.name in LONG), id=one.name)
+        for one in SMALL
+    ],
+)
 def test_the_protocol_holds_in_every_state(scenario: Scenario) -> None:
     assert explored(scenario).complete
 

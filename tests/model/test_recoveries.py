@@ -43,6 +43,7 @@ def test_small_cases_hold_in_every_order_and_take_every_transition() -> None:
     assert not missing
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", RECOVERIES_LARGE, ids=lambda case: case.name)
 def test_the_first_states_of_larger_cases_hold(case: RecoveryCase) -> None:
     lives = case.explore(1000)

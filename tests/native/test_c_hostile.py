@@ -98,6 +98,7 @@ def test_programs_as_they_are(name: str) -> None:
     check(generate(load(text_of(name))).source)
 
 
+@pytest.mark.long
 def test_a_string_in_every_place() -> None:
     """Strings for strings, numbers and flags: all of one kind at once."""
     seed = random.randrange(1 << 32)

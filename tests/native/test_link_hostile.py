@@ -214,6 +214,7 @@ def test_garbage_between_honest_links(fuzz: Fuzz) -> None:
             hostile.close()
 
 
+@pytest.mark.long
 @pytest.mark.fuzz
 def test_scribbling_under_sanitizers(fuzz: Fuzz, tmp_path: Path) -> None:
     sources = list((CSRC / "link").glob("*.c"))

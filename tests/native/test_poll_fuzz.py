@@ -13,6 +13,7 @@ from sanitized import SanitizedPython
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
 
+@pytest.mark.long
 @pytest.mark.fuzz
 def test_events_of_one_poll_in_any_order(fuzz: Fuzz, tmp_path: Path) -> None:
     """See poll_fuzz.py."""

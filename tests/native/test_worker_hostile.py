@@ -11,6 +11,7 @@ from p4reduce_native.library import engine_sources
 from sanitized import SanitizedProgram
 
 
+@pytest.mark.long
 @pytest.mark.fuzz
 def test_random_frames_under_sanitizers(fuzz: Fuzz, tmp_path: Path) -> None:
     flags = ["-fsanitize=float-cast-overflow"]

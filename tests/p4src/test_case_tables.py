@@ -123,6 +123,7 @@ def test_so_does_the_table_alone(below: bool) -> None:
     assert not differences(program, V1MODEL, below=below)
 
 
+@pytest.mark.long
 @pytest.mark.p4c
 @needs_p4c
 @pytest.mark.parametrize("below", [False, True], ids=["root", "below"])

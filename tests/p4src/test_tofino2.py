@@ -262,14 +262,9 @@ def differing(tofino2: bytes, start: int, *, below: bool, lanes: int = LANES) ->
     return ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("below", [False, True], ids=["root", "below"])
-@pytest.mark.parametrize(
-    "start",
-    [
-        start if at < 3 else pytest.param(start, marks=pytest.mark.long)
-        for at, start in enumerate(STARTS)
-    ],
-)
+@pytest.mark.parametrize("start", STARTS)
 def test_both_programs_answer_the_same(start: int, below: bool) -> None:
     assert not differing(tofino2_on_v1model.program(), start, below=below)
 

@@ -13,6 +13,7 @@ import pytest
 
 from tools import ci
 
+pytestmark = pytest.mark.long  # pytest is started some forty times
 PLUGINS = Path(__file__).parent
 
 # Fails the first time that it is run, as a race would.

@@ -57,6 +57,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert figures() == figures()
 
 
+@pytest.mark.long
 def test_jobs_in_turns_do_not_know_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds of the processor are those of a clock that jumps: 1 s whenever it is looked at."""
     ticks = itertools.count()

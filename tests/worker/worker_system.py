@@ -32,11 +32,13 @@ PORTS = 8
 NO_BMV2 = bmv2.unavailable()
 
 
+# What a rank does depends on the program, which packet tests run on both targets.
 TARGETS = [
     "embedded",
     pytest.param(
         "bmv2",
         marks=[
+            pytest.mark.long,
             pytest.mark.bmv2,
             pytest.mark.root,
             pytest.mark.skipif(NO_BMV2 is not None, reason=str(NO_BMV2)),

@@ -276,6 +276,7 @@ def test_a_client_that_goes_away_is_taken_off(
     controller.rank(switch, 0, 2)
 
 
+@pytest.mark.long
 def test_a_thousand_wait_at_once(start: Start, switch: SwitchProcess) -> None:
     # On a busy machine it takes a minute until the last one is there; nobody renews a lease.
     controller = start(switch, lease=600.0)

@@ -136,6 +136,7 @@ def test_the_entries_of_leaf_spine_and_root(jobs: Jobs) -> None:
     assert len(leaf.stations) == 2
 
 
+@pytest.mark.long
 def test_4096_ranks(world: World) -> None:
     uplinks = {f"leaf-{leaf}": Uplink(500, "root", leaf + 1) for leaf in range(LEAVES)}
     jobs = make_jobs(world, _topology(uplinks, 64))

@@ -102,6 +102,7 @@ def answer_to(controller: RunningController, request: bytes) -> bytes:
     return answer
 
 
+@pytest.mark.long
 def test_ten_thousand_malformed_requests(shown: RunningController, switch: SwitchProcess) -> None:
     """Nothing crashes, nothing is shown, and the job continues."""
     print(f"SEED={SEED}")
@@ -249,6 +250,7 @@ def test_fifty_browsers_see_the_same(start: Start, switch: SwitchProcess) -> Non
         eventually(done, "all see that the slot is complete")
 
 
+@pytest.mark.long
 def test_a_browser_that_stops_reading_is_dropped(
     start: Start,
     switch: SwitchProcess,

@@ -146,6 +146,7 @@ def test_all_contenders_over_links(tmp_path: Path) -> None:
             assert row["megabytes_up"] * 1e6 > row["bytes"]
 
 
+@pytest.mark.long
 @pytest.mark.root
 @needs_namespaces
 @pytest.mark.parametrize("rate", ["50Mbit", "none"])

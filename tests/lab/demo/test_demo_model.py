@@ -154,6 +154,7 @@ def test_momentum_is_heavy_ball() -> None:
     assert parameters[0] == 1 - 0.5 * 2 - 0.5 * 2
 
 
+@pytest.mark.long
 def test_the_reference_learns_and_does_not_depend_on_the_number_of_workers(
     digits: Digits,
 ) -> None:

@@ -43,6 +43,7 @@ def accuracy(config: TrainingConfig) -> float:
     return curve.accuracies[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["topk:0.1", "randomk:0.1", "topk:0.03"])
 def test_a_fixed_level_trains_as_well_as_whole_gradients(name: str) -> None:
     whole = accuracy(TrainingConfig(steps=STEPS))

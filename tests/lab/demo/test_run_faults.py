@@ -56,6 +56,7 @@ def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
     assert "the same, bit for bit" in run.output
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_the_fault_comes_however_short_the_training_is(tmp_path: Path) -> None:
     """Nine steps are over before the launcher looks at them a second time."""

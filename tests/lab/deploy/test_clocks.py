@@ -53,6 +53,7 @@ print("right")
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("cc") is None, reason="not installed: cc")
 def test_a_date_that_jumps_is_no_loss(tmp_path: Path) -> None:
     """Neither a lease of two seconds nor a deadline runs out by a day forth or back."""

@@ -271,6 +271,7 @@ def test_every_line_of_the_planner_is_taken(
         )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_the_deployed_network_of_the_planner_sums(tmp_path: Path) -> None:
     """Its first line starts a network whose jobs have the slots that the planner found."""

@@ -123,6 +123,7 @@ def test_hosts_that_differ_get_tls_and_a_key(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("remote", [False, True], ids=["loopback", "others"])
 def test_ipv6(remote: bool) -> None:
     address = own_ipv6() if remote else "::1"
@@ -159,6 +160,7 @@ def test_the_lease_is_the_controllers() -> None:
         assert sums(network) == [1.0]
 
 
+@pytest.mark.long
 def test_the_lease_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_LEASE", "44.5")
     for argument, used in ((0.0, b"44.5"), (77.5, b"77.5")):
@@ -171,6 +173,7 @@ def test_the_lease_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             launch.start(1, unix=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["switch", "controller"])
 def test_what_is_killed_is_started_again_and_calls_go_on(victim: str) -> None:
     with launch.start(2, unix=True) as network:
@@ -371,6 +374,7 @@ def test_what_cannot_start_says_why(
         launch.start(ranks, **arguments)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_the_command_writes_the_variables_and_takes_them_away(tmp_path: Path) -> None:
     deploy = Launched(tmp_path, "deploy", "-n", "2", "--variables", "net.sh")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import p4reduce
 import p4reduce_lab
+import pytest
 from fault_system import PATIENT_LEASE, FaultSystem, fault_system_with
 from forked import fast_start
 from late_ranks import wait_until_behind
@@ -162,6 +163,7 @@ def _while_broken(
     return results
 
 
+@pytest.mark.long
 def test_the_ranks_below_a_leaf_of_a_tree_are_a_group() -> None:
     """One rank of each leaf is enough, whichever it is."""
 

@@ -20,6 +20,7 @@ DIGITS = datasets.load_digits()
 EPOCHS = 15
 
 
+@pytest.mark.long
 def test_an_ensemble_of_four_ranks(system: System) -> None:
     train, test, classes, wanted = model_selection.train_test_split(
         DIGITS.data, DIGITS.target, random_state=0

@@ -130,6 +130,7 @@ def test_rounds_fall_by_the_number_of_local_steps(method: Any, name: str) -> Non
         assert steps * rounds(*data, method, steps, 600) == pytest.approx(one, rel=0.05)
 
 
+@pytest.mark.long
 def test_and_stop_to_where_the_slope_is_too_stale() -> None:
     """In parallel, with 25 steps: the others' slopes are those of 25 steps ago."""
     assert rounds(*real("digits"), fedbcd_p, 25, 400) == 400

@@ -53,6 +53,7 @@ def gaps(parts: Sequence[Any], iterates: Iterator[Any]) -> list[float]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
 def test_24_ranks_on_five_draws_of_the_authors_data(seed: int) -> None:
     """To the first iteration within the gap, as the authors count."""
@@ -62,6 +63,7 @@ def test_24_ranks_on_five_draws_of_the_authors_data(seed: int) -> None:
     assert 46 * steps <= 24 * gd_steps(parts, 1e-4) / 50  # two uploads per rank, one at the ends
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 3])
 def test_24_ranks_as_the_paper_has_them(seed: int) -> None:
     parts, best = synthetic(24, seed), optimum(synthetic(24, seed))
@@ -74,6 +76,7 @@ def test_24_ranks_as_the_paper_has_them(seed: int) -> None:
     assert fixed.uploads <= 24 * gd_steps(parts, 1e-4) / 50
 
 
+@pytest.mark.long
 def test_duals_tied_to_places_do_not_converge() -> None:
     parts = synthetic(24)
     assert min(gaps(parts, by_links(parts, 5, 720))) <= 1e-4  # on a chain that stays

@@ -107,6 +107,7 @@ def test_the_server_rule_reaches_no_twentieth_with_16_ranks(seed: int) -> None:
     assert 16 < best[0] < 20
 
 
+@pytest.mark.long
 def test_uploads_on_the_authors_data() -> None:
     parts = synthetic(16)
     plain = gd_steps(parts, 1e-4)
@@ -119,6 +120,7 @@ def test_uploads_on_the_authors_data() -> None:
     assert server.uploads <= 16 * plain / 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_server_rule_with_its_best_xi(seed: int) -> None:
     """With the authors' ξ = 1 it has a third; with 0.15 times the ranks' square a fifteenth."""

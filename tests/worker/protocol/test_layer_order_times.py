@@ -113,6 +113,7 @@ class Training(SlowLinks):
         return sum(one.retransmissions for one in counts) / sum(one.frames_sent for one in counts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])
 def test_a_step_by_number_of_classes(rng: np.random.Generator, ratio: float) -> None:
     """`ratio`: of communicating to computing. With half of it there is nothing to gain."""

@@ -17,6 +17,7 @@ from worker_system import DEADLINE, PORTS, at_once, outcome, silence
 WHY_NOT = bmv2.unavailable()
 # The ports of the embedded switch are Unix sockets, which cannot be down.
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.bmv2,
     pytest.mark.root,
     pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),

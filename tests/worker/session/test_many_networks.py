@@ -78,6 +78,7 @@ def kept() -> Counter[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use", [sums, loses_its_switch, finds_its_switch_again])
 def test_nothing_stays_of_networks_that_are_over(use: Use) -> None:
     visit(use)  # gRPC and the caches that there is one of

@@ -192,6 +192,7 @@ def test_a_rank_that_leaves_makes_room_as_well(broken: FaultSystem) -> None:
         assert (alone.allreduce(ONES) == 1).all()
 
 
+@pytest.mark.long
 @EMBEDDED
 def test_the_example_trains_on_without_the_rank_that_dies(broken: FaultSystem) -> None:
     job = broken.new_job()
