@@ -26,7 +26,7 @@ def main() -> None:
         detector = SubspaceDetector(comm, COMPONENTS, false_alarms=0.01)
         detector.fit(np.array_split(normal, comm.size)[comm.rank])
         sent = comm.stats.bytes_sent - before
-        area = metrics.roc_auc_score(anomalies, detector.score_samples(samples))
+        area = metrics.roc_auc_score(anomalies, -detector.score_samples(samples))
         found = detector.predict(samples) == -1
 
         alone = decomposition.PCA(COMPONENTS, svd_solver="full").fit(normal)

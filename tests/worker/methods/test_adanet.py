@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import p4reduce
 import pytest
-from p4reduce.methods.adanet import AdaNetClassifier
 from p4reduce.methods.subnetworks import SubNetwork, cross_entropy, probabilities
 from parts import refusals
 from worker_system import System
 
-sklearn = pytest.importorskip("sklearn", reason="for its data")
+sklearn = pytest.importorskip("sklearn", reason="estimators need it")
+from p4reduce.methods.adanet import AdaNetClassifier  # noqa: E402
 from sklearn import datasets, model_selection  # noqa: E402
 
 DIGITS = datasets.load_digits()
@@ -69,7 +69,7 @@ def test_one_rank_predicts_while_the_others_do_something_else(system: System) ->
         if comm.rank != 1:
             return comm.allreduce(np.ones(1))
         predicted = model.predict(samples), model.predict_proba(samples)
-        with pytest.raises(ValueError, match="X has 63 features, but the model was fitted with 64"):
+        with pytest.raises(ValueError, match=r"X has 63 features, but .* is expecting 64"):
             model.predict(samples[:, 1:])
         comm.allreduce(np.ones(1))  # the first call of this rank since `fit`
         return predicted
@@ -103,4 +103,4 @@ def test_other_samples_are_refused() -> None:
     (said,) = refusals(lambda comm: AdaNetClassifier(comm, epochs=0), [parts[0]])
     assert "epochs=0: at least 1" in said
     (said,) = refusals(AdaNetClassifier, [(samples, classes * 0)])
-    assert "of class 0; at least two" in said
+    assert "of one class, 0; at least two" in said

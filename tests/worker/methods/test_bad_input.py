@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from p4reduce.methods.adanet import AdaNetClassifier
 from p4reduce.methods.admm import admm
 from p4reduce.methods.cat import cat
 from p4reduce.methods.dslsr1 import dslsr1
@@ -16,16 +15,19 @@ from p4reduce.methods.fedbcd import FedBCDSettings, Party, fedbcd_p, fedbcd_s
 from p4reduce.methods.gadmm import dgadmm, gadmm
 from p4reduce.methods.gd import gd
 from p4reduce.methods.in_process import outcomes_of
-from p4reduce.methods.kmeans import KMeans
 from p4reduce.methods.lag import lag_ps, lag_wk
-from p4reduce.methods.linear import LinearRegression
 from p4reduce.methods.local_sgd import local_sgd
-from p4reduce.methods.logistic import LogisticRegression
-from p4reduce.methods.naive_bayes import GaussianNB, MultinomialNB
 from p4reduce.methods.neighbours import Groups, OneJob
-from p4reduce.methods.pca import PCA, SubspaceDetector
 from p4reduce.methods.problems import LeastSquares, Logistic
 from worker_system import System
+
+pytest.importorskip("sklearn", reason="estimators need it")
+from p4reduce.methods.adanet import AdaNetClassifier
+from p4reduce.methods.kmeans import KMeans
+from p4reduce.methods.linear import LinearRegression
+from p4reduce.methods.logistic import LogisticRegression
+from p4reduce.methods.naive_bayes import GaussianNB, MultinomialNB
+from p4reduce.methods.pca import PCA, SubspaceDetector
 
 RANKS = 4
 WRONG = 2  # the rank that has it

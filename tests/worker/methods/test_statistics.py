@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from p4reduce.methods import in_process
-from p4reduce.methods.kmeans import KMeans
-from p4reduce.methods.linear import LinearRegression
-from p4reduce.methods.logistic import LogisticRegression
-from p4reduce.methods.naive_bayes import GaussianNB, MultinomialNB
-from p4reduce.methods.pca import PCA, SubspaceDetector
 from parts import cut, fit, refusals
 from worker_system import System
 
-sklearn = pytest.importorskip("sklearn", reason="it is what the results are compared with")
+sklearn = pytest.importorskip("sklearn", reason="estimators need it")
+from p4reduce.methods.kmeans import KMeans  # noqa: E402
+from p4reduce.methods.linear import LinearRegression  # noqa: E402
+from p4reduce.methods.logistic import LogisticRegression  # noqa: E402
+from p4reduce.methods.naive_bayes import GaussianNB, MultinomialNB  # noqa: E402
+from p4reduce.methods.pca import PCA, SubspaceDetector  # noqa: E402
 from sklearn import (  # noqa: E402
-    base,
     cluster,
     datasets,
     decomposition,
@@ -124,8 +122,8 @@ def test_the_detector_of_anomalies_is_as_good_as_one_process(system: System) -> 
     area = metrics.roc_auc_score(CANCER.target == 0, (left**2).sum(axis=1))
     for mine in fit(system, 8, lambda comm: SubspaceDetector(comm, 8), normal):
         scores = mine.score_samples(all_of_them)
-        assert abs(metrics.roc_auc_score(CANCER.target == 0, scores) - area) <= 1e-3
-        assert ((mine.predict(all_of_them) == -1) == (scores > mine.threshold_)).all()
+        assert abs(metrics.roc_auc_score(CANCER.target == 1, scores) - area) <= 1e-3
+        assert ((mine.predict(all_of_them) == -1) == (scores < -mine.threshold_)).all()
 
 
 def test_the_threshold_holds_for_gaussian_samples(system: System, rng: np.random.Generator) -> None:
@@ -180,18 +178,6 @@ def test_logistic_regression(system: System, data: Any) -> None:
         np.testing.assert_allclose(
             mine.predict_proba(samples), theirs.predict_proba(samples), atol=1e-5
         )
-
-
-def test_parameters_and_clones() -> None:
-    def work(comm: in_process.InProcess) -> None:
-        first = KMeans(comm, 3)
-        again = base.clone(first).set_params(n_clusters=4)
-        assert (first.n_clusters, again.n_clusters, again.comm) == (3, 4, comm)
-        assert repr(again).startswith("KMeans(n_clusters=4, init=None")
-        with pytest.raises(ValueError, match="no 'clusters'"):
-            again.set_params(clusters=4)
-
-    in_process.run(1, work)
 
 
 X, Y = standard(CANCER.data)[:40, :4], CANCER.target[:40]
@@ -256,12 +242,12 @@ def test_singular_matrices_are_refused() -> None:
         (lambda comm: PCA(comm, 9), [(X,)], "n_components=9: 1 to 4"),
         (lambda comm: PCA(comm), [(X[:1],)], "one sample"),
         (lambda comm: SubspaceDetector(comm), [(X,)], "hold all variance"),
-        (LogisticRegression, [(X, Y * 0)], "of class 0; at least two"),
+        (LogisticRegression, [(X, Y * 0)], "of one class, 0; at least two"),
         (lambda comm: LogisticRegression(comm, max_iter=1), [(X, Y)], "max_iter=1 steps"),
         (lambda comm: LogisticRegression(comm, C=0), [(X, Y)], "C and tol above 0"),
         (lambda comm: LinearRegression(comm, -1), [(X, Y)], "alpha=-1"),
-        (MultinomialNB, [(X, Y)], "counts from 0 on"),
-        (GaussianNB, [(X, Y + 0.5)], "y has dtype float64; integers are needed"),
+        (MultinomialNB, [(X, Y)], "Negative values in data: X[0, "),
+        (GaussianNB, [(X, Y + 0.5)], "Unknown label type: continuous"),
     ],
 )
 def test_what_cannot_be_fitted(make: Any, parts: Any, text: str) -> None:

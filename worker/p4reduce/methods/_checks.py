@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 def real(numbers: Any) -> npt.NDArray[np.float64]:
     """Return numbers as float64. Raises TypeError or ValueError for anything else."""
-    if np.iscomplexobj(numbers):
-        raise TypeError("complex numbers")
-    return np.asarray(numbers, np.float64)
+    array = np.asarray(numbers)
+    if np.iscomplexobj(array):
+        raise TypeError("Complex data not supported")
+    return np.asarray(array, np.float64)
 
 
 def positive(name: str, value: float) -> str:

@@ -20,14 +20,16 @@ of all subnetworks, once, so that it predicts alone.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from p4reduce.methods._communicator import Comm
-from p4reduce.methods.estimator import Estimator
+from p4reduce.methods.estimator import Classifier
 from p4reduce.methods.exact import sum_floats
 from p4reduce.methods.gathering import gather
-from p4reduce.methods.meeting import checksum, meet, problem_of_samples, problem_of_targets
+from p4reduce.methods.meeting import checksum
 from p4reduce.methods.subnetworks import SubNetwork, cross_entropy, probabilities
 
 Floats = npt.NDArray[np.float64]
@@ -37,13 +39,13 @@ _STEPS = 30  # of the weights' descent, at most
 _STILL = 1e-4  # relative: less progress in a step ends the descent
 
 
-class AdaNetClassifier(Estimator):
+class AdaNetClassifier(Classifier):
     """An ensemble of networks that different ranks have trained.
 
     Unlike the other estimators' `fit`, this one is given the same samples on all ranks.
 
     Attributes:
-        classes_: the classes, shape (classes,).
+        n_iter_: iterations, of which the last may have added no subnetwork.
         objectives_: F before the first subnetwork and after each; it never rises.
         owners_: the rank that has each subnetwork.
         widths_: of each subnetwork's hidden layers.
@@ -52,7 +54,8 @@ class AdaNetClassifier(Estimator):
         networks_: the subnetworks, the same on all ranks.
     """
 
-    classes_: Integers
+    _same = ("samples", "features", "checksum of X", "checksum of y")
+    n_iter_: int
     objectives_: list[float]
     owners_: list[int]
     widths_: list[tuple[int, ...]]
@@ -62,7 +65,7 @@ class AdaNetClassifier(Estimator):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Comm | None = None,
         max_iter: int = 8,
         width: int = 32,
         epochs: int = 30,
@@ -89,34 +92,19 @@ class AdaNetClassifier(Estimator):
         self.penalty = penalty
         self.random_state = random_state
 
-    def fit(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> AdaNetClassifier:
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> AdaNetClassifier:
         """Search, train and weigh the subnetworks.
 
         Args:
-            samples: the same on all ranks, shape (samples, features).
-            targets: classes as integers, shape (samples,).
+            X: the same on all ranks, shape (samples, features).
+            y: labels, the same on all ranks, shape (samples,).
 
         Raises:
             ValueError: on all ranks, if the input of one cannot be used or is another than rank
                 0's, or all samples are of one class.
         """
-        array, problem = problem_of_samples(samples)
-        labels, wrong = problem_of_targets(targets, len(array), classes=True)
-        problem = problem or wrong or self._wrong()
-        facts = {
-            "samples": len(array),
-            "features": array.shape[1] if array.ndim == 2 else 0,
-            "checksum of X": checksum(array.tobytes()),
-            "checksum of y": checksum(labels.tobytes()),
-        }
-        name, settings = "AdaNetClassifier", self._settings()
-        meet(self.comm, name, problem, facts, same=tuple(facts), settings=settings)
-        self.classes_, classes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"AdaNetClassifier: all samples are of class {self.classes_[0]}; at least two "
-                "classes are needed"
-            )
+        part, classes = self._classes(self._begin(X, y), least=2)
+        array, comm = part.samples, part.comm
         self._scale = array.mean(axis=0), array.std(axis=0) + 1e-12
         own: dict[int, SubNetwork] = {}  # by their numbers
         self.owners_, self.widths_, self.weights_ = [], [], np.zeros(0)
@@ -125,44 +113,47 @@ class AdaNetClassifier(Estimator):
         scaled = self._scaled(array)
         logits = np.zeros((0, len(array), len(self.classes_)))  # of own subnetworks
         for iteration in range(self.max_iter):
-            candidate = self._candidate(iteration, scaled, classes)
-            found = self._try(candidate, own, logits, scaled, classes)
+            self.n_iter_ = iteration + 1
+            candidate = self._candidate(comm, iteration, scaled, classes)
+            found = self._try(comm, candidate, own, logits, scaled, classes)
             if found is None:
                 break
             logits = found
-        self.networks_ = self._gathered(own, array.shape[1])
+        self.networks_ = self._gathered(comm, own, array.shape[1])
         return self
 
-    def predict_proba(self, samples: npt.ArrayLike) -> Floats:
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return each class's probability, (samples, classes)."""
-        return probabilities(self.decision_function(samples))
+        return probabilities(self._scores(X))
 
-    def predict(self, samples: npt.ArrayLike) -> Integers:
-        """Return the most probable class of each sample."""
-        return np.asarray(self.classes_[self.decision_function(samples).argmax(axis=1)])
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
+        """Return the ensemble's logits, (samples, classes); of two classes the difference."""
+        logits = self._scores(X)
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
-    def score(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> float:
-        """Return the share of samples that are of the class predicted."""
-        return float((self.predict(samples) == np.asarray(targets)).mean())
-
-    def decision_function(self, samples: npt.ArrayLike) -> Floats:
-        """Return the ensemble's logits, (samples, classes). Raises ValueError."""
-        scaled = self._scaled(self._samples(samples, len(self._scale[0])))
+    def _scores(self, X: npt.ArrayLike) -> Floats:
+        scaled = self._scaled(self._samples(X))
         total = np.zeros((len(scaled), len(self.classes_)))
         for weight, network in zip(self.weights_, self.networks_, strict=True):
             total += weight * network.logits(scaled)
         return total
 
-    def subnetwork_scores(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> Floats:
+    def subnetwork_scores(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
         """Return the share that each subnetwork alone predicts correctly. Raises ValueError."""
-        scaled = self._scaled(self._samples(samples, len(self._scale[0])))
+        scaled = self._scaled(self._samples(X))
         right = [
-            self.classes_[network.logits(scaled).argmax(axis=1)] == np.asarray(targets)
+            self.classes_[network.logits(scaled).argmax(axis=1)] == np.asarray(y)
             for network in self.networks_
         ]
         return np.array([one.mean() for one in right])
 
-    def _wrong(self) -> str | None:
+    def _facts(self, samples: Floats, targets: npt.NDArray[Any]) -> dict[str, int]:
+        return {
+            "checksum of X": checksum(samples.tobytes()),
+            "checksum of y": checksum(repr(targets.tolist())),
+        }
+
+    def _wrong(self, samples: Floats) -> str | None:
         for setting in ("max_iter", "width", "epochs"):
             if getattr(self, setting) < 1:
                 return f"{setting}={getattr(self, setting)!r}: at least 1 is needed"
@@ -174,7 +165,7 @@ class AdaNetClassifier(Estimator):
         mean, spread = self._scale
         return np.asarray((array - mean) / spread)
 
-    def _gathered(self, own: dict[int, SubNetwork], features: int) -> list[SubNetwork]:
+    def _gathered(self, comm: Comm, own: dict[int, SubNetwork], features: int) -> list[SubNetwork]:
         """Return all subnetworks, each from the rank that has it."""
         networks = []
         for number, (owner, hidden) in enumerate(zip(self.owners_, self.widths_, strict=True)):
@@ -183,19 +174,21 @@ class AdaNetClassifier(Estimator):
             flat = np.zeros(0)
             if number in own:
                 flat = np.concatenate([one.reshape(-1) for one in own[number].variables])
-            counts = [0] * self.comm.size
+            counts = [0] * comm.size
             counts[owner] = network.parameters
-            flat = gather(self.comm, flat, "AdaNetClassifier: parameters", counts)
+            flat = gather(comm, flat, "AdaNetClassifier: parameters", counts)
             ends = np.cumsum([one.size for one in network.variables])
             for variable, part in zip(network.variables, np.split(flat, ends[:-1]), strict=True):
                 variable[...] = part.reshape(variable.shape)
             networks.append(network)
         return networks
 
-    def _candidate(self, iteration: int, scaled: Floats, classes: Integers) -> SubNetwork:
+    def _candidate(
+        self, comm: Comm, iteration: int, scaled: Floats, classes: Integers
+    ) -> SubNetwork:
         """Train one: as deep as the deepest so far on even ranks, a layer deeper on odd ones."""
-        rng = np.random.default_rng([self.random_state, iteration, self.comm.rank])
-        depth = max([len(widths) for widths in self.widths_], default=1) + self.comm.rank % 2
+        rng = np.random.default_rng([self.random_state, iteration, comm.rank])
+        depth = max([len(widths) for widths in self.widths_], default=1) + comm.rank % 2
         hidden = (self.width,) * depth
         network = SubNetwork((scaled.shape[1], *hidden, len(self.classes_)), rng)
         network.train(scaled, classes, self.epochs, 32, rng)
@@ -203,6 +196,7 @@ class AdaNetClassifier(Estimator):
 
     def _try(
         self,
+        comm: Comm,
         candidate: SubNetwork,
         own: dict[int, SubNetwork],
         logits: Floats,
@@ -212,6 +206,7 @@ class AdaNetClassifier(Estimator):
         """Add the best candidate of all ranks; None where F would not fall.
 
         Args:
+            comm: the ranks.
             candidate: this rank's.
             own: this rank's subnetworks by their numbers, to which the candidate is added if it is
                 the best.
@@ -225,26 +220,26 @@ class AdaNetClassifier(Estimator):
         outputs = candidate.logits(scaled)
         weights = self.weights_[list(own)]
         ensemble = np.tensordot(weights, logits, 1)
-        ensemble = sum_floats(self.comm, ensemble, "AdaNetClassifier: logits")
+        ensemble = sum_floats(comm, ensemble, "AdaNetClassifier: logits")
         paid = float((self._prices() * np.abs(self.weights_)).sum())
         price = self._price(candidate)
         # Which candidate is the best is judged with its own weight alone, on its own rank.
         weight, mine = _line_search(ensemble, outputs, classes, price)
         facts = np.array([[mine + paid, weight, len(candidate.widths) - 2, candidate.parameters]])
-        of_all = gather(self.comm, facts, "AdaNetClassifier: objectives")
+        of_all = gather(comm, facts, "AdaNetClassifier: objectives")
         owner = int(of_all[:, 0].argmin())
         if not of_all[owner, 0] < self.objectives_[-1]:
             return None
         depth, parameters = of_all[owner, 2:].astype(int).tolist()
         number = len(self.owners_)
-        if owner == self.comm.rank:
+        if owner == comm.rank:
             own[number] = candidate
             logits = np.concatenate([logits, outputs[None]])
         self.owners_.append(owner)
         self.widths_.append((self.width,) * depth)
         self.parameters_ += parameters
         self.weights_ = np.append(self.weights_, of_all[owner, 1])
-        self.objectives_.append(self._descend(list(own), logits, classes))
+        self.objectives_.append(self._descend(comm, list(own), logits, classes))
         return logits
 
     def _price(self, network: SubNetwork) -> float:
@@ -254,7 +249,7 @@ class AdaNetClassifier(Estimator):
         depths = np.array([len(widths) for widths in self.widths_])
         return np.asarray(self.complexity * np.sqrt(depths) + self.penalty)
 
-    def _descend(self, own: list[int], logits: Floats, classes: Integers) -> float:
+    def _descend(self, comm: Comm, own: list[int], logits: Floats, classes: Integers) -> float:
         """Lower F by the weights of all subnetworks, and return its new value.
 
         Proximal gradient steps (Beck and Teboulle, SIAM J. Imaging Sciences 2(1), 2009, section
@@ -266,7 +261,7 @@ class AdaNetClassifier(Estimator):
 
         def ensemble(weights: Floats) -> tuple[Floats, float]:
             mine = np.tensordot(weights[own], logits, 1)
-            total = sum_floats(self.comm, mine, "AdaNetClassifier: logits")
+            total = sum_floats(comm, mine, "AdaNetClassifier: logits")
             reached = cross_entropy(total, classes) + float((prices * np.abs(weights)).sum())
             return total, reached
 
@@ -276,7 +271,7 @@ class AdaNetClassifier(Estimator):
             apart[np.arange(len(classes)), classes] -= 1
             slopes = np.zeros(len(self.weights_))
             slopes[own] = np.tensordot(logits, apart, 2) / len(classes)
-            slopes = sum_floats(self.comm, slopes, "AdaNetClassifier: slopes")
+            slopes = sum_floats(comm, slopes, "AdaNetClassifier: slopes")
             moved = self.weights_ - step * slopes
             moved = np.sign(moved) * np.maximum(np.abs(moved) - step * prices, 0)
             after, reached = ensemble(moved)

@@ -171,6 +171,9 @@ class InProcess:
         self._name = name
         self._calls = 0
 
+    def __repr__(self) -> str:
+        return f"InProcess(rank={self.rank}, size={self.size})"
+
     @property
     def rank(self) -> int:
         """The number of this rank, from 0."""

@@ -11,16 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.methods._communicator import Comm
-from p4reduce.methods.estimator import Estimator
+from p4reduce.methods.estimator import Estimator, RegressorMixin
 from p4reduce.methods.exact import sum_floats
-from p4reduce.methods.meeting import meet, problem_of_samples, problem_of_targets
 
 Floats = npt.NDArray[np.float64]
 
 SINGULAR = 1e12  # condition number, above which a solution would have no digit that is right
 
 
-class LinearRegression(Estimator):
+class LinearRegression(RegressorMixin, Estimator):
     """Least squares; as `sklearn.linear_model.LinearRegression`, and with a penalty as `Ridge`.
 
     Two sums of floats: the means, then products of what is centred and scaled by them. What travels
@@ -34,7 +33,9 @@ class LinearRegression(Estimator):
     coef_: Floats
     intercept_: float
 
-    def __init__(self, comm: Comm, alpha: float = 0.0, fit_intercept: bool = True) -> None:
+    def __init__(
+        self, comm: Comm | None = None, alpha: float = 0.0, fit_intercept: bool = True
+    ) -> None:
         """Keep the settings.
 
         Args:
@@ -46,49 +47,43 @@ class LinearRegression(Estimator):
         self.alpha = alpha
         self.fit_intercept = fit_intercept
 
-    def fit(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> LinearRegression:
+    def fit(
+        self, X: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
+    ) -> LinearRegression:
         """Fit this rank's and all others' samples.
 
         Args:
-            samples: this rank's part, shape (samples, features).
-            targets: numbers, shape (samples,).
+            X: this rank's part, shape (samples, features).
+            y: numbers, shape (samples,).
+            sample_weight: from 0 on, shape (samples,); None means ones.
 
         Raises:
             ValueError: on all ranks, if the input of one cannot be used, or the matrix of the
                 normal equations is singular.
         """
-        array, problem = problem_of_samples(samples)
-        y, wrong = problem_of_targets(targets, len(array), classes=False)
-        problem = problem or wrong
-        if problem is None and not 0 <= self.alpha < np.inf:
-            problem = f"alpha={self.alpha!r}: a number from 0 on is needed"
-        features = array.shape[1] if array.ndim == 2 else 0
-        facts, settings = {"samples": len(array), "features": features}, self._settings()
-        gathered = meet(
-            self.comm, "LinearRegression", problem, facts, same=("features",), settings=settings
-        )
-        both = np.column_stack([array, y])
+        part = self._begin(X, y, sample_weight)
+        features = part.samples.shape[1]
+        both = np.column_stack([part.samples, part.targets])
         mean = np.zeros(features + 1)
         if self.fit_intercept:
-            sums = sum_floats(self.comm, both.sum(axis=0), "LinearRegression: sums")
-            mean = sums / int(gathered["samples"].sum())
+            mine = part.weighted(both).sum(axis=0)
+            mean = sum_floats(part.comm, mine, "LinearRegression: sums") / part.total
         apart = both - mean
-        products = sum_floats(self.comm, apart.T @ apart, "LinearRegression: products")
+        mine = apart.T @ part.weighted(apart)
+        products = sum_floats(part.comm, mine, "LinearRegression: products")
         matrix = products[:features, :features] + self.alpha * np.eye(features)
         self.coef_ = solve(matrix, products[:features, features], "LinearRegression")
         self.intercept_ = float(mean[features] - mean[:features] @ self.coef_)
         return self
 
-    def predict(self, samples: npt.ArrayLike) -> Floats:
-        """Return the target of each sample."""
-        array = self._samples(samples, len(self.coef_))
-        return np.asarray(array @ self.coef_ + self.intercept_)
+    def _wrong(self, samples: Floats) -> str | None:
+        if 0 <= self.alpha < np.inf:
+            return None
+        return f"alpha={self.alpha!r}: a number from 0 on is needed"
 
-    def score(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> float:
-        """Return the coefficient of determination R^2."""
-        y = np.asarray(targets, float)
-        left = ((y - self.predict(samples)) ** 2).sum()
-        return float(1 - left / ((y - y.mean()) ** 2).sum())
+    def predict(self, X: npt.ArrayLike) -> Floats:
+        """Return the target of each sample, shape (samples,)."""
+        return np.asarray(self._samples(X) @ self.coef_ + self.intercept_)
 
 
 def solve(matrix: Floats, right: Floats, method: str) -> Floats:

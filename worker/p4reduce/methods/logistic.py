@@ -12,22 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.methods._communicator import Comm
-from p4reduce.methods.estimator import Estimator
+from p4reduce.methods.estimator import Classifier, Part
 from p4reduce.methods.exact import sum_floats
-from p4reduce.methods.meeting import (
-    all_classes,
-    meet,
-    problem_of_samples,
-    problem_of_targets,
-)
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 _HALVINGS = 40  # of a step that does not lower the objective
 
 
-class LogisticRegression(Estimator):
+class LogisticRegression(Classifier):
     """Logistic regression of two or more classes; as `sklearn.linear_model.LogisticRegression`.
 
     The objective is scikit-learn's: C * sum of the samples' losses + |coef|^2 / 2, in which the
@@ -35,14 +28,12 @@ class LogisticRegression(Estimator):
     numbers, where two classes count as one. So this is for some hundred coefficients.
 
     Attributes:
-        classes_: ascending, shape (classes,).
         coef_: shape (classes, features), with two classes (1, features).
         intercept_: shape (classes,), with two classes (1,).
         n_iter_: the number of Newton steps.
         objective_: its final value.
     """
 
-    classes_: Integers
     coef_: Floats
     intercept_: Floats
     n_iter_: int
@@ -50,8 +41,8 @@ class LogisticRegression(Estimator):
 
     def __init__(
         self,
-        comm: Comm,
-        C: float = 1.0,  # noqa: N803  # scikit-learn's name
+        comm: Comm | None = None,
+        C: float = 1.0,
         max_iter: int = 100,
         tol: float = 1e-9,
     ) -> None:
@@ -68,47 +59,37 @@ class LogisticRegression(Estimator):
         self.max_iter = max_iter
         self.tol = tol
 
-    def fit(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> LogisticRegression:
+    def fit(
+        self, X: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
+    ) -> LogisticRegression:
         """Fit this rank's and all others' samples.
 
         Args:
-            samples: this rank's part, shape (samples, features).
-            targets: classes as integers, shape (samples,); a rank need not have all of them.
+            X: this rank's part, shape (samples, features).
+            y: labels, shape (samples,); a rank need not have all of them.
+            sample_weight: from 0 on, shape (samples,); None means ones.
 
         Raises:
             ValueError: on all ranks, if the input of one cannot be used, all samples are of one
                 class, or `max_iter` steps were not enough.
         """
-        array, problem = problem_of_samples(samples)
-        labels, wrong = problem_of_targets(targets, len(array), classes=True)
-        problem = problem or wrong
-        if problem is None and not (self.C > 0 and self.max_iter >= 1 and self.tol > 0):
-            problem = (
-                f"C={self.C}, max_iter={self.max_iter}, tol={self.tol}: C and tol above 0 and "
-                "max_iter of at least 1 are needed"
-            )
-        features = array.shape[1] if array.ndim == 2 else 0
-        facts, settings = {"samples": len(array), "features": features}, self._settings()
-        gathered = meet(
-            self.comm, "LogisticRegression", problem, facts, same=("features",), settings=settings
-        )
-        self.classes_ = all_classes(self.comm, labels, "LogisticRegression")
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"LogisticRegression: all samples of all ranks are of class {self.classes_[0]}; "
-                "at least two classes are needed"
-            )
-        which = np.searchsorted(self.classes_, labels)
-        if len(self.classes_) == 2:
-            part: _RankLoss = _RankLoss(array, which[:, None].astype(float))
-        else:
-            part = _RankLoss(array, np.eye(len(self.classes_))[which])
-        weights = self._newton(part, int(gathered["samples"].sum()))
+        part, which = self._classes(self._begin(X, y, sample_weight), least=2)
+        classes = np.eye(len(self.classes_))[which]
+        loss = _RankLoss(part, classes[:, 1:] if len(self.classes_) == 2 else classes)
+        weights = self._newton(loss, part.total)
         self.coef_ = np.ascontiguousarray(weights[:-1].T)
         self.intercept_ = weights[-1].copy()
         return self
 
-    def _newton(self, part: _RankLoss, total: int) -> Floats:
+    def _wrong(self, samples: Floats) -> str | None:
+        if self.C > 0 and self.max_iter >= 1 and self.tol > 0:
+            return None
+        return (
+            f"C={self.C}, max_iter={self.max_iter}, tol={self.tol}: C and tol above 0 and "
+            "max_iter of at least 1 are needed"
+        )
+
+    def _newton(self, part: _RankLoss, total: float) -> Floats:
         """Return weights, shape (features + 1, outputs), the intercepts last."""
         rows, outputs = part.samples.shape[1], part.targets.shape[1]
         weights = np.zeros((rows, outputs))
@@ -119,7 +100,7 @@ class LogisticRegression(Estimator):
         objective = None
         for iteration in range(self.max_iter + 1):
             mine = part.derivatives(weights)
-            loss, gradient, hessian = self._sums(*mine)
+            loss, gradient, hessian = _sums(part.comm, *mine)
             flat = weights.reshape(-1)
             objective = self.C * loss + 0.5 * float((penalised * flat**2).sum())
             slope = self.C * gradient + penalised * flat
@@ -141,7 +122,7 @@ class LogisticRegression(Estimator):
         share = 1.0
         for _ in range(_HALVINGS):
             moved = weights - share * step
-            loss = sum_floats(self.comm, np.array([part.loss(moved)]), "LogisticRegression: loss")
+            loss = sum_floats(part.comm, np.array([part.loss(moved)]), "LogisticRegression: loss")
             reached = self.C * float(loss[0])
             reached += 0.5 * float((penalised * moved.reshape(-1) ** 2).sum())
             if reached <= objective + 1e-12 * abs(objective):
@@ -149,56 +130,44 @@ class LogisticRegression(Estimator):
             share /= 2
         return moved
 
-    def _sums(self, loss: float, gradient: Floats, hessian: Floats) -> tuple[float, Floats, Floats]:
-        size = len(gradient)
-        upper = np.triu_indices(size)
-        mine = np.concatenate([[loss], gradient, hessian[upper]])
-        sums = sum_floats(self.comm, mine, "LogisticRegression: derivatives")
-        whole = np.zeros((size, size))
-        whole[upper] = sums[1 + size :]
-        return float(sums[0]), sums[1 : 1 + size], whole + np.triu(whole, 1).T
-
-    def decision_function(self, samples: npt.ArrayLike) -> Floats:
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return the logits, shape (samples, classes); of two classes the second's, (samples,)."""
-        array = self._samples(samples, self.coef_.shape[1])
-        logits = array @ self.coef_.T + self.intercept_
+        logits = self._samples(X) @ self.coef_.T + self.intercept_
         return np.asarray(logits[:, 0] if len(self.classes_) == 2 else logits)
 
-    def predict_proba(self, samples: npt.ArrayLike) -> Floats:
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return each class's probability, (samples, classes)."""
-        logits = self.decision_function(samples)
+        logits = self.decision_function(X)
         if logits.ndim == 1:
             logits = np.column_stack([np.zeros_like(logits), logits])
         return _softmax(logits)
 
-    def predict(self, samples: npt.ArrayLike) -> Integers:
-        """Return the most probable class of each sample."""
-        return np.asarray(self.classes_[self.predict_proba(samples).argmax(axis=1)])
-
-    def score(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> float:
-        """Return the share of samples that are of the class predicted."""
-        return float((self.predict(samples) == np.asarray(targets)).mean())
+    def _scores(self, X: npt.ArrayLike) -> Floats:
+        return self.predict_proba(X)
 
 
 class _RankLoss:
     """One rank's samples: their loss and its derivatives at given weights.
 
     Attributes:
+        comm: the ranks.
         samples: with a 1 appended for the intercept, (samples, features + 1).
         targets: 0 or 1 per output, (samples, outputs); one output means two classes.
     """
 
-    def __init__(self, samples: Floats, targets: Floats) -> None:
-        self.samples = np.column_stack([samples, np.ones(len(samples))])
+    def __init__(self, part: Part, targets: Floats) -> None:
+        self.comm, self._weighted = part.comm, part.weighted
+        self.samples = np.column_stack([part.samples, np.ones(len(part.samples))])
         self.targets = targets
 
     def loss(self, weights: Floats) -> float:
         logits = self.samples @ weights
         if logits.shape[1] == 1:
-            return float((np.logaddexp(0, logits) - self.targets * logits).sum())
+            return float(self._weighted(np.logaddexp(0, logits) - self.targets * logits).sum())
         top = logits.max(axis=1, keepdims=True)
         whole = np.log(np.exp(logits - top).sum(axis=1, keepdims=True)) + top
-        return float((whole - (self.targets * logits).sum(axis=1, keepdims=True)).sum())
+        apart = whole - (self.targets * logits).sum(axis=1, keepdims=True)
+        return float(self._weighted(apart).sum())
 
     def derivatives(self, weights: Floats) -> tuple[float, Floats, Floats]:
         """Return the loss, its gradient and its Hessian, with the weights flattened by rows."""
@@ -208,15 +177,28 @@ class _RankLoss:
             shares = _softmax(np.column_stack([np.zeros(len(logits)), logits]))[:, 1:]
         else:
             shares = _softmax(logits)
-        gradient = self.samples.T @ (shares - self.targets)
+        gradient = self.samples.T @ self._weighted(shares - self.targets)
         hessian = np.zeros((rows, outputs, rows, outputs))
         for one in range(outputs):
             for other in range(one, outputs):
-                both = shares[:, one] * ((one == other) - shares[:, other])
+                both = self._weighted(shares[:, one] * ((one == other) - shares[:, other]))
                 block = (self.samples * both[:, None]).T @ self.samples
                 hessian[:, one, :, other] = hessian[:, other, :, one] = block
         size = rows * outputs
         return self.loss(weights), gradient.reshape(-1), hessian.reshape(size, size)
+
+
+def _sums(
+    comm: Comm, loss: float, gradient: Floats, hessian: Floats
+) -> tuple[float, Floats, Floats]:
+    """Return the sums over all ranks of the loss and its derivatives."""
+    size = len(gradient)
+    upper = np.triu_indices(size)
+    mine = np.concatenate([[loss], gradient, hessian[upper]])
+    sums = sum_floats(comm, mine, "LogisticRegression: derivatives")
+    whole = np.zeros((size, size))
+    whole[upper] = sums[1 + size :]
+    return float(sums[0]), sums[1 : 1 + size], whole + np.triu(whole, 1).T
 
 
 def _softmax(logits: Floats) -> Floats:

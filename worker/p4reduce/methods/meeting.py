@@ -7,8 +7,10 @@ whose input is unusable, and compares the numbers that must be equal.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,16 @@ from p4reduce.methods._communicator import Comm
 from p4reduce.methods.gathering import gather
 
 _TEXT_BYTES = 512  # of a problem's description; with the facts it fits into a block
+
+LABELS = {
+    "b": "booleans",
+    "i": "integers",
+    "u": "integers",
+    "f": "floats",
+    "U": "strings",
+    "O": "strings",
+}
+"""Kinds of labels, by the kind of their dtype."""
 
 Facts = npt.NDArray[np.int64]
 
@@ -88,48 +100,68 @@ def checksum(thing: bytes | str) -> int:
 def problem_of_samples(samples: Any) -> tuple[npt.NDArray[np.float64], str | None]:
     """Return samples as float64 of shape (samples, features), and what is wrong with them."""
     nothing = np.zeros((0, 0))
+    if hasattr(samples, "toarray"):
+        return nothing, "X is a sparse array; X.toarray() is a dense one, which is needed"
     try:
         array = np.ascontiguousarray(real(samples))
     except (TypeError, ValueError) as error:
         return nothing, f"X is not an array of numbers: {error}"
     if array.ndim != 2:
-        return nothing, f"X has shape {array.shape}; (samples, features) is needed"
+        return (
+            nothing,
+            f"X has shape {array.shape}; (samples, features) is needed: Reshape your data",
+        )
     if not len(array):
         return array, "X has no samples; every rank needs at least one"
     if not array.shape[1]:
-        return array, "X has no features"
+        return array, f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required."
     finite = np.isfinite(array)
     if not finite.all():
         row, column = np.argwhere(~finite)[0].tolist()
-        return array, f"X[{row}, {column}] is {array[row, column]}; finite numbers are needed"
+        return array, f"X[{row}, {column}] is {array[row, column]}; NaN and infinity cannot be used"
     return array, None
 
 
-def problem_of_targets(
-    targets: Any, samples: int, *, classes: bool
-) -> tuple[npt.NDArray[Any], str | None]:
-    """Return targets, shape (samples,), and what is wrong with them.
+def problem_of_targets(targets: Any, samples: int) -> tuple[Facts, str | None]:
+    """Return classes as integers, shape (samples,), and what is wrong with them.
 
     Args:
-        targets: integers for classes, else numbers.
+        targets: integers.
         samples: the number that there must be.
-        classes: whether the targets are classes.
     """
     array = np.asarray(targets)
-    wanted = "integers" if classes else "numbers"
-    if array.dtype.kind not in ("biu" if classes else "biuf"):
-        return np.zeros(0), f"y has dtype {array.dtype}; {wanted} are needed"
+    if array.dtype.kind not in "biu":
+        return np.zeros(0, np.int64), f"y has dtype {array.dtype}; integers are needed"
     if array.shape != (samples,):
-        return np.zeros(0), f"y has shape {array.shape}; {(samples,)} is needed, as X has samples"
-    array = array.astype(np.int64 if classes else np.float64)
-    if not np.isfinite(array).all():
-        row = int(np.flatnonzero(~np.isfinite(array))[0])
-        return array, f"y[{row}] is {array[row]}; finite numbers are needed"
-    return array, None
+        problem = f"y has shape {array.shape}; {(samples,)} is needed, as X has samples"
+        return np.zeros(0, np.int64), problem
+    return array.astype(np.int64), None
 
 
-def all_classes(comm: Comm, mine: npt.NDArray[np.int64], name: str) -> Facts:
-    """Return the classes that any rank has, in ascending order."""
-    own = np.unique(mine)
-    counts = gather(comm, np.array([len(own)]), f"{name}: numbers of classes").tolist()
-    return np.unique(gather(comm, own, f"{name}: classes", counts))
+def all_classes(comm: Comm, mine: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """Return the labels that any rank has, in ascending order.
+
+    Args:
+        comm: the ranks.
+        mine: this rank's labels, of a dtype of `LABELS`; objects are strings.
+        name: of the method.
+
+    Returns:
+        Shape (classes,), of a dtype that holds the labels of all ranks.
+
+    Raises:
+        ValueError: on all ranks, if they have labels of different kinds.
+    """
+    text = json.dumps([mine.dtype.str, np.unique(mine).tolist()]).encode()
+    words = np.frombuffer(text + b" " * (-len(text) % 4), np.int32)
+    counts = gather(comm, np.array([len(words)]), f"{name}: lengths of classes").tolist()
+    texts = np.split(gather(comm, words, f"{name}: classes", counts), np.cumsum(counts)[:-1])
+    dtypes, labels = zip(*(json.loads(text.tobytes()) for text in texts), strict=True)
+    kinds = [LABELS[np.dtype(dtype).kind] for dtype in dtypes]
+    for rank, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise ValueError(
+                f"{name}: rank 0 has {kinds[0]} as labels, rank {rank} has {kind}; all ranks need "
+                "the same kind"
+            )
+    return np.unique(np.array(list(chain(*labels)), np.result_type(*dtypes)))

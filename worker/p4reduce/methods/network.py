@@ -34,7 +34,7 @@ class NetworkPart:
     def __init__(self, features: Any, labels: Any, hidden: int, classes: int) -> None:
         self.features, trouble = problem_of_samples(features)
         self.samples, width = self.features.shape
-        wanted, other = problem_of_targets(labels, self.samples, classes=True)
+        wanted, other = problem_of_targets(labels, self.samples)
         self.labels = np.asarray(wanted, np.int64)
         self._trouble = trouble or other or ""
         if not self._trouble and not ((self.labels >= 0) & (self.labels < classes)).all():

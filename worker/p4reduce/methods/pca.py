@@ -13,14 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.methods._communicator import Comm
-from p4reduce.methods.estimator import Estimator
+from p4reduce.methods.estimator import (
+    ClassNamePrefixFeaturesOutMixin,
+    Estimator,
+    OutlierMixin,
+    TransformerMixin,
+)
 from p4reduce.methods.exact import sum_floats
-from p4reduce.methods.meeting import meet, problem_of_samples
 
 Floats = npt.NDArray[np.float64]
 
 
-class PCA(Estimator):
+class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """Principal components; as `sklearn.decomposition.PCA`.
 
     What travels is d + d(d+1)/2 numbers of 12 bytes for d features, however many samples there are.
@@ -40,7 +44,7 @@ class PCA(Estimator):
     mean_: Floats
     n_samples_: int
 
-    def __init__(self, comm: Comm, n_components: int | None = None) -> None:
+    def __init__(self, comm: Comm | None = None, n_components: int | None = None) -> None:
         """Keep the settings.
 
         Args:
@@ -50,35 +54,29 @@ class PCA(Estimator):
         self.comm = comm
         self.n_components = n_components
 
-    def fit(self, samples: npt.ArrayLike, targets: object = None) -> PCA:
+    def fit(self, X: npt.ArrayLike, y: object = None) -> PCA:
         """Compute the components of this rank's and all others' samples.
 
         Args:
-            samples: this rank's part, shape (samples, features).
-            targets: ignored; for scikit-learn's pipelines.
+            X: this rank's part, shape (samples, features).
+            y: ignored; for scikit-learn's pipelines.
 
         Raises:
             ValueError: on all ranks, if the input of one cannot be used, or there are fewer than
                 two samples.
         """
-        array, problem = problem_of_samples(samples)
-        features = array.shape[1] if array.ndim == 2 else 0
+        part = self._begin(X)
+        features = part.samples.shape[1]
         keep = features if self.n_components is None else self.n_components
-        problem = problem or self._wrong()
-        if problem is None and not 1 <= keep <= features:
-            problem = f"n_components={keep}: 1 to {features} are possible"
-        facts, name = {"samples": len(array), "features": features}, type(self).__name__
-        gathered = meet(
-            self.comm, name, problem, facts, same=("features",), settings=self._settings()
-        )
-        self.n_samples_ = total = int(gathered["samples"].sum())
+        self.n_samples_ = total = part.count
         if total < 2:
+            name = type(self).__name__
             raise ValueError(f"{name}: all ranks together have one sample; two are needed")
-        self.mean_ = sum_floats(self.comm, array.sum(axis=0), "PCA: sums") / total
-        apart = array - self.mean_
+        self.mean_ = sum_floats(part.comm, part.samples.sum(axis=0), "PCA: sums") / total
+        apart = part.samples - self.mean_
         upper = np.triu_indices(features)
         scatter = np.zeros((features, features))
-        scatter[upper] = sum_floats(self.comm, (apart.T @ apart)[upper], "PCA: products")
+        scatter[upper] = sum_floats(part.comm, (apart.T @ apart)[upper], "PCA: products")
         scatter = scatter + np.triu(scatter, 1).T
         values, vectors = np.linalg.eigh(scatter / (total - 1))
         variances = np.maximum(values[::-1], 0)
@@ -91,21 +89,27 @@ class PCA(Estimator):
         self.explained_variance_ratio_ = variances[:keep] / max(variances.sum(), 1e-300)
         return self
 
-    def _wrong(self) -> str | None:
-        """What is wrong with the settings besides the number of components."""
-        return None
+    def _wrong(self, samples: Floats) -> str | None:
+        features = samples.shape[1]
+        if self.n_components is None or 1 <= self.n_components <= features:
+            return None
+        return f"n_components={self.n_components}: 1 to {features} are possible"
 
-    def transform(self, samples: npt.ArrayLike) -> Floats:
+    @property
+    def _n_features_out(self) -> int:
+        """For scikit-learn's names of what `transform` returns."""
+        return len(self.components_)
+
+    def transform(self, X: npt.ArrayLike) -> Floats:
         """Return the samples' coordinates along the components, (samples, components)."""
-        array = self._samples(samples, len(self.mean_))
-        return np.asarray((array - self.mean_) @ self.components_.T)
+        return np.asarray((self._samples(X) - self.mean_) @ self.components_.T)
 
-    def inverse_transform(self, coordinates: npt.ArrayLike) -> Floats:
+    def inverse_transform(self, X: npt.ArrayLike) -> Floats:
         """Return the samples that have such coordinates, (samples, features)."""
-        return np.asarray(np.asarray(coordinates) @ self.components_ + self.mean_)
+        return np.asarray(np.asarray(X) @ self.components_ + self.mean_)
 
 
-class SubspaceDetector(PCA):
+class SubspaceDetector(OutlierMixin, PCA):
     """Detects anomalies by their distance from the subspace of normal samples.
 
     Section 4 of Lakhina, Crovella and Diot, "Diagnosing Network-Wide Traffic Anomalies", SIGCOMM
@@ -116,12 +120,14 @@ class SubspaceDetector(PCA):
     Attributes:
         threshold_: of the squared prediction error: normal samples exceed it with a probability of
             `false_alarms` if they are Gaussian (Jackson and Mudholkar, Technometrics 21(3), 1979).
+        offset_: -threshold_, the least score of a normal sample.
     """
 
     threshold_: float
+    offset_: float
 
     def __init__(
-        self, comm: Comm, n_components: int | None = None, false_alarms: float = 1e-3
+        self, comm: Comm | None = None, n_components: int | None = None, false_alarms: float = 1e-3
     ) -> None:
         """Keep the settings.
 
@@ -133,15 +139,16 @@ class SubspaceDetector(PCA):
         super().__init__(comm, n_components)
         self.false_alarms = false_alarms
 
-    def fit(self, samples: npt.ArrayLike, targets: object = None) -> SubspaceDetector:
+    def fit(self, X: npt.ArrayLike, y: object = None) -> SubspaceDetector:
         """Learn the normal subspace from normal samples; see `PCA.fit`."""
-        super().fit(samples)
+        super().fit(X)
         left = self.all_variances_[len(self.components_) :]
         first, second, third = (float((left**power).sum()) for power in (1, 2, 3))
         if not second:
             raise ValueError(
-                f"SubspaceDetector: {len(self.components_)} components hold all variance; use "
-                "fewer, so that variance is left to judge by"
+                f"SubspaceDetector: {len(self.components_)} components of n_features="
+                f"{self.n_features_in_} hold all variance; use fewer, so that variance is left to "
+                "judge by"
             )
         # Jackson and Mudholkar, equations 3.2 to 3.4, as Lakhina et al. have them in section 5.1.
         shape = 1 - 2 * first * third / (3 * second**2)
@@ -149,19 +156,24 @@ class SubspaceDetector(PCA):
         inner = deviate * np.sqrt(2 * second * shape**2) / first
         inner += 1 + second * shape * (shape - 1) / first**2
         self.threshold_ = float(first * inner ** (1 / shape))
+        self.offset_ = -self.threshold_
         return self
 
-    def _wrong(self) -> str | None:
+    def _wrong(self, samples: Floats) -> str | None:
         if 0 < self.false_alarms < 1:
-            return None
+            return super()._wrong(samples)
         return f"false_alarms={self.false_alarms!r}: above 0 and below 1 is needed"
 
-    def score_samples(self, samples: npt.ArrayLike) -> Floats:
-        """Return each sample's squared prediction error. Larger values are less normal."""
-        array = self._samples(samples, len(self.mean_))
-        left = array - self.inverse_transform(self.transform(array))
-        return np.asarray((left**2).sum(axis=1))
+    def score_samples(self, X: npt.ArrayLike) -> Floats:
+        """Return each sample's squared prediction error, negated: lower values are less normal."""
+        array = self._samples(X)
+        left = array - self.inverse_transform((array - self.mean_) @ self.components_.T)
+        return -np.asarray((left**2).sum(axis=1))
 
-    def predict(self, samples: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return 1 for normal samples and -1 for anomalies, as scikit-learn's detectors do."""
-        return np.where(self.score_samples(samples) > self.threshold_, -1, 1)
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
+        """Return what each sample's score is above `offset_`; below 0 for anomalies."""
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return 1 for normal samples and -1 for anomalies."""
+        return np.where(self.decision_function(X) < 0, -1, 1)
