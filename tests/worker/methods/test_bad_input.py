@@ -285,6 +285,8 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
         ("GaussianNB", "var_smoothing", -1.0),
         ("KMeans", "init", np.full((3, 3), np.nan)),
         ("KMeans", "init", [[1.0], [2.0, 3.0]]),
+        ("KMeans", "random_state", None),
+        ("AdaNetClassifier", "random_state", np.random.RandomState(0)),
         ("PCA", "n_components", 4),
         ("SubspaceDetector", "false_alarms", 1.0),
         ("LinearRegression", "alpha", np.nan),

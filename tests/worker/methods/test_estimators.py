@@ -127,6 +127,8 @@ WEIGHED: dict[str, tuple[Make, Any, Any, Any, dict[str, float]]] = {
     ),
 }
 
+EXACT = ("MultinomialNB", "GaussianNB", "KMeans")  # the same bits for any number of ranks
+
 
 def near(one: Any, other: Any, learnt: dict[str, float]) -> None:
     for name, tolerance in learnt.items():
@@ -145,11 +147,12 @@ def test_weights_are_those_of_scikit_learn(
     for ranks in (1, 2, 3):
         for mine in fit(system, ranks, make, samples, targets, weights):
             near(mine, theirs, learnt)
-            bits.add(getattr(mine, next(reversed(learnt))).tobytes() if "NB" in case else b"")
+            if case in EXACT:
+                bits.add(b"".join(np.asarray(getattr(mine, name)).tobytes() for name in learnt))
         if hasattr(mine, "score"):
             score = theirs.score(samples, targets, sample_weight=weights)
             assert mine.score(samples, targets, sample_weight=weights) == pytest.approx(score)
-    assert len(bits) == 1
+    assert len(bits) == (case in EXACT)
 
 
 @pytest.mark.parametrize("case", [*WEIGHED, "GaussianNB, smooth"])
@@ -306,8 +309,11 @@ def test_labels_of_adanet() -> None:
         (np.array([True, False]), "rank 0 has integers as labels, rank 2 has booleans"),
         (np.array([0.0, 1.0]), "rank 0 has integers as labels, rank 2 has floats"),
         (np.array([0.5, 1.0]), "rank 2: y cannot be used: Unknown label type"),
-        (np.array(["a", 1], object), "rank 2: y has dtype object; booleans, floats, integers"),
-        (np.array([b"a", b"b"]), "rank 2: y "),
+        (np.array(["a", 1], object), "rank 2: y cannot be used"),
+        (
+            np.array(["2026-01-01", "2027-01-01"], "M8[s]"),
+            "rank 2: y has dtype datetime64[s]; bool",
+        ),
         ([[1], [2, 3]], "rank 2: y cannot be used"),
         (None, "rank 2: y cannot be used"),
     ],
@@ -409,7 +415,7 @@ def test_methods_of_the_mixins() -> None:
         detector = SubspaceDetector(comm, 2, 0.4)
         judged = detector.fit_predict(mine)
         assert (judged == np.where(detector.score_samples(mine) < detector.offset_, -1, 1)).all()
-        assert set(judged) == {-1, 1}
+        assert set(np.concatenate(comm.confer(judged))) == {-1, 1}
 
     run(2, work)
 

@@ -159,7 +159,7 @@ class AdaNetClassifier(Classifier):
                 return f"{setting}={getattr(self, setting)!r}: at least 1 is needed"
         if not (0 <= self.complexity < np.inf and 0 <= self.penalty < np.inf):
             return f"complexity={self.complexity}, penalty={self.penalty}: from 0 on is needed"
-        return None
+        return super()._wrong(samples)
 
     def _scaled(self, array: Floats) -> Floats:
         mean, spread = self._scale

@@ -107,7 +107,6 @@ class Estimator(BaseEstimator):
         n_features_in_: the number of features.
     """
 
-    _arrays: tuple[str, ...] = ()  # arguments that are no numbers
     _same: tuple[str, ...] = ("features",)  # facts that must be equal on all ranks
     comm: Comm | None
     n_features_in_: int
@@ -176,8 +175,7 @@ class Estimator(BaseEstimator):
         if array.shape != (samples,):
             return array, f"y has shape {array.shape}; {(samples,)} is needed, as X has samples"
         if labels:
-            strings = array.dtype.kind != "O" or all(isinstance(one, str) for one in array)
-            if array.dtype.kind not in LABELS or not strings:
+            if array.dtype.kind not in LABELS:
                 return array, f"y has dtype {array.dtype}; {_KINDS} are needed"
         elif not np.isfinite(array).all():
             row = int(np.flatnonzero(~np.isfinite(array))[0])
@@ -190,17 +188,15 @@ class Estimator(BaseEstimator):
 
     def _wrong(self, samples: Floats) -> str | None:
         """Return what is wrong with the settings, or with samples for them."""
-        raise NotImplementedError
+        seed = getattr(self, "random_state", 0)
+        if isinstance(seed, (int, np.integer)) and seed >= 0:
+            return None
+        return f"random_state={seed!r}: an integer from 0 on is needed, as all ranks draw the same"
 
     def _settings(self) -> dict[str, float]:
         """The arguments as numbers, for all ranks to have the same: see `meeting.meet`."""
-        numbers: dict[str, float] = {}
-        for name, value in self.get_params().items():
-            if name in self._arrays:
-                numbers[f"checksum of {name}"] = float(checksum(_bytes(value)))
-            elif name != "comm":
-                numbers[name] = float("nan") if value is None else float(value)
-        return numbers
+        arguments = self.get_params().items()
+        return {name: _number(value) for name, value in arguments if name != "comm"}
 
     def _samples(self, X: Any) -> Floats:
         """Return samples to predict for. Raises ValueError, before `fit` NotFittedError."""
@@ -258,11 +254,16 @@ class Classifier(ClassifierMixin, Estimator):
         raise NotImplementedError
 
 
-def _bytes(value: Any) -> bytes:
+def _number(value: Any) -> float:
+    """Return a number for an argument; a checksum for an array, and for what is no number."""
+    if value is None:
+        return float("nan")
     try:
-        return np.asarray(value, np.float64).tobytes()
+        if np.isscalar(value):
+            return float(value)  # type: ignore[arg-type]  # or it raises
+        return float(checksum(np.asarray(value, np.float64).tobytes()))
     except (TypeError, ValueError):
-        return repr(value).encode()
+        return float(checksum(repr(value)))
 
 
 def _problem_of_weights(sample_weight: Any, samples: int) -> tuple[Floats, str | None]:

@@ -35,7 +35,6 @@ class KMeans(ClusterMixin, Estimator):
         n_iter_: iterations.
     """
 
-    _arrays = ("init",)
     cluster_centers_: Floats
     counts_: Integers | Floats
     labels_: Integers
@@ -85,7 +84,7 @@ class KMeans(ClusterMixin, Estimator):
         part = self._begin(X, sample_weight=sample_weight)
         if part.count < self.n_clusters:
             raise ValueError(f"KMeans: {part.count} samples for {self.n_clusters} clusters")
-        sums = _Sums(part)
+        sums = _KMeansSums(part)
         rng = np.random.default_rng(self.random_state)
         centres = (
             sums.first(self.n_clusters, rng) if self.init is None else np.array(self.init, float)
@@ -122,10 +121,10 @@ class KMeans(ClusterMixin, Estimator):
                 return problem.replace("X", "init", 1)
             if centres.shape != wanted:
                 return f"init has shape {centres.shape}; {wanted} is needed"
-        return None
+        return super()._wrong(samples)
 
 
-class _Sums:
+class _KMeansSums:
     """One rank's samples, and what the ranks sum of them.
 
     Attributes:
