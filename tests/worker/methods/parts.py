@@ -20,10 +20,10 @@ def cut(ranks: int, *arrays: Any, seed: int = 0) -> list[tuple[Any, ...]]:
     return list(zip(*(np.split(array, places) for array in arrays), strict=True))
 
 
-def fit(system: System, ranks: int, make: Callable[[Any], Any], *arrays: Any) -> list[Any]:
+def fit(system: System | None, ranks: int, make: Callable[[Any], Any], *arrays: Any) -> list[Any]:
     """Fit an estimator on parts of arrays; return each rank's. Eight ranks go over the switch."""
     parts = cut(ranks, *arrays)
-    run: Any = system.run if ranks == 8 else in_process.run
+    run: Any = system.run if system and ranks == 8 else in_process.run
     return list(run(ranks, lambda comm: make(comm).fit(*parts[comm.rank])))
 
 
