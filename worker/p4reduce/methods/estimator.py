@@ -143,10 +143,8 @@ class Estimator(BaseEstimator):
             "weighted": int(sample_weight is not None),
             "weight": int(weights.sum().view(np.int64)),
         }
-        if problem is None:
-            facts |= self._facts(samples, targets)
-        else:
-            facts |= dict.fromkeys(self._facts(np.zeros((0, 0)), np.zeros(0)), 0)
+        usable = (samples, targets) if problem is None else (np.zeros((0, 0)), np.zeros(0))
+        facts |= self._facts(*usable)
         settings = self._settings()
         gathered = meet(self.comm, name, problem, facts, same=self._same, settings=settings)
         weighted = weights if gathered["weighted"].any() else None
