@@ -236,11 +236,13 @@ def test_a_sample_of_no_weight_is_no_centre() -> None:
             drawn = KMeans(comm, 2, random_state=seed).fit(*parts[comm.rank])
             assert sorted(drawn.cluster_centers_[:, 0].tolist()) == [1.0, 40.0]
         # An empty cluster takes none either.
-        given = KMeans(comm, 2, [[1.0], [5000.0]]).fit(*parts[comm.rank])
-        assert given.cluster_centers_[:, 0].tolist() == [1.0, 40.0]
+        given = KMeans(comm, 2, [[1.0], [5000.0]], max_iter=1).fit(*parts[comm.rank])
+        assert given.cluster_centers_[:, 0].tolist() == [10.75, 40.0]
         assert given.counts_.tolist() == [3.0, 1.0]
 
     run(2, work)
+    (said,) = refusals(lambda comm: KMeans(comm, 5), parts)
+    assert "the ranks have 4 distinct samples" in said
 
 
 def test_words_may_be_fractions(system: System, rng: np.random.Generator) -> None:
