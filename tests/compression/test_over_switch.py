@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import p4reduce
+import pytest
 from p4reduce.compression import compressor_by_name
 from rank_over_switch import NAMES, NAN_AT, NAN_STEP, NOT_FINITE, SIZE, STEPS, gradient
 
@@ -42,6 +43,7 @@ def expected(name: str) -> tuple[list[np.ndarray], list[float], list[int], list[
     return sums, bounds, blocks, dense
 
 
+@pytest.mark.long
 def test_sums_and_blocks_on_the_wire_are_those_chosen(tmp_path: Path) -> None:
     worker = Path(__file__).with_name("rank_over_switch.py")
     launcher = [sys.executable, "-m", "p4reduce_lab", "exec", "-n", str(RANKS)]

@@ -26,6 +26,7 @@ class SwitchesDifferError(AssertionError):
     """In what, and after what."""
 
 
+@pytest.mark.long
 @pytest.mark.bmv2
 @pytest.mark.root
 @pytest.mark.timeout(max(SECONDS, EXAMPLES) * 5)

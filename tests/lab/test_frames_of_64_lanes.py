@@ -142,6 +142,7 @@ def test_a_training_on_bmv2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert summary["problems"] == []
 
 
+@pytest.mark.long
 def test_a_rank_with_other_frames_is_refused(tmp_path: Path) -> None:
     up = Launched(tmp_path, "up", "--ports", "2")
     up.wait_for("Ctrl-C ends it")

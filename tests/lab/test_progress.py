@@ -182,6 +182,7 @@ def terminal(command: list[str], directory: Path) -> Iterator[Terminal]:
         os.close(shown.master)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_a_run_on_a_terminal_and_ctrl_c(tmp_path: Path) -> None:
     """A bar with rate and time left; then nothing stays, and it says how far it was."""

@@ -43,6 +43,7 @@ def test_no_browser_is_opened_where_there_is_no_screen(monkeypatch: pytest.Monke
     assert opened == ["http://127.0.0.1:8080/"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_up_shows_the_page_of_each_controller(tmp_path: Path) -> None:
     up = Launched(tmp_path, "up", "--ports", "2", "--switches", "2", "--web")

@@ -308,6 +308,7 @@ def test_without_the_lock_in_time_both_compile(cache: Path, counted: Path) -> No
         assert answer(compile_shared("answer", ANSWER)) == 42
 
 
+@pytest.mark.long
 def test_the_cache_does_not_grow_for_ever(cache: Path) -> None:
     files = Cache(cache)
     for i in range(550):

@@ -73,6 +73,7 @@ def run(end: Link, wait: Wait, seed: int) -> None:
             wait(is_stuck)
 
 
+@pytest.mark.long
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("kind", "slots"),

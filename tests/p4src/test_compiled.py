@@ -50,6 +50,7 @@ def test_compiled_program_names_no_folder_of_a_machine(compile_p4: ModuleType) -
     assert not absolute
 
 
+@pytest.mark.long
 @pytest.mark.p4c
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
 def test_p4c_compiles_the_sources_to_the_committed_program(

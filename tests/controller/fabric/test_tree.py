@@ -337,6 +337,7 @@ def test_links_that_are_wired_otherwise(net: Net, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.long
 def test_a_rank_at_another_switch_than_it_says(controller: RunningController, net: Net) -> None:
     rank = Rank(controller, net.switches["b"], 0, 1, "train", port=1, at="a")
     rank.hello()

@@ -77,11 +77,22 @@ def udp_listeners(address: str) -> list[str]:
 @pytest.mark.parametrize(
     ("ranks", "arguments", "switches"),
     [
-        (2, {}, {"switch"}),
-        (2, {"switches": 2, "unix": True}, {"a", "b"}),
-        (3, {"tree": "2x2"}, {"root", "leaf-1", "leaf-2"}),
+        pytest.param(2, {}, {"switch"}, id="udp"),
+        pytest.param(
+            2,
+            {"switches": 2, "unix": True},
+            {"a", "b"},
+            marks=pytest.mark.long,
+            id="side by side",
+        ),
+        pytest.param(
+            3,
+            {"tree": "2x2"},
+            {"root", "leaf-1", "leaf-2"},
+            marks=pytest.mark.long,
+            id="tree",
+        ),
     ],
-    ids=["udp", "side by side", "tree"],
 )
 def test_ranks_sum_and_nothing_is_left(
     ranks: int, arguments: dict[str, Any], switches: set[str]

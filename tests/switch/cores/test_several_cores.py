@@ -196,6 +196,7 @@ def test_another_program_of_the_command_line_gets_one_core(start: Any, tmp_path:
     assert switch.stop() == 0
 
 
+@pytest.mark.long
 def test_a_core_that_ends_is_started_again(start: Any, tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     switch = start(*port(tmp_path), "--port", "2=udp:127.0.0.1:0", "--metrics-port", "0")
@@ -238,6 +239,7 @@ def test_no_core_outlives_the_switch(start: Any, tmp_path: Path, number: signal.
     wait_for(lambda: not any(map(is_alive, pids)))
 
 
+@pytest.mark.long
 def test_the_next_switch_removes_what_a_killed_one_has_left(start: Any, tmp_path: Path) -> None:
     killed = start(*port(tmp_path))
     cores = [core["pid"] for core in killed.wait_ready()["cores"]]

@@ -45,7 +45,12 @@ def train(
     return results
 
 
-@pytest.mark.parametrize("faults", [0, 3], indirect=True, ids="loss{}".format)
+@pytest.mark.parametrize(
+    "faults",
+    [0, pytest.param(3, marks=pytest.mark.long)],
+    indirect=True,
+    ids=["loss0", "loss3"],
+)
 def test_all_single_ranks_and_24_of_28_pairs(
     faults: int, system: System, rng: np.random.Generator
 ) -> None:

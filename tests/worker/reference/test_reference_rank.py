@@ -115,6 +115,7 @@ def test_an_engine_that_there_is_not() -> None:
         p4reduce.init(0, 1, engine="fast")
 
 
+@pytest.mark.long
 def test_the_example_shows_each_packet() -> None:
     lab = Path(sys.executable).with_name("p4reduce-lab")
     command = [str(lab), "exec", "-n", "2", "--", sys.executable, str(EXAMPLE)]

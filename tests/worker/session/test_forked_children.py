@@ -114,6 +114,7 @@ def test_a_forked_child_has_one_thread() -> None:
     assert output_of(PROGRAM, {}) == "1 [1 1 1]"
 
 
+@pytest.mark.long
 @pytest.mark.own_start
 def test_a_rank_that_has_ended_is_lost_although_its_child_lives() -> None:
     assert output_of(OUTLIVED, {}).splitlines() == ["its process has ended", "[1 1 1]"]
@@ -174,6 +175,7 @@ with p4reduce_lab.local(ranks=1) as network:
 """
 
 
+@pytest.mark.long
 @pytest.mark.own_start
 def test_a_child_forked_after_close_has_jobs_of_its_own() -> None:
     """gRPC's threads end a moment after the last channel: the fork waits for that."""
