@@ -8,7 +8,7 @@ the settings that its paper recommends, or the best of a rough search (`Task.rho
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from p4reduce.methods import lag
@@ -21,11 +21,12 @@ from p4reduce.methods.gadmm import dgadmm, gadmm
 from p4reduce.methods.gd import best_momentum, gd
 from p4reduce.methods.local_sgd import local_sgd
 from p4reduce.methods.neighbours import Groups
+from p4reduce.methods.result import Result
 
 from bench.methods.tasks import Task
 
-Work = Callable[[Comm, Task, int, Watch], Array]
-"""Runs a method as one rank, for so many steps at most; returns this rank's model."""
+Work = Callable[[Comm, Task, int, Watch], Result]
+"""Runs a method as one rank, for so many steps at most."""
 
 LOCAL_STEPS = 5  # Q of FedBCD
 EVERY = 16  # H of local SGD
@@ -61,45 +62,45 @@ class Entry:
         return [np.sum(found, axis=0)] * len(found) if self.blocks else found
 
 
-def _gd(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _gd(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     rate = 1 / task.curvature[0]
     return gd(comm, task.problems[comm.rank], rate=rate, steps=steps, watch=watch)
 
 
-def _gd_momentum(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _gd_momentum(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     rate, momentum = best_momentum(*task.curvature)
     problem = task.problems[comm.rank]
     return gd(comm, problem, rate=rate, steps=steps, momentum=momentum, watch=watch)
 
 
-def _lag_wk(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _lag_wk(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     rate = 1 / task.curvature[0]
     return lag.lag_wk(comm, task.problems[comm.rank], rate=rate, steps=steps, watch=watch)
 
 
-def _lag_ps(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _lag_ps(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     rate, xi = 1 / task.curvature[0], task.lag_ps_xi
     return lag.lag_ps(comm, task.problems[comm.rank], rate=rate, steps=steps, xi=xi, watch=watch)
 
 
-def _admm(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _admm(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     rho = task.rho["admm"]
     return admm(comm, task.problems[comm.rank], rho=rho, steps=steps, watch=watch)
 
 
-def _gadmm(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _gadmm(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     rho = task.rho["gadmm"]
     return gadmm(comm, task.problems[comm.rank], rho=rho, steps=steps, by=Groups, watch=watch)
 
 
-def _dgadmm(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _dgadmm(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     rho, period = task.rho["dgadmm"], task.period
     problem = task.problems[comm.rank]
     return dgadmm(comm, problem, rho=rho, steps=steps, period=period, watch=watch)
 
 
-def _fedbcd(method: Callable[..., Array]) -> Work:
-    def work(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _fedbcd(method: Callable[..., Result]) -> Work:
+    def work(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
         columns = np.array_split(np.arange(task.features.shape[1]), comm.size)[comm.rank]
         labels = task.targets if comm.rank == 0 else None
         party = Party(task.features[:, columns], labels, squares=not task.logistic)
@@ -116,23 +117,22 @@ def _fedbcd(method: Callable[..., Array]) -> Work:
             model[columns] = block
             return model
 
-        return whole(
-            method(comm, party, settings, watch=lambda step, block: watch(step, whole(block)))
-        )
+        end = method(comm, party, settings, watch=lambda step, block: watch(step, whole(block)))
+        return replace(end, model=whole(end.model))
 
     return work
 
 
-def _cat(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _cat(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     rate, problem = 1 / task.curvature[0], task.problems[comm.rank]
     return cat(comm, problem, rate=rate, steps=steps, compression="cat:own", watch=watch)
 
 
-def _dslsr1(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _dslsr1(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     return dslsr1(comm, task.problems[comm.rank], steps=steps, memory=PAIRS, watch=watch)
 
 
-def _local_sgd(comm: Comm, task: Task, steps: int, watch: Watch) -> Array:
+def _local_sgd(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     """Whole gradients, at the rate that the rank with the largest smoothness can bear."""
     rate = 1 / max(problem.smoothness() for problem in task.problems)
     problem = task.problems[comm.rank]

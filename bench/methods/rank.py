@@ -17,10 +17,9 @@ from typing import Any
 import p4reduce
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
-from p4reduce.methods._communicator import nobody
+from p4reduce.methods._communicator import Comm, nobody
 from p4reduce_lab.system import CONTROLLER_VARIABLE
 
-from bench.methods.counted import Counted
 from bench.methods.entries import ENTRIES
 from bench.methods.tasks import tasks
 
@@ -53,6 +52,32 @@ class Meeting:
             time.sleep(POLL)
 
 
+class KeptOpen:
+    """A rank's communicator whose groups stay open until `end`: the switch's counters of a group
+    end with it."""
+
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+        self._groups: list[Comm] = []
+        self.rank, self.size, self.allreduce = comm.rank, comm.size, comm.allreduce
+
+    def split(self, color: int | None, key: int = 0, *, slots: int | None = None) -> Comm | None:
+        """As of the communicator."""
+        group = self._comm.split(color, key, slots=slots)
+        if group is None:
+            return None
+        self._groups.append(group)
+        return KeptOpen(group)
+
+    def close(self) -> None:
+        """Not yet; see `end`."""
+
+    def end(self) -> None:
+        """Close all groups."""
+        for group in self._groups:
+            group.close()
+
+
 def counters(client: ControlClient) -> dict[str, Counter[int]]:
     """Return bytes by port, up and down, of all jobs that run: the switch's own counts."""
     counts: dict[str, Counter[int]] = {"up": Counter(), "down": Counter()}
@@ -82,20 +107,13 @@ def main() -> None:
         meet = Meeting(options.folder, comm.rank, comm.size)
         for run in plan["runs"]:
             task = by_name[run["task"]]
-            counted = Counted(comm)
+            kept = KeptOpen(comm)
             meet()
             before = counters(client) if client is not None else None
             meet()
-            begun = time.monotonic()
-            model = ENTRIES[run["method"]].work(counted, task, run["steps"], nobody)
-            took = time.monotonic() - begun
+            end = ENTRIES[run["method"]].work(kept, task, run["steps"], nobody)
             meet()
-            result = {
-                "model": model.tolist(),
-                "rounds": counted.rounds,
-                "uploads": counted.uploads,
-                "took": took,
-            }
+            result: dict[str, Any] = {"model": end.model.tolist()}
             if client is not None and before is not None:
                 after = counters(client)
                 for way in ("up", "down"):
@@ -103,7 +121,7 @@ def main() -> None:
                     result[way] = list(moved.values())
             results.append(result)
             meet()
-            counted.end()
+            kept.end()
         if client is not None:
             client.close()
     options.report.write_text(json.dumps(results))

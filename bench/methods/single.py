@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from p4reduce.methods.in_process import Adder, InProcess, run
+from p4reduce.methods.result import Result
 
-from bench.methods.counted import Counted
 from bench.methods.entries import Entry
 from bench.methods.program import Program
 from bench.methods.tasks import Array, Task
@@ -27,13 +27,15 @@ class Way:
 
     Attributes:
         steps: when it had arrived: where models differ, when the gap was small and stayed so.
+        calls: of `watch` until then.
         gap: then.
-        rounds, uploads: of each rank until then.
+        rounds, uploads: sums and uploads of each rank until then.
         up, down: bytes of each rank until then, by the counters of the P4 program.
         points: (steps, gap, bytes up and down of all ranks), where it was looked at.
     """
 
     steps: int = 0
+    calls: int = 0
     gap: float = float("inf")
     rounds: list[int] = field(default_factory=list)
     uploads: list[int] = field(default_factory=list)
@@ -59,14 +61,12 @@ def find(entry: Entry, task: Task, seed: int = 0, target: float = TARGET) -> Way
     seen: list[Way] = []  # at the latest looks
     least = [(float("inf"), 0)]  # the least gap that stayed so far, and when
 
-    def at(step: int, models: list[Array], counted: list[Counted]) -> Way:
-        way = Way(step, task.gap(models), points=points)
-        way.rounds, way.uploads = [one.rounds for one in counted], [one.uploads for one in counted]
-        way.up, way.down = program.bytes_up, program.bytes_down
-        return way
+    def at(step: int, calls: int, models: list[Array]) -> Way:
+        up, down = program.bytes_up, program.bytes_down
+        return Way(step, calls, task.gap(models), up=up, down=down, points=points)
 
-    def look(step: int, models: list[Array], counted: list[Counted]) -> bool:
-        seen.append(at(step, models, counted))
+    def look(step: int, calls: int, models: list[Array]) -> bool:
+        seen.append(at(step, calls, models))
         points.append((step, seen[-1].gap, sum(seen[-1].up) + sum(seen[-1].down)))
         together = all(np.array_equal(model, models[0]) for model in models)
         del seen[: -1 if together else -HOLD]
@@ -80,46 +80,41 @@ def find(entry: Entry, task: Task, seed: int = 0, target: float = TARGET) -> Way
         return arrived
 
     ends = _run(entry, task, program, look)
-    if any(end.stopped for end in ends):
-        return seen[0]
-    models = entry.models([end.model for end in ends])
-    return at(entry.most, models, [end.counted for end in ends])
+    first = ends[0]
+    if first.reason == "watch":
+        way = seen[0]
+    else:
+        way = at(first.steps, len(first.history), entry.models([end.model for end in ends]))
+    way.rounds = [int(end.sums_by[way.calls - 1]) for end in ends]
+    way.uploads = [int(end.uploads_by[way.calls - 1]) for end in ends]
+    return way
 
 
 def in_numpy(entry: Entry, task: Task) -> float:
     """The gap after all steps without a switch."""
-    ends = _run(entry, task, None, lambda _step, _models, _counted: False)
+    ends = _run(entry, task, None, lambda _step, _calls, _models: False)
     return task.gap(entry.models([end.model for end in ends]))
 
 
-Look = Callable[[int, list[Array], list[Counted]], bool]
-"""Gets the step, and each rank's model and counts; True: stop."""
+Look = Callable[[int, int, list[Array]], bool]
+"""Gets the step, the number of calls so far, and each rank's model; True: stop."""
 
 
-@dataclass(frozen=True)
-class _End:
-    model: Array
-    counted: Counted
-    stopped: bool
-
-
-def _run(entry: Entry, task: Task, adder: Adder | None, look: Look) -> list[_End]:
+def _run(entry: Entry, task: Task, adder: Adder | None, look: Look) -> list[Result]:
     """Run a method; `look` says now and then whether to stop."""
 
-    def work(comm: InProcess) -> _End:
-        counted, calls, over = Counted(comm), 0, False
+    def work(comm: InProcess) -> Result:
+        calls = 0
 
         def watch(step: int, model: Array) -> bool:
-            nonlocal calls, over
+            nonlocal calls
             calls += 1
             if calls % max(1, calls // EACH):
                 return False
-            models, counts = comm.confer(model), comm.confer(counted)
-            mine = comm.rank == 0 and look(step, entry.models(models), counts)
-            over = comm.confer(mine)[0]
-            return over
+            models = comm.confer(model)
+            mine = comm.rank == 0 and look(step, calls, entry.models(models))
+            return comm.confer(mine)[0]
 
-        model = entry.work(counted, task, entry.most, watch)
-        return _End(model, counted, over)
+        return entry.work(comm, task, entry.most, watch)
 
     return run(task.ranks, work, adder=adder)

@@ -39,12 +39,10 @@ def main() -> None:
             ("CAT, each rank by itself", cat, {"bandwidth": 1e7, "compression": "cat:own"}),
         ):
             before = comm.stats.bytes_sent
-            model = method(
-                comm, problem, rate=1 / whole.smoothness(), steps=500, watch=watch, **more
-            )
+            end = method(comm, problem, rate=1 / whole.smoothness(), steps=500, watch=watch, **more)
             if comm.rank == 0:
                 print(
-                    f"{name:25} {whole.value(model) / start:.4f} of the objective is left, "
+                    f"{name:25} {whole.value(end.model) / start:.4f} of the objective is left, "
                     f"{(comm.stats.bytes_sent - before) / 1e3:7.1f} kB sent per rank"
                 )
 

@@ -83,9 +83,7 @@ class Curves:
 
         def work(comm: in_process.InProcess) -> float:
             part = self._parts[comm.rank]
-            last: list[Any] = []
-            method(comm, part, watch=lambda _, model: last.append(model), **settings)
-            return part.value(last[-1])
+            return part.value(method(comm, part, **settings).model)
 
         settings = settings | {"steps": steps}
         return abs(sum(in_process.run(self._comm.size, work)) - self._best)

@@ -66,7 +66,7 @@ def main() -> None:
                 loss = sum(part.value(model + shift) for part in parts) / comm.size
                 curve.append((step, loss, (comm.stats.bytes_sent - before) / 1e6))
 
-            model = train(watch) + shift
+            model = train(watch).model + shift
             right = mine.score(model, features[TRAINED:], labels[TRAINED:])
             if comm.rank == 0:
                 steps, loss, sent = curve[-1]

@@ -19,6 +19,7 @@ from p4reduce.methods import in_process
 from p4reduce.methods.fedbcd import FedBCDSettings, Party, fedbcd_p, fedbcd_s
 from p4reduce.methods.gathering import gather
 from p4reduce.methods.problems import Logistic
+from p4reduce.methods.result import Result
 from sklearn import datasets
 
 PENALTY = 1e-3
@@ -50,7 +51,7 @@ def main() -> None:
                     hidden=hidden,
                 )
                 before = comm.stats.bytes_sent
-                block = method(comm, party, settings)
+                block = method(comm, party, settings).model
                 sent = comm.stats.bytes_sent - before
                 counts = [part.shape[1] for part in parts]
                 model = gather(comm, block, "model", counts)
@@ -78,19 +79,17 @@ def rounds(features: Any, labels: Any, method: Any, steps: int) -> int | None:
     settings = FedBCDSettings(
         0.5 / task.smoothness(), EXCHANGES, local_steps=steps, penalty=PENALTY
     )
-    reached: list[int] = []
 
-    def work(comm: in_process.InProcess) -> None:
-        def watch(number: int, block: Any) -> bool:
-            near = bool(task.value(np.concatenate(comm.confer(block))) - least <= GAP)
-            reached.extend([number] * near)
-            return near
+    def work(comm: in_process.InProcess) -> Result:
+        def watch(_number: int, block: Any) -> bool:
+            return bool(task.value(np.concatenate(comm.confer(block))) - least <= GAP)
 
         own = None if comm.rank else labels
-        method(comm, Party(parts[comm.rank], own), settings, watch=watch)
+        result: Result = method(comm, Party(parts[comm.rank], own), settings, watch=watch)
+        return result
 
-    in_process.run(2, work)
-    return reached[0] if reached else None
+    end = in_process.run(2, work)[0]
+    return end.steps if end.reason == "watch" else None
 
 
 def draw(path: Path) -> None:

@@ -52,7 +52,7 @@ def main() -> None:
                         images, labels = digits.data[order] / 16, digits.target[order]
                         part = part_of(images, labels, shards, comm.rank, comm.size)
                         before = comm.stats.bytes_sent
-                        model = local_sgd(
+                        end = local_sgd(
                             comm,
                             part,
                             rate=RATE,
@@ -64,7 +64,7 @@ def main() -> None:
                             **settings,
                         )
                         sent += comm.stats.bytes_sent - before
-                        right.append(part.score(model, images[:TEST], labels[:TEST]))
+                        right.append(part.score(end.model, images[:TEST], labels[:TEST]))
                     scores.setdefault((outer, shards), []).append(100 * float(np.mean(right)))
                     if comm.rank == 0:
                         print(

@@ -109,10 +109,8 @@ def descent() -> Any:
 @cache
 def library_uploads() -> int:
     """How often ranks upload by the library's rule."""
-    traffic = InProcessTraffic()
 
-    def work(comm: InProcess) -> Any:
-        return lag_wk(comm, LeastSquares(*parts()[comm.rank]), rate=rate(), steps=STEPS)
+    def work(comm: InProcess) -> int:
+        return lag_wk(comm, LeastSquares(*parts()[comm.rank]), rate=rate(), steps=STEPS).uploads
 
-    run(RANKS, work, traffic)
-    return traffic.uploads
+    return sum(run(RANKS, work))

@@ -57,7 +57,7 @@ def checks(source: Path) -> list[Check]:
 
         def work(comm: InProcess) -> Any:
             problem = LeastSquares(*parts[comm.rank])
-            return method(comm, problem, rho=RHO, steps=STEPS, by=neighbours)
+            return method(comm, problem, rho=RHO, steps=STEPS, by=neighbours).model
 
         for rank, model in enumerate(guarded(source, lambda: run(5, work))):
             error = float(np.abs(model - wanted).max())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from p4reduce.methods import in_process
 from p4reduce.methods.problems import LeastSquares, gadmm_synthetic
+from p4reduce.methods.result import Result
 
 
 def synthetic(ranks: int, seed: int = 0) -> list[LeastSquares]:
@@ -55,22 +56,22 @@ class Run:
 def to_gap(
     method: Callable[..., Any], parts: Sequence[Any], best: float, gap: float, **settings: Any
 ) -> Run:
-    """Run a method in one process until |Σ f_i(θ_i) − best| is at most the gap; count uploads."""
-    run, traffic = Run(), in_process.InProcessTraffic()
-    values = np.zeros(len(parts))
+    """Run a method in one process until |Σ f_i(θ_i) − best| is at most the gap."""
 
-    def work(comm: in_process.InProcess) -> None:
-        def watch(step: int, model: Any) -> bool:
-            values[comm.rank] = parts[comm.rank].value(model)
-            total = float(comm.allreduce(values[comm.rank : comm.rank + 1])[0])
-            run.steps, run.gap = step, abs(total - best)
-            return run.gap <= gap
+    def off(models: Sequence[Any]) -> float:
+        values = (part.value(model) for part, model in zip(parts, models, strict=True))
+        return abs(sum(values) - best)
 
-        method(comm, parts[comm.rank], watch=watch, **settings)
+    def work(comm: in_process.InProcess) -> Result:
+        def watch(_step: int, model: Any) -> bool:
+            return off(comm.confer(model)) <= gap
 
-    in_process.run(len(parts), work, traffic)
-    run.uploads = traffic.uploads - run.steps * len(parts)  # without those of `watch`
-    return run
+        result: Result = method(comm, parts[comm.rank], watch=watch, **settings)
+        return result
+
+    ends = in_process.run(len(parts), work)
+    uploads = sum(end.uploads for end in ends)
+    return Run(ends[0].steps, uploads, off([end.model for end in ends]))
 
 
 def refusal(method: Callable[..., Any], parts: Sequence[Any], **settings: Any) -> str:

@@ -36,7 +36,7 @@ def test_each_iterate_is_that_of_the_equations(rng: np.random.Generator, system:
         duals += rho * (thetas - z)
 
     def work(comm: Any) -> Any:
-        return admm(comm, LeastSquares(*shares[comm.rank]), rho=rho, steps=12)
+        return admm(comm, LeastSquares(*shares[comm.rank]), rho=rho, steps=12).model
 
     for model in run(6, work):
         np.testing.assert_allclose(model, z, atol=1e-12)
@@ -48,7 +48,7 @@ def test_a_logistic_task_ends_where_scipy_does(rng: np.random.Generator) -> None
     h, y = rng.standard_normal((60, 4)), np.sign(rng.standard_normal(60))
     parts = [Logistic(*part, 0.1 / 4, 1 / 60) for part in split_evenly(h, y, 4)]
     expected = minimize(lambda m: sum(p.value(m) for p in parts), np.zeros(4), tol=1e-12).x
-    models = run(4, lambda comm: admm(comm, parts[comm.rank], rho=0.05, steps=200))
+    models = run(4, lambda comm: admm(comm, parts[comm.rank], rho=0.05, steps=200).model)
     np.testing.assert_allclose(models[3], expected, atol=1e-5)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import p4reduce
 import pytest
 from p4reduce.methods.cat import cat
 from p4reduce.methods.gd import gd
@@ -30,10 +29,10 @@ def tasks(rng: np.random.Generator, blocks: int) -> tuple[list[Any], float, Any]
 def test_one_block_is_gradient_descent(rng: np.random.Generator, compression: str) -> None:
     problems, rate, _ = tasks(rng, 1)
     settings: dict[str, Any] = {"rate": rate, "steps": 20}
-    wanted = run(RANKS, lambda comm: gd(comm, problems[comm.rank], **settings))[0]
+    wanted = run(RANKS, lambda comm: gd(comm, problems[comm.rank], **settings).model)[0]
     found = run(
         RANKS,
-        lambda comm: cat(comm, problems[comm.rank], compression=compression, **settings),
+        lambda comm: cat(comm, problems[comm.rank], compression=compression, **settings).model,
     )
     for model in found:
         np.testing.assert_allclose(model, wanted, rtol=1e-12)
@@ -80,10 +79,10 @@ def test_over_the_switch(system: System, rng: np.random.Generator) -> None:
     problems, rate, _ = tasks(rng, 3)
     settings: dict[str, Any] = {"rate": rate, "steps": 15}
 
-    def work(comm: p4reduce.Communicator) -> Any:
-        return cat(comm, problems[comm.rank], **settings)
+    def work(comm: Any) -> Any:
+        return cat(comm, problems[comm.rank], **settings).model
 
-    wanted = run(RANKS, lambda comm: cat(comm, problems[comm.rank], **settings))[0]
+    wanted = run(RANKS, work)[0]
     for model in system.run(RANKS, work):
         np.testing.assert_allclose(model, wanted, atol=1e-5)
 

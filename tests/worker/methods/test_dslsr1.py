@@ -7,7 +7,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import p4reduce
 import pytest
 from p4reduce.methods.curved_network import CurvedNetwork
 from p4reduce.methods.dslsr1 import ACCEPT, BAD, FORCING, GOOD, dslsr1, inverse_of, steihaug
@@ -71,7 +70,7 @@ def iterates_of(parts: list[CurvedNetwork], start: Any, seed: int, **more: Any) 
                 found.append((model, traffic.elements, traffic.calls))
 
         settings = {"steps": STEPS, "memory": MEMORY, "seed": seed, "start": start, **more}
-        return dslsr1(comm, parts[comm.rank], watch=watch, **settings)
+        return dslsr1(comm, parts[comm.rank], watch=watch, **settings).model
 
     models = run(len(parts), work, traffic)
     assert len({model.tobytes() for model in models}) == 1
@@ -130,10 +129,10 @@ def test_over_the_switch(system: System, rng: np.random.Generator) -> None:
     start = parts[0].start(2)
     settings: dict[str, Any] = {"steps": 8, "memory": 4, "start": start}
 
-    def work(comm: p4reduce.Communicator) -> Any:
-        return dslsr1(comm, parts[comm.rank], **settings)
+    def work(comm: Any) -> Any:
+        return dslsr1(comm, parts[comm.rank], **settings).model
 
-    wanted = run(RANKS, lambda comm: dslsr1(comm, parts[comm.rank], **settings))[0]
+    wanted = run(RANKS, work)[0]
     for model in system.run(RANKS, work):
         np.testing.assert_allclose(model, wanted, atol=1e-3 * np.abs(wanted).max())
 

@@ -32,7 +32,7 @@ def gathered(
 
     def work(comm: InProcess) -> Any:
         own = labels if comm.rank == at else None
-        return method(comm, Party(parts[comm.rank], own), settings)
+        return method(comm, Party(parts[comm.rank], own), settings).model
 
     return np.concatenate(run(len(parts), work))
 
@@ -72,7 +72,7 @@ def test_squares_and_batches(rng: np.random.Generator, method: Any) -> None:
 
     def work(comm: InProcess) -> Any:
         own = None if comm.rank else labels
-        return method(comm, Party(parts[comm.rank], own, squares=True), settings)
+        return method(comm, Party(parts[comm.rank], own, squares=True), settings).model
 
     np.testing.assert_allclose(np.concatenate(run(2, work)), truth, atol=1e-6)
 
@@ -86,7 +86,7 @@ def test_over_the_switch(
     settings = replace(SETTINGS, local_steps=2, hidden=hidden)
 
     def work(comm: p4reduce.Communicator) -> Any:
-        return method(comm, Party(parts[comm.rank], None if comm.rank else labels), settings)
+        return method(comm, Party(parts[comm.rank], None if comm.rank else labels), settings).model
 
     found = np.concatenate(system.run(3, work))
     expected = gathered(parts, labels, method, replace(settings, hidden=False))
@@ -99,18 +99,15 @@ def rounds(features: Any, labels: Any, method: Any, steps: int, most: int) -> in
     least = task.value(task.proximal(np.zeros(task.size), 0.0))
     parts = np.array_split(features, 2, axis=1)
     settings = FedBCDSettings(0.5 / task.smoothness(), most, local_steps=steps, penalty=1e-3)
-    last = [0]
 
-    def work(comm: InProcess) -> None:
-        def watch(number: int, block: Any) -> bool:
-            last[0] = number
+    def work(comm: InProcess) -> Any:
+        def watch(_number: int, block: Any) -> bool:
             return task.value(np.concatenate(comm.confer(block))) - least <= 0.01
 
         own = None if comm.rank else labels
-        method(comm, Party(parts[comm.rank], own), settings, watch=watch)
+        return method(comm, Party(parts[comm.rank], own), settings, watch=watch).steps
 
-    run(2, work)
-    return last[0]
+    return int(run(2, work)[0])
 
 
 def real(name: str) -> tuple[Any, Any]:

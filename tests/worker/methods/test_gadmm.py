@@ -101,12 +101,12 @@ def test_each_iterate_is_that_of_the_paper(by: By, ranks: int) -> None:
 
 def test_both_ways_give_the_same_models_on_chains_that_are_drawn() -> None:
     parts = synthetic(7)
-    models = [
+    ends = [
         run(7, lambda c, by=by: dgadmm(c, parts[c.rank], rho=5, steps=40, period=4, by=by))
         for by in (OneJob, Groups)
     ]
-    for one, other in zip(*models, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-9)
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_allclose(one.model, other.model, atol=1e-9)
 
 
 @pytest.mark.parametrize("by", [OneJob, Groups])
@@ -134,8 +134,8 @@ def test_a_logistic_task_ends_where_scipy_does(rng: np.random.Generator) -> None
     parts = [Logistic(*part, 0.1 / 6, 1 / 60) for part in split_evenly(h, y, 6)]
     expected = minimize(lambda m: sum(p.value(m) for p in parts), np.zeros(4), tol=1e-12).x
     for method in (gadmm, dgadmm):
-        for model in run(6, lambda c, method=method: method(c, parts[c.rank], rho=0.05, steps=400)):
-            np.testing.assert_allclose(model, expected, atol=1e-5)
+        for end in run(6, lambda c, method=method: method(c, parts[c.rank], rho=0.05, steps=400)):
+            np.testing.assert_allclose(end.model, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("by", [OneJob, Groups])

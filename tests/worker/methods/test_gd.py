@@ -28,10 +28,10 @@ def test_the_closed_form(rng: np.random.Generator, momentum: bool) -> None:
     rate, beta = best_momentum(eigenvalues[-1], eigenvalues[0])
     if not momentum:
         rate, beta = 1 / eigenvalues[-1], 0.0
-    models = run(5, lambda comm: gd(comm, parts[comm.rank], rate=rate, steps=900, momentum=beta))
+    ends = run(5, lambda comm: gd(comm, parts[comm.rank], rate=rate, steps=900, momentum=beta))
     expected = np.linalg.lstsq(h, y, rcond=None)[0]
-    for model in models:
-        np.testing.assert_allclose(model, expected, atol=1e-6)
+    for end in ends:
+        np.testing.assert_allclose(end.model, expected, atol=1e-6)
 
 
 def test_a_logistic_task_and_its_derivatives(rng: np.random.Generator) -> None:

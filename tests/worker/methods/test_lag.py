@@ -11,7 +11,7 @@ import p4reduce
 import pytest
 from method_tasks import Run, gd_steps, hessian, refusal, synthetic
 from p4reduce.methods.gd import gd
-from p4reduce.methods.in_process import InProcessTraffic, run
+from p4reduce.methods.in_process import run
 from p4reduce.methods.lag import lag_ps, lag_wk
 from p4reduce.methods.problems import LeastSquares, Logistic, split_evenly
 from scipy.optimize import minimize
@@ -28,19 +28,18 @@ def rate_of(parts: list[LeastSquares]) -> float:
 
 def to_gap(method: Method, parts: list[LeastSquares], gap: float, **settings: Any) -> Run:
     """Run to a gap; all ranks have the same model, so each can tell by itself."""
-    outcome, traffic = Run(), InProcessTraffic()
     whole = hessian(parts)
     best = np.linalg.solve(whole, sum(part.features.T @ part.targets for part in parts))
 
-    def watch(step: int, model: Any) -> bool:
-        outcome.steps = step
-        outcome.gap = float((model - best) @ whole @ (model - best)) / 2
-        return outcome.gap <= gap
+    def off(model: Any) -> float:
+        return float((model - best) @ whole @ (model - best)) / 2
+
+    def watch(_step: int, model: Any) -> bool:
+        return off(model) <= gap
 
     rate = rate_of(parts)
-    run(len(parts), lambda c: method(c, parts[c.rank], rate=rate, watch=watch, **settings), traffic)
-    outcome.uploads = traffic.uploads
-    return outcome
+    ends = run(len(parts), lambda c: method(c, parts[c.rank], rate=rate, watch=watch, **settings))
+    return Run(ends[0].steps, sum(end.uploads for end in ends), off(ends[0].model))
 
 
 def plain(
@@ -198,12 +197,12 @@ def test_a_logistic_task_ends_where_scipy_does(
 
     expected = minimize(value, np.zeros(6), tol=1e-12).x
     rate = 1 / (0.25 * np.linalg.norm(h, 2) ** 2 / 80 + 0.1)
-    models = run(
+    ends = run(
         5, lambda comm: method(comm, parts[comm.rank], rate=rate, steps=250, precision=precision)
     )
-    for model in models:
-        np.testing.assert_array_equal(model, models[0])
-        np.testing.assert_allclose(model, expected, atol=1e-5)
+    for end in ends:
+        np.testing.assert_array_equal(end.model, ends[0].model)
+        np.testing.assert_allclose(end.model, expected, atol=1e-5)
 
 
 def test_without_patience_it_is_gradient_descent() -> None:
@@ -211,7 +210,7 @@ def test_without_patience_it_is_gradient_descent() -> None:
     settings = {"rate": rate_of(parts), "steps": 40}
     lazy = run(5, lambda comm: lag_wk(comm, parts[comm.rank], xi=1e-9, **settings))
     eager = run(5, lambda comm: gd(comm, parts[comm.rank], **settings))
-    np.testing.assert_allclose(lazy[0], eager[0], atol=1e-4)
+    np.testing.assert_allclose(lazy[0].model, eager[0].model, atol=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["int32", "int8"])
@@ -224,14 +223,15 @@ def test_over_the_switch_it_is_the_same_bits(
 
     def work(comm: Any) -> Any:
         before = comm.stats.blocks_sent if isinstance(comm, p4reduce.Communicator) else 0
-        model = method(comm, parts[comm.rank], **settings)
+        end = method(comm, parts[comm.rank], **settings)
         sent = comm.stats.blocks_sent if isinstance(comm, p4reduce.Communicator) else 0
-        return model, sent - before
+        return end, sent - before
 
     over_switch = system.run(6, work)
     alone = run(6, work)
-    for (model, _), (expected, _) in zip(over_switch, alone, strict=True):
-        np.testing.assert_array_equal(model, expected)
+    for (end, blocks), (expected, _) in zip(over_switch, alone, strict=True):
+        np.testing.assert_array_equal(end.model, expected.model)
+        assert blocks == end.uploads == expected.uploads
     sent = sum(blocks for _, blocks in over_switch)
     assert sent < 6 * 60 / 2  # silent ranks send no block
 

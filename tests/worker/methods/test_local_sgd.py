@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from method_tasks import refusal, synthetic
 from p4reduce.methods.gd import gd
-from p4reduce.methods.in_process import InProcessTraffic, run
+from p4reduce.methods.in_process import run
 from p4reduce.methods.local_sgd import DILOCO_MOMENTUM, DILOCO_RATE, local_sgd
 from p4reduce.methods.network import NetworkPart
 from p4reduce.methods.problems import LeastSquares, Logistic, split_evenly
@@ -42,16 +42,15 @@ def score(by_label: bool, every: int, **outer: float) -> float:
     scores = []
     for seed in range(3):
         parts, images, labels = digits(by_label, seed)
-        traffic = InProcessTraffic()
 
         def work(comm: Any, parts: Any = parts, seed: int = seed) -> Any:
             settings: dict[str, Any] = {"rate": 0.3, "steps": STEPS, "every": every, "batch": 32}
             start = parts[0].start(seed)
             return local_sgd(comm, parts[comm.rank], seed=seed, start=start, **settings, **outer)
 
-        model = run(RANKS, work, traffic)[0]
-        assert traffic.calls == STEPS / every + 2  # the meeting and the first model
-        scores.append(parts[0].score(model, images, labels))
+        end = run(RANKS, work)[0]
+        assert end.sums == STEPS / every + 2  # the meeting and the first model
+        scores.append(parts[0].score(end.model, images, labels))
     return float(np.mean(scores))
 
 
@@ -73,9 +72,9 @@ def test_parts_sorted_by_label_lose_and_outer_momentum_helps() -> None:
 
 def test_one_step_at_a_time_is_gradient_descent() -> None:
     parts = synthetic(4)
-    models = run(4, lambda c: local_sgd(c, parts[c.rank], rate=0.04, steps=30, every=1))
+    ends = run(4, lambda c: local_sgd(c, parts[c.rank], rate=0.04, steps=30, every=1))
     same = run(4, lambda c: gd(c, parts[c.rank], rate=0.01, steps=30))
-    np.testing.assert_allclose(models[2], same[2], atol=1e-10)
+    np.testing.assert_allclose(ends[2].model, same[2].model, atol=1e-10)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -118,7 +117,7 @@ def test_each_average_is_that_of_the_equations(
             outer_rate=0.7,
             outer_momentum=momentum,
             watch=lambda step, _model: seen.append(step) if comm.rank == 0 else None,
-        )
+        ).model
 
     for model in run(4, work):
         np.testing.assert_allclose(model, shared, atol=1e-12)

@@ -18,12 +18,13 @@ import numpy as np
 
 from p4reduce.methods._begin import begin, solvable, solved
 from p4reduce.methods._checks import at_least, first_of, positive
-from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods._communicator import Comm, Watch, nobody
 from p4reduce.methods._finite import finite_sum
 from p4reduce.methods.problems import Problem
+from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 
-def admm(comm: Comm, problem: Problem, *, rho: float, steps: int, watch: Watch = nobody) -> Array:
+def admm(comm: Comm, problem: Problem, *, rho: float, steps: int, watch: Watch = nobody) -> Result:
     """Minimise Σ f_i(θ) by local solves and averages.
 
     Args:
@@ -34,19 +35,21 @@ def admm(comm: Comm, problem: Problem, *, rho: float, steps: int, watch: Watch =
         watch: called at each iteration, with z.
 
     Returns:
-        z, shape (d,), the same on all ranks.
+        The model is z, shape (d,), the same on all ranks.
 
     Raises:
         ValueError: on all ranks, if one has bad data or settings, or a matrix that is singular.
     """
     trouble = first_of(positive("rho", rho), at_least("steps", steps, 1))
+    comm = CountedComm(comm)
     begin(comm, "admm", problem, {"rho": rho, "steps": steps}, trouble or solvable(problem, rho))
     z, u = np.zeros(problem.size), np.zeros(problem.size)
+    progress = SolverProgress(comm, z, watch)
     for step in range(1, steps + 1):
         model = solved(problem, rho * (z - u), rho)  # θ_i
         failed = f"admm: a local solve fails at step {step}: another rho than {rho:g} is needed"
         z = finite_sum(comm, model + u, "admm/sum", failed) / comm.size  # the mean
         u = u + model - z  # the scaled multiplier
-        if watch(step, z):
+        if progress.ends(step, z):
             break
-    return z
+    return progress.result()

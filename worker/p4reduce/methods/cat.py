@@ -22,10 +22,11 @@ from p4reduce.collectives import SUM
 from p4reduce.compression import CompressedAllreduce, SwitchLink, compressor_by_name
 from p4reduce.methods._begin import begin
 from p4reduce.methods._checks import at_least, first_of, positive
-from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods._communicator import Comm, Watch, nobody
 from p4reduce.methods._finite import FAR
 from p4reduce.methods.meeting import checksum
 from p4reduce.methods.problems import Problem
+from p4reduce.methods.result import CountedComm, Result, SolverProgress
 from p4reduce.wire.calls import Operation
 
 BANDWIDTH, ROUND_TRIP = 1e7, 1e-3  # bit/s and seconds
@@ -42,7 +43,7 @@ def cat(
     round_trip: float = ROUND_TRIP,
     seed: int = 0,
     watch: Watch = nobody,
-) -> Array:
+) -> Result:
     """Minimise Σ f_i(θ); each step some blocks of all ranks' gradients are summed.
 
     Args:
@@ -59,7 +60,7 @@ def cat(
         watch: called at each step.
 
     Returns:
-        θ, shape (d,), the same on all ranks.
+        The model is θ, shape (d,), the same on all ranks.
 
     Raises:
         ValueError: on all ranks, if one has bad data or settings, or if the model diverges.
@@ -83,19 +84,21 @@ def cat(
     )
     settings = {"rate": rate, "steps": steps, "bandwidth": bandwidth, "round_trip": round_trip}
     same = {"checksum of compression": checksum(compression)}
+    comm = CountedComm(comm)
     begin(comm, "cat", problem, {**settings, "seed": seed}, trouble, same=same)
     assert compressor is not None  # else all ranks have raised an error
     reduce = CompressedAllreduce(_MethodSums(comm), compressor)
     model = np.zeros(problem.size)
+    progress = SolverProgress(comm, model, watch)
     for step in range(1, steps + 1):
         model = model - rate * reduce.sum(problem.gradient(model), "cat/gradient")
         if not (np.abs(model) < FAR).all():
             raise ValueError(
                 f"cat: the model diverges at step {step}: a smaller rate than {rate:g} is needed"
             )
-        if watch(step, model):
+        if progress.ends(step, model):
             break
-    return model
+    return progress.result()
 
 
 class _MethodSums:

@@ -35,6 +35,7 @@ from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods._finite import finite_sum, held
 from p4reduce.methods.meeting import checksum
+from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 ACCEPT = 1e-6  # a step that gains such a part of what the model promised
 GOOD, BAD = 0.75, 0.1  # above: the radius is doubled; below: it is halved
@@ -81,7 +82,7 @@ def dslsr1(
     start: Array | None = None,
     naive: bool = False,
     watch: Watch = nobody,
-) -> Array:
+) -> Result:
     """Minimise Σ f_i(w), which need not be convex.
 
     Args:
@@ -96,7 +97,7 @@ def dslsr1(
         watch: called at each iteration.
 
     Returns:
-        w, shape (d,), the same on all ranks.
+        The model is w, shape (d,), the same on all ranks.
 
     Raises:
         ValueError: on all ranks, if one has bad data or settings, or derivatives that are not
@@ -113,6 +114,7 @@ def dslsr1(
     )
     settings = {"steps": steps, "memory": memory, "radius": radius, "seed": seed, "naive": naive}
     same = {"checksum of start": checksum(model.tobytes())}
+    comm = CountedComm(comm)
     begin(comm, "dslsr1", problem, settings, trouble, same=same)
 
     def total(mine: Array, what: str) -> Array:
@@ -124,6 +126,7 @@ def dslsr1(
         mine = held(np.array([problem.value(at)]))
         return float(comm.allreduce(mine, name="dslsr1/f")[0])
 
+    progress = SolverProgress(comm, model, watch)
     value, gradient = objective(model), total(problem.gradient(model), "g")
     for step in range(1, steps + 1):
         random = np.random.default_rng([seed, step])
@@ -140,9 +143,9 @@ def dslsr1(
         if gained > ACCEPT:
             model, value = model + move, reached
             gradient = total(problem.gradient(model), "g")
-        if watch(step, model):
+        if progress.ends(step, model):
             break
-    return model
+    return progress.result()
 
 
 def _shared(directions: Array, own: Array, total: Callable[[Array, str], Array]) -> Product:

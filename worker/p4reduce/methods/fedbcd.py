@@ -41,6 +41,7 @@ from p4reduce.methods._checks import at_least, first_of, positive, real
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods._finite import held
 from p4reduce.methods.masks import Masks
+from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 LARGEST = 64.0
 """A logit that is never left: beyond, σ is 0 or 1 in float64 to all digits."""
@@ -146,7 +147,9 @@ class FedBCDSettings:
             yield random.choice(samples, self.batch, replace=False) if self.batch else slice(None)
 
 
-def fedbcd_p(comm: Comm, party: Party, settings: FedBCDSettings, *, watch: Watch = nobody) -> Array:
+def fedbcd_p(
+    comm: Comm, party: Party, settings: FedBCDSettings, *, watch: Watch = nobody
+) -> Result:
     """Minimise F, all parties at once.
 
     Args:
@@ -156,7 +159,7 @@ def fedbcd_p(comm: Comm, party: Party, settings: FedBCDSettings, *, watch: Watch
         watch: called at each round, with θ_k.
 
     Returns:
-        This party's block θ_k, shape (own features,).
+        The model is this party's block θ_k, shape (own features,).
 
     Raises:
         ValueError: on all ranks, if one has bad data or settings, or if not exactly one has labels.
@@ -164,7 +167,9 @@ def fedbcd_p(comm: Comm, party: Party, settings: FedBCDSettings, *, watch: Watch
     return _run(comm, "fedbcd-p", party, _parallel, settings, watch)
 
 
-def fedbcd_s(comm: Comm, party: Party, settings: FedBCDSettings, *, watch: Watch = nobody) -> Array:
+def fedbcd_s(
+    comm: Comm, party: Party, settings: FedBCDSettings, *, watch: Watch = nobody
+) -> Result:
     """Minimise F, party after party. Arguments, result and errors are those of `fedbcd_p`."""
     return _run(comm, "fedbcd-s", party, _sequential, settings, watch)
 
@@ -230,7 +235,8 @@ def _sequential(state: _FedBCDState, rows: Rows) -> None:
 
 def _run(
     comm: Comm, method: str, party: Party, round_: Round, settings: FedBCDSettings, watch: Watch
-) -> Array:
+) -> Result:
+    comm = CountedComm(comm)
     gathered = begin(
         comm,
         method,
@@ -249,11 +255,12 @@ def _run(
     state = _FedBCDState(
         comm, party, settings, _sums(comm, settings), np.zeros(party.features.shape[1])
     )
+    progress = SolverProgress(comm, state.block, watch)
     for number, rows in enumerate(settings.batches(party.size), 1):
         round_(state, rows)
-        if watch(number, state.block):
+        if progress.ends(number, state.block):
             break
-    return state.block
+    return progress.result()
 
 
 def _sums(comm: Comm, settings: FedBCDSettings) -> Sum:

@@ -32,6 +32,7 @@ from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods.meeting import checksum
 from p4reduce.methods.neighbours import HEADS, TAILS, ChainPlace, Grid, Neighbours, OneJob
 from p4reduce.methods.problems import Problem
+from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 By = Callable[[Comm, Grid], Neighbours]
 
@@ -46,7 +47,7 @@ def gadmm(
     steps: int,
     by: By = OneJob,
     watch: Watch = nobody,
-) -> Array:
+) -> Result:
     """Minimise Σ f_i(θ) along the chain of the ranks in their order.
 
     Args:
@@ -58,7 +59,7 @@ def gadmm(
         watch: called at each iteration, with this rank's θ.
 
     Returns:
-        This rank's θ, shape (d,). The ranks' models converge to each other.
+        The model is this rank's θ, shape (d,). The ranks' models converge to each other.
 
     Raises:
         ValueError: on all ranks, if one has bad data or settings, a matrix that is singular, or a
@@ -77,7 +78,7 @@ def dgadmm(
     seed: int = 0,
     by: By = OneJob,
     watch: Watch = nobody,
-) -> Array:
+) -> Result:
     """Minimise Σ f_i(θ) along a chain that is drawn again every τ iterations.
 
     Args:
@@ -109,7 +110,7 @@ def _gadmm(
     seed: int,
     by: By,
     watch: Watch,
-) -> Array:
+) -> Result:
     trouble = first_of(
         positive("rho", rho),
         at_least("steps", steps, 1),
@@ -124,6 +125,7 @@ def _gadmm(
     greatest = int(np.frexp(np.abs(alone).max(initial=0.0))[1])
     facts = {"exponent": greatest}
     same = {"checksum of by": checksum(getattr(by, "__qualname__", ""))}
+    comm = CountedComm(comm)
     gathered = begin(comm, method, problem, settings, trouble, facts=facts, same=same)
     grid = Grid(int(gathered["exponent"].max()))
     random = np.random.default_rng(seed)
@@ -132,6 +134,7 @@ def _gadmm(
     try:
         neighbours.link(range(comm.size))
         model = np.zeros(problem.size)
+        progress = SolverProgress(comm, model, watch)
         dual, around = np.zeros(problem.size), np.zeros(problem.size)
 
         def solve() -> Array:
@@ -153,11 +156,11 @@ def _gadmm(
             dual = dual + rho * (place.degree * model - around)  # Λ_n
             if step % _LOOK == 0 or step == steps:
                 _keep_running(grid, comm, method, rho)
-            if watch(step, model):
+            if progress.ends(step, model):
                 break
     finally:
         neighbours.close()
-    return model
+    return progress.result()
 
 
 def _keep_running(grid: Grid, comm: Comm, method: str, rho: float) -> None:

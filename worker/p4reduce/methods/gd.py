@@ -12,9 +12,10 @@ import numpy as np
 
 from p4reduce.methods._begin import begin
 from p4reduce.methods._checks import at_least, first_of, positive
-from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods._communicator import Comm, Watch, nobody
 from p4reduce.methods._finite import finite_sum
 from p4reduce.methods.problems import Problem
+from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 
 def gd(
@@ -25,7 +26,7 @@ def gd(
     steps: int,
     momentum: float = 0.0,
     watch: Watch = nobody,
-) -> Array:
+) -> Result:
     """Minimise Σ f_i(θ); each step all ranks' gradients are summed.
 
     Args:
@@ -37,7 +38,7 @@ def gd(
         watch: called at each step.
 
     Returns:
-        θ, shape (d,), the same on all ranks.
+        The model is θ, shape (d,), the same on all ranks.
 
     Raises:
         ValueError: on all ranks, if one has bad data or settings, or if the model diverges.
@@ -48,16 +49,18 @@ def gd(
         "" if 0 <= momentum < 1 else f"momentum={momentum:g}: 0 to below 1 is needed",
     )
     settings = {"rate": rate, "steps": steps, "momentum": momentum}
+    comm = CountedComm(comm)
     begin(comm, "gd", problem, settings, trouble)
     model = np.zeros(problem.size)
     before = model
+    progress = SolverProgress(comm, model, watch)
     for step in range(1, steps + 1):
         away = f"gd: the model diverges at step {step}: a smaller rate than {rate:g} is needed"
         total = finite_sum(comm, problem.gradient(model), "gd/gradient", away)
         model, before = model - rate * total + momentum * (model - before), model
-        if watch(step, model):
+        if progress.ends(step, model):
             break
-    return model
+    return progress.result()
 
 
 def best_momentum(largest: float, smallest: float) -> tuple[float, float]:

@@ -41,6 +41,7 @@ from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods._finite import FAR
 from p4reduce.methods.problems import Problem
+from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 DEPTH = 10
 XI = 0.1
@@ -63,7 +64,7 @@ def lag_wk(
     depth: int = DEPTH,
     precision: str = "int32",
     watch: Watch = nobody,
-) -> Array:
+) -> Result:
     """Minimise Σ f_i(θ); a rank uploads if its gradient has changed by more than (WK) allows.
 
     Args:
@@ -77,7 +78,7 @@ def lag_wk(
         watch: called at each step.
 
     Returns:
-        θ, shape (d,), the same on all ranks.
+        The model is θ, shape (d,), the same on all ranks.
 
     Raises:
         ValueError: on all ranks, if one has bad data or settings, or if the model diverges.
@@ -100,7 +101,7 @@ def lag_ps(
     depth: int = DEPTH,
     precision: str = "int32",
     watch: Watch = nobody,
-) -> Array:
+) -> Result:
     """Minimise Σ f_i(θ); a rank uploads if the model has moved by more than (PS) allows.
 
     L_m is `problem.smoothness()`. Arguments, result and errors are those of `lag_wk`. Where the
@@ -128,7 +129,7 @@ def _lag(
     depth: int,
     precision: str,
     watch: Watch,
-) -> Array:
+) -> Result:
     trouble = first_of(
         positive("rate", rate),
         at_least("steps", steps, 1),
@@ -141,6 +142,7 @@ def _lag(
     greatest = int(np.frexp(np.abs(now).max(initial=0.0))[1])
     settings = {"rate": rate, "steps": steps, "xi": xi, "depth": depth}
     settings["precision"] = 8.0 * np.dtype(_LANES.get(precision, np.int32)).itemsize
+    comm = CountedComm(comm)
     gathered = begin(comm, method, problem, settings, trouble, facts={"exponent": greatest})
 
     changed: Array | None = now
@@ -151,6 +153,7 @@ def _lag(
     uploaded, total = np.zeros(problem.size), np.zeros(problem.size)
     squares: deque[float] = deque(maxlen=depth)
     longest = 0.0
+    progress = SolverProgress(comm, model, watch)
     for step in range(1, steps + 1):
         if step > 1:
             share = xi / (rate * comm.size * rate * comm.size)
@@ -176,9 +179,9 @@ def _lag(
                 f"{method}: the model diverges at step {step}: xi={xi:g} or rate={rate:g} is too "
                 "large for these ranks' data"
             )
-        if watch(step, model):
+        if progress.ends(step, model):
             break
-    return model
+    return progress.result()
 
 
 def _square(vector: Array) -> float:

@@ -27,6 +27,7 @@ from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods._finite import finite_sum
 from p4reduce.methods.meeting import checksum
 from p4reduce.methods.problems import Rows
+from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 DILOCO_RATE, DILOCO_MOMENTUM = 0.7, 0.9  # the authors' outer settings
 
@@ -69,7 +70,7 @@ def local_sgd(
     outer_momentum: float = 0.0,
     precision: str | None = None,
     watch: Watch = nobody,
-) -> Array:
+) -> Result:
     """Minimise the mean of the f_i(θ); every few steps the models are averaged.
 
     With H = 1 and whole gradients it is `gd` with `rate` divided by the number of ranks. With
@@ -90,7 +91,7 @@ def local_sgd(
         watch: called at each average, with the number of steps before it.
 
     Returns:
-        θ, shape (d,), the same on all ranks.
+        The model is θ, shape (d,), the same on all ranks.
 
     Raises:
         ValueError: on all ranks, if one has bad data or settings, or if a model diverges.
@@ -111,12 +112,14 @@ def local_sgd(
     settings = {"rate": rate, "steps": steps, "every": every}
     settings |= {"outer_rate": outer_rate, "outer_momentum": outer_momentum}
     same = {"checksum of precision": checksum(str(precision)), "start": start is not None}
+    comm = CountedComm(comm)
     begin(comm, "local-sgd", problem, settings, trouble, same=same)
     random = np.random.default_rng([seed, comm.rank])
     if start is not None:
         begun = comm.allreduce(begun * (comm.rank == 0), name="local-sgd/start")
     shared, speed = begun, np.zeros(problem.size)
     model = shared
+    progress = SolverProgress(comm, shared, watch)
     for step in range(1, steps + 1):
         if batch is None:
             gradient = problem.gradient(model)
@@ -135,6 +138,6 @@ def local_sgd(
         speed = outer_momentum * speed + moved  # v
         shared = shared + outer_rate * (moved + outer_momentum * speed)  # the outer step
         model = shared
-        if watch(step, shared):
+        if progress.ends(step, shared):
             break
-    return shared
+    return progress.result()
