@@ -136,7 +136,7 @@ def _local_sgd(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
     """Whole gradients, at the rate that the rank with the largest smoothness can bear."""
     rate = 1 / max(problem.smoothness() for problem in task.problems)
     problem = task.problems[comm.rank]
-    return local_sgd(comm, problem, rate=rate, steps=steps, every=EVERY, watch=watch)  # type: ignore[arg-type]
+    return local_sgd(comm, problem, rate=rate, steps=steps, every=EVERY, watch=watch)
 
 
 ENTRIES: dict[str, Entry] = {

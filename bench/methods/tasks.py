@@ -16,10 +16,10 @@ import numpy.typing as npt
 from p4reduce.methods.problems import (
     LeastSquares,
     Logistic,
-    Problem,
     gadmm_synthetic,
     split_evenly,
 )
+from p4reduce.methods.rank_data import Problem
 
 Array = npt.NDArray[np.float64]
 

@@ -28,7 +28,7 @@ class FromStart:
 
     def __init__(self, part: CurvedNetwork, start: Any) -> None:
         self._part, self._start = part, start
-        self.size, self.samples = part.size, part.samples
+        self.size = part.size
 
     def gradient(self, model: Any) -> Any:
         return self._part.gradient(self._start + model)
@@ -87,7 +87,7 @@ def main() -> None:
             "gradient descent",
             lambda watch: gd(
                 comm,
-                FromStart(mine, start),  # type: ignore[arg-type]
+                FromStart(mine, start),
                 rate=RATE / comm.size,
                 steps=6 * options.steps,
                 watch=watch,

@@ -4,24 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 
 from p4reduce.methods._checks import first_of
 from p4reduce.methods._communicator import Array, Comm
 from p4reduce.methods.meeting import Facts, meet
-from p4reduce.methods.problems import Problem
-
-
-class RankData(Protocol):
-    """A rank's data: it has a size, and says what is wrong with it; see `problems.Problem`."""
-
-    size: int
-
-    def trouble(self) -> str:
-        """Return what is wrong with this rank's data; empty if nothing is."""
-        ...
+from p4reduce.methods.rank_data import Proximal, RankData
 
 
 def begin(
@@ -58,7 +47,7 @@ def begin(
     return meet(comm, method, trouble or None, own, same=equal, settings=settings)
 
 
-def solved(problem: Problem, linear: Array, quadratic: float) -> Array:
+def solved(problem: Proximal, linear: Array, quadratic: float) -> Array:
     """Return a local solution, or NaN if solving fails, so `finite_sum` informs all ranks."""
     try:
         return problem.proximal(linear, quadratic)
@@ -66,7 +55,7 @@ def solved(problem: Problem, linear: Array, quadratic: float) -> Array:
         return np.full(problem.size, np.nan)
 
 
-def solvable(problem: Problem, *quadratics: float) -> str:
+def solvable(problem: Proximal, *quadratics: float) -> str:
     """Return why local problems with these quadratic terms cannot be solved; empty if they can."""
     if problem.trouble():
         return ""

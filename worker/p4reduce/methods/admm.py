@@ -20,11 +20,11 @@ from p4reduce.methods._begin import begin, solvable, solved
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Comm, Watch, nobody
 from p4reduce.methods._finite import finite_sum
-from p4reduce.methods.problems import Problem
+from p4reduce.methods.rank_data import Proximal
 from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 
-def admm(comm: Comm, problem: Problem, *, rho: float, steps: int, watch: Watch = nobody) -> Result:
+def admm(comm: Comm, problem: Proximal, *, rho: float, steps: int, watch: Watch = nobody) -> Result:
     """Minimise Σ f_i(θ) by local solves and averages.
 
     Args:

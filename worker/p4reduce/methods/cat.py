@@ -25,7 +25,7 @@ from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Comm, Watch, nobody
 from p4reduce.methods._finite import FAR
 from p4reduce.methods.meeting import checksum
-from p4reduce.methods.problems import Problem
+from p4reduce.methods.rank_data import Differentiable
 from p4reduce.methods.result import CountedComm, Result, SolverProgress
 from p4reduce.wire.calls import Operation
 
@@ -34,7 +34,7 @@ BANDWIDTH, ROUND_TRIP = 1e7, 1e-3  # bit/s and seconds
 
 def cat(
     comm: Comm,
-    problem: Problem,
+    problem: Differentiable,
     *,
     rate: float,
     steps: int,

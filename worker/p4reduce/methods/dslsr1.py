@@ -26,7 +26,6 @@ region's constants are this project's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods._finite import finite_sum, held
 from p4reduce.methods.meeting import checksum
+from p4reduce.methods.rank_data import Curved
 from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 ACCEPT = 1e-6  # a step that gains such a part of what the model promised
@@ -43,32 +43,6 @@ FORCING = 0.5  # conjugate gradients end when the residual is such a part of the
 SKIP = 1e-6  # below, a pair's Schur complement is the rounding of 32-bit lanes
 
 Product = Callable[[Array], Array]
-
-
-class Curved(Protocol):
-    """A rank's part of a task with second derivatives: all of `problems`, and `network`.
-
-    Attributes:
-        size: the number of parameters, d.
-    """
-
-    size: int
-
-    def value(self, model: Array) -> float:
-        """f_i(w), of a model of shape (d,)."""
-        ...
-
-    def gradient(self, model: Array) -> Array:
-        """∇f_i(w), shape (d,)."""
-        ...
-
-    def hessian_product(self, model: Array, direction: Array) -> Array:
-        """∇²f_i(w)·V for V of shape (d, m); the same shape."""
-        ...
-
-    def trouble(self) -> str:
-        """What is wrong with this rank's data; empty if nothing is."""
-        ...
 
 
 def dslsr1(

@@ -50,7 +50,7 @@ Rows = slice | npt.NDArray[np.int64]
 
 
 class Party:
-    """A rank's data: some features of all samples, and maybe their labels.
+    """A `RankData`: some features of all samples, and maybe their labels.
 
     Args:
         features: X_k, shape (samples, own features).

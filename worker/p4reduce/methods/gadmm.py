@@ -31,7 +31,7 @@ from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods.meeting import checksum
 from p4reduce.methods.neighbours import HEADS, TAILS, ChainPlace, Grid, Neighbours, OneJob
-from p4reduce.methods.problems import Problem
+from p4reduce.methods.rank_data import Proximal
 from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 By = Callable[[Comm, Grid], Neighbours]
@@ -41,7 +41,7 @@ _LOOK = 50  # iterations, after which the ranks hear whether a model has left th
 
 def gadmm(
     comm: Comm,
-    problem: Problem,
+    problem: Proximal,
     *,
     rho: float,
     steps: int,
@@ -70,7 +70,7 @@ def gadmm(
 
 def dgadmm(
     comm: Comm,
-    problem: Problem,
+    problem: Proximal,
     *,
     rho: float,
     steps: int,
@@ -103,7 +103,7 @@ def dgadmm(
 def _gadmm(
     method: str,
     comm: Comm,
-    problem: Problem,
+    problem: Proximal,
     rho: float,
     steps: int,
     period: int,

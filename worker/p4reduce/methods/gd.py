@@ -14,13 +14,13 @@ from p4reduce.methods._begin import begin
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Comm, Watch, nobody
 from p4reduce.methods._finite import finite_sum
-from p4reduce.methods.problems import Problem
+from p4reduce.methods.rank_data import Differentiable
 from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 
 def gd(
     comm: Comm,
-    problem: Problem,
+    problem: Differentiable,
     *,
     rate: float,
     steps: int,

@@ -40,7 +40,7 @@ from p4reduce.methods._begin import begin
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods._finite import FAR
-from p4reduce.methods.problems import Problem
+from p4reduce.methods.rank_data import Differentiable, Smooth
 from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 DEPTH = 10
@@ -56,7 +56,7 @@ uploaded, the model of its last upload, and the right-hand side of (WK) and (PS)
 
 def lag_wk(
     comm: Comm,
-    problem: Problem,
+    problem: Differentiable,
     *,
     rate: float,
     steps: int,
@@ -93,7 +93,7 @@ def lag_wk(
 
 def lag_ps(
     comm: Comm,
-    problem: Problem,
+    problem: Smooth,
     *,
     rate: float,
     steps: int,
@@ -121,7 +121,7 @@ def lag_ps(
 def _lag(
     method: str,
     comm: Comm,
-    problem: Problem,
+    problem: Differentiable,
     rule: Rule,
     rate: float,
     steps: int,

@@ -17,8 +17,6 @@ one is SGD. `p4reduce.torch.LocalSGD` takes any inner optimiser of torch's.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from p4reduce.methods._begin import begin
@@ -26,34 +24,10 @@ from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
 from p4reduce.methods._finite import finite_sum
 from p4reduce.methods.meeting import checksum
-from p4reduce.methods.problems import Rows
+from p4reduce.methods.rank_data import Sampled
 from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
 DILOCO_RATE, DILOCO_MOMENTUM = 0.7, 0.9  # the authors' outer settings
-
-
-class Sampled(Protocol):
-    """A rank's part of a task that can be evaluated on single samples, such as those of `problems`.
-
-    Attributes:
-        size: the number of parameters, d.
-        samples: how many samples this rank has.
-    """
-
-    size: int
-    samples: int
-
-    def gradient(self, model: Array) -> Array:
-        """Return ∇f_i(θ), shape (d,)."""
-        ...
-
-    def stochastic_gradient(self, model: Array, rows: Rows) -> Array:
-        """Return an estimate of the gradient from some samples, shape (d,)."""
-        ...
-
-    def trouble(self) -> str:
-        """Return what is wrong with this rank's data; empty if nothing is."""
-        ...
 
 
 def local_sgd(

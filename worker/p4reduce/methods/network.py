@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from p4reduce.methods._communicator import Array
 from p4reduce.methods.meeting import problem_of_samples, problem_of_targets
-from p4reduce.methods.problems import Rows
+from p4reduce.methods.rank_data import Rows
 from p4reduce.methods.subnetworks import cross_entropy, probabilities
 
 

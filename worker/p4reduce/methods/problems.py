@@ -7,56 +7,18 @@ A task is F(θ) = Σ f_i(θ), summed over ranks; rank i knows only f_i.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from p4reduce.methods._checks import real
 from p4reduce.methods._communicator import Array
-
-Rows = npt.NDArray[np.int64]
+from p4reduce.methods.rank_data import Rows
 
 NEWTON_STEPS = 200
 NEWTON_TOLERANCE = 1e-12
 LARGEST = 2.0**50
 """Of a sample's numbers: of the squares of more, no sum over samples fits into a lane's float."""
-
-
-class Problem(Protocol):
-    """A rank's part of a task.
-
-    Attributes:
-        size: the number of parameters, d.
-        samples: how many samples this rank has.
-    """
-
-    size: int
-    samples: int
-
-    def value(self, model: Array) -> float:
-        """Return f_i(θ) for a model of shape (d,)."""
-        ...
-
-    def gradient(self, model: Array) -> Array:
-        """Return ∇f_i(θ), shape (d,)."""
-        ...
-
-    def hessian_product(self, model: Array, direction: Array) -> Array:
-        """Return ∇²f_i(θ)·V for V of shape (d,) or (d, m); the same shape."""
-        ...
-
-    def smoothness(self) -> float:
-        """Return L_i, the largest possible eigenvalue of ∇²f_i."""
-        ...
-
-    def proximal(self, linear: Array, quadratic: float) -> Array:
-        """Argmin over θ of f_i(θ) − ⟨linear, θ⟩ + quadratic/2·‖θ‖², shape (d,)."""
-        ...
-
-    def trouble(self) -> str:
-        """Return what is wrong with this rank's data; empty if nothing is."""
-        ...
 
 
 def _taken(features: Any, targets: Any) -> tuple[Array, Array, str]:
