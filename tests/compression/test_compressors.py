@@ -190,6 +190,7 @@ UNBIASED: dict[str, Callable[[int], Compressor]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", UNBIASED)
 def test_unbiased_methods_are_unbiased(method: str) -> None:
     """z-test of each of 64 elements over 4,000 draws, two-sided at 6 sigma.

@@ -117,6 +117,7 @@ def test_counters_and_packet_ins_count_too() -> None:
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(jobs=scenes, steps=steps)
 def test_sequences_are_possible(jobs: tuple[JobShape, ...], steps: list[Step]) -> None:

@@ -144,7 +144,11 @@ def test_exec_leaves_captures_and_the_commands_own_options_alone(tmp_path: Path)
     ("example", "text"),
     [
         ("allreduce.py", "sum 3, mean 1.5"),
-        ("embedding.py", "mean square error 0.9.* to 0.[0-4].* sent a step"),
+        pytest.param(
+            "embedding.py",
+            "mean square error 0.9.* to 0.[0-4].* sent a step",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_exec_starts_a_switch_of_its_own(tmp_path: Path, example: str, text: str) -> None:

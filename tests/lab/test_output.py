@@ -93,6 +93,7 @@ def test_exec(way: Way, code: int, said: str, script: str) -> None:
     check(way(command, env={**ENVIRONMENT, **nowhere}), code, said)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_exec_with_a_switch_of_its_own() -> None:
     command = [*LAB, "exec", "-n", "2", "--", sys.executable, "-c", CHATTER]

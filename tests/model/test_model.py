@@ -21,6 +21,8 @@ def explored(scenario: Scenario, *, reduce: bool = True) -> Outcome:
 
 LONG = (
     "3 classes",
+    "windows",
+    "a rank is lost",
     "recovery",
     "recovery, twice",
     "recovery, 2 slots",
@@ -42,6 +44,7 @@ def test_the_protocol_holds_in_every_state(scenario: Scenario) -> None:
     assert explored(scenario).complete
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("leaves", "lives"), [(1, ((Call(2),),)), (1, ((Call(1),), (Call(0),))), (2, ((Call(1),),))]
 )

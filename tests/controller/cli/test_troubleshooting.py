@@ -202,11 +202,14 @@ def texts(node: ast.expr) -> list[str]:
     return ["…"]
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if "_pb2" not in path.name:
-                yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+@cache
+def trees() -> tuple[tuple[str, ast.Module], ...]:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return tuple(
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text()))
+        for path in paths
+        if "_pb2" not in path.name
+    )
 
 
 def name_of(node: ast.expr) -> str:

@@ -165,6 +165,7 @@ def test_an_option_turns_the_proxy_on(monkeypatch: pytest.MonkeyPatch, proxy: Pr
     assert proxy.asked[0].startswith(b"CONNECT 192.0.2.7:9560 ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("relative", [False, True])
 def test_paths_of_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool) -> None:
     monkeypatch.chdir(tmp_path)

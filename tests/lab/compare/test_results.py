@@ -158,6 +158,7 @@ def test_questions_without_figures_have_no_picture(tmp_path: Path) -> None:
     assert draw(rows, tmp_path, "here", "compare") == []
 
 
+@pytest.mark.long
 def test_a_report_is_introduced_and_has_pictures(tmp_path: Path) -> None:
     text = introduction(report()) + draw_pictures(report(), tmp_path / "images", "compare")
     assert text.startswith("Measured 2")

@@ -234,6 +234,7 @@ def test_the_picture_is_a_png(tmp_path: Path) -> None:
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_the_picture_of_a_compressed_training_is_larger(tmp_path: Path) -> None:
     curve = Curve([2.3, 1.0, 0.5], [1, 3], [0.4, 0.9])
     history = CompressionHistory([3, 2, 1], [0.9, 0.8, 0.7], [1e5, 2e5, 3e5], [2e5, 4e5, 6e5], 38)

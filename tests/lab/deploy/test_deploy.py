@@ -164,6 +164,7 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
+@pytest.mark.long
 def test_the_lease_is_the_controllers() -> None:
     with launch.start(1, unix=True, lease=77.5) as network:
         command = Path(f"/proc/{network.pids['controller']}/cmdline").read_bytes().split(b"\0")
@@ -224,6 +225,7 @@ def test_what_is_killed_is_started_again_and_calls_go_on(victim: str) -> None:
     until(lambda: gone(pids))
 
 
+@pytest.mark.long
 def test_what_ends_again_and_again_ends_the_network() -> None:
     with launch.start(1, unix=True) as network:
         pids = dict(network.pids)
@@ -235,6 +237,7 @@ def test_what_ends_again_and_again_ends_the_network() -> None:
     until(lambda: gone(pids))
 
 
+@pytest.mark.long
 def test_who_waits_for_the_end_hears_of_a_kill_but_not_of_close() -> None:
     heard: list[p4reduce.LaunchError] = []
     with launch.start(1, unix=True) as network:
@@ -326,6 +329,7 @@ assert os.sched_getaffinity(0) == {min(every)}
 """
 
 
+@pytest.mark.long
 def test_the_network_of_a_bound_rank_has_all_cpus() -> None:
     """As that of mpirun --bind-to core, or of taskset."""
     done = subprocess.run(

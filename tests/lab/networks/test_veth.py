@@ -13,6 +13,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_names_of_pairs_that_are_there_are_not_given_again() -> None:
     with VethPorts(1) as kept:
         for _ in range(25):  # there are fewer letters

@@ -275,6 +275,7 @@ def another(other: Cores, *arguments: str, number: int = 1) -> Iterator[Cores]:
             switch.popen.wait()
 
 
+@pytest.mark.long
 def test_each_core_captures_its_own_frames(start: Any, tmp_path: Path) -> None:
     captures = tmp_path / "captures"
     switch = start(*port(tmp_path), "--pcap", str(captures))

@@ -233,6 +233,7 @@ def _entries(system: System) -> dict[str, int]:
     return {name: len(table.entries) for name, table in tables.items()}
 
 
+@pytest.mark.long
 @EMBEDDED
 def test_groups_leave_nothing_behind(system: System) -> None:
     """No job, no slot, no entry, no thread, no descriptor, and no memory.

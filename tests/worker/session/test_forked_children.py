@@ -120,6 +120,7 @@ def test_a_rank_that_has_ended_is_lost_although_its_child_lives() -> None:
     assert output_of(OUTLIVED, {}).splitlines() == ["its process has ended", "[1 1 1]"]
 
 
+@pytest.mark.long
 @pytest.mark.own_start
 def test_init_in_a_child() -> None:
     assert output_of(JOINING, {}).split() == ["2", "1"]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 import without_linux
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.udp_ports import udp_ports
@@ -21,6 +22,7 @@ def command(what: str) -> list[str]:
     return [sys.executable, without_linux.__file__, what]
 
 
+@pytest.mark.long
 def test_nothing_needs_linux_at_import() -> None:
     done = subprocess.run(
         command("import"), capture_output=True, text=True, timeout=DEADLINE, check=False
