@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
+from long_cases import marked
 from p4reduce_model.late import (
     LATE_FAULTS,
     LATE_LARGE,
@@ -24,14 +22,7 @@ LONG = (
 )
 
 
-def marked(cases: Iterable[LateCase]) -> list[Any]:
-    return [
-        pytest.param(case, marks=[pytest.mark.long] * (case.name in LONG), id=case.name)
-        for case in cases
-    ]
-
-
-@pytest.mark.parametrize("case", marked((*LATE_SMALL, *LATE_LARGE)))
+@pytest.mark.parametrize("case", marked((*LATE_SMALL, *LATE_LARGE), LONG))
 def test_sums_are_right_and_end_in_every_order(case: LateCase) -> None:
     outcome = case.explore()
     if outcome.violation is not None:
@@ -40,6 +31,6 @@ def test_sums_are_right_and_end_in_every_order(case: LateCase) -> None:
     assert outcome.states > 100
 
 
-@pytest.mark.parametrize("fault", marked(LATE_FAULTS))
+@pytest.mark.parametrize("fault", marked(LATE_FAULTS, LONG))
 def test_a_planted_fault_is_found(fault: LateCase) -> None:
     assert fault.explore().violation is not None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import marked
 from p4reduce_model.cases import SMALL
 from p4reduce_model.explorer import Outcome, explore
 from p4reduce_model.scenario import Call, Scenario
@@ -33,13 +34,7 @@ LONG = (
 )
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        pytest.param(one, marks=[pytest.mark.long] * (one.name in LONG), id=one.name)
-        for one in SMALL
-    ],
-)
+@pytest.mark.parametrize("scenario", marked(SMALL, LONG))
 def test_the_protocol_holds_in_every_state(scenario: Scenario) -> None:
     assert explored(scenario).complete
 

@@ -122,10 +122,6 @@ class AdaNetClassifier(Classifier):
         self.networks_ = self._gathered(comm, own, array.shape[1])
         return self
 
-    def predict_proba(self, X: npt.ArrayLike) -> Floats:
-        """Return each class's probability, (samples, classes)."""
-        return probabilities(self._scores(X))
-
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return the ensemble's logits, (samples, classes); of two classes the difference."""
         logits = self._scores(X)

@@ -21,6 +21,7 @@ from p4reduce.methods.meeting import (
     meet,
     problem_of_samples,
 )
+from p4reduce.methods.subnetworks import probabilities
 
 try:
     from sklearn.base import (
@@ -247,8 +248,15 @@ class Classifier(ClassifierMixin, Estimator):
         scores = self._scores(X)
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
+        """Return each class's probability, shape (samples, classes)."""
+        return probabilities(self._scores(X))
+
     def _scores(self, X: npt.ArrayLike) -> Floats:
-        """Return what is largest for the most probable class, shape (samples, classes)."""
+        """Return what is largest for the most probable class, shape (samples, classes).
+
+        They are logits unless the class has a `predict_proba` of its own.
+        """
         raise NotImplementedError
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from p4reduce.methods._communicator import Comm
 from p4reduce.methods.estimator import Classifier, Part
 from p4reduce.methods.exact import sum_floats
+from p4reduce.methods.subnetworks import probabilities
 
 Floats = npt.NDArray[np.float64]
 
@@ -140,7 +141,7 @@ class LogisticRegression(Classifier):
         logits = self.decision_function(X)
         if logits.ndim == 1:
             logits = np.column_stack([np.zeros_like(logits), logits])
-        return _softmax(logits)
+        return probabilities(logits)
 
     def _scores(self, X: npt.ArrayLike) -> Floats:
         return self.predict_proba(X)
@@ -174,9 +175,9 @@ class _RankLoss:
         logits = self.samples @ weights
         rows, outputs = weights.shape
         if outputs == 1:
-            shares = _softmax(np.column_stack([np.zeros(len(logits)), logits]))[:, 1:]
+            shares = probabilities(np.column_stack([np.zeros(len(logits)), logits]))[:, 1:]
         else:
-            shares = _softmax(logits)
+            shares = probabilities(logits)
         gradient = self.samples.T @ self._weighted(shares - self.targets)
         hessian = np.zeros((rows, outputs, rows, outputs))
         for one in range(outputs):
@@ -199,8 +200,3 @@ def _sums(
     whole = np.zeros((size, size))
     whole[upper] = sums[1 + size :]
     return float(sums[0]), sums[1 : 1 + size], whole + np.triu(whole, 1).T
-
-
-def _softmax(logits: Floats) -> Floats:
-    likelihoods = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(likelihoods / likelihoods.sum(axis=1, keepdims=True))

@@ -34,12 +34,6 @@ class _NaiveBayes(Classifier):
     class_count_: Integers | Floats
     class_log_prior_: Floats
 
-    def predict_proba(self, X: npt.ArrayLike) -> Floats:
-        """Return each class's probability, shape (samples, classes)."""
-        joint = self._scores(X)
-        likelihoods = np.exp(joint - joint.max(axis=1, keepdims=True))
-        return np.asarray(likelihoods / likelihoods.sum(axis=1, keepdims=True))
-
     def _count(self, part: Part) -> tuple[Part, Integers]:
         """Count the classes; return the samples, and which class each is of."""
         part, classes = self._classes(part)
