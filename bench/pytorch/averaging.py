@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-from p4reduce.collectives import MEAN, SUM
 from p4reduce.compression import CompressedAllreduce, compressor_by_name
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import MEAN, SUM, Operation
 
 
 class GlooSums:

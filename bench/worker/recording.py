@@ -28,6 +28,7 @@ from opentelemetry.sdk.trace.export import (
     SpanExportResult,
 )
 from p4reduce.communicator import Communicator
+from p4reduce.options import CommunicatorOptions
 from p4reduce.session.solo import Solo
 
 _CALLS = 400  # in a turn
@@ -57,7 +58,10 @@ def main() -> None:
         }
         found: dict[str, list[float]] = {}
         for _, name in itertools.product(range(options.turns), ways):
-            with Communicator(Solo("recording"), 60.0) as comm, ways[name](comm):
+            with (
+                Communicator(Solo("recording"), CommunicatorOptions(60.0)) as comm,
+                ways[name](comm),
+            ):
                 found.setdefault(name, []).append(_turn(comm))
                 time.sleep(_PAUSE)
     off = min(found["off"])

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.collectives import MEAN, SUM
 from p4reduce.compression import Compressed, Compressor
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import MEAN, SUM, Operation
 
 Array = npt.NDArray[Any]
 

@@ -29,7 +29,7 @@ from typing import Any
 # channel or reads the environment when it is imported.
 MODULES = (
     "p4reduce",
-    "p4reduce.communicator",
+    "p4reduce.initialize",
     "p4reduce.session.session",
     "p4reduce.switches.joining",
     "p4reduce_controller.cli.command_line",

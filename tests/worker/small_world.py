@@ -15,6 +15,7 @@ from connected import Connected, pair_of_ends
 from one_process import CONFIG, FULL_GROUP, HALVES_GROUP, SWITCH, _number, endpoint
 from p4reduce.communicator import Communicator
 from p4reduce.control import control_pb2 as pb
+from p4reduce.options import CommunicatorOptions
 from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.port import PortShare, WorkerPort
 from p4reduce.session.session import Session, SessionSettings
@@ -173,7 +174,7 @@ class SmallWorld:
             session = Session(
                 office.member(rank), JoinedJob(member, transport, ready), settings, None
             )
-            comms.append(Communicator(session, TIMEOUT))
+            comms.append(Communicator(session, CommunicatorOptions(TIMEOUT)))
         return office, comms
 
     def close(self) -> None:

@@ -11,14 +11,14 @@
 See `init` for how a process finds its rank, its controller and its switch, and
 `Communicator.allreduce` for what may be reduced, how exactly, and what can go wrong.
 
-Scripts call `communicator` and its `collectives`, `handle`, `statistics` and `errors`;
-`environment` finds rank and world size. `launched` starts a network with the other ranks of a
-launcher, by `job_network`. Below, from a tensor to the wire: `tensors` (blocks, exponents, zeros,
-rounding), `protocol` (slots, timers, window), `wire` (the header, frames), `transport` (sockets).
-`session` joins a job and repairs it, `switches` spreads it over several switches, `ring` sums
-without a switch, `late` without late ranks; `control` talks to the controller. `compression` sends
-less, `methods` are algorithms over it, `torch` is PyTorch's backend. Each of these folders
-says which of the others it imports.
+Scripts call `initialize` for a `communicator`, with `options`, `handle`, `statistics` and `errors`;
+`dispatch` brings its calls into an order. `environment` finds rank and world size. `launched`
+starts a network with the other ranks of a launcher, by `job_network`. Below, from a tensor to the
+wire: `tensors` (blocks, exponents, zeros, rounding), `protocol` (slots, timers, window), `wire`
+(the header, frames), `transport` (sockets). `session` joins a job and repairs it, `switches`
+spreads it over several switches, `ring` sums without a switch, `late` without late ranks; `control`
+talks to the controller. `compression` sends less, `methods` are algorithms over it, `torch` is
+PyTorch's backend. Each of these folders says which of the others it imports.
 """
 
 import os
@@ -27,8 +27,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from p4reduce.collectives import MEAN, SUM
-    from p4reduce.communicator import Communicator, init
+    from p4reduce.communicator import Communicator
     from p4reduce.errors import (
         AdmissionError,
         ClosedError,
@@ -46,10 +45,11 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from p4reduce.handle import Handle
+    from p4reduce.initialize import init
     from p4reduce.statistics import Statistics
     from p4reduce.tensors.precision import error_bound
     from p4reduce.tensors.sparse import SparseBlocks, SparseElements, SparseRows
-    from p4reduce.wire.calls import Operation, Priority
+    from p4reduce.wire.calls import MEAN, SUM, Operation, Priority
 
     __version__: str
 
@@ -105,13 +105,13 @@ _WHERE = {
     "JobEndedError": "errors",
     "LaneOverflowError": "errors",
     "LaunchError": "errors",
-    "MEAN": "collectives",
+    "MEAN": "wire.calls",
     "MismatchError": "errors",
     "Operation": "wire.calls",
     "P4ReduceError": "errors",
     "P4ReduceTimeoutError": "errors",
     "Priority": "wire.calls",
-    "SUM": "collectives",
+    "SUM": "wire.calls",
     "SparseBlocks": "tensors.sparse",
     "SparseElements": "tensors.sparse",
     "SparseRows": "tensors.sparse",
@@ -120,7 +120,7 @@ _WHERE = {
     "ValueRangeError": "errors",
     "WorkerLostError": "errors",
     "error_bound": "tensors.precision",
-    "init": "communicator",
+    "init": "initialize",
 }
 
 

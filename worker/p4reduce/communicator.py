@@ -1,253 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's interface: `init` returns a `Communicator`, whose all-reduce the switch computes."""
+"""The user's interface: a `Communicator`, whose sums the switch computes."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
+import functools
 import os
 import threading
 import time
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import numpy.typing as npt
-from p4reduce_native import frame_lanes
 
-from p4reduce.checks import (
-    check_flag,
-    check_seconds,
-    check_text,
-    check_texts,
-    check_timeout,
-    is_environment,
-    number_within,
-)
-from p4reduce.collectives import Collectives
-from p4reduce.control.names import JOB_NAME, is_job_name
-from p4reduce.environment import SPANS_ENVIRONMENT, Placement, job_name, placement, records_spans
-from p4reduce.environment import check_shapes as shapes_agreed
-from p4reduce.environment import urgent_slots as kept_for_urgent
-from p4reduce.errors import (
-    AdmissionError,
-    ClosedError,
-    ConfigurationError,
-    InterruptedCallError,
-    P4ReduceError,
-)
+from p4reduce.checks import check_deadline, check_timeout, number_within
+from p4reduce.dispatch import Dispatcher, TimeLeft
+from p4reduce.environment import SPANS_ENVIRONMENT
+from p4reduce.errors import AdmissionError, ConfigurationError, P4ReduceError, ValueRangeError
 from p4reduce.handle import Handle
-from p4reduce.job_network import named
-from p4reduce.latch import Latch, unlock
+from p4reduce.latch import Latch
+from p4reduce.late.outcome import PartialSum
 from p4reduce.late.sums import HISTORY, PartialSums
-from p4reduce.launched import is_launched, network_of_launcher
-from p4reduce.ring.fallback import RingSettings
-from p4reduce.session.machine import ENGINES, NATIVE, load
-from p4reduce.session.session import Session, SessionSettings
+from p4reduce.options import CommunicatorOptions, GroupOptions, check_names
 from p4reduce.session.solo import Solo
-from p4reduce.session.splitting import SplitGroup, SplitRequest, agree, first_trouble, trouble_row
+from p4reduce.session.splitting import SplitRequest
 from p4reduce.session.threaded_call import ThreadedCall
-from p4reduce.session.waiting import Waiting
 from p4reduce.spans import Spans, check_opentelemetry
 from p4reduce.statistics import Statistics, SwitchShare
-from p4reduce.switches.addresses import switch_addresses
-from p4reduce.switches.dealing import CallShare, Dealer
-from p4reduce.switches.joining import Newcomers, form_all_anew, join_all
-from p4reduce.switches.side_by_side import SideBySideSession
+from p4reduce.switches.group_joining import group_of
+from p4reduce.switches.joining import form_all_anew
+from p4reduce.switches.side_by_side import AnySession
+from p4reduce.tensors import fusion, plans, union
+from p4reduce.tensors.arguments import SupportsArray, any_array, class_of, operation_of
 from p4reduce.tensors.plans import CollectivePlan
-from p4reduce.tensors.stream import Collective
+from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseElements, SparseRows
 from p4reduce.trace import Trace
-from p4reduce.tracebacks import short
-from p4reduce.variables import BESIDE_CONTROLLER
-from p4reduce.wire.calls import Call
-from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
+from p4reduce.tracebacks import can_be_short, short
+from p4reduce.wire.calls import SUM, Operation, Priority
+from p4reduce.wire.format import MAX_WORLD_SIZE
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
+    from typing_extensions import Unpack
+
+    from p4reduce.options import (
+        AllreduceOptions,
+        AnyAllreduceOptions,
+        DeadlineOptions,
+        DenseOptions,
+        GroupedOptions,
+        SparseOptions,
+        SumOptions,
+    )
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
+Array = npt.NDArray[Any]
+Sparse = TypeVar("Sparse")
+Rows = TypeVar("Rows", SparseRows, SparseBlocks, SparseElements)
+Op = Operation | str
+Out = Array | None
+Counts = Sequence[int] | None
+
+BULK = Priority.BULK
 
 
-@short
-def init(
-    rank: int | None = None,
-    world_size: int | None = None,
-    controller: str | Sequence[str] | None = None,
-    job: str | None = None,
-    timeout: float = 30.0,
-    *,
-    interface: str | Sequence[str] | None = None,
-    slots: int | None = None,
-    urgent_slots: int | Sequence[int] | None = None,
-    recover: bool = True,
-    fallback: str | None = None,
-    fallback_after: float = 5.0,
-    ring_address: str | None = None,
-    check: Callable[[], None] | None = None,
-    engine: str = NATIVE,
-    check_shapes: bool | None = None,
-    network: Mapping[str, str] | None = None,
-) -> Communicator:
-    """Join a job, and return when all of its ranks have joined.
+def _whole(method: Method) -> Method:
+    """Let the dispatcher judge each exception that leaves a call, wherever it came from."""
 
-    Where nothing names a network and a launcher has started this process, its ranks start one:
-    all of them have to call this. See docs/deploy.md.
+    @functools.wraps(method)
+    def call(self: Communicator, *args: Any, **kwargs: Any) -> Any:
+        try:
+            self._dispatcher.begin()
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            self._dispatcher.left_by(error)
+            if can_be_short(error):
+                raise error.with_traceback(None) from error.__cause__
+            raise
 
-    Args:
-        rank: of this process, 0 to world_size - 1. None: from the environment of torchrun, Open
-            MPI, MPICH or Slurm, or `P4REDUCE_RANK`.
-        world_size: number of ranks: 1 to 64 on one switch, up to 4,096 on a tree of switches.
-            None: from the same environment, or `P4REDUCE_WORLD_SIZE`.
-        controller: gRPC address, "host:port" or "unix:/path". None: `P4REDUCE_CONTROLLER`, or
-            the default socket of a controller of this user. If each of several switches has its
-            own controller, a list, or addresses with commas between them.
-        job: name; ranks with the same one reduce together. None: `P4REDUCE_JOB`, or the id of
-            the torchrun or Slurm job, or "default".
-        timeout: seconds to wait for the other ranks; also the default of all collectives.
-        interface: how to reach the switch. A network interface ("eth0", needs CAP_NET_RAW), or a
-            port of the embedded switch: a Unix socket ("unix:/path/port{port}.sock") or a UDP port
-            ("udp:switch.example:7000+{port}"). `{rank}`, `{local_rank}` and `{port}` are filled
-            in; the port is rank + 1. None: `P4REDUCE_INTERFACE`.
-            A list, or names with commas between them, spreads the work over as many switches, on
-            all ranks in the same order. See docs/scale.md.
-        slots: aggregators of each switch to ask for, 1 to 1,024: how many blocks of 1,024 bytes
-            are in flight there at once. The same for all ranks. None: the controller's default.
-        urgent_slots: how many of these are kept for collectives with `priority=1`; fewer than
-            `slots`. Other collectives cannot use them. A list has those of priorities 1, 2 and so
-            on, 7 at most. The same for all ranks. None: `P4REDUCE_URGENT_SLOTS`, or none.
-        recover: if the switch is lost, wait for it until the collectives' deadlines, and continue
-            there; see docs/faults.md. The same for all ranks. False: the loss is an error at once.
-        fallback: "ring": if the switch does not return within `fallback_after` seconds, continue
-            by TCP connections among the ranks until it does, with the same results bit for bit.
-            Needs `recover`. The same for all ranks. None: keep waiting for the switch.
-        fallback_after: seconds, with `fallback`.
-        ring_address: "host" or "host:port" at which the other ranks reach this one for the ring, by
-            a network that does not pass through the switch. None: `P4REDUCE_RING_ADDRESS`, or
-            127.0.0.1 with a Unix socket and the interface's address otherwise.
-        check: called repeatedly by another thread while `init` waits for the other ranks. It
-            raises to end the wait, if the caller knows that they will not come.
-        engine: what runs the protocol in this rank. "native": machine code. "reference": the
-            readable specification in plain Python (`p4reduce.reference`), with the same results bit
-            for bit, and hundreds of times slower. Communicators of one process that share a Unix
-            or UDP port have the same engine.
-        check_shapes: whether different shapes of the ranks' arrays are a `MismatchError`. False:
-            only the numbers of elements must be the same. The same for all ranks; `split` and
-            `dup` inherit it. None: `P4REDUCE_CHECK_SHAPES`, 0 or 1, or True.
-        network: variables of a network, such as `p4reduce.launch.Network.variables`, in place of
-            those of the environment that name controller, interface and secrets. None: the
-            environment.
-
-    Returns:
-        A communicator, to be closed or used as a context manager.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; names it.
-        ConfigurationError: a setting is missing or out of range; names the variables.
-        ControllerUnreachableError: nobody answers at the controller's address.
-        AdmissionError: the rank is taken, the numbers do not fit the job, no slots are free.
-        SwitchUnreachableError: the interface cannot be opened.
-        P4ReduceTimeoutError: ranks are missing; names them and what they lack. Or the ring could
-            not be set up.
-
-    Example:
-        >>> import numpy as np
-        >>> import p4reduce
-        >>> with p4reduce.init() as comm:
-        ...     gradient = np.full(1000, comm.rank, np.float32)
-        ...     mean = comm.allreduce(gradient, op=p4reduce.MEAN)
-    """
-    check_timeout(timeout)
-    if slots is not None:
-        slots = number_within("slots", slots, 1, MAX_SLOTS, ", or None for the default")
-    for argument, value in (("job", job), ("fallback", fallback), ("ring_address", ring_address)):
-        check_text(argument, value)
-    for argument, texts in (("controller", controller), ("interface", interface)):
-        check_texts(argument, texts)
-    check_flag("recover", recover)
-    check_seconds("fallback_after", fallback_after)
-    if check is not None and not callable(check):
-        raise TypeError(f"check={check!r}: a function without arguments is needed, or None")
-    if engine not in ENGINES:
-        raise ValueError(f"engine={engine!r}: one of {', '.join(map(repr, ENGINES))} is needed")
-    if job is not None and not is_job_name(job):
-        raise ValueError(f"job={job!r}: {JOB_NAME} are needed")
-    if network is not None and not is_environment(network):
-        raise TypeError(
-            f"network={network!r}: names of environment variables and their texts are needed, or "
-            "None"
-        )
-    if frame_lanes.PROBLEM:
-        raise ConfigurationError(frame_lanes.PROBLEM)
-    ring = _ring_settings(fallback, fallback_after, ring_address, recover)
-    place = placement(rank, world_size)
-    name = job_name(job)
-    if network is None and interface is None and controller is None and not named():
-        started = network_of_launcher(place, timeout) if is_launched() else None
-        if started is not None:
-            network = started.variables
-            check = _both(check or _nothing, started.network.check)
-    environ = os.environ if network is None else network
-    deadline = time.monotonic() + timeout
-    there = switch_addresses(controller, interface, place, name, environ)
-    spans = records_spans()
-    if spans:
-        check_opentelemetry(f"{SPANS_ENVIRONMENT}=1")
-    urgent, agreed = kept_for_urgent(urgent_slots), shapes_agreed(check_shapes)
-    options = CommunicatorOptions(timeout, slots or 0, ring, urgent, agreed, spans)
-    connect = there[0].connect(place.rank, engine)
-    beside = environ.get(BESIDE_CONTROLLER)
-    settings = SessionSettings(
-        connect,
-        timeout,
-        recover,
-        engine,
-        tuple(map(int, beside.split(","))) if beside else (),
-    )
-    cancelled = Latch()
-    load(engine)
-
-    def make() -> Communicator:
-        session = join_all(
-            there,
-            place,
-            job=name,
-            settings=settings,
-            ring=ring,
-            slots=options.slots,
-            urgent_slots=options.urgent_slots,
-            waiting=lambda who: Waiting(who, deadline, cancelled, check or _nothing),
-        )
-        return Communicator(session, timeout, options)
-
-    return _made(make, cancelled)
+    return cast(Method, call)
 
 
-@dataclass(frozen=True)
-class CommunicatorOptions:
-    """The options of a communicator, which its children inherit.
-
-    Attributes:
-        timeout: the default timeout of collectives, in seconds.
-        slots: of the switch; 0: the controller's default.
-        ring: the settings of the ring to fall back to, or None.
-        urgent_slots: how many of the slots are for classes 1, 2 and so on.
-        check_shapes: whether the ranks agree on shapes, or on numbers of elements alone.
-        spans: whether spans are recorded from the start.
-    """
-
-    timeout: float
-    slots: int = 0
-    ring: RingSettings | None = None
-    urgent_slots: tuple[int, ...] = ()
-    check_shapes: bool = True
-    spans: bool = False
-
-
-class Communicator(Collectives):
+class Communicator:
     """The ranks of a job, which reduce together. Made by `init`, `split`, `dup` and `reform`.
 
     All ranks must make the same calls in the same order, with the same operation, root, shape,
@@ -262,40 +99,31 @@ class Communicator(Collectives):
     A child made by `os.fork` cannot use its parent's communicator, because threads do not survive
     a fork: `ClosedError`. It cannot call `init` either while its parent was in a job at the fork:
     `ConfigurationError`.
+
+    All collectives are one operation of the switch, a sum that leaves out blocks of zeros.
+    docs/collectives.md has the cost of each. The switch sends each sum to all ranks, so a rank that
+    does not need it (`reduce`, `reduce_scatter`) saves no bytes on the way down.
+
+    Args:
+        session: the ranks' sessions with the switch, or with several.
+        options: which the children inherit.
     """
 
-    def __init__(
-        self,
-        session: Session | Solo | SideBySideSession,
-        timeout: float,
-        options: CommunicatorOptions | None = None,
-    ) -> None:
+    def __init__(self, session: AnySession, options: CommunicatorOptions) -> None:
         self._session = session
+        self._options = options
         self._rank, self._size = session.rank, session.world_size
-        if isinstance(session, SideBySideSession):
-            self._sessions: Sequence[Session | Solo] = session.sessions
-            self._dealer = Dealer(self._sessions, session.wake)
-        else:
-            self._sessions = (session,)
-            self._dealer = Dealer(self._sessions)
-        self._timeout = timeout
-        self._options = options or CommunicatorOptions(timeout)
-        self._lock = threading.RLock()
-        self._starting = False  # between counting collectives and having started all of them
-        self._call = _CallInFlight()
-        self._in_flight: deque[Collective] = deque()
-        self._closed = False
-        self._observers: tuple[Trace | Spans, ...] = ()
+        self._ranks: dict[str, Any] = {"rank": self._rank, "world_size": self._size}
+        self._dispatcher = Dispatcher(session, options)
         self._partial: PartialSums | None = None
-        self._partial_lock = threading.Lock()  # held while the ranks agree, unlike the other one
-        self._process = os.getpid()
-        # At exit, or when the last reference is gone: the others must not wait for us.
-        self._finalizer = weakref.finalize(self, _abandon, session, self._process)
-        if self._options.spans:
+        self._partial_lock = threading.Lock()  # held while the ranks agree
+        if options.spans:
             self.spans()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "broken" if self._session.broken else "open"
+        state = (
+            "closed" if self._dispatcher.closed else "broken" if self._session.broken else "open"
+        )
         return f"<Communicator of job {self.job!r}: rank {self.rank} of {self.size}, {state}>"
 
     @property
@@ -311,7 +139,7 @@ class Communicator(Collectives):
     @property
     def leaf(self) -> tuple[int, ...]:
         """The ranks at this rank's own switch of a tree, in order; on a single switch all ranks."""
-        return self._sessions[0].leaf
+        return self._dispatcher.sessions[0].leaf
 
     @property
     def job(self) -> str:
@@ -321,11 +149,8 @@ class Communicator(Collectives):
     @property
     def switches(self) -> tuple[SwitchShare, ...]:
         """Each switch's share of the work, in the order of `init(interface=)`."""
-        shares = self._dealer.shares
-        return tuple(
-            SwitchShare(share, session.statistics())
-            for share, session in zip(shares, self._sessions, strict=True)
-        )
+        each = zip(self._dispatcher.shares, self._dispatcher.sessions, strict=True)
+        return tuple(SwitchShare(share, session.statistics()) for share, session in each)
 
     @property
     def calls(self) -> int:
@@ -334,7 +159,7 @@ class Communicator(Collectives):
         After an exception in the middle of a call, such as a signal handler's, this shows whether
         the call had begun.
         """
-        return self._dealer.calls
+        return self._dispatcher.calls
 
     @property
     def slots(self) -> int:
@@ -389,15 +214,15 @@ class Communicator(Collectives):
         """
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"path={path!r}: a string or a path is needed")
-        with self._observing() as others:
-            before = next((one for one in others if isinstance(one, Trace)), None)
+        with self._dispatcher.observing() as observers:
+            before = next((one for one in observers if isinstance(one, Trace)), None)
             if before is not None:
                 raise ValueError(
                     f"this communicator is being traced already, to {before.path}: close that "
                     "trace first"
                 )
             trace = Trace(path, self.rank, self.size, self.job)
-            self._observers = (*others, trace)
+            observers.append(trace)
             return trace
 
     def spans(self, provider: TracerProvider | None = None) -> Spans:
@@ -420,78 +245,25 @@ class Communicator(Collectives):
             ClosedError: this communicator is closed.
         """
         check_opentelemetry("spans()")
-        with self._observing() as others:
-            if any(isinstance(one, Spans) for one in others):
+        with self._dispatcher.observing() as observers:
+            if any(isinstance(one, Spans) for one in observers):
                 raise ValueError(
                     "this communicator's spans are being recorded already: close that recording "
                     f"first, or unset {SPANS_ENVIRONMENT}"
                 )
-            spans = Spans(provider, self._sessions[0].origin, self.rank, self.size)
-            self._observers = (*others, spans)
+            spans = Spans(provider, self._dispatcher.sessions[0].origin, self.rank, self.size)
+            observers.append(spans)
             return spans
 
-    @contextlib.contextmanager
-    def _observing(self) -> Iterator[list[Trace | Spans]]:
-        """Have the lock, for one more observer; yields those that are open. Raises ClosedError."""
-        self._check_process()
-        with self._lock:
-            if self._closed:
-                raise ClosedError("the communicator is closed")
-            yield [one for one in self._observers if one.open]
+    # -- Collectives -----------------------------------------------------------------------------
 
-    def _check_process(self) -> None:
-        if self._process != os.getpid():
-            raise ClosedError(
-                f"this communicator belongs to process {self._process}, from which this one was "
-                'forked; fork before init, or start the process by multiprocessing\'s "spawn"'
-            )
-
-    # -- What runs -------------------------------------------------------------------------------
-
-    def _start_all(
-        self,
-        plans: Sequence[CollectivePlan[Any]],
-        result: Callable[[], T],
-        timeout: float | None,
-        *,
-        here: bool = False,
+    def _start(
+        self, plan: CollectivePlan[T], timeout: float | None, *, here: bool = False
     ) -> Handle[T]:
-        if timeout is None:
-            timeout = self._timeout
-        check_timeout(timeout)
-        self._check_process()
-        called = time.monotonic() if self._observers else 0.0
-        with self._lock:
-            if self._closed:
-                raise ClosedError("the communicator is closed")
-            if self._starting and self._session.broken is None:
-                self._session.on_interrupted(_interrupted("another call, which had not begun all"))
-            if len(self._sessions) > 1 and (broken := self._session.broken) is not None:
-                raise copy.copy(broken)  # a switch that was spared by it would take the call
-            deal = self._dealer.deal(plans)
-            # All are made before any runs: what is wrong with one input must not leave this rank
-            # with half of what the others call.
-            streams = [self._stream(part, timeout) for part in deal.parts]
-            for observer in self._observers:
-                for part, stream in zip(deal.parts, streams, strict=True):
-                    observer.add(stream, called or stream.started, part.session.job)
-            # Counted before they start: two collectives of one number would be added up as one.
-            self._call.started = self._starting = True
-            deal.keep()
-            self._in_flight.extend(streams)
-            here = (here or self._call.is_awaited) and len(streams) == 1
-            try:
-                for part, stream in zip(deal.parts, streams, strict=True):
-                    part.session.submit(stream, here=here)
-            except P4ReduceError as error:
-                for stream in streams:
-                    stream.finish(error)
-                raise
-            self._starting = False
-            while len(self._in_flight) > 1 and self._in_flight[0].done():
-                self._in_flight.popleft()
-        wanted = [stream for part, stream in zip(deal.parts, streams, strict=True) if part.wanted]
-        return Handle(wanted, result)
+        return self._dispatcher.start([plan], plan.result, timeout, here=here)
+
+    def _run(self, plan: CollectivePlan[T], timeout: float | None) -> T:
+        return self._start(plan, timeout, here=True).wait()
 
     def awaiting(self) -> AbstractContextManager[None]:
         """Within it, this thread waits for a call by its handle, before it does anything else.
@@ -499,41 +271,676 @@ class Communicator(Collectives):
         So it may run the call itself, as it does with one that returns no handle: to wake the
         progress thread takes longer than a small collective.
         """
-        return self._call
+        return self._dispatcher.awaiting()
 
-    def _stream(self, part: CallShare, timeout: float) -> Collective:
-        plan = part.plan
-        own = _slots_for(plan.call, part.session)
-        return Collective(
-            plan.call if self._options.check_shapes else plan.call.of_any_shape(),
-            plan.source,
-            plan.target,
-            sequence=part.sequence,
-            slots=len(own),
-            first_slot=own.start,
-            timeout=timeout,
-            lane_format=plan.lane_format,
-            noise=plan.noise(self.rank, part.number),
-            number=part.number,
-            counted=plan.counted,
-            on_end=part.on_end,
+    @overload
+    def allreduce(
+        self,
+        array: Rows,
+        op: Op = SUM,
+        name: str | None = None,
+        out: None = None,
+        timeout: float | None = None,
+        **options: Unpack[AllreduceOptions],
+    ) -> Rows: ...
+
+    @overload
+    def allreduce(
+        self,
+        array: SupportsArray,
+        op: Op = SUM,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        **options: Unpack[DenseOptions],
+    ) -> Array: ...
+
+    @overload
+    def allreduce(
+        self,
+        array: Rows,
+        op: Op = SUM,
+        name: str | None = None,
+        *,
+        out: Array,
+        timeout: float | None = None,
+        **options: Unpack[AllreduceOptions],
+    ) -> Array: ...
+
+    @overload
+    def allreduce(
+        self,
+        array: SupportsArray,
+        op: Op = SUM,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        **options: Unpack[DeadlineOptions],
+    ) -> PartialSum: ...
+
+    @_whole
+    def allreduce(
+        self,
+        array: Any,
+        op: Op = SUM,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        **options: Unpack[AnyAllreduceOptions],
+    ) -> Any:
+        """Sum an array over all ranks, or take its mean.
+
+        The result is the same on all ranks, bit for bit. Blocks that are zero on all ranks are not
+        sent. NaN or infinity in a block of any rank makes the whole block NaN on all ranks.
+
+        **Integers** are exact. They travel in lanes of their own width, so an int8 array takes a
+        quarter of the bytes of an int32 array of the same size. A sum that leaves the dtype's range
+        is an error, and so is a partial sum, in the order in which contributions arrive.
+        With precision="wrap32" int32 arrays are added modulo 2^32 instead, without that error: for
+        masks that cancel in the sum (`p4reduce.methods.masks`). With precision="int4" int8 arrays
+        of numbers from -7 to 7 take an eighth of int32's bytes; a sum beyond -8 to 7 is an error.
+
+        **Floats** travel as integers with an exponent per block. The table gives the largest error
+        of n ranks' sum before it is rounded to the dtype. 2^e is the power of two above the largest
+        magnitude in the block. `p4reduce.error_bound` computes it; the mean's is 1/n of it.
+
+        | precision | off by at most | elements per block | bytes | ranks up to | with 4 ranks |
+        | --- | --- | --- | --- | --- | --- |
+        | int32 | n * 2^(e-k), the largest k with n * 2^k <= 2^31 | 256 | 1 | 4,096 | 2^-27 * 2^e |
+        | int16 | n * 2^e * (1/M + 2^-24), M = 32,767 // n | 512 | 1/2 | 4,096 | 2^-11 * 2^e |
+        | int8 | n * 2^e * (1/M + 2^-24), M = 127 // n | 1,024 | 1/4 | 63 | 0.129 * 2^e |
+        | int4 | n * 2^e * (1/M + 2^-24), M = 7 // n | 2,048 | 1/8 | 7 | 4 * 2^e |
+
+        With int32 lanes numbers are rounded to nearest. With narrower ones they are rounded up or
+        down at random, so that the expected result is the exact one and errors average out over
+        elements, ranks and calls.
+
+        Args:
+            array: float16, float32, float64, int8, int16 or int32 in the machine's byte order, of
+                any shape; the same number of elements and dtype on all ranks. An array that is not
+                C-contiguous is copied first. Finite float64 magnitudes have to be below 2^128.
+                PyTorch tensors on the CPU can be given as they are, or as `tensor.numpy()`.
+                Masked arrays are refused: use `array.filled(0)`.
+                Arrays without elements are allowed: the call is then a barrier. Or a sparse array,
+                as `allreduce_sparse` takes it.
+            op: `SUM`, or `MEAN` for floats; or "sum" or "mean".
+            name: for messages; the same on all ranks.
+            out: a C-contiguous array of the same shape and dtype for the result; `array` itself
+                to work in place. None: a new one, sparse if `array` is.
+            timeout: seconds; None: that of `init`.
+            precision: "int32", "int16", "int8" or "int4": what floats travel as; the same on all
+                ranks. None: "int32". For int32 arrays: "wrap32", or None; for int8 arrays: "int4",
+                or None.
+            seed: of the random rounding. The same seed gives the same results for the same calls
+                on the same ranks. It may be the same for all ranks and calls, which still draw
+                independent numbers. None: other numbers each time. Without effect if nothing is
+                rounded at random.
+            priority: 0 to 7, `Priority.BULK` or "bulk" (0), `URGENT` or "urgent" (1). Those above
+                0 use the slots that `init(urgent_slots=)` keeps for each. A call overtakes those of
+                lower priorities that were called before. The same on all ranks.
+            residual: for error feedback (Karimireddy et al., ICML 2019), of floats with precision
+                "int16", "int8" or "int4". An array like `array`, of this rank's own, zeros at
+                first. It is added to `array` before rounding, and afterwards holds what rounding
+                left out: give it again with the next step's numbers. In a block that is not finite
+                on some rank, this rank's finite numbers wait in it. After an error each of its
+                blocks is the old or the new one. None: rounding errors are dropped.
+            deadline: seconds from the first rank's call, after which the sum continues without
+                late ranks; the same on all ranks. Such sums have an order of their own, and accept
+                neither `seed` nor `priority`. `partial_sums` is for ranks that are late. None: the
+                sum waits for all ranks.
+            at_least: with a deadline: the least number of ranks in the sum.
+            feedback: with a deadline: whether numbers that are left out are added to this rank's
+                next ones of the same name, shape and dtype.
+
+        Returns:
+            `out`, or a new array. With a deadline: a `PartialSum`, which names the ranks in the
+            sum and the missing ones. MEAN divides by the number of ranks in it.
+
+        Raises:
+            TypeError: `array` is not an array, cannot be converted to one, or has another dtype;
+                MEAN or a precision for integers, "wrap32" for other numbers than int32, "int4" for
+                other integers than int8. Nothing has begun, as after a ValueError.
+            ValueError: `out` does not fit, or overlaps `array` without being the same. The
+                operation, precision or priority does not exist. The precision is too narrow for
+                the number of ranks. No slots are kept for the priority.
+            ValueRangeError: a float64 number of 2^128 or more, or for "int4" an integer beyond -7
+                to 7. Only this rank notices.
+            LaneOverflowError: a sum of integers left the lanes' range, on all ranks.
+            MismatchError: the ranks called different collectives.
+            P4ReduceTimeoutError: not complete in time; names the ranks that are missing.
+            WorkerLostError: a rank died or left.
+            SwitchUnreachableError: the switch does not answer.
+            JobEndedError: the job was deleted.
+            ClosedError: this communicator is closed.
+        """
+        given: dict[str, Any] = {**options}
+        if given.get("deadline") is not None:
+            return self._allreduce_by_deadline(array, op, name, out, timeout, **given)
+        given.pop("deadline", None)
+        if given.pop("at_least", 1) != 1 or given.pop("feedback", False):
+            raise ValueError("at_least and feedback need a deadline")
+        plan = _allreduce(array, op, name, out, world_size=self.size, **given)
+        return self._run(plan, timeout)
+
+    @overload
+    def allreduce_async(
+        self,
+        array: Rows,
+        op: Op = SUM,
+        name: str | None = None,
+        out: None = None,
+        timeout: float | None = None,
+        **options: Unpack[AllreduceOptions],
+    ) -> Handle[Rows]: ...
+
+    @overload
+    def allreduce_async(
+        self,
+        array: SupportsArray,
+        op: Op = SUM,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        **options: Unpack[DenseOptions],
+    ) -> Handle[Array]: ...
+
+    @overload
+    def allreduce_async(
+        self,
+        array: Rows,
+        op: Op = SUM,
+        name: str | None = None,
+        *,
+        out: Array,
+        timeout: float | None = None,
+        **options: Unpack[AllreduceOptions],
+    ) -> Handle[Array]: ...
+
+    @_whole
+    def allreduce_async(
+        self,
+        array: Any,
+        op: Op = SUM,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        **options: Unpack[DenseOptions],
+    ) -> Handle[Any]:
+        """Start an all-reduce and return a handle to wait for it.
+
+        As `allreduce`. Several may be in flight; they share the slots, so small ones cost hardly
+        more than their bytes. Until the call is over, do not write to `array`, and do not use
+        `out`.
+        """
+        plan = _allreduce(array, op, name, out, world_size=self.size, **options)
+        return self._start(plan, timeout)
+
+    def _allreduce_by_deadline(
+        self,
+        array: SupportsArray,
+        op: Op,
+        name: str | None,
+        out: Out,
+        timeout: float | None,
+        *,
+        deadline: float,
+        seed: None = None,
+        priority: int | str = BULK,
+        residual: None = None,
+        precision: str | None = None,
+        at_least: int = 1,
+        feedback: bool = False,
+    ) -> PartialSum:
+        check_deadline(deadline)
+        if seed is not None or class_of(priority) or residual is not None:
+            raise ValueError("seed, priority and residual are not for sums with a deadline")
+        sums = self.partial_sums()
+        self._dispatcher.begin()  # an error in the arguments breaks nothing from here on
+        return sums.allreduce(
+            array,
+            op,
+            name,
+            out,
+            timeout,
+            precision=precision,
+            deadline=deadline,
+            at_least=at_least,
+            feedback=feedback,
         )
 
-    def _begin(self) -> None:
-        self._call.started = False
+    @_whole
+    def grouped_allreduce(
+        self,
+        arrays: Sequence[SupportsArray],
+        op: Op = SUM,
+        names: Sequence[str] | None = None,
+        outs: Sequence[Out] | None = None,
+        timeout: float | None = None,
+        **options: Unpack[GroupedOptions],
+    ) -> list[Array]:
+        """Sum many arrays, each over all ranks, or take their means.
 
-    def _left_by(self, error: BaseException) -> None:
-        if isinstance(error, P4ReduceError):
-            return
-        if isinstance(error, (TypeError, ValueError, MemoryError)) and not self._call.started:
-            return  # what is wrong with the arguments shows before anything has started
-        if self._process != os.getpid():
-            return
-        unlock(self._lock)
-        broken_by = _interrupted(f"{type(error).__name__} {error}".rstrip())
-        self._session.on_interrupted(broken_by)
-        for collective in list(self._in_flight):
-            collective.finish(broken_by)  # what had not been started when the exception came
+        As `allreduce` of each array in turn, but faster for small arrays: those of one dtype are
+        fused. Fusion changes no bit of the results, except of those rounded at random. The whole
+        call ends in one error, or none.
+
+        Args:
+            arrays: as in `allreduce`; shapes and dtypes may differ. All ranks give as many, in the
+                same order, with the same numbers of elements and dtypes.
+            op: as in `allreduce`.
+            names: one for each array, for messages; the same on all ranks.
+            outs: one for each array, as `out` of `allreduce`; `arrays` itself to work in place.
+            timeout: seconds, for the whole call; None: that of `init`.
+            fusion_threshold: the most bytes that are fused; the same on all ranks. A larger array
+                is not fused. 0: none is.
+            precision: of the floats among them, as in `allreduce`.
+            seed: as `precision`.
+
+        Returns:
+            The results in the arrays' order: `outs`, or new arrays.
+
+        Raises:
+            ValueError: there are not as many `names` or `outs` as arrays; and as `allreduce`.
+            P4ReduceError: as `allreduce`.
+        """
+        group = fusion.ArrayGroup(operation_of(op), self.size, **options)
+        all_plans, results = group.plan(arrays, names, outs)
+        return self._dispatcher.start(all_plans, results, timeout, here=True).wait()
+
+    @_whole
+    def grouped_allreduce_async(
+        self,
+        arrays: Sequence[SupportsArray],
+        op: Op = SUM,
+        names: Sequence[str] | None = None,
+        outs: Sequence[Out] | None = None,
+        timeout: float | None = None,
+        **options: Unpack[GroupedOptions],
+    ) -> Handle[list[Array]]:
+        """Start a `grouped_allreduce` and return a handle to wait for it; see `allreduce_async`.
+
+        The outputs are complete when the handle's `wait` has returned.
+        """
+        group = fusion.ArrayGroup(operation_of(op), self.size, **options)
+        all_plans, results = group.plan(arrays, names, outs)
+        return self._dispatcher.start(all_plans, results, timeout)
+
+    @overload
+    def allreduce_sparse(
+        self,
+        array: Sparse,
+        op: Op = SUM,
+        name: str | None = None,
+        timeout: float | None = None,
+        *,
+        dense: Literal[False] = False,
+        **options: Unpack[SparseOptions],
+    ) -> Sparse: ...
+
+    @overload
+    def allreduce_sparse(
+        self,
+        array: SparseArray,
+        op: Op = SUM,
+        name: str | None = None,
+        timeout: float | None = None,
+        *,
+        dense: Literal[True],
+        **options: Unpack[SparseOptions],
+    ) -> Array: ...
+
+    @_whole
+    def allreduce_sparse(
+        self,
+        array: SparseArray,
+        op: Op = SUM,
+        name: str | None = None,
+        timeout: float | None = None,
+        *,
+        dense: bool = False,
+        **options: Unpack[SparseOptions],
+    ) -> Any:
+        """Sum a sparse array over all ranks, or take its mean, without making it dense.
+
+        There are two ways, and all ranks take the same one:
+
+        - **By blocks** (`agree=False`): the same collective as `allreduce`, and the same sums bit
+          for bit. Ranks with a dense array call `allreduce`, and those with few
+          rows, blocks or numbers with this. Memory and time grow with what is not zero, besides 9
+          bytes for each block of 256 elements of the dense array, and three times that while the
+          call is prepared.
+        - **By the union** (`agree=True`): ranks first give their indices, at most
+          2 + log2(N / k) bits for each of k among N. Then the values of the union are summed as
+          a dense array without gaps. For few elements at random places this takes a small part of
+          the bytes. Where the sum by blocks would take fewer, all ranks sum by blocks. Sums of
+          integers are the same as the dense ones. Floats have the bound of `allreduce`, with 256
+          (512, 1,024) elements of the union in place of a block.
+
+        Args:
+            array: `SparseElements`, `SparseRows`, `SparseBlocks`, or a matrix or array of
+                scipy.sparse in one or two dimensions; the same number of elements and dtype on
+                all ranks. Elements are matched by their place in C order, so shapes may differ.
+                dtypes as in `allreduce`.
+            op: as in `allreduce`.
+            name: as in `allreduce`.
+            timeout: as in `allreduce`.
+            precision: as in `allreduce`.
+            seed: as in `allreduce`.
+            dense: return a numpy array, of the dense shape.
+            agree: whether ranks agree on the union first; the same on all ranks. None: they do
+                for `SparseElements`, and for SciPy's arrays of one row or one column.
+
+        Returns:
+            The sum as the input is given: all rows, blocks or numbers of it that are not zero, in
+            ascending order. SciPy's formats are kept.
+
+        Raises:
+            TypeError: not a sparse array, or a dtype that cannot be reduced.
+            ValueError: an index is out of range, shapes do not fit, blocks do not ascend.
+            ValueRangeError: repeated rows of integers add up to more than their dtype holds; a
+                float64 number of 2^128 or more. Only this rank notices.
+            ConfigurationError: with `agree`, where another rank raises one of the above, or has
+                numbers that are not finite. The communicator remains usable.
+            P4ReduceError: as `allreduce`.
+
+        Example:
+            >>> import numpy as np
+            >>> from p4reduce import SparseRows
+            >>> gradient = SparseRows([7, 3, 7], np.ones((3, 2), np.float32), shape=(1000, 2))
+            >>> total = comm.allreduce_sparse(gradient)
+            >>> total.indices.tolist(), total.values.tolist()
+            ([3, 7], [[1.0, 1.0], [2.0, 2.0]])
+        """
+        return self._sparse(array, op, name, timeout, here=True, dense=dense, **options).wait()
+
+    @_whole
+    def allreduce_sparse_async(
+        self,
+        array: SparseArray,
+        op: Op = SUM,
+        name: str | None = None,
+        timeout: float | None = None,
+        *,
+        dense: bool = False,
+        **options: Unpack[SparseOptions],
+    ) -> Handle[Any]:
+        """Start an all-reduce of a sparse array and return a handle; see `allreduce_async`.
+
+        With `agree` this waits for the other ranks and returns when the union is known. Only the
+        sum of its values is then in flight.
+        """
+        return self._sparse(array, op, name, timeout, here=False, dense=dense, **options)
+
+    def _sparse(
+        self,
+        array: SparseArray,
+        op: Op,
+        name: str | None,
+        timeout: float | None,
+        *,
+        here: bool,
+        agree: bool | None = None,
+        **options: Any,
+    ) -> Handle[Any]:
+        options["world_size"] = self.size
+        if not union.agrees(array, agree):
+            plan = plans.allreduce_sparse(array, op, name, **options)
+            return self._start(plan, timeout, here=here)
+        left = TimeLeft(self._options.timeout if timeout is None else timeout)
+        plan = self._union(array, op, name, left, options)
+        return self._start(plan, left(), here=here)
+
+    def _union(
+        self,
+        array: SparseArray,
+        op: Op,
+        name: str | None,
+        left: TimeLeft,
+        options: dict[str, Any],
+    ) -> CollectivePlan[Any]:
+        """Agree on the union, and return the sum of its values."""
+        wrong: Exception | None = None
+        elements = None
+        try:
+            elements = union.elements_of(array, op, name, **options)
+        except (TypeError, ValueError, ValueRangeError) as error:
+            wrong = error
+        facts = self._run(union.telling(elements, name, **self._ranks), left())
+        ranks = union.wrong_ranks(facts)
+        if ranks:
+            words = "" if wrong is None else f"{type(wrong).__name__}: {wrong}"
+            texts = self._run(union.complaint(words, name, **self._ranks), left())
+            self._dispatcher.begin()  # nothing is under way any more: the error breaks nothing
+            raise union.refusal(ranks, texts) if wrong is None else wrong
+        assert elements is not None, "else this rank is among the wrong ones"
+        if union.is_dense(elements, facts):
+            return union.by_blocks(array, elements, name, **options)
+        places = self._run(union.agreeing(elements, facts, name, rank=self.rank), left())
+        return union.summing(elements, places, name, **options)
+
+    @_whole
+    def broadcast(
+        self,
+        array: SupportsArray,
+        root: int = 0,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+    ) -> Array:
+        """Give all ranks the root's array, bit for bit.
+
+        Only the root sends data, once: the switch copies it. Blocks of 1,024 zero bytes are not
+        sent.
+
+        Args:
+            array: of any dtype without Python objects and any shape. On all ranks but the root
+                its contents do not matter, only its number of elements and dtype, which have to
+                be the same on all.
+            root: the rank whose array it is; the same on all ranks.
+            name: for messages; the same on all ranks.
+            out: a C-contiguous array of the same shape and dtype for the result; `array` itself
+                to work in place, as mpi4py's `Bcast` and Horovod's `broadcast_` do. None: a new
+                one, on the root as well.
+            timeout: seconds; None: that of `init`.
+
+        Returns:
+            `out`, or a new array.
+
+        Raises:
+            TypeError: not an array, or one of Python objects.
+            ValueError: there is no such rank; `out` does not fit.
+            P4ReduceError: as `allreduce`.
+        """
+        return self._run(plans.broadcast(array, root, name, out, **self._ranks), timeout)
+
+    @_whole
+    def broadcast_async(
+        self,
+        array: SupportsArray,
+        root: int = 0,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+    ) -> Handle[Array]:
+        """Start a broadcast and return a handle to wait for it; see `allreduce_async`."""
+        return self._start(plans.broadcast(array, root, name, out, **self._ranks), timeout)
+
+    @_whole
+    def reduce(
+        self,
+        array: SupportsArray,
+        op: Op = SUM,
+        root: int = 0,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        **options: Unpack[SumOptions],
+    ) -> Out:
+        """Sum an array over all ranks, or take its mean, for one rank.
+
+        As `allreduce`, but only the root gets the result. The bytes on the wire are the same.
+
+        Args:
+            array: as in `allreduce`.
+            op: as in `allreduce`.
+            name: as in `allreduce`.
+            timeout: as in `allreduce`.
+            precision: as in `allreduce`.
+            seed: as in `allreduce`.
+            root: the rank that gets the result; the same on all ranks.
+            out: as in `allreduce` on the root; ignored on the others.
+
+        Returns:
+            On the root `out`, or a new array; on the others None.
+
+        Raises:
+            ValueError: there is no such rank.
+            P4ReduceError: as `allreduce`.
+        """
+        plan = plans.reduce(array, op, root, name, out, **self._ranks, **options)
+        return self._run(plan, timeout)
+
+    @_whole
+    def reduce_async(
+        self,
+        array: SupportsArray,
+        op: Op = SUM,
+        root: int = 0,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        **options: Unpack[SumOptions],
+    ) -> Handle[Out]:
+        """Start a reduction and return a handle to wait for it; see `allreduce_async`."""
+        plan = plans.reduce(array, op, root, name, out, **self._ranks, **options)
+        return self._start(plan, timeout)
+
+    @_whole
+    def reduce_scatter(
+        self,
+        array: SupportsArray,
+        op: Op = SUM,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        *,
+        counts: Counts = None,
+        **options: Unpack[SumOptions],
+    ) -> Array:
+        """Sum an array over all ranks, or take its mean, and give each rank a part of the rows.
+
+        As `allreduce`, but rank 0 gets the first rows (along the first dimension), rank 1 the
+        next, and so on. Each part begins with a block of its own. The bytes on the wire are those
+        of `allreduce`, except that each part's last block may be short.
+
+        Args:
+            array: as in `allreduce`; of at least one dimension.
+            op: as in `allreduce`.
+            name: as in `allreduce`.
+            timeout: as in `allreduce`.
+            precision: as in `allreduce`.
+            seed: as in `allreduce`.
+            out: a C-contiguous array for this rank's rows, apart from `array`. None: a new one.
+            counts: how many rows each rank gets, the same on all ranks, as in mpi4py's
+                `Reduce_scatter`. None: equally many; if there is a remainder, the first ranks get
+                one more, as in Horovod's `reducescatter`.
+
+        Returns:
+            `out`, or a new array, of shape (counts[rank], ...).
+
+        Raises:
+            ValueError: `counts` or `out` do not fit.
+            P4ReduceError: as `allreduce`.
+        """
+        plan = plans.reduce_scatter(array, op, counts, name, out, **self._ranks, **options)
+        return self._run(plan, timeout)
+
+    @_whole
+    def reduce_scatter_async(
+        self,
+        array: SupportsArray,
+        op: Op = SUM,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        *,
+        counts: Counts = None,
+        **options: Unpack[SumOptions],
+    ) -> Handle[Array]:
+        """Start a `reduce_scatter` and return a handle to wait for it; see `allreduce_async`."""
+        plan = plans.reduce_scatter(array, op, counts, name, out, **self._ranks, **options)
+        return self._start(plan, timeout)
+
+    @_whole
+    def allgather(
+        self,
+        array: SupportsArray,
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+        *,
+        counts: Counts = None,
+    ) -> Array:
+        """Give all ranks the arrays of all, one after the other, bit for bit.
+
+        As Horovod's `allgather`: the arrays are joined along their first dimension, in which they
+        may differ; the other dimensions and the dtype have to be the same. Each rank sends its
+        own array only, once.
+
+        Args:
+            array: of any dtype without Python objects. A number without dimensions is taken as
+                an array of one.
+            name: for messages; the same on all ranks.
+            out: a C-contiguous array for the result; `array` may be its own part of it (MPI's
+                `IN_PLACE`). None: a new one.
+            timeout: seconds, for the whole call; None: that of `init`.
+            counts: how many rows each rank has, the same on all ranks, as in mpi4py's `Allgatherv`.
+                None: the ranks exchange them first, which takes two round trips and one block.
+
+        Returns:
+            `out`, or a new array, of shape (sum of counts, ...).
+
+        Raises:
+            TypeError: not an array, or one of Python objects.
+            ValueError: `counts` or `out` do not fit. Without `counts`, the others have got this
+                rank's rows then, and the communicator remains usable.
+            P4ReduceError: as `allreduce`.
+        """
+        if counts is not None:
+            return self._run(plans.allgather(array, counts, name, out, **self._ranks), timeout)
+        left = TimeLeft(self._options.timeout if timeout is None else timeout)
+        mine = any_array(array)  # asked for once: it may be another one, or an error, next time
+        counts = self._run(plans.allgather_counts(mine, name, **self._ranks), left())
+        wrong = None
+        try:
+            plan = plans.allgather(mine, counts, name, out, **self._ranks)
+        except (TypeError, ValueError) as error:  # of `out`; the others wait for this rank's rows
+            plan, wrong = plans.allgather(mine, counts, name, None, **self._ranks), error
+        result = self._run(plan, left())
+        if wrong is not None:
+            self._dispatcher.begin()  # nothing is under way any more: the error breaks nothing
+            raise wrong
+        return result
+
+    @_whole
+    def allgather_async(
+        self,
+        array: SupportsArray,
+        counts: Sequence[int],
+        name: str | None = None,
+        out: Out = None,
+        timeout: float | None = None,
+    ) -> Handle[Array]:
+        """Start an `allgather` and return a handle to wait for it; see `allreduce_async`.
+
+        `counts` must be given, because exchanging them would wait.
+        """
+        return self._start(plans.allgather(array, counts, name, out, **self._ranks), timeout)
+
+    @_whole
+    def barrier(self, timeout: float | None = None) -> None:
+        """Return when all ranks have called this. Raises what `allreduce` raises."""
+        self._run(plans.barrier(), timeout)
 
     # -- Ranks that are late -----------------------------------------------------------------------
 
@@ -555,7 +962,7 @@ class Communicator(Collectives):
         with self._partial_lock:
             if self._partial is None:
                 kept = HISTORY if history is None else history
-                self._partial = PartialSums(self, history=kept, timeout=self._timeout)
+                self._partial = PartialSums(self, history=kept, timeout=self._options.timeout)
             elif history not in (None, self._partial.history):
                 raise ValueError(f"history={history}: it is {self._partial.history} already")
             return self._partial
@@ -564,13 +971,7 @@ class Communicator(Collectives):
 
     @short
     def split(
-        self,
-        color: int | None,
-        key: int = 0,
-        *,
-        timeout: float | None = None,
-        slots: int | None = None,
-        urgent_slots: int | Sequence[int] | None = None,
+        self, color: int | None, key: int = 0, **options: Unpack[GroupOptions]
     ) -> Communicator | None:
         """Make communicators of parts of the ranks: a collective, which all ranks must call.
 
@@ -602,16 +1003,10 @@ class Communicator(Collectives):
             P4ReduceTimeoutError: ranks are missing; names them.
             P4ReduceError: as `allreduce`, and as `init`.
         """
-        return self._divide("split", color, key, (timeout, slots, urgent_slots))
+        return self._divide("split", color, key, options)
 
     @short
-    def dup(
-        self,
-        *,
-        timeout: float | None = None,
-        slots: int | None = None,
-        urgent_slots: int | Sequence[int] | None = None,
-    ) -> Communicator:
+    def dup(self, **options: Unpack[GroupOptions]) -> Communicator:
         """Make a communicator of the same ranks, with an order of calls of its own.
 
         As MPI's `MPI_Comm_dup`: for a library's or a thread's own traffic. Calls on the two may
@@ -625,78 +1020,51 @@ class Communicator(Collectives):
         Raises:
             P4ReduceError: as `split`.
         """
-        new = self._divide("dup", 0, self.rank, (timeout, slots, urgent_slots))
+        new = self._divide("dup", 0, self.rank, options)
         assert new is not None
         return new
 
     def _divide(
-        self, routine: str, color: Any, key: Any, overrides: tuple[Any, Any, Any]
+        self, routine: str, color: Any, key: Any, given: GroupOptions
     ) -> Communicator | None:
-        self._check_process()
+        self._dispatcher.check_process()
         options, refused = self._options, None
         try:
-            options = _overridden(options, *overrides)
+            check_names(routine, given, GroupOptions)
+            options = options.of_group(**given)
             wish = SplitRequest.of(color, key, (options.slots, options.urgent_slots))
         except (TypeError, ValueError) as error:
             refused, wish = error, SplitRequest.wrong()  # the others must learn of it
         deadline = time.monotonic() + options.timeout
-        self._begin()
+
+        def tell(row: Array) -> Array:
+            left = max(deadline - time.monotonic(), 1e-3)
+            return self.allgather(row, routine, timeout=left, counts=[1] * self.size)
+
+        self._dispatcher.begin()
+        cancelled = Latch()
         try:
             with contextlib.ExitStack() as undo:
-                new = self._join_group(routine, wish, options, deadline, undo)
+                join = group_of(
+                    self._session,
+                    wish,
+                    options,
+                    tell=tell,
+                    deadline=deadline,
+                    cancelled=cancelled,
+                    undo=undo,
+                )
+                if join is None:
+                    new = None
+                else:
+                    new = made(lambda: Communicator(join(), options), cancelled)
         except BaseException as error:
             if refused is None or not isinstance(error, ConfigurationError):
-                self._left_by(error)
+                self._dispatcher.left_by(error)
                 raise
         if refused is not None:
             raise refused
         return new
-
-    def _join_group(
-        self,
-        routine: str,
-        wish: SplitRequest,
-        options: CommunicatorOptions,
-        deadline: float,
-        undo: contextlib.ExitStack,
-    ) -> Communicator | None:
-        """Agree on the groups, let the first rank of each make its job, and join this rank's."""
-
-        def tell(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            left = max(deadline - time.monotonic(), 1e-3)
-            return self.allgather(row, routine, timeout=left, counts=[1] * self.size)
-
-        session, rank = self._session, self.rank
-        groups = agree(self.job, tell(wish.row()))
-        mine = next((group for group in groups if rank in group.ranks), None)
-        if isinstance(session, Solo) or all(len(group.ranks) == 1 for group in groups):
-            return None if mine is None else _alone(mine, options)
-        newcomer, trouble = None, ""
-        cancelled = Latch()
-        if mine is not None and len(mine.ranks) > 1:
-            newcomer = _newcomer(session, mine, rank, options, deadline, cancelled)
-            undo.callback(newcomer.give_up)
-            if rank == mine.ranks[0]:
-                try:
-                    ThreadedCall(
-                        lambda: newcomer.join_job(options.slots, options.urgent_slots),
-                        cancel=cancelled.set,
-                    )()
-                except P4ReduceError as error:
-                    trouble = str(error)
-        if trouble := first_trouble(tell(trouble_row(trouble)), groups):
-            raise AdmissionError(f"job {self.job!r} was not split, for {trouble}")
-        if mine is None:
-            return None
-        if newcomer is None:
-            return _alone(mine, options)
-
-        def make() -> Communicator:
-            if rank != mine.ranks[0]:
-                newcomer.join_job(options.slots, options.urgent_slots)
-            return Communicator(newcomer.begin(), options.timeout, options)
-
-        return _made(make, cancelled)
 
     # -- After a loss ----------------------------------------------------------------------------
 
@@ -726,26 +1094,23 @@ class Communicator(Collectives):
             ControllerUnreachableError, SwitchUnreachableError: nobody answers.
             ClosedError: this communicator is closed.
         """
-        timeout = self._timeout if timeout is None else timeout
+        timeout = self._options.timeout if timeout is None else timeout
         check_timeout(timeout)
         if world_size is not None:
             world_size = number_within("world_size", world_size, 1, MAX_WORLD_SIZE)
-        self._check_process()
+        self._dispatcher.check_process()
         session = self._session
         if isinstance(session, Solo):
             raise AdmissionError(f"{self.job!r} has one rank and no job that could have failed")
 
         def form() -> Communicator:
             new = form_all_anew(session, world_size or 0, timeout, cancelled)
-            with self._lock:
-                self._closed = True
+            self._dispatcher.retire()
             self._end_partial_sums(wait=False)
-            self._finalizer.detach()
-            self._end_observing()
-            return Communicator(new, self._timeout, self._options)
+            return Communicator(new, self._options)
 
         cancelled = Latch()
-        return _made(form, cancelled)
+        return made(form, cancelled)
 
     # -- The end ---------------------------------------------------------------------------------
 
@@ -770,17 +1135,9 @@ class Communicator(Collectives):
         self._end(wait=kind is None)
 
     def _end(self, *, wait: bool) -> None:
-        if self._process != os.getpid():
-            return
-        self._end_partial_sums(wait=wait)
-        with self._lock:
-            self._closed = True
-        if wait and not self._starting:  # else by a signal handler, in the middle of a call
-            for collective in list(self._in_flight):
-                collective.join()
-        self._session.close(linger=wait)
-        self._finalizer.detach()
-        self._end_observing()
+        if not self._dispatcher.forked:
+            self._end_partial_sums(wait=wait)
+            self._dispatcher.close(wait=wait)
 
     def _end_partial_sums(self, *, wait: bool) -> None:
         if self._partial is not None:
@@ -789,51 +1146,13 @@ class Communicator(Collectives):
             else:
                 self._partial.abandon()
 
-    def _end_observing(self) -> None:
-        with contextlib.ExitStack() as closing:  # all, also where one cannot write its file
-            for observer in self._observers:
-                closing.callback(observer.close)
+
+def _allreduce(*arguments: Any, priority: int | str = BULK, **options: Any) -> CollectivePlan[Any]:
+    plan = plans.allreduce(*arguments, **options)
+    return plan.with_priority(class_of(priority))
 
 
-class _CallInFlight(threading.local):
-    """A thread's call under way; and a context, in which it is awaited.
-
-    Attributes:
-        started: whether it has given anything to the progress thread.
-        is_awaited: whether the thread waits for what it starts at once, also by a handle.
-    """
-
-    started = False
-    is_awaited = False
-
-    def __enter__(self) -> None:
-        self.is_awaited = True
-
-    def __exit__(self, *error: object) -> None:
-        self.is_awaited = False
-
-
-def _slots_for(call: Call, session: Session | Solo) -> range:
-    """Return the slots that a call's class has on a switch."""
-    if isinstance(session, Solo):
-        return range(session.slots)
-    if call.priority >= len(session.classes):
-        raise ValueError(
-            f"priority={call.priority} needs slots that are kept for it: init(urgent_slots=) or "
-            "P4REDUCE_URGENT_SLOTS says how many for each priority from 1 on, on all ranks; "
-            f"{len(session.classes) - 1} of them have some here"
-        )
-    return session.classes[call.priority]
-
-
-def _interrupted(by: str) -> InterruptedCallError:
-    return InterruptedCallError(
-        f"an earlier call was interrupted by {by}. The other ranks may count on it, so "
-        "this rank has left the job; close this communicator, and call init again"
-    )
-
-
-def _made(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
+def made(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
     """Make a communicator in a thread of its own; close it if the caller is gone by then."""
     making = ThreadedCall(make, cancel=cancelled.set, undo=lambda comm: comm._end(wait=False))
     try:
@@ -843,76 +1162,3 @@ def _made(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
     except BaseException:
         making.abandon()
         raise
-
-
-def _overridden(
-    options: CommunicatorOptions, timeout: Any, slots: Any, urgent_slots: Any
-) -> CommunicatorOptions:
-    if timeout is not None:
-        check_timeout(timeout)
-        options = replace(options, timeout=timeout)
-    if slots is not None:
-        hint = ", or None for as many as this communicator asked for"
-        options = replace(options, slots=number_within("slots", slots, 1, MAX_SLOTS, hint))
-    if urgent_slots is not None:
-        options = replace(options, urgent_slots=kept_for_urgent(urgent_slots))
-    return options
-
-
-def _alone(group: SplitGroup, options: CommunicatorOptions) -> Communicator:
-    return Communicator(Solo(group.name), options.timeout, options)
-
-
-def _newcomer(
-    parent: Session | SideBySideSession,
-    group: SplitGroup,
-    rank: int,
-    options: CommunicatorOptions,
-    deadline: float,
-    cancelled: Latch,
-) -> Newcomers:
-    """Return a rank on its way into a group, by its parent's ports and connections."""
-
-    def check() -> None:
-        if parent.broken is not None:
-            raise copy.copy(parent.broken)
-
-    place = Placement(group.ranks.index(rank), len(group.ranks), rank)
-    return Newcomers.of_group(
-        parent,
-        group.name,
-        place=place,
-        timeout=options.timeout,
-        ring=options.ring,
-        waiting=lambda who: Waiting(who, deadline, cancelled, check),
-        ranks=group.ranks,
-    )
-
-
-def _nothing() -> None:
-    pass
-
-
-def _both(one: Callable[[], None], other: Callable[[], None]) -> Callable[[], None]:
-    def check() -> None:
-        one()
-        other()
-
-    return check
-
-
-def _ring_settings(
-    fallback: str | None, after: float, address: str | None, recover: bool
-) -> RingSettings | None:
-    if fallback is None:
-        return None
-    if fallback != "ring":
-        raise ValueError(f"fallback={fallback!r}: 'ring' or None is needed")
-    if not recover:
-        raise ValueError("fallback='ring' needs recover=True: the ring continues after a loss")
-    return RingSettings(after, address)
-
-
-def _abandon(session: Session | Solo | SideBySideSession, process: int) -> None:
-    if os.getpid() == process:
-        session.abandon()

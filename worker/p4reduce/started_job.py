@@ -7,8 +7,9 @@ import os
 import secrets
 from collections.abc import Sequence
 
-from p4reduce.communicator import Communicator, init
+from p4reduce.communicator import Communicator
 from p4reduce.errors import LaunchError, P4ReduceError
+from p4reduce.initialize import init
 from p4reduce.job_network import JobNetwork, begin
 from p4reduce.meeting import Exchange, agreed
 from p4reduce.variables import ALL, CONTROLLER, INTERFACE

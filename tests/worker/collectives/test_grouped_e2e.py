@@ -123,7 +123,7 @@ def test_streams_are_as_large_as_the_threshold_allows(
     sizes[[0, 1, 30]] = 0
     kinds = rng.choice([np.float32, np.float64], 60)
     arrays = [np.zeros(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-    streams, _ = ArrayGroup(Operation.SUM, threshold, None, None, 4).plan(arrays, None, None)
+    streams, _ = ArrayGroup(Operation.SUM, 4, threshold).plan(arrays, None, None)
     names = [name for stream in streams for name, _ in stream.call.pieces]
     assert sorted(names, key=lambda name: int(name.split()[1])) == [f"array {n}" for n in range(60)]
     last: dict[str, int] = {}

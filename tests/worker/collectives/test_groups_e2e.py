@@ -170,6 +170,20 @@ def test_a_wrong_color_is_told_to_all(system: System, color: Any, error: type[Ex
 
 
 @EMBEDDED
+def test_an_unknown_option_is_told_to_all(system: System) -> None:
+    def work(comm: p4reduce.Communicator) -> None:
+        if comm.rank == 1:
+            with pytest.raises(TypeError, match=r"split\(\) has no option 'slot'; did you mean"):
+                comm.split(0, slot=8)  # type: ignore[call-arg]
+        else:
+            with pytest.raises(p4reduce.ConfigurationError, match="arguments of rank 1 are wrong"):
+                comm.split(0)
+        comm.barrier()  # nothing is broken
+
+    system.run(2, work)
+
+
+@EMBEDDED
 def test_slots_have_to_be_the_same_in_a_group(system: System) -> None:
     def work(comm: p4reduce.Communicator) -> None:
         with pytest.raises(p4reduce.ConfigurationError, match="rank 2 asked for another one"):

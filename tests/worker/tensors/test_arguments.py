@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 import p4reduce
 import pytest
+from option_names import taken
 from p4reduce import Communicator, SparseBlocks, SparseRows
+from p4reduce.options import CommunicatorOptions
 from p4reduce.session.session import Session
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
@@ -151,7 +154,8 @@ WRONG_INIT: dict[str, list[Wrong]] = {
 
 
 def parameters(function: Any) -> set[str]:
-    return set(inspect.signature(function).parameters) - {"self"}
+    """Names of parameters, and of the options that `**options` takes."""
+    return set(taken(inspect.signature(function))) - {"self"}
 
 
 def method_cases() -> Iterator[Any]:
@@ -179,7 +183,7 @@ class Nobody:
 
 @pytest.fixture
 def comm() -> Communicator:
-    return Communicator(cast(Session, Nobody()), 30.0)
+    return Communicator(cast(Session, Nobody()), CommunicatorOptions(30.0))
 
 
 def check(wrong: Wrong, parameter: str, error: BaseException) -> None:
@@ -226,6 +230,35 @@ def test_no_parameter_is_left_out() -> None:
         if not name.startswith("_")
     }
     assert public == CALLS.keys() | NOT_ARGUED
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("slot", "; did you mean 'slots'?"), ("Timeout", ""), ("interfaces", "; did you mean 'int")],
+)
+def test_an_unknown_option_of_init_is_named(name: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"init() has no option {name!r}{meant}")):
+        p4reduce.init(0, 2, **{name: 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("allreduce", {"array": ONES, "presicion": "int8"}),
+        ("allreduce", {"array": ONES, "deadline": 1.0, "presicion": "int8"}),
+        ("allreduce_async", {"array": ONES, "deadline": 1.0}),
+        ("allreduce_sparse", {"array": SparseRows([1], ONES[:1], (3,)), "priority": 1}),
+        ("grouped_allreduce", {"arrays": [ONES], "priority": 1}),
+        ("reduce", {"array": ONES, "priority": 1}),
+        ("reduce_scatter", {"array": ONES, "residual": ONES}),
+    ],
+)
+def test_an_option_of_another_call_is_named(
+    comm: Communicator, method: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument") as caught:
+        getattr(comm, method)(**options)
+    assert any(repr(name) in str(caught.value) for name in options)
 
 
 def test_a_controller_in_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

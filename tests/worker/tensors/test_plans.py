@@ -49,7 +49,7 @@ class Program:
         blocks = SparseBlocks(self.blocks[rank], values, 9 * BLOCK)
         here: dict[str, Any] = {"rank": rank, "world_size": WORLD}
         one = (None, None)  # neither precision nor seed
-        grouped, results = ArrayGroup(Operation.SUM, 5000, *one, WORLD).plan(
+        grouped, results = ArrayGroup(Operation.SUM, WORLD, 5000, *one).plan(
             [numbers, numbers[:1], numbers[:70], numbers], None, None
         )
         calls: list[list[CollectivePlan[Any]]] = [
@@ -202,7 +202,7 @@ def allgather(array: Array, counts: list[int]) -> CollectivePlan[Any]:
 def grouped(
     arrays: list[Array], names: str = "abc", threshold: int = 1 << 20
 ) -> CollectivePlan[Any]:
-    group = ArrayGroup(Operation.SUM, threshold, None, None, 2)
+    group = ArrayGroup(Operation.SUM, 2, threshold)
     return group.plan(arrays, list(names[: len(arrays)]), None)[0][0]
 
 

@@ -16,7 +16,7 @@ WORLD = 8
 
 
 def taken(array: Any, precision: str | None = None) -> Elements:
-    return elements_of(array, "sum", None, precision, None, False, WORLD)
+    return elements_of(array, "sum", None, precision, dense=False, world_size=WORLD)
 
 
 def at_random(rng: np.random.Generator, size: int, density: float) -> SparseElements:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from p4reduce.collectives import MEAN, SUM
 from p4reduce.compression import kernels
 from p4reduce.compression.base import Array, lanes_of
 from p4reduce.errors import ConfigurationError
@@ -33,7 +32,7 @@ from p4reduce.handle import Handle
 from p4reduce.tensors.arguments import operation_of
 from p4reduce.tensors.copy_pool import CopyPool
 from p4reduce.tensors.sparse import SparseElements
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import MEAN, SUM, Operation
 from p4reduce.wire.rank_sets import describe_ranks
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from p4reduce.collectives import MEAN, SUM
 from p4reduce.compression.base import Array, Compressed, Compressor
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import MEAN, SUM, Operation
 
 
 class SumsTensors(Protocol):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from p4reduce.checks import check_timeout
-from p4reduce.collectives import Collectives
+from p4reduce.communicator import Communicator
 from p4reduce.lightgbm.served import LightGBMNetwork
 from p4reduce.lightgbm.signals import WaitingSignals
 
@@ -17,7 +17,7 @@ _of_thread = threading.local()
 
 
 @contextmanager
-def network(comm: Collectives, timeout: float | None = None) -> Iterator[dict[str, Any]]:
+def network(comm: Communicator, timeout: float | None = None) -> Iterator[dict[str, Any]]:
     """Give LightGBM in this thread these ranks as its network, for as long as the context lasts.
 
     Each rank trains with its own samples, and all of them get the same model. Datasets have to be
@@ -50,7 +50,7 @@ def network(comm: Collectives, timeout: float | None = None) -> Iterator[dict[st
     LightGBM has a network per thread. Ranks may be threads of one process. A context within another
     one of the same thread takes its place until it ends.
     """
-    if not isinstance(comm, Collectives):
+    if not isinstance(comm, Communicator):
         raise TypeError(f"comm={comm!r}: a communicator is needed, such as p4reduce.init()")
     if timeout is not None:
         check_timeout(timeout)

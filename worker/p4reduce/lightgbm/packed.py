@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.collectives import Collectives
+from p4reduce.communicator import Communicator
 
 Words = npt.NDArray[np.signedinteger[Any]]
 Reduce = Callable[[int, int, int, int], None]
@@ -55,7 +55,7 @@ def packed_word(reduce: Reduce, half: int) -> type[np.signedinteger[Any]] | None
 
 
 def sum_words(
-    comm: Collectives, words: Words, counts: Sequence[int], timeout: float | None
+    comm: Communicator, words: Words, counts: Sequence[int], timeout: float | None
 ) -> Words:
     """Return this rank's part of the sum over all ranks, as LightGBM's reducer would add it.
 

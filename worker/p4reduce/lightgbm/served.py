@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.collectives import Collectives
+from p4reduce.communicator import Communicator
 from p4reduce.errors import LaneOverflowError
 from p4reduce.lightgbm.packed import Reduce, packed_word, sum_words
 from p4reduce.lightgbm.signals import WaitingSignals
@@ -72,7 +72,7 @@ class LightGBMNetwork:
     """
 
     def __init__(
-        self, comm: Collectives, timeout: float | None, library: Any, signals: WaitingSignals
+        self, comm: Communicator, timeout: float | None, library: Any, signals: WaitingSignals
     ) -> None:
         self._comm = comm
         self._timeout = timeout

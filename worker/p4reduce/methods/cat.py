@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.collectives import SUM
 from p4reduce.compression import CompressedAllreduce, SwitchLink, compressor_by_name
 from p4reduce.methods._begin import begin
 from p4reduce.methods._checks import at_least, first_of, positive
@@ -27,7 +26,7 @@ from p4reduce.methods._finite import FAR
 from p4reduce.methods.meeting import checksum
 from p4reduce.methods.rank_data import Differentiable
 from p4reduce.methods.result import CountedComm, Result, SolverProgress
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import SUM, Operation
 
 BANDWIDTH, ROUND_TRIP = 1e7, 1e-3  # bit/s and seconds
 

@@ -20,6 +20,7 @@ from p4reduce.control.client import ClientClosedError, ControlError
 from p4reduce.errors import InterruptedCallError, P4ReduceError, WorkerLostError
 from p4reduce.latch import Latch
 from p4reduce.session.session import Session
+from p4reduce.session.solo import Solo
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
 from p4reduce.thread_failure import ThreadFailedError
@@ -202,3 +203,7 @@ def combined(each: Sequence[Statistics]) -> Statistics:
         else:
             setattr(whole, field.name, sum(values))
     return whole
+
+
+AnySession = Session | Solo | SideBySideSession
+"""What runs the collectives of a communicator."""

@@ -47,10 +47,10 @@ class ArrayGroup:
     """How a group of arrays is reduced together."""
 
     op: Operation
-    threshold: int
-    precision: str | None
-    seed: int | None
     world_size: int
+    fusion_threshold: int = FUSION_THRESHOLD
+    precision: str | None = None
+    seed: int | None = None
 
     def plan(
         self,
@@ -60,8 +60,8 @@ class ArrayGroup:
     ) -> tuple[list[CollectivePlan[None]], Callable[[], list[Array]]]:
         """Return the plans to run in order, and a function that returns the results."""
         wanted = "bytes, or 0 for none, are needed"
-        if whole_number("fusion_threshold", self.threshold, wanted) < 0:
-            raise ValueError(f"fusion_threshold={self.threshold}: {wanted}")
+        if whole_number("fusion_threshold", self.fusion_threshold, wanted) < 0:
+            raise ValueError(f"fusion_threshold={self.fusion_threshold}: {wanted}")
         arrays = listed("arrays", arrays)
         names = None if names is None else listed("names", names)
         outs = None if outs is None else listed("outs", outs)
@@ -105,9 +105,9 @@ class ArrayGroup:
             dtype = member.array.dtype
             size = _padded(member.array.size, self._lanes(dtype).lanes) * dtype.itemsize
             group, used = filling.get(dtype.name, ([], 0))
-            if size >= self.threshold:
+            if size >= self.fusion_threshold:
                 groups.append([member])
-            elif not group or used + size > self.threshold:
+            elif not group or used + size > self.fusion_threshold:
                 filling[dtype.name] = [member], size
                 groups.append(filling[dtype.name][0])
             else:

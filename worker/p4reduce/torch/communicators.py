@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from p4reduce.communicator import Communicator, init
+from p4reduce.communicator import Communicator
 from p4reduce.environment import job_name, placement
+from p4reduce.initialize import init
 from p4reduce.torch.presence import meet
 from p4reduce.torch.statistics import count_frames_of, keep_frames_of
 from p4reduce.transport import port_name

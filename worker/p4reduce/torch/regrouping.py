@@ -21,12 +21,13 @@ import numpy as np
 import torch.distributed as dist
 
 from p4reduce.checks import check_timeout
-from p4reduce.communicator import Communicator, init
+from p4reduce.communicator import Communicator
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.control.tls import TlsFiles
 from p4reduce.environment import Placement
 from p4reduce.errors import ControllerUnreachableError, P4ReduceError
+from p4reduce.initialize import init
 from p4reduce.job_network import named
 from p4reduce.switches.addresses import switch_addresses
 from p4reduce.torch.communicators import job_base, new_name

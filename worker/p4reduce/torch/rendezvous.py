@@ -57,8 +57,8 @@ def _is_placed() -> bool:
 
 
 def _meet(timeout: timedelta) -> tuple[Any, int, int]:
-    from p4reduce.communicator import init
     from p4reduce.errors import P4ReduceError
+    from p4reduce.initialize import init
     from p4reduce.torch.errors import as_torch_error
 
     try:

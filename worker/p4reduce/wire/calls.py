@@ -23,6 +23,10 @@ class Operation(IntEnum):
     MEAN = 1
 
 
+SUM = Operation.SUM
+MEAN = Operation.MEAN
+
+
 class Priority(IntEnum):
     """Classes of collectives with a name; see `MAX_CLASSES`."""
 
