@@ -88,7 +88,7 @@ def execute(
             services = started.processes
             started.start()
             started.wait_ready()
-            for line in started.show_pages():
+            if line := started.show_page():
                 print(f"p4reduce-lab: {line}", file=sys.stderr, flush=True)
             variables: Mapping[str, str] = started.variables()
             interfaces = [variables[INTERFACE_VARIABLE]] * ranks

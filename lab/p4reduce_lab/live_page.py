@@ -12,21 +12,12 @@ from p4reduce_lab.errors import LabError
 
 HOST = "127.0.0.1"
 PREFERRED = range(8080, 8180)
-CONTROLLERS = 8  # of switches side by side, which start at the same time
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
-def free_address(number: int = 0, preferred: range = PREFERRED) -> str:
-    """Return HOST:PORT with the first free port.
-
-    Args:
-        number: Which of several controllers it is for: no two are given the same port.
-        preferred: Ports to choose from.
-
-    Raises:
-        LabError: none of them is free.
-    """
-    for port in preferred[number::CONTROLLERS]:
+def free_address(preferred: range = PREFERRED) -> str:
+    """Return HOST:PORT with the first free port. Raises LabError: none of them is free."""
+    for port in preferred:
         with socket.socket() as probe:
             # As the controller binds it: a port whose last connections are closing is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,14 +32,10 @@ def free_address(number: int = 0, preferred: range = PREFERRED) -> str:
     )
 
 
-def show(addresses: list[str]) -> list[str]:
-    """Open the pages in a browser if there is a screen; return a line about each."""
-    screen = sys.platform == "darwin" or any(os.environ.get(name) for name in _DISPLAYS)
-    lines = []
-    for address in addresses:
-        url = f"http://{address}/"
-        # Without a screen this would start a browser of the terminal's in the command's place.
-        if screen:
-            webbrowser.open(url)
-        lines.append(f"Live page: {url}")
-    return lines
+def show(address: str) -> str:
+    """Open the page in a browser if there is a screen; return a line about it."""
+    url = f"http://{address}/"
+    # Without a screen this would start a browser of the terminal's in the command's place.
+    if sys.platform == "darwin" or any(os.environ.get(name) for name in _DISPLAYS):
+        webbrowser.open(url)
+    return f"Live page: {url}"

@@ -30,8 +30,9 @@ def ports_for(controller: str, ranks: int, first: int | None = None) -> Iterator
     """Reserve a port per rank while the block runs.
 
     Args:
-        controller: the address of the switch's controller; several, with commas between them, of
-            switches side by side, which the ranks reach at ports of the same numbers.
+        controller: the address of the switch's controller; several, with commas between them, if
+            each of several switches has its own. The ranks reach switches side by side at ports
+            of the same numbers.
         ranks: how many ports.
         first: rank 0's port, the others' follow; None: any that no other job has.
 
@@ -77,7 +78,7 @@ def _ports(controller: str) -> tuple[list[int], set[int]]:
     for address in controller.split(","):
         with ControlClient(address) as control:
             numbers = _numbers(control)
-            every = every or list(numbers.values())
+            every = every or list(dict.fromkeys(numbers.values()))
             taken |= _taken(control, numbers)
     return every, taken
 
@@ -100,9 +101,9 @@ def _numbers(control: ControlClient) -> dict[tuple[str, int], int]:
     """The number of each port with a rank, by its switch and its number there."""
     switches = control.call(control.stub.ListSwitches, pb.ListSwitchesRequest()).switches
     ports = [(switch.name, port) for switch in switches for port in switch.ports]
-    if len(switches) == 1:
-        return {place: place[1] for place in ports}
-    return {place: number for number, place in enumerate(ports, start=1)}
+    if any(switch.HasField("uplink") for switch in switches):  # a tree
+        return {place: number for number, place in enumerate(ports, start=1)}
+    return {place: place[1] for place in ports}
 
 
 def _taken(control: ControlClient, numbers: dict[tuple[str, int], int]) -> set[int]:

@@ -1,73 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several switches, each with a controller, as one system for one job."""
+"""Several switches side by side, and one controller that owns them, as one system for a job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from string import ascii_lowercase
 
-from p4reduce.control import control_pb2 as pb
-
 from p4reduce_lab.choice import LabChoice
-from p4reduce_lab.processes.children import ChildProcess
-from p4reduce_lab.system import READY_TIMEOUT, System
+from p4reduce_lab.networks.mininet_net import MininetNetwork, host_interface, switch_ip
+from p4reduce_lab.switches.launch import SwitchLauncher
+from p4reduce_lab.system import INTERFACE_VARIABLE, NET_FILE, System
+from p4reduce_lab.topology_file import switch_table, topology_text
 
 
 class SideBySideSystem(System):
-    """A system as any, and further ones whose switches have the same workers at their ports.
+    """A system as any, whose workers have a port at each of several switches: a, b and so on.
 
     Args:
         choice, directory, logs, ports: see `System`.
-        switches: their number in all. The first one is called a, like its logs.
+        switches: their number.
     """
+
+    topology = "side-by-side"
+    switch_name = "switch a"
 
     def __init__(
         self, choice: LabChoice, directory: Path, logs: Path, ports: int, switches: int
     ) -> None:
-        super().__init__(choice, directory, logs, ports, networks=switches)
-        self._beside: list[System] = []
-        for number in range(1, switches):
-            own = directory / ascii_lowercase[number]
-            own.mkdir()
-            self._beside.append(
-                System(choice, own, logs, ports, processes=self.processes, number=number)
-            )
-
-    topology = "side-by-side"
-    switch_name, controller_name = "switch a", "the controller of switch a"
-
-    @property
-    def parts(self) -> Sequence[System]:
-        """Return the systems, as `System` does."""
-        return [self, *self._beside]
-
-    def counters(self) -> list[dict[str, int]]:
-        """Return the counters, as `System` does."""
-        return super().counters() + [one for each in self._beside for one in each.counters()]
+        super().__init__(choice, directory, logs, ports)
+        self._names = ascii_lowercase[:switches]
 
     def start(self) -> None:
         """Start all, as `System` does."""
-        super().start()
-        for system in self._beside:
-            system.network = self.network
-            system.start()
+        self._make_network(len(self._names))
+        tables = []
+        for number, name in enumerate(self._names):
+            ports: int | Mapping[int, str] = self._ports
+            stations: Mapping[int, str] = {}
+            ip = ""
+            if isinstance(self.network, MininetNetwork):
+                ports, ip = self.network.ports_of(number), switch_ip(number)
+                stations = self.network.stations_of(number)
+            launcher = self._start_switch(name, ports, f"switch-{name}.log")
+            if number == 0:
+                self._switch = launcher
+            else:
+                self._further[name] = launcher
+            tables.append(switch_table(name, launcher.address, self._ports, stations, ip))
+        (self._directory / NET_FILE).write_text(topology_text(tables))
+        self.start_controller()
 
-    def wait_ready(
-        self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[ChildProcess] = ()
-    ) -> pb.Switch:
-        """Wait until all serve, as `System` does; return the report on the first switch."""
-        for system in self._beside:
-            system.wait_ready(timeout, may_finish=may_finish)
-        return super().wait_ready(timeout, may_finish=may_finish)
+    @property
+    def launchers(self) -> Mapping[str, SwitchLauncher]:
+        """Return the launchers, as `System` does."""
+        return {self._names[0]: self._running_switch, **self._further}
+
+    def _serve_options(self) -> list[str]:
+        return ["--topology", str(self._directory / NET_FILE)]
 
     def variables(self) -> dict[str, str]:
         """The environment by which :func:`p4reduce.init` finds all of them."""
-        each = [super().variables(), *(system.variables() for system in self._beside)]
-        return {name: ",".join(one[name] for one in each) for name in each[0]}
-
-    def __exit__(self, *error: object) -> None:
-        self.processes.end()
-        for system in self._beside:
-            system.__exit__(*error)
-        super().__exit__(*error)
+        ways = [launcher.interface for launcher in self.launchers.values()]
+        if self.network is not None:
+            ways = [host_interface(number) for number in range(len(ways))]
+        named = (f"{name}={way}" for name, way in zip(self._names, ways, strict=True))
+        return {**super().variables(), INTERFACE_VARIABLE: ",".join(named)}

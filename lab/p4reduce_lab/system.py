@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from string import ascii_lowercase
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, NoAnswerError
@@ -35,6 +34,7 @@ CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
 INTERFACE_VARIABLE = "P4REDUCE_INTERFACE"
 JOB_VARIABLE = "P4REDUCE_JOB"
 STATE_VARIABLE = "P4REDUCE_STATE_DIR"
+NET_FILE = "net.toml"  # of several switches, for the controller
 
 
 def own_path() -> str:
@@ -53,9 +53,6 @@ class System:
         logs: Where switch.log and controller.log go, and captures where the choice has them.
         ports: How many; a worker of rank r uses port r + 1.
         network: One that is up already, and stays the caller's. None: as the choice says.
-        networks: How many switches the workers of a Mininet network have links to.
-        processes: Where to start; None: processes of its own.
-        number: Of the switch, where the network has several.
 
     Attributes:
         network: The Mininet network, or the one given, while there is one.
@@ -71,21 +68,15 @@ class System:
         logs: Path,
         ports: int,
         network: ShapedNetwork | RoutedNetwork | None = None,
-        *,
-        networks: int = 1,
-        processes: Processes | None = None,
-        number: int = 0,
     ) -> None:
-        self.processes = processes or Processes()
+        self.processes = Processes()
         self.controller: ChildProcess | None = None
-        self._networks = networks
-        self._number = number
-        self._mark = f"-{ascii_lowercase[number]}" if number else ""
         self._directory = directory
         self._logs = logs
         self._ports = ports
         self._choice = choice
         self._switch: SwitchLauncher | None = None
+        self._further: dict[str, SwitchLauncher] = {}
         self.network: MininetNetwork | ShapedNetwork | RoutedNetwork | None = network
         self._own_network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
@@ -99,14 +90,9 @@ class System:
     switch_name, controller_name = "the switch", "the controller"
     """For people: what `restart_switch` and `restart_controller` kill."""
 
-    @property
-    def parts(self) -> Sequence[System]:
-        """The systems with their own controller that this one consists of."""
-        return [self]
-
-    def show_pages(self) -> list[str]:
-        """Open the live pages, if there are any; return a line about each."""
-        return live_page.show([part.page_address for part in self.parts if part.page_address])
+    def show_page(self) -> str:
+        """Open the live page, if there is one; return a line about it, or ""."""
+        return live_page.show(self.page_address) if self.page_address else ""
 
     def counters(self) -> list[dict[str, int]]:
         """Return how many frames of each switch had each outcome, without zeros."""
@@ -127,27 +113,36 @@ class System:
         Raises:
             LabError: something that the network or the switch needs is missing.
         """
+        self._make_network()
         ports: int | Mapping[int, str] = self._ports
-        if self._choice.network == "mininet" and self.network is None:
-            own = MininetNetwork(self._ports, self._choice.bandwidth, self._networks)
-            self.network = self._own_network = own
-            own.start()
-        if isinstance(self.network, MininetNetwork):
-            ports = self.network.ports_of(self._number)
-        elif isinstance(self.network, RoutedNetwork):
+        if isinstance(self.network, RoutedNetwork):
             ports = UdpPorts(self.network.switch_address, self._ports)
         elif self.network is not None:
             ports = self.network.ports
-        directory = self._directory / "switch"
-        directory.mkdir()
-        self._switch = self._choice.launcher(directory, ports)
+        self._switch = self._start_switch("switch", ports, "switch.log")
+        self.start_controller()
+
+    def _make_network(self, switches: int = 1) -> None:
+        """Make the network of the choice, with links to so many switches, unless one is given."""
+        if self._choice.network == "mininet" and self.network is None:
+            own = MininetNetwork(self._ports, self._choice.bandwidth, switches)
+            self.network = self._own_network = own
+            own.start()
+
+    def _start_switch(
+        self, directory: str, ports: int | Mapping[int, str], log: str
+    ) -> SwitchLauncher:
+        """Start a switch in a directory of its own. Raises LabError."""
+        own = self._directory / directory
+        own.mkdir()
+        launcher = self._choice.launcher(own, ports)
         if isinstance(self.network, ShapedNetwork | RoutedNetwork):
-            self._switch.prefix = self.network.switch_prefix
+            launcher.prefix = self.network.switch_prefix
         try:
-            self._switch.start(self.processes, self._logs / f"switch{self._mark}.log")
+            launcher.start(self.processes, self._logs / log)
         except VethError as error:
             raise LabError(f"cannot make the switch's ports: {error}") from error
-        self.start_controller(f"controller{self._mark}.log")
+        return launcher
 
     def restart_switch(self, killed: Callable[[], None]) -> None:
         """Kill the switch as a crash would, call `killed`, and return when the next one serves
@@ -165,19 +160,19 @@ class System:
         killed()
         self.start_controller("controller-2.log")
 
-    def start_controller(self, log: str) -> None:
+    def start_controller(self, log: str = "controller.log") -> None:
         """Starts the controller, with its output in the log of that name, and does not wait."""
         refresh_program()
         command = [sys.executable, "-m", "p4reduce_controller", "serve", *self._serve_options()]
         command += ["--listen", self.controller_address]
         command += ["--default-slots", str(self._running_switch.slots)]
         if self.network is not None and not isinstance(self.network, RoutedNetwork):
-            command += ["--switch-ip", switch_ip(self._number)]
+            command += ["--switch-ip", switch_ip()]
         command += ["--state-dir", str(self.state_directory)]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
         if self._choice.web:
             # The next controller takes the same, so that browsers find it.
-            self.page_address = self.page_address or live_page.free_address(self._number)
+            self.page_address = self.page_address or live_page.free_address()
             command += ["--http", self.page_address]
         self.controller = self.processes.start("controller", command, log=self._logs / log)
 
@@ -185,10 +180,7 @@ class System:
         """The options of `serve` for its switches."""
         options = ["--switch", self._running_switch.address, "--ports", f"1-{self._ports}"]
         if self.network is not None:
-            stations = self.network.stations
-            if isinstance(self.network, MininetNetwork):
-                stations = self.network.stations_of(self._number)
-            for port, mac in stations.items():
+            for port, mac in self.network.stations.items():
                 options += ["--station", f"{mac}@{port}"]
         return options
 
@@ -205,7 +197,8 @@ class System:
             LabError: another process ended, or the time is up.
         """
         deadline = time.monotonic() + timeout
-        self._running_switch.wait_ready(timeout)
+        for launcher in self.launchers.values():
+            launcher.wait_ready(max(deadline - time.monotonic(), 0.0))
         while True:
             self.processes.check(may_finish=may_finish)
             try:
@@ -218,15 +211,14 @@ class System:
                 if time.monotonic() > deadline:
                     raise LabError(
                         f"the controller was not ready within {timeout:g} s: {error}\n"
-                        f"See {self._logs / f'controller{self._mark}.log'} and "
-                        f"{self._running_switch.log}."
+                        f"See {self._logs / 'controller.log'} and {self._running_switch.log}."
                     ) from None
 
     def variables(self) -> dict[str, str]:
         """The environment by which :func:`p4reduce.init` finds switch and controller."""
         interface = self._running_switch.interface
         if self.network is not None and not isinstance(self.network, RoutedNetwork):
-            interface = host_interface(self._number)
+            interface = host_interface()
         return {CONTROLLER_VARIABLE: self.controller_address, INTERFACE_VARIABLE: interface}
 
     @property
@@ -260,7 +252,9 @@ class System:
         self.control.close()
         self.processes.end()
         if self._switch is not None:
-            self._stop_switch(self._switch, self._mark)
+            self._stop_switch(self._switch, "")
+        for name, launcher in self._further.items():
+            self._stop_switch(launcher, f"-{name}")
         if self._own_network is not None:
             self._own_network.stop()
         self.network = self._own_network = None

@@ -16,9 +16,9 @@ from p4reduce_lab.networks.links import set_rate
 from p4reduce_lab.networks.mininet_net import MininetNetwork
 from p4reduce_lab.networks.veth import VethError, VethPorts
 from p4reduce_lab.switches.launch import SwitchLauncher
-from p4reduce_lab.system import INTERFACE_VARIABLE, System
+from p4reduce_lab.system import INTERFACE_VARIABLE, NET_FILE, System
+from p4reduce_lab.topology_file import link_table, switch_table, topology_text
 
-NET_FILE = "net.toml"
 MAX_CHILDREN = 64  # of a switch: ranks, or switches below it
 MAX_RANKS = 64  # as many workers as one machine is asked to start
 _LEVELS = ("leaf", "spine")
@@ -121,7 +121,6 @@ class TreeSystem(System):
             raise LabError("TREE requires NET=local or NET=mininet: switches have no UDP links")
         self._uplinks = uplinks
         self._nodes = _nodes(shape)
-        self._below: dict[str, SwitchLauncher] = {}
         self._undo = ExitStack()
         self._interface = ""
 
@@ -133,16 +132,13 @@ class TreeSystem(System):
             own |= {child.parent_port: links[child.name][0] for child in self._children(node)}
             if node.parent is not None:
                 own[_UPLINK] = links[node.name][1]
-            directory = self._directory / node.name
-            directory.mkdir()
-            launcher = self._choice.launcher(directory, own)
+            launcher = self._start_switch(node.name, own, f"switch-{node.name}.log")
             if node.parent is None:
                 self._switch = launcher
             else:
-                self._below[node.name] = launcher
-            launcher.start(self.processes, self._logs / f"switch-{node.name}.log")
+                self._further[node.name] = launcher
         (self._directory / NET_FILE).write_text(self._net_file())
-        self.start_controller("controller.log")
+        self.start_controller()
 
     def _make_ports(self) -> Mapping[int, str]:
         """Make the ports that the ranks are at; returns the switch's end of each rank's."""
@@ -185,27 +181,25 @@ class TreeSystem(System):
 
     def _net_file(self) -> str:
         """What `serve --topology` reads."""
-        lines = []
+        tables = []
         for node in self._nodes:
+            stations: dict[int, str] = {}
+            if self.network is not None:
+                macs = self.network.stations
+                stations = {rank % len(node.ranks) + 1: macs[rank + 1] for rank in node.ranks}
             address = self.launchers[node.name].address
-            lines += [f"[switches.{node.name}]", f'p4runtime = "{address}"']
-            if node.ranks:
-                lines.append(f'ports = "1-{len(node.ranks)}"')
-            if node.ranks and self.network is not None:
-                macs = {rank: self.network.stations[rank + 1] for rank in node.ranks}
-                at = (f'"{macs[rank]}" = {rank % len(node.ranks) + 1}' for rank in node.ranks)
-                lines.append(f"stations = {{ {', '.join(at)} }}")
-            lines.append("")
-        for node in self._nodes:
-            if node.parent is not None:
-                lines += ["[[links]]", f'parent = "{node.parent}:{node.parent_port}"']
-                lines += [f'child = "{node.name}:{_UPLINK}"', ""]
-        return "\n".join(lines)
+            tables.append(switch_table(node.name, address, len(node.ranks), stations))
+        tables += [
+            link_table(node.parent, node.parent_port, node.name, _UPLINK)
+            for node in self._nodes
+            if node.parent is not None
+        ]
+        return topology_text(tables)
 
     @property
     def launchers(self) -> Mapping[str, SwitchLauncher]:
         """Return the launchers, as `System` does. The root comes first."""
-        return {"root": self._running_switch, **self._below}
+        return {"root": self._running_switch, **self._further}
 
     def _serve_options(self) -> list[str]:
         return ["--topology", str(self._directory / NET_FILE)]
@@ -217,8 +211,5 @@ class TreeSystem(System):
         )
 
     def __exit__(self, *error: object) -> None:
-        self.processes.end()
-        for name, launcher in self._below.items():
-            self._stop_switch(launcher, f"-{name}")
         super().__exit__(*error)
         self._undo.close()

@@ -45,7 +45,7 @@ def run_until_signal(choice: LabChoice, ports: int, output: Path, switches: Swit
         print(wrapped(f"Switch: {choice.text}{switches_text(switches)}"))
         text = f"Ports 1 to {ports}, {switch.slots_free} free slots; logs in {output}"
         print(wrapped(text))
-        for line in system.show_pages():
+        if line := system.show_page():
             print(wrapped(line))
         print("\nIn another shell, workers find it with")
         exports = {**system.variables(), STATE_VARIABLE: str(system.state_directory)}
@@ -54,14 +54,9 @@ def run_until_signal(choice: LabChoice, ports: int, output: Path, switches: Swit
         example = min(4, ports)
         print(f"\nfor example\n  p4reduce-lab exec -n {example} -- python examples/allreduce.py")
         print(wrapped("Each `exec` takes ports that no other has, so several jobs run at once."))
-        for part in system.parts:
-            # Of several switches each has a controller, and the command line talks to one.
-            which = f" --controller {part.controller_address}" if len(system.parts) > 1 else ""
-            print(f"  p4reduce-controller{which} watch\n  p4reduce-controller{which} job list")
-        for part in system.parts:
-            token = part.state_directory / OPERATOR_FILE
-            print()
-            print(wrapped(f"job delete takes the operator's token from there too: {token}"))
+        print("  p4reduce-controller watch\n  p4reduce-controller job list\n")
+        token = system.state_directory / OPERATOR_FILE
+        print(wrapped(f"job delete takes the operator's token from there too: {token}"))
         print("\nCtrl-C ends it.", flush=True)
         while True:
             system.processes.check()

@@ -82,12 +82,16 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     "options",
-    [["--net", "local"], ["--net", "udp"], ["--tree", "2x2"]],
-    ids=["unix", "udp", "tree"],
+    [
+        ["--net", "local"],
+        ["--net", "udp"],
+        ["--tree", "2x2"],
+        ["--switches", "2"],
+        ["--cores", "2"],
+    ],
+    ids=["unix", "udp", "tree", "side by side", "cores"],
 )
-def test_two_jobs_under_one_switch_get_ports_of_their_own(
-    tmp_path: Path, options: list[str]
-) -> None:
+def test_two_jobs_at_once_get_ports_of_their_own(tmp_path: Path, options: list[str]) -> None:
     up = Launched(tmp_path, "up", *([] if "--tree" in options else ["--ports", "4"]), *options)
     up.wait_for("Ctrl-C ends it")
     exported = dict(re.findall(r"export (\w+)='?([^'\s]+)'?", up.output))

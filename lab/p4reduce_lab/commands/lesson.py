@@ -46,6 +46,5 @@ def _show_page(number: int) -> None:
 
     address = live_page.free_address()
     with socket.create_server(parse_host_port(address)) as listener:
-        for said in live_page.show([address]):
-            click.echo(f"{said}  (Ctrl-C ends it)")
+        click.echo(f"{live_page.show(address)}  (Ctrl-C ends it)")
         serve(number, listener)

@@ -72,7 +72,7 @@ def run_demo(
             (directory / COMPARED_STAGE).mkdir()
         children = _start_children(config, system, directory, results)
         system.wait_ready(may_finish=children)
-        for line in system.show_pages():
+        if line := system.show_page():
             console.print(line)
         faults = Faults(config, system, children, directory)
         _watch(config, children, faults, system.processes, directory, console)

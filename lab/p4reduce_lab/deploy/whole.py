@@ -14,6 +14,7 @@ from p4reduce_lab.deploy.serve_options import serve_options
 from p4reduce_lab.deploy.services import Parts
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.topology_file import link_table, switch_table, topology_text
 
 _UPLINK = 500  # a port above those of all ranks
 
@@ -86,15 +87,17 @@ class _SwitchUnits:
 
     def topology(self) -> Path:
         """Write the file of a tree for the controller."""
-        root, lines = self.arrangement.root, list[str]()
-        for name, switch in self.every.items():
-            lines += [f"[switches.{name}]", f'p4runtime = "{switch.address}"']
-            if name != root:
-                lines.append(f'ports = "1-{len(switch.ports) - 1}"')
-        for number, name in enumerate(self.arrangement.names, start=1):
-            lines += ["[[links]]", f'parent = "{root}:{number}"', f'child = "{name}:{_UPLINK}"']
+        root = self.arrangement.root
+        tables = [
+            switch_table(name, switch.address, 0 if name == root else len(switch.ports) - 1)
+            for name, switch in self.every.items()
+        ]
+        tables += [
+            link_table(root, number, name, _UPLINK)
+            for number, name in enumerate(self.arrangement.names, start=1)
+        ]
         file = self._directory / "net.toml"
-        file.write_text("\n".join(lines) + "\n")
+        file.write_text(topology_text(tables))
         return file
 
     def _interface(self, first: int) -> str:

@@ -19,7 +19,7 @@ KILLED = {
     "restart-controller": (
         "the controller",
         "the controller",
-        "the controller of switch a",
+        "the controller",
         "the controller",
     ),
 }
