@@ -288,6 +288,7 @@ def test_two_pairs_of_lanes_are_enough() -> None:
         assert not differing(whole, STARTS[0], below=below, lanes=FEW_LANES)
 
 
+@pytest.mark.long
 def test_the_first_rank_that_asks_the_parent_asks_for_all() -> None:
     switch = Switch(tofino2_on_v1model.program(), 3, below=True, form=TOFINO2)
 
