@@ -8,10 +8,9 @@ as root, over interfaces (veth pairs):
 - contribute: ranks that sum blocks of 256 int32 lanes, each sending the next round of a slot when
   it has the result of the last.
 
-Over Unix-socket ports the frames go one per message, as between older peers ("unix"), many per
-message ("batch"), or through shared memory ("shared"). Each is measured with the switch as machine
-code and in Python, one right after the other. Where BMv2 is installed, the same load runs against
-it over the same veth pairs.
+Over Unix-socket ports the frames go one per message ("unix") or through shared memory ("shared").
+Each is measured with the switch as machine code and in Python, one right after the other. Where
+BMv2 is installed, the same load runs against it over the same veth pairs.
 
 This process is the load; the switch has a core for itself where there are two. Its CPU time is
 taken from /proc, so the cost of a frame is known even where the load is the bottleneck.
@@ -108,13 +107,6 @@ class UnixWires:
 
     def close(self) -> None:
         """The switch removes the sockets."""
-
-
-class BatchWires(UnixWires):
-    """Unix-socket ports, many frames per message."""
-
-    name = "batch"
-    kind = LinkKind.BATCH
 
 
 class SharedWires(UnixWires):
@@ -462,7 +454,7 @@ def _mac(text: str) -> int:
 
 def _runs(seconds: float) -> Iterator[Callable[[], Result]]:
     empty, full = wire.EMPTY_FRAME_BYTES, wire.PAYLOAD_FRAME_BYTES
-    wires: list[type[Wires]] = [UnixWires, BatchWires, SharedWires]
+    wires: list[type[Wires]] = [UnixWires, SharedWires]
     if os.geteuid() == 0:
         wires += [VethWires, OffloadWires]
     engines = ["native", "python"]

@@ -21,7 +21,7 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
 from p4reduce_native.udp_handshake import HandshakeResult
 
-BATCH_FRAMES = 64
+MESSAGE_FRAMES = 64
 """The most frames of one message; whoever receives has room for so many at least."""
 
 MAX_FRAMES = 128
@@ -38,8 +38,6 @@ class LinkKind(enum.IntEnum):
 
     SINGLE = 0
     """One frame per message, as of peers that know no other."""
-    BATCH = 1
-    """Many frames per message."""
     SHARED = 2
     """Rings in shared memory; the socket carries doorbells."""
     OFFLOAD = 3
@@ -48,7 +46,7 @@ class LinkKind(enum.IntEnum):
     """A connected UDP socket."""
 
 
-UNIX_KINDS = (LinkKind.SINGLE, LinkKind.BATCH, LinkKind.SHARED)
+UNIX_KINDS = (LinkKind.SINGLE, LinkKind.SHARED)
 """Those that the ends of a Unix socket can agree on."""
 
 
@@ -175,7 +173,7 @@ class Link:
         self._library = _quick()
         self._pointer = self.address = pointer
         self.counts = self._library.p4r_link_counts(pointer).contents
-        frames = (_LinkFrame * BATCH_FRAMES)()
+        frames = (_LinkFrame * MESSAGE_FRAMES)()
         self._frames = ctypes.addressof(frames)
         raw: Any = memoryview(frames).cast("B")
         self._starts = raw.cast("Q")[::2]
@@ -338,7 +336,7 @@ class Link:
         Raises:
             OSError: EPIPE, the peer has gone; EPROTO, it broke the rules; or another.
         """
-        count = self._library.p4r_link_receive(self.pointer, self._frames, BATCH_FRAMES)
+        count = self._library.p4r_link_receive(self.pointer, self._frames, MESSAGE_FRAMES)
         if count < 0:
             raise OSError(-count, os.strerror(-count))
         starts, lengths = self._starts[:count].tolist(), self._lengths[:count].tolist()

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from p4reduce_native.link import Link, LinkKind, offers, why_not
 
 DEADLINE_S = 120.0
-HELLO = b"P4RL" + bytes([1, 0b110, 0, 0])  # version 1; batches and shared memory are wished
+HELLO = b"P4RL" + bytes([1, 0b100, 0, 0])  # version 1; shared memory is wished
 
 NO_LINKS = why_not()
 ALL = offers(LinkKind.SHARED)

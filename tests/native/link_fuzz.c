@@ -264,8 +264,7 @@ static int against_the_switch(uint64_t *state)
         fail("socketpair: %s", strerror(errno));
     uint32_t slots = 1u << draw(state, 8);
     int error;
-    struct p4r_link *link =
-        p4r_link_accept(ends[0], P4R_LINK_CAN_BATCH | P4R_LINK_CAN_SHARED, slots, &error);
+    struct p4r_link *link = p4r_link_accept(ends[0], P4R_LINK_CAN_SHARED, slots, &error);
     struct hostile it = {.fd = ends[1], .slots = slots, .state = *state | 1, .is_worker = 1};
     uint8_t hello[8] = {'P', '4', 'R', 'L', 1, (uint8_t)(draw(state, 4) << 1)}, answer[12];
     struct p4r_frame frames[P4R_LINK_FRAMES];
@@ -348,8 +347,7 @@ static int against_the_worker(uint64_t *state)
         answering.length = draw(state, 15);
     pthread_t thread;
     pthread_create(&thread, NULL, answer_once, &answering);
-    uint32_t wishes = P4R_LINK_CAN_BATCH | P4R_LINK_CAN_SHARED;
-    struct p4r_link *link = p4r_link_connect(ends[0], wishes, 20, &error);
+    struct p4r_link *link = p4r_link_connect(ends[0], P4R_LINK_CAN_SHARED, 20, &error);
     pthread_join(thread, NULL);
     struct hostile it = {.fd = ends[1], .slots = 1u << order, .state = *state | 1};
     if (link == NULL) {
@@ -418,7 +416,8 @@ int main(int argument_count, char **arguments)
         fail("%d files open, %d before", open_files(), before);
     if (links_mapped() != 0)
         fail("%d mappings are left", links_mapped());
-    printf("seed %llu: %d single, %d batch, %d shared, %d workers connected, %ld frames taken\n",
-           (unsigned long long)seed, kinds[0], kinds[1], kinds[2], connected, taken);
+    printf("seed %llu: %d single, %d shared, %d workers connected, %ld frames taken\n",
+           (unsigned long long)seed, kinds[P4R_LINK_SINGLE], kinds[P4R_LINK_SHARED], connected,
+           taken);
     return 0;
 }

@@ -189,7 +189,7 @@ class Fuzzer:
         """Take a port, however often its former peer has to be refused for it."""
         if port in UNIX:
             eventually(lambda: not self.dataplane.ports[port].is_up, f"port {port} free", SECONDS)
-            kind = self.random.choice((LinkKind.SINGLE, LinkKind.BATCH, LinkKind.SHARED))
+            kind = self.random.choice((LinkKind.SINGLE, LinkKind.SHARED))
             self.peers[port] = LinkTransport(self.directory / f"p{port}", kind, SECONDS)
             eventually(lambda: self.dataplane.ports[port].is_up, f"port {port} up", SECONDS)
             return

@@ -200,6 +200,33 @@ def test_records(records: bytes, frames: list[bytes]) -> None:
     assert unpack(records, 1) == frames[:1]
 
 
+@pytest.mark.parametrize(
+    ("records", "frames"),
+    [
+        (
+            b"\x0e\0" + b"a" * 14 + b"\x0f\0" + b"b" * 15 + bytes(3) + b"\x10\0" + b"c" * 16,
+            [b"a" * 14, b"b" * 15, b"c" * 16],
+        ),
+        # Too short, too long, and half of a record's length.
+        (bytes(4) + b"\x01\x08" + b"l" * 2049 + b"\0\x0e\0" + b"a" * 14 + b"\xff", [b"a" * 14]),
+        # A record that says more than there is ends its datagram.
+        (b"\x0e\0" + b"a" * 14 + b"\x64\0" + b"x" * 40, [b"a" * 14]),
+        # More than one call gives.
+        ((b"\x0e\0" + b"a" * 14) * 300, [b"a" * 14] * 300),
+    ],
+    ids=["three", "bad lengths", "more than there is", "many"],
+)
+def test_records_of_a_datagram(records: bytes, frames: list[bytes]) -> None:
+    if (reason := why_not()) is not None:
+        pytest.skip(f"no machine code: {reason}")
+    one, other = pair()
+    link = Link.over_datagrams(one, HandshakeResult(TOKEN, 1472, b"", b""))
+    other.send(TOKEN + bytes(4) + records)
+    assert [frame for frame in heard(link) if len(frame) >= 14] == frames
+    link.close()
+    other.close()
+
+
 def test_garbage_behind_a_token_reads_alike() -> None:
     if (reason := why_not()) is not None:
         pytest.skip(f"no machine code: {reason}")

@@ -5,16 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import select
-import socket
 
 import numpy as np
 import pytest
 from fuzzing import Fuzz
 from link_ends import (
-    ALL,
-    DEADLINE_S,
     NO_LINKS,
-    answering,
     link,
     random_frames,
     receive_all,
@@ -23,7 +19,7 @@ from link_ends import (
 from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 from p4reduce_native.library import runtime
-from p4reduce_native.link import BATCH_FRAMES, MAX_FRAMES, UNIX_KINDS, Link, LinkKind, offers
+from p4reduce_native.link import MAX_FRAMES, MESSAGE_FRAMES, UNIX_KINDS, Link, LinkKind
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
@@ -34,7 +30,7 @@ BATCHES = [0, 1, 2, 63, 64, 65, 200]
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("kind", "slots"),
-    [(LinkKind.SINGLE, 0), (LinkKind.BATCH, 0), *((LinkKind.SHARED, n) for n in (1, 2, 8, 512))],
+    [(LinkKind.SINGLE, 0), *((LinkKind.SHARED, n) for n in (1, 2, 8, 512))],
 )
 def test_random_frames_in_random_batches_both_ways(kind: LinkKind, slots: int, fuzz: Fuzz) -> None:
     generator = fuzz.random
@@ -102,7 +98,7 @@ def test_full_is_neither_loss_nor_error(kind: LinkKind) -> None:
         taken = 0
         while sent := send_some(worker, frames[taken : taken + 100]):
             taken += sent
-        assert BATCH_FRAMES < taken < len(frames)
+        assert MESSAGE_FRAMES < taken < len(frames)
         if kind == LinkKind.SHARED:
             assert taken == 128
         assert receive_all(switch, taken) == frames[:taken]
@@ -136,36 +132,6 @@ def test_frames_of_bad_length_are_counted_and_left_out(kind: LinkKind) -> None:
         assert (switch.counts.rx_frames, switch.counts.rx_bytes) == (4, 14 + 14 + 2048)
 
 
-def test_the_bytes_of_a_batch() -> None:
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with there:
-        switch = Link.accept(here, ALL)
-        there.send(b"P4RL" + bytes([1, 0b010, 0, 0]))
-        assert switch.receive() == []
-        assert there.recv(100) == b"P4RL" + bytes([1, 1, 7, 0]) + (65536).to_bytes(4, "little")
-        frames = [b"a" * 14, b"b" * 15, b"c" * 16]
-        message = (
-            b"\x0e\x00" + frames[0] + b"\x0f\x00" + frames[1] + b"\0\0\0" + b"\x10\x00" + frames[2]
-        )
-        switch.send(frames)
-        assert there.recv(1000) == message
-        there.send(message)
-        assert switch.receive() == frames
-        # What is too short or too long, then half of a record's length.
-        bad = b"\0\0\0\0" + b"\x01\x08" + 2049 * b"l" + b"\0" + b"\x0e\x00" + frames[0] + b"\xff"
-        there.send(bad)
-        assert switch.receive() == frames[:1]
-        assert (switch.counts.rx_too_short, switch.counts.rx_too_long) == (2, 1)
-        # A record that says more than there is ends its message.
-        there.send(b"\x0e\x00" + frames[0] + b"\x64\x00" + b"x" * 40)
-        assert switch.receive() == frames[:1]
-        assert switch.counts.rx_too_short == 3
-        # More records than a message may have.
-        there.send((b"\x0e\x00" + frames[0]) * 65)
-        assert switch.receive() == frames[:1] * 64
-        switch.close()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.fuzz
 def test_rows(kind: LinkKind, fuzz: Fuzz) -> None:
@@ -194,7 +160,7 @@ def test_rows(kind: LinkKind, fuzz: Fuzz) -> None:
                     FRAME_STRIDE,
                     MAX_FRAME_BYTES,
                     into.lengths[count:].ctypes.data,
-                    BATCH_FRAMES,
+                    MESSAGE_FRAMES,
                 )
                 assert got >= 0
                 count += got
@@ -203,22 +169,5 @@ def test_rows(kind: LinkKind, fuzz: Fuzz) -> None:
 
 
 def test_a_receive_with_too_little_room_is_refused() -> None:
-    with link(LinkKind.BATCH) as (_, worker):
-        assert worker.receive_rows(0, FRAME_STRIDE, MAX_FRAME_BYTES, 0, BATCH_FRAMES - 1) == -22
-
-
-def test_small_socket_buffers_make_smaller_messages() -> None:
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-    switch = Link.accept(here, ALL)
-    with answering(switch):
-        worker = Link.connect(there, offers(LinkKind.BATCH), DEADLINE_S)
-    frames = [bytes([i]) * 1102 for i in range(64)]
-    came: list[bytes] = []
-    while len(came) < 64:
-        sent = send_some(switch, frames[len(came) :])
-        assert sent
-        came += receive_all(worker, sent)
-    assert came == frames
-    worker.close()
-    switch.close()
+    with link(LinkKind.SINGLE) as (_, worker):
+        assert worker.receive_rows(0, FRAME_STRIDE, MAX_FRAME_BYTES, 0, MESSAGE_FRAMES - 1) == -22

@@ -28,7 +28,7 @@ from switch_peer import QUEUE_FRAMES
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
-KINDS = [LinkKind.BATCH, LinkKind.SHARED]
+KINDS = [LinkKind.SINGLE, LinkKind.SHARED]
 
 
 class Collect(Program):
@@ -205,7 +205,7 @@ def test_a_thousand_connections_leave_nothing(switch: Switch) -> None:
     buffer = numbered(4)
     before = left_behind()
     for i in range(1000):
-        transport = connect_again(switch.paths[1], LinkKind.SHARED if i % 3 else LinkKind.BATCH)
+        transport = connect_again(switch.paths[1], LinkKind.SHARED if i % 3 else LinkKind.SINGLE)
         transport.send(buffer, np.arange(4))
         if i % 2:
             transport.wait(DEADLINE_S)

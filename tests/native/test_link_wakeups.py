@@ -81,7 +81,6 @@ def run(end: Link, wait: Wait, seed: int) -> None:
         (LinkKind.SHARED, 1),
         (LinkKind.SHARED, 2),
         (LinkKind.SHARED, 16),
-        (LinkKind.BATCH, 0),
         (LinkKind.SINGLE, 0),
     ],
 )

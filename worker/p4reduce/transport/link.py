@@ -180,7 +180,7 @@ def _best_kind() -> LinkKind:
     names = {kind.name.lower(): kind for kind in UNIX_KINDS}
     given = os.environ.get(LINK_ENVIRONMENT) or LinkKind.SHARED.name.lower()
     if given not in names:
-        raise ConfigurationError(f"P4REDUCE_LINK={given}: expected one of single, batch, shared")
+        raise ConfigurationError(f"P4REDUCE_LINK={given}: expected single or shared")
     return names[given]
 
 

@@ -3,7 +3,7 @@
  * udp_handshake.py) that it is where it says it is, and has got a token by it.
  *
  *   datagram  token (8 bytes), type (1), 0, 0, 0, then
- *             for FRAMES records as in a batch; for PING and PONG a nonce (8 bytes) or nothing, and
+ *             for FRAMES records (datagram_impl.h); for PING and PONG a nonce (8 bytes) or nothing, and
  *             any number of zeros behind that of a PING
  *
  * A PING is answered by a PONG with the same nonce. Nobody who cannot read the path knows the token,
@@ -28,7 +28,7 @@ static struct p4r_datagrams *make(const uint8_t *token, uint32_t bytes, uint32_t
         return NULL;
     memcpy(own->token, token, sizeof own->token);
     p4r_path_init(&own->path, bytes, probe_timeout_ms);
-    own->arrivals = malloc((size_t)P4R_UDP_ARRIVALS * P4R_BATCH_BYTES); /* touched as it fills */
+    own->arrivals = malloc((size_t)P4R_UDP_ARRIVALS * P4R_MESSAGE_BYTES); /* touched as it fills */
     if (own->arrivals == NULL) {
         free(own);
         return NULL;
@@ -46,14 +46,14 @@ struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t 
     if (link == NULL)
         return NULL;
     const int on = 1;
-    const int fits = bytes >= P4R_UDP_HEAD + P4R_RECORD_HEAD && bytes < P4R_BATCH_BYTES &&
+    const int fits = bytes >= P4R_UDP_HEAD + P4R_RECORD_HEAD && bytes < P4R_MESSAGE_BYTES &&
                      greeting_bytes <= P4R_UDP_GREETING && answer_bytes <= P4R_UDP_GREETING;
     link->datagrams = fits ? make(token, bytes, probe_timeout_ms) : NULL;
     if (link->datagrams == NULL) {
         *error = fits ? ENOMEM : EINVAL;
         return p4r_unmake(link);
     }
-    link->kind = P4R_LINK_DATAGRAM;
+    link->ops = &p4r_datagrams;
     if (greeting_bytes != 0) {
         memcpy(link->datagrams->greeting, greeting, greeting_bytes);
         memcpy(link->datagrams->answer, answer, answer_bytes);
@@ -76,7 +76,7 @@ void p4r_datagrams_say(const struct p4r_link *link, enum p4r_udp_type type, cons
                 MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void p4r_datagrams_free(struct p4r_link *link)
+static void say_bye_and_free(struct p4r_link *link)
 {
     struct p4r_datagrams *own = link->datagrams;
     if (own == NULL)
@@ -160,3 +160,11 @@ int p4r_datagrams_send_failed(struct p4r_link *link, int code)
     }
     return p4r_send_failed(link, code);
 }
+
+const struct p4r_link_ops p4r_datagrams = {
+    .kind = P4R_LINK_DATAGRAM,
+    .receive = p4r_datagrams_receive,
+    .send = p4r_datagrams_send,
+    .events = p4r_events_without_end,
+    .free = say_bye_and_free,
+};

@@ -6,6 +6,10 @@
 #include "link_impl.h"
 #include "path.h"
 
+/* A record is a length (LE, 16 bits) and its frame, filled up to a multiple of 4: so the headers behind
+ * Ethernet's 14 bytes lie at multiples of 4. */
+#define P4R_RECORD_HEAD 2
+#define P4R_MESSAGE_BYTES 65536 /* room for a message, of one datagram or of many */
 #define P4R_UDP_HEAD 12
 /* Bytes that one call can send: a packet's, less IPv4's and UDP's heads. */
 #define P4R_UDP_MOST P4R_LINK_RUN_BYTES
@@ -54,6 +58,8 @@ struct p4r_datagrams {
     uint8_t heads[P4R_LINK_MOST][P4R_UDP_HEAD + 3 + P4R_RECORD_HEAD];
 };
 
+int p4r_datagrams_receive(struct p4r_link *, struct p4r_frame *, int most);
+int p4r_datagrams_send(struct p4r_link *, const struct p4r_frame *, int count);
 void p4r_datagrams_prepare_arrivals(struct p4r_datagrams *);
 /* Sends a datagram without frames, with `nonce` or NULL; whatever becomes of it, a later one does
  * the same. */

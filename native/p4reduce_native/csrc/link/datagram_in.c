@@ -16,7 +16,7 @@ void p4r_datagrams_prepare_arrivals(struct p4r_datagrams *own)
 {
     for (int i = 0; i < P4R_UDP_ARRIVALS; i++) {
         own->in_vectors[i] =
-            (struct iovec){own->arrivals + (size_t)i * P4R_BATCH_BYTES, P4R_BATCH_BYTES};
+            (struct iovec){own->arrivals + (size_t)i * P4R_MESSAGE_BYTES, P4R_MESSAGE_BYTES};
         own->in_messages[i].msg_hdr = (struct msghdr){
             .msg_iov = &own->in_vectors[i], .msg_iovlen = 1, .msg_control = &own->in_sizes[i]};
     }
@@ -91,6 +91,30 @@ static size_t segment_of(struct mmsghdr *message)
     return size > 0 ? (size_t)size : message->msg_len;
 }
 
+static size_t filled_up(size_t bytes) { return (bytes + 3) & ~(size_t)3; }
+
+/* Finds the frames of a message from `*at` on, and moves it behind them; what is left where a record
+ * does not fit is one frame of bad length. */
+static int find_frames(const uint8_t *message, size_t bytes, size_t *at, struct p4r_frame *frames,
+                       int most)
+{
+    static const uint8_t nothing[1];
+    int count = 0;
+    while (*at < bytes && count < most) {
+        size_t length = 0, room = bytes - *at;
+        if (room >= P4R_RECORD_HEAD)
+            length = (size_t)message[*at] | (size_t)message[*at + 1] << 8;
+        if (room < P4R_RECORD_HEAD || length > room - P4R_RECORD_HEAD) {
+            frames[count++] = (struct p4r_frame){nothing, 0};
+            *at = bytes;
+            break;
+        }
+        frames[count++] = (struct p4r_frame){message + *at + P4R_RECORD_HEAD, (uint32_t)length};
+        *at += filled_up(P4R_RECORD_HEAD + length);
+    }
+    return count;
+}
+
 /* Frames of the current datagram; continues with the next one when there are no more. */
 static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
@@ -102,7 +126,7 @@ static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most)
     int count = 0;
     if (own->record == 0)
         own->record = receive_control(link, bytes + own->at, length) ? P4R_UDP_HEAD : length;
-    count = p4r_find_frames(bytes + own->at, length, &own->record, frames, most);
+    count = find_frames(bytes + own->at, length, &own->record, frames, most);
     if (own->record < length)
         return count;
     own->record = 0;

@@ -40,8 +40,6 @@ static int send_answer(struct p4r_link *link, int kind, int memory_fd)
     answer[4] = VERSION;
     answer[5] = (uint8_t)kind;
     answer[6] = (uint8_t)__builtin_ctz(link->slots);
-    for (int i = 0; i < 4; i++)
-        answer[8 + i] = (uint8_t)((uint32_t)P4R_BATCH_BYTES >> 8 * i);
     struct iovec vector = {answer, sizeof answer};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
     union control control;
@@ -60,17 +58,15 @@ static int send_answer(struct p4r_link *link, int kind, int memory_fd)
 
 void p4r_answer_hello(struct p4r_link *link, const uint8_t *hello, uint32_t offers)
 {
-    uint32_t both = hello[5] & offers;
-    int kind = P4R_LINK_SINGLE, memory_fd = -1;
-    if (both & P4R_LINK_CAN_SHARED)
+    const struct p4r_link_ops *ops = &p4r_single;
+    int memory_fd = -1;
+    if (hello[5] & offers & P4R_LINK_CAN_SHARED)
         memory_fd = p4r_shared_make(link, link->slots);
     if (memory_fd >= 0)
-        kind = P4R_LINK_SHARED;
-    else if (both & P4R_LINK_CAN_BATCH)
-        kind = P4R_LINK_BATCH;
+        ops = &p4r_shared;
     /* Where there is no room for the answer, the peer will come again and wish nothing. */
-    if (send_answer(link, kind, memory_fd))
-        link->kind = kind;
+    if (send_answer(link, (int)ops->kind, memory_fd))
+        link->ops = ops;
     if (memory_fd >= 0)
         close(memory_fd);
 }
@@ -143,19 +139,18 @@ static int receive_answer(int fd, int64_t deadline, uint8_t *answer, int *memory
 /* Sets the link up as the answer says; returns 0 or an errno. */
 static int follow(struct p4r_link *link, const uint8_t *answer, int memory_fd, uint32_t wishes)
 {
-    int kind = answer[5];
-    if (answer[4] != VERSION || kind > P4R_LINK_SHARED ||
-        (kind != P4R_LINK_SINGLE && (wishes & (1u << kind)) == 0))
+    const int kind = answer[5];
+    if (answer[4] == VERSION && kind == P4R_LINK_SINGLE)
+        return 0;
+    if (answer[4] != VERSION || kind != P4R_LINK_SHARED || (wishes & P4R_LINK_CAN_SHARED) == 0)
         return EPROTO;
-    if (kind == P4R_LINK_SHARED) {
-        uint32_t slots = answer[6] <= 12 ? 1u << answer[6] : 0; /* 12: P4R_MAX_SLOTS */
-        if (slots == 0 || memory_fd < 0)
-            return EPROTO;
-        int error = p4r_shared_map(link, memory_fd, slots);
-        if (error != 0)
-            return -error;
-    }
-    link->kind = kind;
+    const uint32_t slots = answer[6] <= 12 ? 1u << answer[6] : 0; /* 12: P4R_MAX_SLOTS */
+    if (slots == 0 || memory_fd < 0)
+        return EPROTO;
+    const int error = p4r_shared_map(link, memory_fd, slots);
+    if (error != 0)
+        return -error;
+    link->ops = &p4r_shared;
     return 0;
 }
 

@@ -23,20 +23,17 @@ struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots, int *e
     *error = ENOMEM;
     struct p4r_link *link = calloc(1, sizeof *link);
     uint8_t *rows = NULL;
-    if (link != NULL) {
-        size_t bytes = (size_t)P4R_LINK_MOST * P4R_ROW_STRIDE;
-        rows = aligned_alloc(64, bytes > P4R_BATCH_BYTES ? bytes : P4R_BATCH_BYTES);
-    }
+    if (link != NULL)
+        rows = aligned_alloc(64, (size_t)P4R_LINK_MOST * P4R_ROW_STRIDE);
     if (rows == NULL) {
         free(link);
         return NULL;
     }
     link->fd = fd;
     link->rows = rows;
-    link->kind = P4R_LINK_SINGLE;
+    link->ops = &p4r_single;
     link->offers = offers;
     link->slots = slots != 0 ? slots : P4R_LINK_SLOTS;
-    link->most_per_message = P4R_LINK_FRAMES;
     *error = 0;
     return link;
 }
@@ -47,10 +44,10 @@ void p4r_link_free(struct p4r_link *link)
         return;
     if (link->memory != NULL)
         munmap(link->memory, link->memory_bytes);
-    p4r_datagrams_free(link);
+    if (link->ops->free != NULL)
+        link->ops->free(link);
     if (link->fd >= 0)
         close(link->fd);
-    p4r_offload_free(link->offload);
     free(link->rows);
     free(link);
 }
@@ -62,7 +59,7 @@ struct p4r_link *p4r_unmake(struct p4r_link *link)
     return NULL;
 }
 
-int p4r_link_kind(const struct p4r_link *link) { return link->kind; }
+int p4r_link_kind(const struct p4r_link *link) { return (int)link->ops->kind; }
 
 const struct p4r_link_counts *p4r_link_counts(const struct p4r_link *link) { return &link->counts; }
 
@@ -70,15 +67,13 @@ int p4r_link_fd(const struct p4r_link *link) { return link->fd; }
 
 uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
 {
-    uint32_t events = EPOLLIN | EPOLLRDHUP;
-    const int for_room = frames_wait && link->backoff.until_ns == 0;
+    return link->ops->events(link, frames_wait && link->backoff.until_ns == 0);
+}
+
+uint32_t p4r_events_without_end(const struct p4r_link *link, int wait_for_room)
+{
     /* No event reports what has been read already: waiting for room comes back at once. */
-    if (link->kind == P4R_LINK_DATAGRAM || link->kind == P4R_LINK_OFFLOAD)
-        return EPOLLIN | (for_room || link->has_more ? EPOLLOUT : 0);
-    /* So it is with a socket that carries doorbells alone. A doorbell reports room in a ring. */
-    if (link->is_deaf || (link->kind == P4R_LINK_SHARED ? link->uncovered : for_room))
-        events |= EPOLLOUT;
-    return events;
+    return EPOLLIN | (wait_for_room || link->has_more ? EPOLLOUT : 0);
 }
 
 uint64_t p4r_link_retry_ns(const struct p4r_link *link) { return link->backoff.until_ns; }
@@ -119,16 +114,6 @@ int p4r_has_hung_up(int fd)
     return poll(&poller, 1, 0) == 1 && (poller.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-static int receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
-                        int64_t *lengths, int most)
-{
-    if (most > P4R_LINK_MOST)
-        most = P4R_LINK_MOST;
-    if (link->kind == P4R_LINK_SHARED)
-        return p4r_shared_receive(link, rows, stride, room, lengths, most);
-    return p4r_single_receive(link, rows, stride, room, lengths, most);
-}
-
 /* Counts frames, and moves those of allowed length to the front; returns how many these are. */
 static int sift(struct p4r_link *link, struct p4r_frame *frames, int count)
 {
@@ -148,21 +133,7 @@ static int sift(struct p4r_link *link, struct p4r_frame *frames, int count)
     return good;
 }
 
-/* Into the link's own memory; of the kinds that have frames by message. */
-static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int most)
-{
-    if (link->kind == P4R_LINK_BATCH)
-        return p4r_batch_receive(link, frames, most);
-    if (link->kind == P4R_LINK_DATAGRAM)
-        return p4r_datagrams_receive(link, frames, most);
-    return p4r_offload_receive(link, frames, most);
-}
-
-static int has_many_per_message(const struct p4r_link *link)
-{
-    return link->kind == P4R_LINK_BATCH || link->kind == P4R_LINK_OFFLOAD ||
-           link->kind == P4R_LINK_DATAGRAM;
-}
+static int at_most(int most) { return most < P4R_LINK_MOST ? most : P4R_LINK_MOST; }
 
 int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
@@ -171,11 +142,12 @@ int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
     if (link->broken)
         return -link->broken;
     int count;
-    if (has_many_per_message(link)) {
-        count = receive_some(link, frames, most);
+    if (link->ops->receive != NULL) {
+        count = link->ops->receive(link, frames, most);
     } else {
         int64_t lengths[P4R_LINK_MOST];
-        count = receive_rows(link, link->rows, P4R_ROW_STRIDE, P4R_ROW_ROOM, lengths, most);
+        count = link->ops->receive_rows(link, link->rows, P4R_ROW_STRIDE, P4R_ROW_ROOM, lengths,
+                                        at_most(most));
         for (int i = 0; i < count; i++)
             frames[i] =
                 (struct p4r_frame){link->rows + (size_t)i * P4R_ROW_STRIDE, (uint32_t)lengths[i]};
@@ -183,24 +155,9 @@ int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
     return count < 0 ? count : sift(link, frames, count);
 }
 
-int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
-                          int64_t *lengths, int most)
+/* Counts frames that the caller checks. */
+static int counted(struct p4r_link *link, const int64_t *lengths, int count)
 {
-    if (most < P4R_LINK_FRAMES)
-        return -EINVAL;
-    if (link->broken)
-        return -link->broken;
-    int count;
-    if (has_many_per_message(link)) {
-        struct p4r_frame frames[P4R_LINK_MOST];
-        count = receive_some(link, frames, most > P4R_LINK_MOST ? P4R_LINK_MOST : most);
-        for (int i = 0; i < count; i++) {
-            lengths[i] = frames[i].length < room ? frames[i].length : (int64_t)room;
-            __builtin_memcpy(rows + (size_t)i * stride, frames[i].bytes, (size_t)lengths[i]);
-        }
-    } else {
-        count = receive_rows(link, rows, stride, room, lengths, most);
-    }
     for (int i = 0; i < count; i++)
         link->counts.rx_bytes += (uint64_t)lengths[i];
     if (count > 0)
@@ -208,13 +165,46 @@ int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, s
     return count;
 }
 
+/* Receives, and copies the first `head` bytes of each frame into its row, or all of it. */
+static int receive_heads(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                         size_t head, int64_t *lengths, const uint8_t **frames, int most)
+{
+    if (link->ops->receive == NULL) {
+        const int count = link->ops->receive_rows(link, rows, stride, room, lengths, at_most(most));
+        for (int i = 0; i < count; i++)
+            frames[i] = rows + (size_t)i * stride;
+        return count;
+    }
+    struct p4r_frame found[P4R_LINK_MOST];
+    const int count = link->ops->receive(link, found, at_most(most));
+    for (int i = 0; i < count; i++) {
+        const size_t length = found[i].length < room ? found[i].length : room;
+        __builtin_memcpy(rows + (size_t)i * stride, found[i].bytes, length < head ? length : head);
+        lengths[i] = (int64_t)length;
+        frames[i] = found[i].bytes;
+    }
+    return count;
+}
+
+int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                          int64_t *lengths, int most)
+{
+    const uint8_t *frames[P4R_LINK_MOST];
+    if (most < P4R_LINK_FRAMES)
+        return -EINVAL;
+    if (link->broken)
+        return -link->broken;
+    return counted(link, lengths,
+                   receive_heads(link, rows, stride, room, room, lengths, frames, most));
+}
+
 int p4r_link_peek(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
-    if (link->kind != P4R_LINK_SHARED)
+    if (link->ops->peek == NULL)
         return p4r_link_receive(link, frames, most);
     if (link->broken)
         return -link->broken;
-    const int count = p4r_shared_peek(link, frames, most);
+    const int count = link->ops->peek(link, frames, most);
     link->peeked = count > 0 ? count : 0;
     return count < 0 ? count : sift(link, frames, count);
 }
@@ -226,58 +216,32 @@ void p4r_link_done(struct p4r_link *link)
     link->peeked = 0;
 }
 
+void p4r_link_drop(struct p4r_link *link, int count)
+{
+    if (link->ops->drop != NULL)
+        link->ops->drop(link, count);
+}
+
 int p4r_link_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
                   int64_t *lengths, const uint8_t **frames, int most)
 {
-    int count;
     if (link->broken)
         return -link->broken;
-    if (most > P4R_LINK_MOST)
-        most = P4R_LINK_MOST;
-    if (link->kind == P4R_LINK_SINGLE) {
-        count = p4r_link_receive_rows(link, rows, stride, room, lengths, most);
-        for (int i = 0; i < count; i++)
-            frames[i] = rows + (size_t)i * stride;
-        return count;
-    }
-    if (link->kind == P4R_LINK_SHARED) {
-        count = p4r_shared_look(link, rows, stride, room, head, lengths, frames, most);
-    } else {
-        struct p4r_frame found[P4R_LINK_MOST];
-        count = receive_some(link, found, most);
-        for (int i = 0; i < count; i++) {
-            const size_t length = found[i].length < room ? found[i].length : room;
-            __builtin_memcpy(rows + (size_t)i * stride, found[i].bytes,
-                             length < head ? length : head);
-            lengths[i] = (int64_t)length;
-            frames[i] = found[i].bytes;
-        }
-    }
-    for (int i = 0; i < count; i++)
-        link->counts.rx_bytes += (uint64_t)lengths[i];
-    if (count > 0)
-        link->counts.rx_frames += (uint64_t)count;
-    return count;
+    return counted(
+        link, lengths,
+        link->ops->look != NULL
+            ? link->ops->look(link, rows, stride, room, head, lengths, frames, at_most(most))
+            : receive_heads(link, rows, stride, room, head, lengths, frames, most));
 }
 
 /* Sends frames of good lengths. */
 static int send_some(struct p4r_link *link, const struct p4r_frame *frames, int count)
 {
-    int sent;
     if (link->broken || link->is_deaf)
         return link->broken ? -link->broken : -EPIPE;
     if (p4r_backoff_holds(&link->backoff))
         return 0;
-    if (link->kind == P4R_LINK_SHARED)
-        sent = p4r_shared_send(link, frames, count);
-    else if (link->kind == P4R_LINK_BATCH)
-        sent = p4r_batch_send(link, frames, count);
-    else if (link->kind == P4R_LINK_DATAGRAM)
-        sent = p4r_datagrams_send(link, frames, count);
-    else if (link->kind == P4R_LINK_OFFLOAD)
-        sent = p4r_offload_send(link, frames, count);
-    else
-        sent = p4r_single_send(link, frames, count);
+    const int sent = link->ops->send(link, frames, count);
     for (int i = 0; i < sent; i++)
         link->counts.tx_bytes += frames[i].length;
     if (sent > 0) {
@@ -316,8 +280,8 @@ int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int cou
 
 int p4r_link_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
 {
-    if (link->kind != P4R_LINK_SHARED || link->broken || link->is_deaf ||
-        length - 1 >= P4R_LINK_MAX_FRAME || !p4r_shared_put(link, bytes, length))
+    if (link->ops->put == NULL || link->broken || link->is_deaf ||
+        length - 1 >= P4R_LINK_MAX_FRAME || !link->ops->put(link, bytes, length))
         return 0;
     link->counts.tx_bytes += length;
     link->counts.tx_frames++;
@@ -326,11 +290,11 @@ int p4r_link_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
 
 int p4r_link_tell(struct p4r_link *link)
 {
-    if (link->kind != P4R_LINK_SHARED)
+    if (link->ops->tell == NULL)
         return 0;
     if (link->broken || link->is_deaf)
         return link->broken ? -link->broken : -EPIPE;
-    return p4r_shared_tell(link);
+    return link->ops->tell(link);
 }
 
 int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride,
@@ -368,8 +332,8 @@ int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writab
         {.fd = link->fd, .events = POLLIN | POLLRDHUP},
         {.fd = wake_fd, .events = POLLIN},
     };
-    if (link->kind == P4R_LINK_SHARED) {
-        if (!p4r_shared_may_sleep(link, writable))
+    if (link->ops->may_sleep != NULL) {
+        if (!link->ops->may_sleep(link, writable))
             return P4R_LINK_READY;
     } else if (link->has_more || link->is_deaf) {
         return P4R_LINK_READY;

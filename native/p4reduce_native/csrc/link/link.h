@@ -5,7 +5,7 @@
  * knows more says so by its first message, the hello, and the switch answers with its choice:
  *
  *   hello   "P4RL", version, wishes (bits), 0, 0                                 8 bytes
- *   answer  "P4RL", version, kind, log2(slots), 0, bytes per message (LE, 32)   12 bytes
+ *   answer  "P4RL", version, kind, log2(slots), 0, 0, 0, 0, 0                   12 bytes
  *           with the memory's file descriptor (SCM_RIGHTS) where the kind is SHARED
  *
  * Only the first message of all can be a hello, so a short frame that begins alike is a frame later
@@ -36,14 +36,12 @@
 
 enum p4r_link_kind {
     P4R_LINK_SINGLE = 0,   /* one frame per message, as any peer understands */
-    P4R_LINK_BATCH = 1,    /* many frames per message */
     P4R_LINK_SHARED = 2,   /* rings in shared memory; the socket carries doorbells, one byte each */
     P4R_LINK_OFFLOAD = 3,  /* a packet socket at one end of a veth pair; see offload.c */
     P4R_LINK_DATAGRAM = 4, /* a connected UDP socket; see datagram.c */
 };
 
 /* What a peer wishes and what a switch offers. */
-#define P4R_LINK_CAN_BATCH (1u << P4R_LINK_BATCH)
 #define P4R_LINK_CAN_SHARED (1u << P4R_LINK_SHARED)
 
 struct p4r_link;

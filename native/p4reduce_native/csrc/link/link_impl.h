@@ -13,11 +13,6 @@
 #include "link.h"
 #include "ring.h"
 
-/* A record of a batch is a length (LE, 16 bits) and its frame, filled up to a multiple of 4: so the
- * headers behind Ethernet's 14 bytes lie at multiples of 4. */
-#define P4R_BATCH_BYTES 65536
-#define P4R_RECORD_HEAD 2
-
 /* Rows for frames that have been taken. One byte more than a frame may have shows a longer one. */
 #define P4R_ROW_ROOM (P4R_LINK_MAX_FRAME + 1)
 #define P4R_ROW_STRIDE 2112
@@ -27,12 +22,36 @@ _Static_assert(P4R_LINK_MAX_FRAME == P4R_MAX_FRAME_BYTES, "links and ports agree
 _Static_assert(P4R_LINK_MOST >= P4R_LINK_FRAMES, "a call has room for a message");
 _Static_assert((P4R_LINK_SLOTS & (P4R_LINK_SLOTS - 1)) == 0, "a ring's slots");
 
-struct p4r_offload;
+struct p4r_packets;
 struct p4r_datagrams;
+
+/* What a kind does in its own way. Frames that it gives are not checked yet: any length up to the room
+ * that there is. */
+struct p4r_link_ops {
+    enum p4r_link_kind kind;
+    /* Gives frames one by one, into rows, or several in the link's own memory: one of the two is NULL. */
+    int (*receive_rows)(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
+                        int64_t *lengths, int most);
+    int (*receive)(struct p4r_link *, struct p4r_frame *, int most);
+    int (*send)(struct p4r_link *, const struct p4r_frame *, int count);
+    /* See link.h. Frames are in memory that the peer can write to, or all of these are NULL. */
+    int (*look)(struct p4r_link *, uint8_t *rows, size_t stride, size_t room, size_t head,
+                int64_t *lengths, const uint8_t **frames, int most);
+    int (*peek)(struct p4r_link *, struct p4r_frame *, int most);
+    void (*drop)(struct p4r_link *, int count);
+    int (*put)(struct p4r_link *, const uint8_t *bytes, uint32_t length);
+    int (*tell)(struct p4r_link *);
+    /* Whether a wait may begin; arms the doorbells. NULL: poll knows of all that comes. */
+    int (*may_sleep)(struct p4r_link *, int writable);
+    uint32_t (*events)(const struct p4r_link *, int wait_for_room);
+    void (*free)(struct p4r_link *); /* before the socket is closed; NULL: nothing is to be done */
+};
+
+extern const struct p4r_link_ops p4r_single, p4r_shared, p4r_offload, p4r_datagrams;
 
 struct p4r_link {
     int fd;
-    int kind;
+    const struct p4r_link_ops *ops;
     uint32_t offers; /* of a switch that answers a hello; else 0 */
     int has_heard;   /* a message: none that comes now can be a hello */
     uint32_t slots;  /* of rings to be made */
@@ -43,17 +62,16 @@ struct p4r_link {
     int wants_room;  /* SHARED: frames wait that the last send did not take */
     int has_gone;    /* SHARED: the peer hung up, and `left` frames are still to be taken */
     int left;
-    int peeked;           /* SHARED: frames that p4r_link_peek has shown */
-    unsigned visits;      /* SHARED: calls of receive */
-    int most_per_message; /* BATCH: lowered where the socket's buffer is small */
-    size_t memory_bytes;  /* SHARED */
+    int peeked;          /* SHARED: frames that p4r_link_peek has shown */
+    unsigned visits;     /* SHARED: calls of receive */
+    size_t memory_bytes; /* SHARED */
     uint8_t *memory;
     struct p4r_backoff backoff; /* of sends that failed for a reason that no event ends */
     struct p4r_ring in, out;
-    struct p4r_offload *offload;     /* OFFLOAD, or NULL */
+    struct p4r_packets *packets;     /* OFFLOAD, or NULL */
     struct p4r_datagrams *datagrams; /* DATAGRAM, or NULL */
     struct p4r_link_counts counts;
-    uint8_t *rows; /* SINGLE, SHARED: P4R_LINK_MOST rows; BATCH: a message */
+    uint8_t *rows; /* P4R_LINK_MOST of them */
     /* What recvmmsg reads, and for which rows it is prepared; what sendmmsg and sendmsg read. */
     uint8_t *prepared_rows;
     size_t prepared_stride, prepared_room;
@@ -61,39 +79,13 @@ struct p4r_link {
     struct mmsghdr in_messages[P4R_LINK_MOST], out_messages[P4R_LINK_FRAMES];
 };
 
-/* The kinds. Received rows are not checked yet: any length up to `room`. */
-int p4r_single_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
-                       int64_t *lengths, int most);
-int p4r_single_send(struct p4r_link *, const struct p4r_frame *, int count);
-int p4r_batch_receive(struct p4r_link *, struct p4r_frame *, int most);
-int p4r_batch_send(struct p4r_link *, const struct p4r_frame *, int count);
-int p4r_shared_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
-                       int64_t *lengths, int most);
-int p4r_shared_look(struct p4r_link *, uint8_t *rows, size_t stride, size_t room, size_t head,
-                    int64_t *lengths, const uint8_t **frames, int most);
-int p4r_shared_peek(struct p4r_link *, struct p4r_frame *, int most);
-int p4r_shared_send(struct p4r_link *, const struct p4r_frame *, int count);
-int p4r_shared_put(struct p4r_link *, const uint8_t *bytes, uint32_t length);
-int p4r_shared_tell(struct p4r_link *);
-
-/* Finds up to `most` frames in a message of records, from `*at` on, which is moved behind them. */
-int p4r_find_frames(const uint8_t *message, size_t bytes, size_t *at, struct p4r_frame *frames,
-                    int most);
-
-int p4r_datagrams_receive(struct p4r_link *, struct p4r_frame *, int most);
-int p4r_datagrams_send(struct p4r_link *, const struct p4r_frame *, int count);
-void p4r_datagrams_free(struct p4r_link *); /* says goodbye; before the socket is closed */
-
-int p4r_offload_receive(struct p4r_link *, struct p4r_frame *, int most);
-int p4r_offload_send(struct p4r_link *, const struct p4r_frame *, int count);
-void p4r_offload_free(struct p4r_offload *);
+/* Events of a kind whose socket has no end, and whose receive may leave frames that it has read. */
+uint32_t p4r_events_without_end(const struct p4r_link *, int wait_for_room);
 
 /* Memory with two rings. `make` returns its file descriptor, sealed, for the caller to hand over
  * and close; `map` checks what came from the other end. Both return minus an errno. */
 int p4r_shared_make(struct p4r_link *, uint32_t slots);
 int p4r_shared_map(struct p4r_link *, int memory_fd, uint32_t slots);
-/* Whether a wait may begin; arms the doorbells. */
-int p4r_shared_may_sleep(struct p4r_link *, int writable);
 
 /* The switch's end: return whether these bytes are a hello, and answer one. */
 int p4r_is_hello(const uint8_t *bytes, size_t length);

@@ -47,7 +47,7 @@ union auxdata {
     uint8_t bytes[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
 };
 
-struct p4r_offload {
+struct p4r_packets {
     int is_known;           /* the peer understands it, whatever it sends */
     uint64_t trusted_until; /* else the end of the trust */
     uint64_t single_until;  /* the kernel or the device took no packet of many frames */
@@ -63,11 +63,11 @@ struct p4r_link *p4r_link_over_interface(int fd, int peer_understands, int *erro
     struct p4r_link *link = p4r_link_accept(fd, 0, 0, error);
     if (link == NULL)
         return NULL;
-    link->kind = P4R_LINK_OFFLOAD;
-    link->offload = calloc(1, sizeof *link->offload);
-    if (link->offload != NULL)
-        link->offload->packet = malloc(MOST_BYTES + 64);
-    if (link->offload == NULL || link->offload->packet == NULL) {
+    link->ops = &p4r_offload;
+    link->packets = calloc(1, sizeof *link->packets);
+    if (link->packets != NULL)
+        link->packets->packet = malloc(MOST_BYTES + 64);
+    if (link->packets == NULL || link->packets->packet == NULL) {
         *error = ENOMEM;
         return p4r_unmake(link);
     }
@@ -75,15 +75,15 @@ struct p4r_link *p4r_link_over_interface(int fd, int peer_understands, int *erro
         *error = errno;
         return p4r_unmake(link);
     }
-    link->offload->is_known = peer_understands;
+    link->packets->is_known = peer_understands;
     return link;
 }
 
-void p4r_offload_free(struct p4r_offload *offload)
+static void free_packets(struct p4r_link *link)
 {
-    if (offload != NULL)
-        free(offload->packet);
-    free(offload);
+    if (link->packets != NULL)
+        free(link->packets->packet);
+    free(link->packets);
 }
 
 static unsigned read16(const uint8_t *bytes) { return (unsigned)bytes[0] << 8 | bytes[1]; }
@@ -126,7 +126,7 @@ static void set_ip_length(uint8_t *frame, size_t length)
 /* Reads one packet; returns its bytes, 0: there is none, or minus an errno. */
 static ssize_t read_packet(struct p4r_link *link, struct vnet *vnet, size_t *start)
 {
-    uint8_t *packet = link->offload->packet;
+    uint8_t *packet = link->packets->packet;
     union auxdata control;
     /* Room in front for a VLAN tag. */
     struct iovec vectors[2] = {{vnet, sizeof *vnet}, {packet + TAG_BYTES, MOST_BYTES + 32}};
@@ -159,7 +159,7 @@ static ssize_t read_packet(struct p4r_link *link, struct vnet *vnet, size_t *sta
 /* Gives frames out of the packet at hand, into rows from `count` on; returns how many there are. */
 static int take_apart(struct p4r_link *link, struct p4r_frame *frames, int count, int most)
 {
-    struct p4r_offload *it = link->offload;
+    struct p4r_packets *it = link->packets;
     const uint8_t *headers = it->packet + TAG_BYTES;
     for (; it->at < it->end && count < most; count++) {
         size_t payload = it->end - it->at < it->segment ? it->end - it->at : it->segment;
@@ -179,7 +179,7 @@ static int take_apart(struct p4r_link *link, struct p4r_frame *frames, int count
 
 static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
-    struct p4r_offload *it = link->offload;
+    struct p4r_packets *it = link->packets;
     if (most > P4R_LINK_MOST)
         most = P4R_LINK_MOST;
     int count = take_apart(link, frames, 0, most);
@@ -210,10 +210,10 @@ static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int mos
     return count;
 }
 
-int p4r_offload_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
+static int receive(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
     const int count = receive_some(link, frames, most);
-    link->has_more = link->offload->at < link->offload->end;
+    link->has_more = link->packets->at < link->packets->end;
     return count;
 }
 
@@ -240,7 +240,7 @@ static int is_refusal(int code)
     return code == EINVAL || code == EIO || code == EMSGSIZE || code == EOPNOTSUPP;
 }
 
-int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
+static int send_frames(struct p4r_link *link, const struct p4r_frame *frames, int count)
 {
     struct head {
         struct vnet vnet;
@@ -249,8 +249,8 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
     struct iovec vectors[2 * P4R_LINK_FRAMES];
     int runs[P4R_LINK_FRAMES], messages = 0, used = 0, done = 0;
     const uint64_t now = p4r_now_ns();
-    int coalesces = (link->offload->is_known || now < link->offload->trusted_until) &&
-                    now >= link->offload->single_until;
+    int coalesces = (link->packets->is_known || now < link->packets->trusted_until) &&
+                    now >= link->packets->single_until;
     if (count > P4R_LINK_FRAMES)
         count = P4R_LINK_FRAMES;
     memset(link->out_messages, 0, sizeof link->out_messages);
@@ -283,8 +283,8 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
     int sent =
         sendmmsg(link->fd, link->out_messages, (unsigned)messages, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && runs[0] > 1 && is_refusal(errno)) { /* not in this way */
-        link->offload->single_until = now + REFUSAL_NS;
-        return p4r_offload_send(link, frames, count);
+        link->packets->single_until = now + REFUSAL_NS;
+        return send_frames(link, frames, count);
     }
     if (sent < 0) {
         const int code = errno; /* it ends nothing, and the next call tries again */
@@ -295,3 +295,11 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
         done += runs[i];
     return done;
 }
+
+const struct p4r_link_ops p4r_offload = {
+    .kind = P4R_LINK_OFFLOAD,
+    .receive = receive,
+    .send = send_frames,
+    .events = p4r_events_without_end,
+    .free = free_packets,
+};

@@ -11,6 +11,7 @@
 #include "link_impl.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -141,8 +142,8 @@ static void tell_of_room(struct p4r_link *link)
         (void)ring_doorbell(link->fd);
 }
 
-int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
-                       int64_t *lengths, int most)
+static int receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                        int64_t *lengths, int most)
 {
     int count = count_of(link, most);
 
@@ -153,8 +154,8 @@ int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size
     return count;
 }
 
-int p4r_shared_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
-                    int64_t *lengths, const uint8_t **frames, int most)
+static int look_at(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
+                   int64_t *lengths, const uint8_t **frames, int most)
 {
     const int count = count_of(link, most);
 
@@ -163,7 +164,7 @@ int p4r_shared_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t 
     return count;
 }
 
-int p4r_shared_peek(struct p4r_link *link, struct p4r_frame *frames, int most)
+static int peek(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
     const int count = count_of(link, most);
 
@@ -172,15 +173,13 @@ int p4r_shared_peek(struct p4r_link *link, struct p4r_frame *frames, int most)
     return count;
 }
 
-void p4r_link_drop(struct p4r_link *link, int count)
+static void drop(struct p4r_link *link, int count)
 {
-    if (link->kind != P4R_LINK_SHARED)
-        return;
     p4r_ring_drop(&link->in, count);
     tell_of_room(link);
 }
 
-int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
+static int send_frames(struct p4r_link *link, const struct p4r_frame *frames, int count)
 {
     int done = 0;
     while (done < count) {
@@ -206,7 +205,7 @@ int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int c
 }
 
 /* Whether there was room, and the frame is in the ring. */
-int p4r_shared_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
+static int put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
 {
     struct p4r_ring *ring = &link->out;
 
@@ -223,7 +222,7 @@ int p4r_shared_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
 }
 
 /* Returns 0 or minus an errno. */
-int p4r_shared_tell(struct p4r_link *link)
+static int tell(struct p4r_link *link)
 {
     if (link->out.announced == link->out.own)
         return 0;
@@ -232,7 +231,7 @@ int p4r_shared_tell(struct p4r_link *link)
     return error != 0 ? p4r_send_failed(link, error) : 0;
 }
 
-int p4r_shared_may_sleep(struct p4r_link *link, int writable)
+static int may_sleep(struct p4r_link *link, int writable)
 {
     if (link->broken || link->is_deaf || link->uncovered)
         return 0;
@@ -243,3 +242,23 @@ int p4r_shared_may_sleep(struct p4r_link *link, int writable)
     }
     return 1;
 }
+
+/* Room is a doorbell too, so nothing is to be waited for but that, or what is there already. */
+static uint32_t events(const struct p4r_link *link, int wait_for_room)
+{
+    (void)wait_for_room;
+    return EPOLLIN | EPOLLRDHUP | (link->is_deaf || link->uncovered ? EPOLLOUT : 0);
+}
+
+const struct p4r_link_ops p4r_shared = {
+    .kind = P4R_LINK_SHARED,
+    .receive_rows = receive_rows,
+    .send = send_frames,
+    .look = look_at,
+    .peek = peek,
+    .drop = drop,
+    .put = put,
+    .tell = tell,
+    .may_sleep = may_sleep,
+    .events = events,
+};

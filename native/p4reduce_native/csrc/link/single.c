@@ -2,6 +2,8 @@
 /* One frame per message, many messages per system call. */
 #include "link_impl.h"
 
+#include <sys/epoll.h>
+
 /* Messages of length 0 behind all others are the end, if the peer has hung up. */
 static int without_end(int fd, const int64_t *lengths, int count)
 {
@@ -27,8 +29,8 @@ static void prepare(struct p4r_link *link, uint8_t *rows, size_t stride, size_t 
     }
 }
 
-int p4r_single_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
-                       int64_t *lengths, int most)
+static int receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                        int64_t *lengths, int most)
 {
     prepare(link, rows, stride, room);
     int count;
@@ -58,7 +60,7 @@ int p4r_single_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size
     return count;
 }
 
-int p4r_single_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
+static int send_frames(struct p4r_link *link, const struct p4r_frame *frames, int count)
 {
     int done = 0;
     while (done < count) {
@@ -83,3 +85,15 @@ int p4r_single_send(struct p4r_link *link, const struct p4r_frame *frames, int c
     }
     return done;
 }
+
+static uint32_t events(const struct p4r_link *link, int wait_for_room)
+{
+    return EPOLLIN | EPOLLRDHUP | (link->is_deaf || wait_for_room ? EPOLLOUT : 0);
+}
+
+const struct p4r_link_ops p4r_single = {
+    .kind = P4R_LINK_SINGLE,
+    .receive_rows = receive_rows,
+    .send = send_frames,
+    .events = events,
+};

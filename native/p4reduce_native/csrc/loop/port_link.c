@@ -10,7 +10,7 @@
 static int attach(struct p4r_port *port, int fd)
 {
     int error;
-    port->link = p4r_link_accept(fd, P4R_LINK_CAN_BATCH | P4R_LINK_CAN_SHARED, 0, &error);
+    port->link = p4r_link_accept(fd, P4R_LINK_CAN_SHARED, 0, &error);
     return -error;
 }
 
