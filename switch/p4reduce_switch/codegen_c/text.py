@@ -181,3 +181,25 @@ class CNames:
             self._taken.add(name)
             self._names[key] = name
         return self._names[key]
+
+
+def flatten_else(writer: CWriter, mark: tuple[int, int]) -> None:
+    """Make "else if …" of an "else { if … }" since the mark that has nothing else in it."""
+    lines = writer.take(mark)
+    inner = lines[1:-1]
+    depth = writer.depth
+    said = [line for line in inner if line[0] == depth + 1 and line[1].startswith("/* ")]
+    body = [line for line in inner if line not in said[:1]] if said[:1] == inner[:1] else inner
+    heads = [text for level, text in body if level == depth + 1]
+    chain = (
+        bool(body)
+        and body[0][1].startswith("if (")
+        and all(text == "}" or text.startswith("else") for text in heads[1:])
+    )
+    if not chain:
+        writer.put(lines)
+        return
+    writer.put([(depth, f"else {body[0][1]}")])
+    if body is not inner:
+        writer.put([(depth + 1, inner[0][1])])
+    writer.put([(level - 1, text) for level, text in body[1:]])

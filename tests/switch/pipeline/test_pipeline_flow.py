@@ -7,9 +7,9 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from p4reduce_switch.codegen_c import controls
 from p4reduce_switch.codegen_c.generate import generate
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.program import control_walk
 from pipeline_programs import load
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -21,7 +21,7 @@ def pipeline(
 ) -> Iterator[Pipeline]:
     """Both forms of generated code: nested blocks, and the one for graphs that do not nest."""
     if request.param == "sequence":
-        monkeypatch.setattr(control_walk, "DEEPEST", -1)
+        monkeypatch.setattr(controls, "DEEPEST", -1)
     generate.cache_clear()  # which knows nothing of this limit
     pipeline = load("flow")
     if engine == "native":
