@@ -46,6 +46,8 @@ def parse_host_port(text: str, form: str = FORM, default: int | None = None) -> 
     host, port = split_host_port(text)
     if not port and default is None and _is_ipv6(text):
         host, _, port = text.rpartition(":")
+        if not _is_ipv6(host):
+            raise ValueError(f"{text!r} has no port: write [{text}]:PORT")
         raise ValueError(f"write an IPv6 address in brackets: [{host}]:{port}")
     if not host or (not port and (default is None or text.endswith(":"))):
         raise ValueError(f"{text!r} is not of the form {form}")

@@ -46,7 +46,7 @@ def refresh_program() -> None:
     except subprocess.CalledProcessError:
         raise LabError(
             "the sources in p4src/ have changed and do not compile; p4c's messages are above. "
-            f"p4src/compiled/ is still the old program, of {made_from[:12]}"
+            f"p4src/compiled/ still has what did not compile, of {made_from[:12]}"
         ) from None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the file of several switches that `p4reduce-controller serve --topology` reads."""
+"""The text of a file of several switches, which `p4reduce-controller serve --topology` reads."""
 
 from __future__ import annotations
 

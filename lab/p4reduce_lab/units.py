@@ -8,6 +8,7 @@ import re
 
 _NUMBER = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-zµ/]*)", re.IGNORECASE)
 _RATE = "a rate such as 1Gbit or 100Mbit"
+_BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0}
 
@@ -30,16 +31,19 @@ def seconds(text: str) -> float:
 
 
 def octets(text: str) -> float:
-    """Parse bytes: "25MB", "4 kB", "1e6". Prefixes are powers of 1,000."""
+    """Parse bytes: "25MB", "25MiB", "4 kB", "1e6". A kB has 1,000 bytes, a KiB 1,024."""
     number, unit = _split(text, "a size such as 25MB")
-    return _scaled(number, unit.lower().removesuffix("b"), text, "a size such as 25MB")
+    prefix = unit.lower().removesuffix("b")
+    if prefix in _BINARY and unit.lower().endswith("b"):
+        return number * _BINARY[prefix]
+    return _scaled(number, prefix, text, "a size such as 25MB")
 
 
 def count(text: str) -> int:
     """Parse a whole number: "25e6", "25M", "1000"."""
     number, unit = _split(text, "a number such as 25e6 or 25M")
     value = _scaled(number, unit.lower(), text, "a number such as 25e6 or 25M")
-    if value != round(value):
+    if not math.isclose(value, round(value), rel_tol=1e-12):  # 2.01M in binary is not quite whole
         raise ValueError(f"{text!r} is {value}, which is not a whole number")
     return round(value)
 
@@ -50,7 +54,7 @@ def in_words(value: float) -> str:
         return "never"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size * 0.9995:
-            return f"{value / size:.3g} {unit}" if value < 1000 else f"{value:,.0f} s"
+            return f"{value / size:.3g} {unit}" if value < 999.5 else f"{value:,.0f} s"
     return f"{value / 1e-9:.3g} ns" if value else "0 s"
 
 
@@ -58,7 +62,9 @@ def size_in_words(value: float) -> str:
     """Return bytes with three digits and a fitting unit."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size * 0.9995:
-            return f"{value / size:,.3g} {unit}" if value < 1e12 else f"{value / size:,.0f} {unit}"
+            return (
+                f"{value / size:.3g} {unit}" if value < 999.5e9 else f"{value / size:,.0f} {unit}"
+            )
     return f"{value:.0f} B"
 
 

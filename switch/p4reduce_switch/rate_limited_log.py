@@ -14,7 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class RateLimitedLog:
-    """Logs a message at most every `interval` seconds. Thread-safe, except for the count."""
+    """Logs at most one message per `interval` seconds, whichever it is.
+
+    Threads may share it. At worst a message more is logged, or the count is a little off.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class RateLimitedLog:
 
 
 class _Undecodable(logging.Filter):
-    """Takes gRPC's traceback for each request that is no message, and says it in a line."""
+    """Replaces gRPC's traceback about a request that cannot be decoded by a line."""
 
     def __init__(self) -> None:
         super().__init__()

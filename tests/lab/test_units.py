@@ -24,8 +24,12 @@ from p4reduce_lab import units
         (units.octets, "25MB", 25e6),
         (units.octets, "4 kB", 4000),
         (units.octets, "512", 512),
+        (units.octets, "25MiB", 25 << 20),
+        (units.octets, "1 KiB", 1024),
         (units.count, "25e6", 25_000_000),
         (units.count, "1.5M", 1_500_000),
+        (units.count, "2.01M", 2_010_000),  # not quite whole in binary
+        (units.count, "1.07G", 1_070_000_000),
     ],
 )
 def test_what_people_write(read: Callable[[str], float], text: str, value: float) -> None:
@@ -45,6 +49,8 @@ def test_what_people_write(read: Callable[[str], float], text: str, value: float
         (units.count, "1.5"),
         (units.count, "nan"),
         (units.octets, "1e999"),
+        (units.octets, "25Mi"),
+        (units.octets, "25MiiB"),
     ],
 )
 def test_what_is_no_number_is_named(read: Callable[[str], float], text: str) -> None:
@@ -61,3 +67,16 @@ def test_words() -> None:
     assert units.size_in_words(187e6) == "187 MB"
     assert units.size_in_words(78) == "78 B"
     assert units.rate_in_words(2.5e9) == "2.5 Gbit/s"
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (units.in_words, 999.7, "1,000 s"),
+        (units.in_words, 999.4, "999 s"),
+        (units.size_in_words, 999.7e9, "1,000 GB"),
+        (units.size_in_words, 999.4e9, "999 GB"),
+    ],
+)
+def test_a_thousand_has_no_exponent(write: Callable[[float], str], value: float, text: str) -> None:
+    assert write(value) == text

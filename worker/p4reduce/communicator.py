@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 import numpy.typing as npt
 
 from p4reduce.checks import check_deadline, check_timeout, number_within
-from p4reduce.dispatch import Dispatcher, TimeLeft
+from p4reduce.dispatch import Dispatcher
 from p4reduce.environment import SPANS_ENVIRONMENT
 from p4reduce.errors import AdmissionError, ConfigurationError, P4ReduceError, ValueRangeError
 from p4reduce.handle import Handle
@@ -36,6 +36,7 @@ from p4reduce.tensors import fusion, plans, union
 from p4reduce.tensors.arguments import SupportsArray, any_array, class_of, operation_of
 from p4reduce.tensors.plans import CollectivePlan
 from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseElements, SparseRows
+from p4reduce.time_left import TimeLeft
 from p4reduce.trace import Trace
 from p4reduce.tracebacks import can_be_short, short
 from p4reduce.wire.calls import SUM, Operation, Priority
@@ -67,8 +68,8 @@ Counts = Sequence[int] | None
 BULK = Priority.BULK
 
 
-def _whole(method: Method) -> Method:
-    """Let the dispatcher judge each exception that leaves a call, wherever it came from."""
+def _guarded(method: Method) -> Method:
+    """Break the communicator if an exception leaves a call half done; see `Dispatcher.left_by`."""
 
     @functools.wraps(method)
     def call(self: Communicator, *args: Any, **kwargs: Any) -> Any:
@@ -318,7 +319,7 @@ class Communicator:
         **options: Unpack[DeadlineOptions],
     ) -> PartialSum: ...
 
-    @_whole
+    @_guarded
     def allreduce(
         self,
         array: Any,
@@ -456,7 +457,7 @@ class Communicator:
         **options: Unpack[AllreduceOptions],
     ) -> Handle[Array]: ...
 
-    @_whole
+    @_guarded
     def allreduce_async(
         self,
         array: Any,
@@ -508,7 +509,7 @@ class Communicator:
             feedback=feedback,
         )
 
-    @_whole
+    @_guarded
     def grouped_allreduce(
         self,
         arrays: Sequence[SupportsArray],
@@ -547,7 +548,7 @@ class Communicator:
         all_plans, results = group.plan(arrays, names, outs)
         return self._dispatcher.start(all_plans, results, timeout, here=True).wait()
 
-    @_whole
+    @_guarded
     def grouped_allreduce_async(
         self,
         arrays: Sequence[SupportsArray],
@@ -589,7 +590,7 @@ class Communicator:
         **options: Unpack[SparseOptions],
     ) -> Array: ...
 
-    @_whole
+    @_guarded
     def allreduce_sparse(
         self,
         array: SparseArray,
@@ -653,7 +654,7 @@ class Communicator:
         """
         return self._sparse(array, op, name, timeout, here=True, dense=dense, **options).wait()
 
-    @_whole
+    @_guarded
     def allreduce_sparse_async(
         self,
         array: SparseArray,
@@ -718,7 +719,7 @@ class Communicator:
         places = self._run(union.agreeing(elements, facts, name, rank=self.rank), left())
         return union.summing(elements, places, name, **options)
 
-    @_whole
+    @_guarded
     def broadcast(
         self,
         array: SupportsArray,
@@ -753,7 +754,7 @@ class Communicator:
         """
         return self._run(plans.broadcast(array, root, name, out, **self._ranks), timeout)
 
-    @_whole
+    @_guarded
     def broadcast_async(
         self,
         array: SupportsArray,
@@ -765,7 +766,7 @@ class Communicator:
         """Start a broadcast and return a handle to wait for it; see `allreduce_async`."""
         return self._start(plans.broadcast(array, root, name, out, **self._ranks), timeout)
 
-    @_whole
+    @_guarded
     def reduce(
         self,
         array: SupportsArray,
@@ -800,7 +801,7 @@ class Communicator:
         plan = plans.reduce(array, op, root, name, out, **self._ranks, **options)
         return self._run(plan, timeout)
 
-    @_whole
+    @_guarded
     def reduce_async(
         self,
         array: SupportsArray,
@@ -815,7 +816,7 @@ class Communicator:
         plan = plans.reduce(array, op, root, name, out, **self._ranks, **options)
         return self._start(plan, timeout)
 
-    @_whole
+    @_guarded
     def reduce_scatter(
         self,
         array: SupportsArray,
@@ -855,7 +856,7 @@ class Communicator:
         plan = plans.reduce_scatter(array, op, counts, name, out, **self._ranks, **options)
         return self._run(plan, timeout)
 
-    @_whole
+    @_guarded
     def reduce_scatter_async(
         self,
         array: SupportsArray,
@@ -871,7 +872,7 @@ class Communicator:
         plan = plans.reduce_scatter(array, op, counts, name, out, **self._ranks, **options)
         return self._start(plan, timeout)
 
-    @_whole
+    @_guarded
     def allgather(
         self,
         array: SupportsArray,
@@ -922,7 +923,7 @@ class Communicator:
             raise wrong
         return result
 
-    @_whole
+    @_guarded
     def allgather_async(
         self,
         array: SupportsArray,
@@ -937,7 +938,7 @@ class Communicator:
         """
         return self._start(plans.allgather(array, counts, name, out, **self._ranks), timeout)
 
-    @_whole
+    @_guarded
     def barrier(self, timeout: float | None = None) -> None:
         """Return when all ranks have called this. Raises what `allreduce` raises."""
         self._run(plans.barrier(), timeout)
@@ -1057,7 +1058,7 @@ class Communicator:
                 if join is None:
                     new = None
                 else:
-                    new = made(lambda: Communicator(join(), options), cancelled)
+                    new = make_in_thread(lambda: Communicator(join(), options), cancelled)
         except BaseException as error:
             if refused is None or not isinstance(error, ConfigurationError):
                 self._dispatcher.left_by(error)
@@ -1087,6 +1088,7 @@ class Communicator:
             A communicator; `rank` and `size` are the new ones.
 
         Raises:
+            TypeError, ValueError: an argument is invalid.
             AdmissionError: this rank was declared lost while others continue; the job has not
                 failed, and a job of one rank never does; the ranks ask for different world sizes.
             P4ReduceTimeoutError: ranks are missing; names them. You may call this again.
@@ -1110,7 +1112,7 @@ class Communicator:
             return Communicator(new, self._options)
 
         cancelled = Latch()
-        return made(form, cancelled)
+        return make_in_thread(form, cancelled)
 
     # -- The end ---------------------------------------------------------------------------------
 
@@ -1152,7 +1154,7 @@ def _allreduce(*arguments: Any, priority: int | str = BULK, **options: Any) -> C
     return plan.with_priority(class_of(priority))
 
 
-def made(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
+def make_in_thread(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
     """Make a communicator in a thread of its own; close it if the caller is gone by then."""
     making = ThreadedCall(make, cancel=cancelled.set, undo=lambda comm: comm._end(wait=False))
     try:

@@ -32,28 +32,6 @@ from p4reduce.wire.calls import Call
 T = TypeVar("T")
 Observer = Trace | Spans
 
-_LEAST_TIMEOUT = 1e-3  # seconds; lets a call fail that has none left
-
-
-class TimeLeft:
-    """What is left of a call's time, in seconds, for one collective after the other.
-
-    Args:
-        timeout: from the first collective on, which gets all of it.
-    """
-
-    def __init__(self, timeout: float) -> None:
-        check_timeout(timeout)
-        self._timeout = timeout
-        self._start: float | None = None
-
-    def __call__(self) -> float:
-        """Return it; a little if there is none."""
-        now = time.monotonic()
-        if self._start is None:
-            self._start = now
-        return max(self._timeout - (now - self._start), _LEAST_TIMEOUT)
-
 
 class Dispatcher:
     """The calls of a communicator.

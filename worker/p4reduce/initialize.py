@@ -19,7 +19,7 @@ from p4reduce.checks import (
     is_environment,
     number_within,
 )
-from p4reduce.communicator import Communicator, made
+from p4reduce.communicator import Communicator, make_in_thread
 from p4reduce.control.names import JOB_NAME, is_job_name
 from p4reduce.environment import SPANS_ENVIRONMENT, job_name, placement, records_spans
 from p4reduce.environment import check_shapes as shapes_agreed
@@ -177,7 +177,7 @@ def init(
         inherited = CommunicatorOptions(timeout, slots, ring, urgent, agreed, spans)
         return Communicator(session, inherited)
 
-    return made(make, cancelled)
+    return make_in_thread(make, cancelled)
 
 
 def _of(group: type, options: Mapping[str, object]) -> dict[str, Any]:

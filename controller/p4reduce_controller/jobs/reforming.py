@@ -101,7 +101,7 @@ class Reforming:
     def _came_to_nothing(self, old: Job, succession: Succession) -> bool:
         """Whether all ranks gave up their places in the new job before it ran.
 
-        So they do where its switch is lost as well and stays away for long.
+        That also happens if the new job's switch is lost and stays away for long.
         """
         new = self._jobs.of(succession.incarnation)
         return (
@@ -217,8 +217,8 @@ class Reforming:
                 Cause.INVALID,
                 f"world size {world_size} has no room for all of {ranks_text(survivors)}",
             )
-        # Who keeps his rank can keep his share of the data; the ranks that are missing then are
-        # for replacements. In a smaller job they could not all.
+        # Ranks that keep their numbers keep their shares of the data, and replacements take the
+        # missing numbers. In a smaller job not all numbers exist.
         keep = world_size >= old.world_size
         places = {rank: rank if keep else index for index, rank in enumerate(survivors)}
         host_numbers = self._jobs.holdings.host_numbers(len(survivors))

@@ -30,9 +30,9 @@ def report(now: float, unanswered: float, heard: float) -> AnswersReport:
 def cut_off(job: Job, member: JobMember, now: float, limit: float) -> str:
     """Return why `member` is cut off, or nothing.
 
-    It is cut off if the switch left it unanswered for `limit` seconds and answered another rank
-    during that time. Only the beginning does not count: when a switch falls silent, some rank has
-    the last answer.
+    It is cut off if the switch left it unanswered for `limit` seconds or longer, and answered
+    another rank in the second half of that time. The first half does not count: when a switch falls
+    silent, some rank had the last answer.
     """
     since = member.report.silent_since
     if since is None or now - since < limit:
@@ -48,7 +48,10 @@ def cut_off(job: Job, member: JobMember, now: float, limit: float) -> str:
 
 
 def to_look(job: Job, member: JobMember, now: float, lease: float) -> bool:
-    """Whether it is time to check a job's entries on the switch. It is not again for as long."""
+    """Return whether to check a job's entries on the switch now.
+
+    If so, this is noted: the next check is half a lease later at the earliest.
+    """
     since = member.report.silent_since
     limit = LOOK_AFTER * lease
     if since is None or now - max(since, job.looked_at) < limit:
@@ -58,8 +61,18 @@ def to_look(job: Job, member: JobMember, now: float, lease: float) -> bool:
 
 
 def of_all(job: Job, member: JobMember, now: float, lease: float) -> str:
-    """Return a message if the switch answers no rank, else nothing. `member` waits for it."""
-    since = member.report.silent_since
+    """Return why the switch is taken for lost: it answers no rank; else "".
+
+    Args:
+        job: of the ranks.
+        member: the rank whose heartbeat came.
+        now: seconds.
+        lease: of a rank, in seconds.
+    """
+    since, answered = member.report.silent_since, member.report.answered
+    noticed = job.silence_noticed
+    if noticed is not None and answered is not None and answered > noticed:
+        job.silence_noticed = None  # the silence that was noticed is over
     limit = LOST_AFTER * lease
     if since is None or now - since < limit:
         return ""

@@ -41,7 +41,11 @@ class Incarnations:
         self._last()  # a broken file shows at start, not at the first job
 
     def next(self) -> int:
-        """Return an id above all earlier ones. Blocks until the disk has it."""
+        """Return an id above all earlier ones. Blocks until the disk has it.
+
+        Raises:
+            OverflowError: the 32 bits are used up.
+        """
         path = self._directory / "incarnation.lock"
         with path.open("w") as file:
             lock_file(file.fileno(), path, wait=True)

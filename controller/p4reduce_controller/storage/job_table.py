@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job table on disk: what the next controller needs to continue after a crash.
 
-Each controller has one file in the state directory. The first line has the format's number, and
-length and SHA-256 of the JSON that follows. Each version is written beside the last one, flushed,
-and renamed over it, so a crash at any byte leaves one or the other. The file holds nonces and
-secrets, so only this user may read it. It has all fields of a job that are not TRANSIENT
+Each controller has one file in the state directory. The first line has a magic word, the format's
+number, and length and SHA-256 of the JSON that follows. Each version is written beside the last
+one, flushed, and renamed over it, so a crash at any byte leaves one or the other. The file holds
+nonces and secrets, so only this user may read it. It has all fields of a job that are not TRANSIENT
 (jobs/job.py). A lock beside it is held as long as the controller runs.
 """
 
@@ -50,7 +50,7 @@ class SwitchState:
 
 @dataclass(frozen=True)
 class JobTableHeader:
-    """The part of the table about all jobs."""
+    """The part of the table before the jobs: the switches."""
 
     switches: list[SwitchState]
 

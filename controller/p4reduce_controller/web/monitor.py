@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples the controller once per second, for all watchers."""
+"""Samples the controller for all watchers: each second while there are any, else every 5 s."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from p4reduce_controller.web.waiting import Stalls
 
 log = logging.getLogger(__name__)
 
-WATCHED = 1.0  # seconds between two samples while somebody watches, however many come and go
-UNWATCHED = 5.0  # and while nobody does: the charts need a past
+WATCHED_INTERVAL = 1.0  # seconds between two samples while somebody watches
+UNWATCHED_INTERVAL = 5.0  # the same while nobody does: the charts need a past
 NEXT_WITHIN = 30.0  # seconds that `next` waits
 EVENTS_SHOWN = 50
 MAX_WATCHERS = 256
@@ -31,9 +31,9 @@ MAX_WATCHERS = 256
 class Monitor:
     """Samples the controller. Create and use it in the event loop.
 
-    One sample serves any number of watchers. Only `run` takes those of the page, which keep what
-    the next view needs: open rounds, the charts' past, the sample that rates are relative to. A
-    scrape has a sample of its own.
+    One sample of `run` serves all watchers of the page. It keeps what the next view needs: open
+    rounds, the charts' past, the sample that rates are relative to. A scrape of metrics takes a
+    sample of its own by `sample`, which changes none of these.
     """
 
     def __init__(self, controller: Controller, service: Service) -> None:
@@ -76,10 +76,12 @@ class Monitor:
                 except Exception:  # a fault of one sample; the next may be without
                     log.exception("the live page's sample failed")
                 self._wake.clear()
-                await asyncio.sleep(WATCHED)
+                await asyncio.sleep(WATCHED_INTERVAL)
                 if not self._watchers:
                     with contextlib.suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), UNWATCHED - WATCHED)
+                        await asyncio.wait_for(
+                            self._wake.wait(), UNWATCHED_INTERVAL - WATCHED_INTERVAL
+                        )
         finally:
             following.cancel()
             self._ended = True
@@ -96,7 +98,7 @@ class Monitor:
                 )
 
     async def sample(self) -> MetricsSample:
-        """Return a sample of now without slots, of which the page does not know."""
+        """Return a fresh sample for a scrape, without slots."""
         return await take(self._service, slots=False)
 
     async def _advance(self) -> None:

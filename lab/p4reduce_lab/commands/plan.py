@@ -228,7 +228,10 @@ def _bucket(given: dict[str, Any]) -> int:
     """Numbers that are summed together."""
     from p4reduce_lab.planning.framing import NUMBER_BYTES
 
-    return max(1, int((given["bucket"] or DDP_BUCKET_BYTES) / NUMBER_BYTES))
+    octets = DDP_BUCKET_BYTES if given["bucket"] is None else given["bucket"]
+    if octets < NUMBER_BYTES:
+        raise ArgumentsError(f"--bucket {octets:g}: {NUMBER_BYTES} bytes at least are needed")
+    return int(octets / NUMBER_BYTES)
 
 
 def _question(given: dict[str, Any], arguments: tuple[str, ...]) -> Question:

@@ -107,8 +107,8 @@ def compare(
     }
     rows: list[ResultRow] = []
     with results_directory(output, replace=(RESULTS_FILE, "compare-*.png")) as place:
-        cases = "1 case" if len(cells) == 1 else f"{len(cells)} cases"
-        say(f"{described(begun)}\n{cases}; {_about(expected_seconds(cells))}\n")
+        count = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+        say(f"{described(begun)}\n{count}; {_about(expected_seconds(cells))}\n")
 
         def so_far() -> ComparisonReport:
             return ComparisonReport(begun, settings, tuple(rows), time.monotonic() - began)

@@ -91,7 +91,7 @@ class _Bar:
     def __init__(self, console: Console, steps: int) -> None:
         self._rate = _TrainingRate(console, steps)
         self._progress = Progress(
-            # Together with Status.text() within the 80 columns of a usual terminal; the text of
+            # Together with DemoStatus.text() within the 80 columns of a usual terminal; the text of
             # the rate has a line of its own.
             BarColumn(bar_width=16),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),

@@ -52,7 +52,7 @@ def line(held: HeldFrame) -> str:
     found = header(held.data)
     way = f"rank {held.rank} -> switch" if held.up else f"switch -> rank {held.rank}"
     words = [
-        f"#{held.number:<3} {way}  {wire.FrameKind(found['kind']).name:<10}",
+        f"#{held.number:<3} {way}  {_kind(found['kind']):<10}",
         f"slot {found['slot']} round {found['round']}",
         f"block {block(found['block'])} next {block(found['next_block'])}",
     ]
@@ -63,6 +63,11 @@ def line(held: HeldFrame) -> str:
     if held.note:
         words.append(f"({held.note})")
     return "  ".join(words)
+
+
+def _kind(number: int) -> str:
+    """Return a frame kind's name; a forged frame may have a number without one."""
+    return next((kind.name for kind in wire.FrameKind if kind == number), f"KIND {number}")
 
 
 def details(held: HeldFrame) -> list[str]:

@@ -213,11 +213,6 @@ class LessonWorld:
         killed.alive = False
         return killed
 
-    def call(self, rank: int, array: Array) -> list[HeldFrame]:
-        """Let a rank call another all-reduce."""
-        self._rank(rank).allreduce(array)
-        return self._take(self.ranks[rank])
-
     def close(self) -> None:
         """Release the held frame, because nobody continues it."""
         self.switch.close()
@@ -225,8 +220,10 @@ class LessonWorld:
     # -- What there is to see ----------------------------------------------------------------------
 
     def registers(self, slot: int) -> list[dict[str, int]]:
-        """Return the registers of both copies of a slot."""
+        """Return the registers of both copies of a slot; none of one that the switch has not."""
         found = self.switch.pipeline.registers
+        if (slot + 1) * VERSIONS > found[REGISTERS[0]].size:
+            return []
         return [
             {name: found[name].cells[slot * VERSIONS + copy] for name in REGISTERS}
             for copy in range(VERSIONS)

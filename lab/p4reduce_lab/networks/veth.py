@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of virtual Ethernet interfaces: one end is a switch's port, the other a worker's.
 
-They belong to the kernel, not to a process, so a run that is killed would leave them behind. Used
-as a script, this module is the run's janitor: ``python -I -S veth.py INTERFACE…`` with standard
-input a pipe whose other end only the run holds, removes the pairs when that end closes.
+They belong to the kernel, not to a process, so a run that is killed would leave them behind. As a
+script, this module is the run's janitor. ``python -I -S veth.py INTERFACE…`` waits for the end of
+its standard input, a pipe whose other end only the run holds, and then removes the pairs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _free_letters = deque("ghijklmnopqrstuvwxyz")  # not hexadecimal digits
 
 
 class VethError(Exception):
-    """Return why this process cannot make pairs; None if it can."""
+    """A pair cannot be made or configured; has the command and what it said."""
 
 
 def unavailable() -> str | None:

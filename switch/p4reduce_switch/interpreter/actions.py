@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controls, tables, actions and checksums as functions of a packet, with a method per primitive.
 
-A function is made once, when the program is loaded: it is a method and its arguments but the
-packet. An expression among these is a function too, and a field that is set is what sets it.
+Each function is made once, when the program is loaded: a method with all arguments but the packet.
+An expression among these is a function of the packet, and a field that is assigned to is a function
+that stores into it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Actions(Expressions):
     """Makes functions of parts of a program.
 
     Args:
-        program: the program. pipeline: what outlives a packet.
+        program: of which functions are made.
+        pipeline: what outlives a packet.
         visit: called at each point of the program, if given.
     """
 
@@ -186,7 +188,8 @@ class Actions(Expressions):
             before, (body, goes_on, after, otherwise) = number, blocks[number]
             body(packet)
             number = after if goes_on(packet) else otherwise
-            left -= number <= before
+            if number <= before:  # a jump back
+                left -= 1
             if not left:
                 endless_loop(self.pipeline.stats, str(jumps.source))
                 raise PacketDropped

@@ -16,34 +16,35 @@ from collections.abc import Mapping, Sequence
 _Widths = Sequence[int]
 
 
-def pair_digests(said: Mapping[str, _Widths], loaded: Mapping[str, _Widths]) -> dict[str, str]:
+def pair_digests(p4info: Mapping[str, _Widths], program: Mapping[str, _Widths]) -> dict[str, str]:
     """Return the program's name of each digest that has another name in the P4Info.
 
     Args:
-        said: the P4Info's digests by name, in its order, each with the widths of its fields.
-        loaded: the program's.
+        p4info: the P4Info's digests by name, in its order, each with the widths of its fields.
+        program: the program's.
 
     Returns:
-        Digests with equal names are left out. Empty if the pairing is ambiguous.
+        Digests with equal names are left out. Empty if the pairing is ambiguous, or a digest of the
+        program fits none of the P4Info's.
     """
-    unnamed = [name for name in said if name not in loaded]
-    lists = [name for name in loaded if name not in said]
-    first = _places([said[n] for n in unnamed], [loaded[n] for n in lists])
+    unnamed = [name for name in p4info if name not in program]
+    lists = [name for name in program if name not in p4info]
+    first = _places([p4info[n] for n in unnamed], [program[n] for n in lists])
     # Where the earliest and the latest way to place them differ there are several.
-    last = _places([said[n] for n in unnamed[::-1]], [loaded[n] for n in lists[::-1]])
+    last = _places([p4info[n] for n in unnamed[::-1]], [program[n] for n in lists[::-1]])
     if first is None or last is None or first != [len(unnamed) - 1 - at for at in last[::-1]]:
         return {}
     return {unnamed[at]: name for at, name in zip(first, lists, strict=True)}
 
 
-def _places(said: Sequence[_Widths], loaded: Sequence[_Widths]) -> list[int] | None:
-    """For each of `loaded`, in order, the first of `said` that can be it."""
+def _places(p4info: Sequence[_Widths], program: Sequence[_Widths]) -> list[int] | None:
+    """For each of `program`, in order, the first of `p4info` that can be it."""
     places: list[int] = []
     at = 0
-    for widths in loaded:
-        while at < len(said) and list(said[at]) != list(widths):
+    for widths in program:
+        while at < len(p4info) and list(p4info[at]) != list(widths):
             at += 1
-        if at == len(said):
+        if at == len(p4info):
             return None
         places.append(at)
         at += 1

@@ -22,7 +22,7 @@ DigestSink = Callable[[str, int, list[Sample]], None]
 
 @dataclass(frozen=True, slots=True)
 class DigestConfig:
-    """How samples are collected into lists. `max_list_size` 0 means no limit.
+    """How samples are collected into lists. `max_list_size` 0 means BMv2's 1,024.
 
     `most_samples`: as many as a message can hold.
     """

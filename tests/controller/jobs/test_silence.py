@@ -75,6 +75,21 @@ def test_an_answer_before_the_silence_proves_nothing(jobs: Jobs, world: World) -
     assert job.state is JobState.RUNNING
 
 
+def test_a_silence_that_is_over_counts_no_more(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    beat(jobs, job, 0, unanswered=2 * LEASE)
+    assert job.state is JobState.RUNNING  # it may be a machine that stood still
+    world.now += LEASE / 20
+    for rank in (0, 1, 2):
+        beat(jobs, job, rank, heard=0.01)  # the switch answers
+    world.now += 50 * LEASE
+    beat(jobs, job, 0, unanswered=2 * LEASE)
+    assert job.state is JobState.RUNNING  # the first that is heard of the next silence
+    world.now += LEASE / 5
+    beat(jobs, job, 0, unanswered=2.2 * LEASE)
+    assert job.state is JobState.FAILED
+
+
 @pytest.mark.parametrize("nonsense", [float("nan"), -1e308, float("inf")])
 def test_nonsense_loses_nobody_else(jobs: Jobs, nonsense: float) -> None:
     job = running(jobs)

@@ -261,7 +261,7 @@ def test_a_browser_that_stops_reading_is_dropped(
     monkeypatch.setattr(deadlines, "STOPPED_READING", 0.5)
     # So that no more fits soon.
     monkeypatch.setattr(deadlines, "SEND_BUFFER", 4096)
-    monkeypatch.setattr(page_monitor, "WATCHED", 0.02)
+    monkeypatch.setattr(page_monitor, "WATCHED_INTERVAL", 0.02)
     shown = start(switch, http=Http("127.0.0.1:0"))
     shown.running(switch, 4, slots=1024)
     with socket.socket() as connection:

@@ -44,8 +44,8 @@ def test_a_scrape_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(monitor, "take", take)
     monkeypatch.setattr(monitor, "view", view)
-    monkeypatch.setattr(monitor, "WATCHED", 0.01)
-    monkeypatch.setattr(monitor, "UNWATCHED", 0.02)
+    monkeypatch.setattr(monitor, "WATCHED_INTERVAL", 0.01)
+    monkeypatch.setattr(monitor, "UNWATCHED_INTERVAL", 0.02)
 
     async def main() -> None:
         one = monitor.Monitor(SimpleNamespace(events=EventLog()), SimpleNamespace())  # type: ignore[arg-type]

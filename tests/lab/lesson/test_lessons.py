@@ -86,6 +86,15 @@ def test_a_forged_frame_is_not_admitted() -> None:
     assert numbers(world, 0) == [11, 22, 33, 44]
 
 
+@pytest.mark.parametrize("change", ["slot=60000", "kind=9", "version=7", "rank=255"])
+def test_any_forged_header_is_shown(change: str) -> None:
+    commands = Commands(LessonWorld([ONES, TENS]))
+    shown = "\n".join([*commands.do(f"forge 1 {change}"), *commands.do("let 3")])
+    assert "#3" in shown
+    if change == "kind=9":
+        assert "KIND 9" in shown
+
+
 def test_a_dead_rank_sends_and_takes_nothing() -> None:
     world = LessonWorld([ONES, TENS])
     world.kill(1)

@@ -184,3 +184,27 @@ def test_bad_settings_are_an_error_on_all(
     errors = outcomes_of(RANKS, work)
     assert {type(error) for error in errors} == {ValueError}
     assert all(says in str(error) for error in errors), errors
+
+
+class Far:
+    """f = w²/2 of one rank: too large for lanes where its gradient is not."""
+
+    size = 1
+
+    def trouble(self) -> str:
+        return ""
+
+    def value(self, model: Any) -> float:
+        return float(model @ model / 2)
+
+    def gradient(self, model: Any) -> Any:
+        return model.copy()
+
+    def hessian_product(self, model: Any, directions: Any) -> Any:
+        return directions.copy()
+
+
+def test_an_objective_too_large_at_the_start_is_an_error() -> None:
+    errors = outcomes_of(2, lambda comm: dslsr1(comm, Far(), steps=3, start=np.array([2e18])))
+    assert {type(error) for error in errors} == {ValueError}
+    assert all("f is too large or not finite on all ranks" in str(error) for error in errors)

@@ -56,7 +56,7 @@ def test_what_is_written_is_read(text: str, address: tuple[str, int]) -> None:
 def test_a_port_may_be_missing_where_there_is_a_default(text: str) -> None:
     host, port = parse_host_port(text, default=7)
     assert (host, port) == (text.strip("[]"), 7)
-    with pytest.raises(ValueError, match=r"HOST:PORT|brackets"):
+    with pytest.raises(ValueError, match=r"HOST:PORT|\]:PORT"):
         parse_host_port(text)
 
 
@@ -72,6 +72,8 @@ def test_a_port_may_be_missing_where_there_is_a_default(text: str) -> None:
         ("a:65536", "port '65536' of 'a:65536' is not within"),
         ("a:٣", "is not within 0 to 65535"),
         ("::1:5", "write an IPv6 address in brackets: [::1]:5"),
+        ("::1", "'::1' has no port: write [::1]:PORT"),
+        ("fe80::1", "'fe80::1' has no port: write [fe80::1]:PORT"),
         ("a:b:5", "write an IPv6 address in brackets: [a:b]:5"),
         ("[::1", "'[::1' has no IPv6 address in brackets"),
         ("[::1]5", "'[::1]5' has no IPv6 address in brackets"),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import resource
@@ -25,6 +27,7 @@ from p4reduce.transport import (
     PacketTransport,
     open_port,
     port_name,
+    unix,
 )
 from p4reduce.transport.base import RECEIVE_BATCH, Transport
 from p4reduce.transport.faulty import Fault
@@ -137,6 +140,29 @@ def test_hanging_up_is_told(pair: tuple[Connected, Connected]) -> None:
         pair[0].receive()
     with pytest.raises(SwitchUnreachableError, match="hung up"):
         pair[0].send(numbered(1), np.arange(1))
+
+
+def test_connecting_waits_while_the_backlog_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix, "CONNECT_TIMEOUT", DEADLINE)
+    path = tmp_path / "port1.sock"
+    kind = socket.AF_UNIX, socket.SOCK_SEQPACKET
+    with contextlib.ExitStack() as closing:
+        listener = closing.enter_context(socket.socket(*kind))
+        listener.bind(str(path))
+        listener.listen(0)
+        others: list[socket.socket] = []
+        code = 0
+        while code == 0:
+            others.append(closing.enter_context(socket.socket(*kind)))
+            others[-1].setblocking(False)
+            code = others[-1].connect_ex(str(path))
+        assert code == errno.EAGAIN
+        accepting = threading.Timer(0.05, lambda: [listener.accept() for _ in others])
+        accepting.start()
+        closing.enter_context(unix.connect(path))
+        accepting.join()
 
 
 def test_reasons_for_no_connection(tmp_path: Path) -> None:
@@ -458,6 +484,29 @@ def test_faults_hold_on_to_what_the_kernel_does_not_take(
     assert received == list(range(1000))
 
 
+def test_waiting_for_room_does_not_spin(pair: tuple[Connected, Connected]) -> None:
+    """What is due behind frames that do not fit waits for room, as they do."""
+    near, _ = pair
+    asked: list[float] = []
+
+    class Inner:
+        endpoint, wake_fd = near.endpoint, near.wake_fd
+
+        def send(self, _buffer: FrameBuffer, _rows: object) -> int:
+            return 0
+
+        def wait(self, timeout: float, *, writable: bool = False) -> bool:
+            assert writable
+            asked.append(timeout)
+            return False
+
+    faulty = FaultyTransport(Inner(), FaultPlan())  # type: ignore[arg-type]
+    for _ in range(2):
+        faulty.send(numbered(3), np.arange(3))
+    faulty.wait(5.0)
+    assert asked == [5.0]
+
+
 def test_plan_is_read_from_text() -> None:
     plan = FaultPlan.parse("drop=0.01, duplicate=0.02,reorder=0.5,seed=7,up=0", stream=3)
     assert plan == FaultPlan(drop=0.01, duplicate=0.02, reorder=0.5, seed=7, up=False, stream=3)
@@ -474,6 +523,9 @@ def test_plan_is_read_from_text() -> None:
         ("drop=-0.1", "drop=-0.1:"),
         ("drop", "'drop'"),
         ("burst=-1", "burst=-1:"),
+        ("reorder=0.1,reorder_seconds=nan", "reorder_seconds=nan:"),
+        ("delay_seconds=inf", "delay_seconds=inf:"),
+        ("seed=-1", "seed=-1: 0 or more"),
     ],
 )
 def test_wrong_plans_are_named(text: str, said: str) -> None:

@@ -60,13 +60,12 @@ class Selected:
     """What a compressor chose.
 
     Attributes:
-        units: their numbers, each once, in any order; None: all.
-        alpha: alpha of the choice (arXiv 2003.06377), which is the share of the possible progress,
-            0 to 1;
+        units: indices of the chosen units, each once, in any order; None: all.
+        alpha: the share of the possible progress that the choice makes (arXiv 2003.06377), 0 to 1;
             None where the method has no such estimate.
         step: gamma(T) L of the values as sent; 1 where the values hold that factor already.
         level: units to report; None: as many as there are in `units`.
-        factors: float64, multiply the units' numbers, in the order of `units`; None: 1.
+        factors: float64, one per entry of `units`, by which its elements are multiplied; None: 1.
         magnitude: of each number, if only signs are sent; 0: the numbers are.
     """
 

@@ -131,7 +131,7 @@ class FractionalRepetition(Sums):
             P4ReduceError: as `Communicator.allreduce`. Nothing can be summed after these any more.
         """
         operation = operation_of(op)
-        with self._one_at_a_time(timeout):
+        with self._one_at_a_time(timeout) as left:
             computed = self._computed(compute, op)
             if computed is None:
                 total = self._proxy.take()
@@ -142,7 +142,7 @@ class FractionalRepetition(Sums):
                     like = own.astype(dtype, copy=False)
                 plans.allreduce(like, op, name, out, precision, world_size=self._size)
                 row = row_of(like, precision, (int(operation), name or ""))
-                total = self._called(own, row, timeout)
+                total = self._called(own, row, left)
         return self._finished(total, out, self._size if operation is Operation.MEAN else 1)
 
     def _computed(

@@ -30,6 +30,7 @@ from p4reduce.late.rank_proxy import ProxyGroup, RankProxy
 from p4reduce.tensors import plans
 from p4reduce.tensors.arguments import SupportsArray, output_of, reducible_array
 from p4reduce.tensors.precision import VOTES, WRAP
+from p4reduce.time_left import TimeLeft
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import Format
 
@@ -118,26 +119,26 @@ class Sums:
             self.abandon()
 
     @contextlib.contextmanager
-    def _one_at_a_time(self, timeout: float | None) -> Iterator[None]:
-        """Let other threads' calls wait, each of which is the next sum."""
+    def _one_at_a_time(self, timeout: float | None) -> Iterator[TimeLeft]:
+        """Let other threads' calls wait, each of which is the next sum; yields the time left."""
         if self._closed:
             raise ClosedError("these sums are closed")
         seconds = self._timeout if timeout is None else timeout
-        check_timeout(seconds)
-        if not self._call_lock.acquire(timeout=seconds):
+        left = TimeLeft(seconds)
+        if not self._call_lock.acquire(timeout=left()):
             raise P4ReduceTimeoutError(
                 f"a call of these sums in another thread is not complete after {seconds:g} s",
                 seconds=seconds,
             )
         try:
-            yield
+            yield left
         finally:
             self._call_lock.release()
 
-    def _called(self, array: Array, row: NegotiationRow, timeout: float | None) -> Total:
+    def _called(self, array: Array, row: NegotiationRow, left: TimeLeft) -> Total:
         if array.dtype == np.float64:
             _check_range(array)
-        return self._proxy.call(array, row, self._timeout if timeout is None else timeout)
+        return self._proxy.call(array, row, left())
 
     def _finished(
         self, total: Total, out: Array | None, divisor: int, kind: Any = None
@@ -265,10 +266,10 @@ class PartialSums(Sums):
         row = row_of(given, precision, alike, deadline, at_least)
         source = np.require(given, row.summed_as, "C")
         key = (name, given.shape, given.dtype)
-        with self._one_at_a_time(timeout):
+        with self._one_at_a_time(timeout) as left:
             if feedback and key in self._left_out:
                 source = _added(source, self._left_out[key], precision)
-            total = self._called(source, row, timeout)
+            total = self._called(source, row, left)
             if feedback:
                 if self._proxy.original_rank in total.members:
                     self._left_out.pop(key, None)
@@ -304,7 +305,7 @@ def row_of(
             f"shape {array.shape}: {MOST_DIMENSIONS} dimensions at most; array.reshape(-1) has one"
         )
     if max(array.shape, default=0) > MOST:
-        raise ValueError(f"shape {array.shape}: {MOST:,} rows at most")
+        raise ValueError(f"shape {array.shape}: a dimension has {MOST:,} elements at most")
     return NegotiationRow(
         deadline=ticks(deadline),
         at_least=at_least,
@@ -326,12 +327,13 @@ def _added(array: Array, left_out: Array, precision: str | None) -> Array:
     if wrong.any():
         first = int(np.argmax(wrong))
         new, old = int(array.reshape(-1)[first]), int(left_out.reshape(-1)[first])
-        holds = f"{array.dtype} holds {np.iinfo(array.dtype).min} to {np.iinfo(array.dtype).max}"
+        limits = np.iinfo(array.dtype)
+        holds = f"{array.dtype} holds {limits.min} to {limits.max}; a wider dtype has room"
         if precision == VOTES:
-            holds = f"precision={VOTES!r} holds numbers from -7 to 7"
+            holds = f"precision={VOTES!r} holds numbers from -7 to 7; precision=None has room"
         raise ValueRangeError(
             f"element {first:,} is {new}, and {new + old} with the {old} that earlier sums left "
-            f"out (feedback=True), but {holds}; a wider dtype has room"
+            f"out (feedback=True), but {holds}"
         )
     return total
 

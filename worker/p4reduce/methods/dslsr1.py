@@ -25,6 +25,7 @@ region's constants are this project's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -37,9 +38,9 @@ from p4reduce.methods.meeting import checksum
 from p4reduce.methods.rank_data import Curved
 from p4reduce.methods.result import CountedComm, Result, SolverProgress
 
-ACCEPT = 1e-6  # a step that gains such a part of what the model promised
+ACCEPT = 1e-6  # a step is taken if it gains more than this part of what the model promised
 GOOD, BAD = 0.75, 0.1  # above: the radius is doubled; below: it is halved
-FORCING = 0.5  # conjugate gradients end when the residual is such a part of the gradient
+FORCING = 0.5  # conjugate gradients end when the residual is this part of the gradient
 SKIP = 1e-6  # below, a pair's Schur complement is the rounding of 32-bit lanes
 
 Product = Callable[[Array], Array]
@@ -74,8 +75,8 @@ def dslsr1(
         The model is w, shape (d,), the same on all ranks.
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings, or derivatives that are not
-            finite.
+        ValueError: on all ranks, if one has bad data or settings, or an f at the start or
+            derivatives that are not finite.
     """
     model = np.zeros(problem.size) if start is None else np.asarray(start, np.float64)
     trouble = first_of(
@@ -102,6 +103,10 @@ def dslsr1(
 
     progress = SolverProgress(comm, model, watch)
     value, gradient = objective(model), total(problem.gradient(model), "g")
+    if math.isnan(value):
+        raise ValueError(
+            "dslsr1: f is too large or not finite on all ranks: another start is needed"
+        )
     for step in range(1, steps + 1):
         random = np.random.default_rng([seed, step])
         directions = random.standard_normal((problem.size, memory))

@@ -42,7 +42,7 @@ class TransportOps:
         self._transport = transport
         self._problems: list[BaseException] = []
         if transport.link is not None:
-            # It may be closed: the thread that runs a broken port's engines takes no new one.
+            # It may be closed: a broken port's thread goes on with its engines, and no new link.
             self.structure = library.link_transport_ops(transport.link.address)
         else:
             self.structure = _by_python(transport, outgoing, self._problems)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A call's numbers as blocks of lanes, and back: docs/protocol.md, "Numbers".
 
-Plain Python, a block at a time. Only where the numbers lie is decided by the caller's arrays.
+Plain Python, a block at a time; only the places of the numbers come from the caller's arrays.
 `tensors.quantise` and `tensors.stochastic` have the bounds, and say why no sum overflows.
 """
 
@@ -21,7 +21,7 @@ from p4reduce.wire.format import NONFINITE_EXPONENT, Format
 
 
 def power(exponent: int) -> float:
-    """Return 2^e, which all magnitudes of a block are below: e = E - 126.
+    """Return 2^e with e = `exponent` - 126. All magnitudes of the block are below it.
 
     "NaN and infinity are announced by exponent 255": there is no number then.
     """
@@ -120,7 +120,7 @@ class Numbers:
         self._format = collective.format
         self._floats = collective.dtype.kind == "f"
         self._double = collective.dtype == np.float64
-        # What n ranks can add up without overflow.
+        # M, the largest magnitude of one rank's lane: n of them cannot overflow.
         self._limit = collective.format.lane_maximum // ranks
 
     def numbers(self, block: int) -> list[float]:
@@ -204,7 +204,7 @@ class Numbers:
         return [as_float32(lane / divisor) * half for lane in sums]
 
     def fill(self, block: int, value: float) -> None:
-        """Set a whole block to one number: zero or NaN."""
+        """Set a whole block to zero or NaN. Integers have no NaN: their block stays as it is."""
         if self._floats or value == 0:
             self.collective.target.fill(np.array([block]), value)
 

@@ -128,7 +128,7 @@ def group_name(job: str, token: str, leader: int) -> str:
 
 
 def trouble_row(text: str) -> npt.NDArray[np.uint8]:
-    """Return why a group cannot be made, as a row for all ranks; "" if it can."""
+    """Return a row that tells all ranks why a group cannot be made; `text` is "" if it can."""
     row = np.zeros((1, _TROUBLE_BYTES), np.uint8)
     cut = text.encode()[:_TROUBLE_BYTES]
     row[0, : len(cut)] = np.frombuffer(cut, np.uint8)

@@ -25,9 +25,9 @@ from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
 from p4reduce.thread_failure import ThreadFailedError
 
-LOOK = 60.0  # seconds; only bounds what is woken anyway
-_AGAIN = 0.1  # seconds
-_LEASES_TO_HEAR = 2.0  # of a lost rank from the own controller
+LOOK = 60.0  # seconds between checks without a wake-up, in case one is missed
+_AGAIN = 0.1  # seconds between checks while a session waits for its controller
+_LEASES_TO_HEAR = 2.0  # how long it waits there to hear of the lost rank
 _END_TIMEOUT = 5.0
 _SIDE = "/side-"
 _LARGEST = ("round_trip_p50", "round_trip_p90", "round_trip_p99", "retransmission_timeout")
@@ -78,7 +78,7 @@ class SideBySideSession:
 
     @property
     def urgent_slots(self) -> tuple[int, ...]:
-        """The urgent slots of all switches together."""
+        """The urgent slots of each class, summed over all switches."""
         return tuple(map(sum, zip(*(one.urgent_slots for one in self.sessions), strict=True)))
 
     @property
@@ -196,7 +196,7 @@ def combined(each: Sequence[Statistics]) -> Statistics:
     for field in fields(Statistics):
         values = [getattr(one, field.name) for one in each]
         if field.name in _LARGEST:
-            known = [value for value in values if value == value]
+            known = [value for value in values if not math.isnan(value)]
             setattr(whole, field.name, max(known, default=float("nan")))
         elif field.name == "on_ring":
             whole.on_ring = any(values)

@@ -46,7 +46,8 @@ def as_torch_error(error: P4ReduceError, global_ranks: Sequence[int] = ()) -> Ru
     text = f"p4reduce: {late}{error}"
     if isinstance(error, WorkerLostError) and error.ranks and global_ranks:
         known = [global_ranks[rank] for rank in error.ranks if rank < len(global_ranks)]
-        text += f" (by their global numbers: {', '.join(map(str, known))})"
+        if known:
+            text += f" (by their global numbers: {', '.join(map(str, known))})"
     kind = dist.DistNetworkError if isinstance(error, _NETWORK) else dist.DistBackendError
     translated: RuntimeError = kind(text)
     translated.__cause__ = error

@@ -23,6 +23,7 @@ from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
 from p4reduce.wire.frames import FrameBuffer
 
 FAULTS_ENVIRONMENT = "P4REDUCE_FAULTS"
+_SECONDS = ("burst", "reorder_seconds", "delay_seconds", "outage_after", "outage_seconds")
 
 
 class Fault(Enum):
@@ -48,8 +49,8 @@ class FaultPlan:
         seed: of the generators.
         up: whether frames to the switch are meant.
         down: whether frames from the switch are meant.
-        burst: seconds for which all is lost on average, where anything is; `drop` of the time
-            whatever it is (a Gilbert channel). 0: each frame is lost by itself.
+        burst: mean length of a burst in seconds. All frames of a burst are lost, and bursts take
+            the share `drop` of the time (a Gilbert channel). 0: each frame is lost by itself.
         outage_after: when nothing comes through any more, in seconds since the transport was made.
         outage_seconds: for how long.
         only: the rank that has the faults; negative: all ranks.
@@ -72,8 +73,13 @@ class FaultPlan:
     stream: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.burst < math.inf:
-            raise ConfigurationError(f"burst={self.burst:g}: a number of seconds is needed")
+        for name in _SECONDS:
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise ConfigurationError(
+                    f"{name}={getattr(self, name):g}: a number of seconds is needed"
+                )
+        if self.seed < 0:
+            raise ConfigurationError(f"seed={self.seed}: 0 or more is needed")
         for fault in Fault:
             probability = getattr(self, fault.value)
             if not 0.0 <= probability < 1.0:
@@ -86,7 +92,7 @@ class FaultPlan:
         """Parse "drop=0.01,duplicate=0.01,seed=7".
 
         Raises:
-            ConfigurationError: a name is unknown or a number is none.
+            ConfigurationError: a name is unknown, a value is no number, or it is out of range.
         """
         known = {item.name: item.type for item in fields(cls) if item.name != "stream"}
         values: dict[str, float | int | bool] = {}
@@ -121,7 +127,7 @@ class _Direction:
     counts: dict[Fault, int] = field(default_factory=lambda: dict.fromkeys(Fault, 0))
     _began: float = field(init=False)
     _switches_at: float = field(init=False)  # when a burst begins or ends
-    _in_burst: bool = True
+    _in_burst: bool = True  # the first look flips it: it begins outside of a burst
     _held: list[tuple[float, int, bytes]] = field(default_factory=list)
     _order: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -231,7 +237,8 @@ class FaultyTransport:
         return len(rows)
 
     def wait(self, timeout: float, *, writable: bool = False) -> bool:
-        due = min(self._up.due, self._down.due)
+        # What is due upwards waits for room, if something before it does.
+        due = self._down.due if len(self._late_rows) else min(self._up.due, self._down.due)
         woken = self._inner.wait(
             min(timeout, max(due - self._clock(), 0.0)),
             writable=writable or bool(len(self._late_rows)),

@@ -49,7 +49,8 @@ class PacketTransport(FramesOverLink):
                 else:
                     link = Link.over_packets(self._socket)
             except OSError as error:
-                raise SwitchUnreachableError(f"no offload on {interface!r}: {error}") from None
+                what = "offload" if offload else "link"
+                raise SwitchUnreachableError(f"no {what} on {interface!r}: {error}") from None
             undo.pop_all()
         super().__init__(interface + _OFFLOAD * offload, link)
         self.endpoint = Endpoint(mac, ip, port)

@@ -7,11 +7,13 @@ import contextlib
 import errno
 import os
 import socket
+import struct
 from pathlib import Path
 
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.transport.base import BUFFER_BYTES
 
+CONNECT_TIMEOUT = 5.0  # seconds
 _MAX_PATH_BYTES = 107  # sun_path, less the final zero
 
 
@@ -41,8 +43,11 @@ def connect(path: Path) -> socket.socket:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-        sock.settimeout(5.0)  # connecting waits only where the switch's backlog is full
+        # Connecting waits where the switch's backlog is full, but not on a non-blocking socket.
+        limit = struct.pack("@ll", int(CONNECT_TIMEOUT), 0)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         sock.connect(os.fspath(path))
+        sock.setblocking(False)
     except OSError as error:
         sock.close()
         lasting = error.errno in (errno.EPROTOTYPE, errno.EACCES)
@@ -61,6 +66,6 @@ def _reason(path: Path, error: OSError) -> str:
         return "nobody listens there; is the switch running?"
     if error.errno == errno.EPROTOTYPE:
         return "that is a Unix socket of another type, so it is not a port of the switch"
-    if isinstance(error, TimeoutError):
-        return "the switch does not accept the connection"
+    if error.errno == errno.EAGAIN:
+        return f"the switch did not accept the connection within {CONNECT_TIMEOUT:g} s"
     return error.strerror or str(error)

@@ -3,7 +3,8 @@
 
 For those who take frames apart or make odd ones. Of scapy, only fields and packets are imported
 here. Its Ethernet and IP layers read all interfaces and routes of the machine when they are
-imported, which takes seconds where there are hundreds of interfaces; `wire/dissect.py` does.
+imported, which takes seconds where there are hundreds of interfaces; only `wire/dissect.py` imports
+them.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
  * netfilter drops others. Where a device on the way takes no such packets, the kernel takes them apart:
  * then the frames have identifications in a row, and UDP checksums.
  *
- * Whoever else listens at the veth pair sees packets of up to 64 KB. So nothing is put together for
- * a peer that has not done so itself a moment ago, or that is known to understand it.
+ * Whoever else listens at the veth pair sees packets of up to 64 KB. So frames are put
+ * together only for a peer that has done so itself a moment ago, or that is known to understand it.
  */
 #include "common/clock.h"
 #include "link_impl.h"
@@ -143,7 +143,7 @@ static ssize_t read_packet(struct p4r_link *link, struct vnet *vnet, size_t *sta
     struct tpacket_auxdata aux;
     if (bytes < MAC_PAIR_BYTES || header == NULL || header->cmsg_level != SOL_PACKET ||
         header->cmsg_type != PACKET_AUXDATA)
-        return bytes > 0 ? bytes : 1; /* too short to be a frame */
+        return bytes > 0 ? bytes : 1; /* no tag to put back; 1: an empty message, as 0 means none */
     memcpy(&aux, CMSG_DATA(header), sizeof aux);
     if ((aux.tp_status & TP_STATUS_VLAN_VALID) != 0) { /* the kernel has taken the tag out */
         memmove(packet, packet + TAG_BYTES, MAC_PAIR_BYTES);
@@ -217,7 +217,8 @@ static int receive(struct p4r_link *link, struct p4r_frame *frames, int most)
     return count;
 }
 
-/* How many of the first frames can go together: equal and right headers, no UDP checksum. */
+/* How many of the first frames can go together: equal and right headers, no UDP checksum. An IPv4
+ * checksum of 0xFFFF is one that set_ip_length never makes, so it would not come out as it went in. */
 static int together(const struct p4r_frame *frames, int count)
 {
     const struct p4r_frame *first = &frames[0];

@@ -9,7 +9,7 @@
 enum {
     TRIES = 3,
     PROBE_TIMEOUT_MS = 300,
-    CONFIRM = 7, /* the time between two trials, as a multiple of the patience */
+    CONFIRM = 7, /* the time between two trials, as a multiple of probe_timeout_ns */
     WIDEN = 32,  /* the time before a larger size is tried again, likewise */
     NS_PER_MS = 1000000,
     IPV4_AND_UDP = 28,
@@ -137,7 +137,8 @@ void p4r_path_answered(struct p4r_path *path, const uint8_t *nonce, uint64_t now
 
 void p4r_path_suspect(struct p4r_path *path, uint64_t now_ns)
 {
-    /* One trial at a time, so that a flood of forged messages does not start one after the other. */
+    /* Not during a trial, nor within one probe_timeout_ns after it, so that a flood of forged messages
+     * does not start one trial after the other. */
     if (path->trial == 0 && path->due_ns > now_ns &&
         path->due_ns - now_ns < (CONFIRM - 1) * path->probe_timeout_ns)
         path->due_ns = now_ns;

@@ -3,10 +3,10 @@
  *
  * The handshake finds a size that passes. From then on a datagram of that size is sent every now and
  * then, with a nonce that the peer sends back (packetization layer path MTU discovery, RFC 8899,
- * section 5). What is never answered though other things are heard narrows the size; and a narrowed
- * size is tried to be widened again. What routers say (ICMP, "fragmentation needed") may be anybody's
- * lie: it only makes the next question come at once. No size goes below P4R_PATH_LEAST, which takes
- * any frame with numbers in it.
+ * section 5). If it is never answered although other frames arrive, the size is narrowed. Later a larger
+ * size is tried again. What routers say (ICMP, "fragmentation needed") may be anybody's lie: it makes the
+ * next question come at once, and is tried as the new size only after questions went unanswered. No size
+ * goes below P4R_PATH_LEAST, which takes any frame with numbers in it.
  */
 #ifndef P4R_LINK_PATH_H
 #define P4R_LINK_PATH_H
@@ -30,7 +30,7 @@ struct p4r_path {
     uint64_t narrowed, widened, too_narrow; /* how often; the last: the least size had no answer */
 };
 
-/* `probe_timeout_ms` for the answer to a question, of which there are three; 0: 300. */
+/* A question is sent up to three times, and waits `probe_timeout_ms` for its answer; 0: 300. */
 void p4r_path_init(struct p4r_path *, uint32_t agreed, uint32_t probe_timeout_ms);
 
 /* The size of a question to be sent now, with the nonce; 0: none. */

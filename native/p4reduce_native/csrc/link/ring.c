@@ -9,8 +9,8 @@ static uint8_t *slot_at(const struct p4r_ring *ring, uint32_t index)
     return ring->slots + (size_t)(index & (ring->count - 1)) * P4R_SLOT_BYTES;
 }
 
-/* Memory that another core has written lately, or will be asked for, takes its time: so that of the
- * next frame is asked for before this one is copied. */
+/* Cache lines that another core has written lately take long to load, so those of the next frame are
+ * prefetched before this one is copied. */
 enum { LINE = 64, FETCHED = 18 * LINE /* a frame of ours, with its length */ };
 
 static void will_read(const uint8_t *slot)
@@ -128,7 +128,7 @@ void p4r_ring_write(struct p4r_ring *ring, const uint8_t *bytes, uint32_t length
 
 void p4r_ring_tell(struct p4r_ring *ring)
 {
-    /* Of what the other end may have written nothing is relied on: there was room up to `limit`. */
+    /* Only this end's own indices are asserted, nothing that the peer may have written. */
     assert(ring->limit - ring->own <= ring->count && ring->own - ring->announced <= ring->count);
     ring->announced = ring->own;
     atomic_store_explicit(&ring->words->put, ring->own, memory_order_release);

@@ -4,12 +4,12 @@
 #include "common/clock.h"
 
 enum {
-    FRAMES = 16,            /* that a sleep is to bring: then a wake-up is a small part of each */
+    FRAMES = 16,            /* a sleep is as long as these take: a wake-up costs little for each */
     SHORTEST_NS = 100000,   /* for less it is not worth while: the kernel adds half of that */
     LONGEST_NS = 400000,    /* between two looks */
     MEASURED = 32,          /* frames, whose time shows how far apart they are */
     PAUSE_NS = 300000,      /* without a frame, which ends a streak */
-    ENOUGH = 12,            /* frames that a sleep has to bring */
+    ENOUGH = 12,            /* a sleep that brings fewer frames was too early */
     THRESHOLD = 256,        /* frames in a row before the first sleep */
     MOST_THRESHOLD = 65536, /* the same after sleeps that brought too few */
 };

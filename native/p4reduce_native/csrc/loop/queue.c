@@ -41,8 +41,8 @@ int p4r_queue_push(struct p4r_queue *queue, const uint8_t *bytes, uint32_t lengt
     queue->lengths[row] = length;
     queue->bytes += length;
     queue->count++;
-    if (queue->count > queue->deepest)
-        queue->deepest = queue->count;
+    if (row >= queue->touched)
+        queue->touched = row + 1;
     return 0;
 }
 
@@ -69,10 +69,10 @@ void p4r_queue_pop(struct p4r_queue *queue, uint32_t count)
     if (queue->count == 0) {
         /* The next burst uses the rows that are still in the processor's cache. */
         queue->head = 0;
-        if (queue->deepest > KEPT_FRAMES) {
+        if (queue->touched > KEPT_FRAMES) {
             const size_t kept = ((size_t)KEPT_FRAMES * P4R_ROW_BYTES + 4095) & ~(size_t)4095;
             madvise(queue->rows + kept, all_bytes - kept, MADV_DONTNEED);
-            queue->deepest = 0;
+            queue->touched = 0;
         }
     }
 }

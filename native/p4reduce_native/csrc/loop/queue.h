@@ -18,7 +18,7 @@ struct p4r_queue {
     uint32_t head;
     uint32_t count;
     uint32_t bytes;   /* of all frames in it */
-    uint32_t deepest; /* since memory was last given back */
+    uint32_t touched; /* rows in use since memory was last given back */
     uint32_t lengths[P4R_QUEUE_FRAMES];
 };
 

@@ -37,8 +37,8 @@ static inline uint16_t p4r_half_of_float(float number)
     uint32_t bits = p4r_bits_of_float(number);
     uint32_t sign = bits >> 16 & 0x8000u;
     uint32_t magnitude = bits & 0x7fffffffu;
-    /* Normal in float16: the lowest 13 bits go, the one before them decides, even if they are half
-     * of it. A carry continues into the exponent, up to infinity. */
+    /* Normal in float16: the lowest 13 bits are rounded off, at a tie to even. A carry continues into
+     * the exponent, up to infinity. */
     uint32_t normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1)) >> 13;
     /* Subnormal: the sum with 0.5 has the result's last bit where float32's last bit is. */
     uint32_t subnormal = p4r_bits_of_float(p4r_float_of_bits(magnitude) + 0.5f) - 0x3f000000u;

@@ -29,9 +29,9 @@ struct p4r_iteration {
     uint8_t *received; /* rows of a FrameBuffer, as many as `most` */
     int64_t *received_lengths;
     int64_t *backlog; /* rows that may be sent, and have not been yet */
-    double asked_at;  /* when something was first sent since the switch last answered */
-    double left_at;   /* when the loop was left with something under way; 0: with nothing */
-    int64_t asked;    /* how often since then */
+    double asked_at;  /* seconds: when something was first sent since the switch last answered */
+    double left_at; /* seconds: when the loop was left with something under way; 0: with nothing */
+    int64_t asked;  /* how often something was sent since `asked_at` */
     uint32_t backlog_count, backlog_room;
     int32_t wake_fd; /* readable after a wake; does not block */
     int32_t error;   /* an errno, of the transport */
@@ -53,18 +53,18 @@ enum {
     P4R_ITERATION_REFUSED = 128, /* only a caller: the progress thread runs the loop */
 };
 
-/* Drive the engines of jobs on one port, one at least, until there is something for Python, or for
- * some milliseconds of work. Returns why it has returned, as bits, which are for all of them. For the
- * progress thread, which has the lock.
+/* Drive the engines of the jobs on one port, at least one, until there is something for Python, or for
+ * some milliseconds of work. Returns bits of P4R_ITERATION_*, of all jobs together. For the progress
+ * thread, which holds the lock.
  *
  * If nothing is under way, callers may drive first, until somebody writes to `wake_fd`, the link's
  * peer hangs up, or no caller has driven for `quiet_ms`. */
 uint32_t p4r_iteration_run(struct p4r_iteration *const *iterations, uint32_t count, int quiet_ms);
 
-/* The same for a caller, which drives one engine and waits for a `stream`. It is submitted if it has
- * not been yet. `iterations`: those that the lock had when nothing else was under way; `counted`:
- * whether the stream is one of p4r_counts.collectives. What is left unless it is DONE is for the
- * progress thread, which has to be woken; after PAUSED for the same call once more. */
+/* The same for a caller: drives one engine until `stream` is over, which it submits first if nobody has.
+ * `iterations`: of the lock, as the caller has read them; REFUSED if the progress thread has had it
+ * since. `counted`: whether the stream is one of p4r_counts.collectives. DONE: nothing is left. PAUSED:
+ * handle signals, and call this again. Else wake the progress thread, which does the rest. */
 uint32_t p4r_iteration_call(struct p4r_iteration *iteration, const struct p4r_stream *stream,
                             uint32_t iterations, uint32_t counted);
 

@@ -21,7 +21,11 @@ from p4reduce_switch.state.tables import TableEntry
 
 
 def check_idle_timeout(table: TableSpec, message: Any) -> None:
-    """Refuse a timeout that is negative, or of a table without support for it."""
+    """Refuse an idle timeout that is negative, or of a table or entry without one.
+
+    Raises:
+        P4RuntimeError: that, or time_since_last_hit is given, which can only be read.
+    """
     timeout = message.idle_timeout_ns
     if message.HasField("time_since_last_hit"):
         raise invalid(f"time_since_last_hit of table '{table.name}' can only be read")
