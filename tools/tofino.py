@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = "tofino2.p4"
 PAGE = ROOT / "docs" / "tofino.md"
 COMPILER, ASSEMBLER = "p4c-barefoot", "bfas"
-COMPILER_MINUTES = 30.0
+COMPILER_MINUTES = 15.0
 # p4c takes all memory from libgc, whose versions 8.0 and 8.2 can hang when a thread starts there
 # (https://github.com/bdwgc/bdwgc/issues/816). With one marker it starts none.
 ONE_THREAD = {"GC_MARKERS": "1"}
