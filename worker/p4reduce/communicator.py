@@ -60,7 +60,7 @@ T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 Array = npt.NDArray[Any]
 Sparse = TypeVar("Sparse")
-Rows = TypeVar("Rows", SparseRows, SparseBlocks, SparseElements)
+SparseKind = TypeVar("SparseKind", SparseRows, SparseBlocks, SparseElements)
 Op = Operation | str
 Out = Array | None
 Counts = Sequence[int] | None
@@ -277,13 +277,13 @@ class Communicator:
     @overload
     def allreduce(
         self,
-        array: Rows,
+        array: SparseKind,
         op: Op = SUM,
         name: str | None = None,
         out: None = None,
         timeout: float | None = None,
         **options: Unpack[AllreduceOptions],
-    ) -> Rows: ...
+    ) -> SparseKind: ...
 
     @overload
     def allreduce(
@@ -299,7 +299,7 @@ class Communicator:
     @overload
     def allreduce(
         self,
-        array: Rows,
+        array: SparseKind,
         op: Op = SUM,
         name: str | None = None,
         *,
@@ -426,13 +426,13 @@ class Communicator:
     @overload
     def allreduce_async(
         self,
-        array: Rows,
+        array: SparseKind,
         op: Op = SUM,
         name: str | None = None,
         out: None = None,
         timeout: float | None = None,
         **options: Unpack[AllreduceOptions],
-    ) -> Handle[Rows]: ...
+    ) -> Handle[SparseKind]: ...
 
     @overload
     def allreduce_async(
@@ -448,7 +448,7 @@ class Communicator:
     @overload
     def allreduce_async(
         self,
-        array: Rows,
+        array: SparseKind,
         op: Op = SUM,
         name: str | None = None,
         *,

@@ -23,7 +23,7 @@ from p4reduce_controller.fabric.p4client import (
 )
 from p4reduce_controller.fabric.schema import Entity, Op, TableRow, Update
 from p4reduce_controller.fabric.slots import SwitchSlotState, read_slots
-from p4reduce_controller.fabric.take_up import difference, named, read_all
+from p4reduce_controller.fabric.take_up import difference, key_only, read_all
 from p4reduce_controller.values.counts import CounterValue, RankCounts
 
 HALVES = DELIVERIES[1:]
@@ -105,7 +105,7 @@ class Fabric:
         self.cookie = None  # until all is done: half of it is not to be taken up
         cookie = client.set_pipeline(self.program)
         leftovers = client.read_groups()
-        client.write([Update(Op.DELETE, named(group)) for group in leftovers])
+        client.write([Update(Op.DELETE, key_only(group)) for group in leftovers])
         client.write([Update(Op.INSERT, entity) for entity in self.ground.entities])
         self.cookie = cookie
 
@@ -183,7 +183,7 @@ class Fabric:
         if not entities:
             return
         try:
-            self.client.write([Update(Op.DELETE, named(entity)) for entity in entities])
+            self.client.write([Update(Op.DELETE, key_only(entity)) for entity in entities])
         except SwitchError as error:
             # What cannot be deleted was not there, or the switch is gone: no more can be done.
             log.warning("while removing entries: %s", error)

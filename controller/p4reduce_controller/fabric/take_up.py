@@ -50,7 +50,7 @@ def difference(there: Iterable[Entity], wanted: Iterable[Entity]) -> EntryDiffer
     """Return the updates that turn the present entries into the wanted ones."""
     have = {_key(entity): entity for entity in there}
     want = {_key(entity): entity for entity in wanted}
-    gone = [Update(Op.DELETE, named(entity)) for key, entity in have.items() if key not in want]
+    gone = [Update(Op.DELETE, key_only(entity)) for key, entity in have.items() if key not in want]
     new = []
     for key, entity in want.items():
         if key not in have:
@@ -71,7 +71,7 @@ def read_all(client: SwitchClient) -> list[Entity]:
     return entities
 
 
-def named(entity: Entity) -> Entity:
+def key_only(entity: Entity) -> Entity:
     """Return only the key of an entity, which is enough to delete it."""
     if isinstance(entity, TableRow):
         return TableRow(entity.table, entity.match)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.flow import Flow
 from p4reduce_switch.codegen_c.generated import PythonEvent
-from p4reduce_switch.codegen_c.known import known_ones
+from p4reduce_switch.codegen_c.known import possible_ones
 from p4reduce_switch.codegen_c.text import CNames, CWriter
 from p4reduce_switch.codegen_c.values import C_TYPES, kind_of_width, limbs_of, literal
 from p4reduce_switch.program.facts import Facts
@@ -53,7 +53,7 @@ class CContext(Facts):
     def __init__(self, program: Program, *, queues: bool = False) -> None:
         super().__init__(program, queues=queues)
         self.names = CNames()
-        self.known_ones = known_ones(program)
+        self.possible_ones = possible_ones(program)
         self.constants: dict[tuple[int, int], str] = {}
         self.events: list[PythonEvent] = []
         self.function = Function(set())

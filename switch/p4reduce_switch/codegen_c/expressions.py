@@ -69,7 +69,7 @@ class CExpressions:
         return self._short(self._choice(expr, modulo))
 
     def field(self, field: FieldRef) -> Value:
-        name, ones = self._context.field(field), self._context.known_ones.get(field)
+        name, ones = self._context.field(field), self._context.possible_ones.get(field)
         if kind_of_width(field.width) == "wide":
             self._context.function.flow.read(field)
         return stored(name, field.width, field.signed, (field.low, field.high), ones)

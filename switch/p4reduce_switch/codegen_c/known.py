@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bits of fields that are zero in every packet.
+"""Which bits of fields may be set: the others are zero in every packet.
 
 If bit 63 of each limb is zero in both operands, an addition has no carry between limbs. Programs
 keep masks of lanes in variables, so these bits can be found: in a field that only gets constants,
@@ -14,7 +14,7 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import METADATA_VARBITS, VARBITS, FieldRef, Program
 
 
-def known_ones(program: Program) -> Mapping[FieldRef, int]:
+def possible_ones(program: Program) -> Mapping[FieldRef, int]:
     """Return the bits that may be set in metadata fields that only get constants."""
     found: dict[FieldRef, int] = {}
     unknown: set[FieldRef] = set(program.intrinsic.values())

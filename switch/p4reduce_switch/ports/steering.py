@@ -24,8 +24,8 @@ from p4reduce_switch.ports.port import PortError
 from p4reduce_switch.ports.udp import UdpPlace, join_port, listen_at
 
 _SO_ATTACH_REUSEPORT_CBPF = 51
-_INSTRUCTION = struct.Struct("=HBBI")  # <linux/filter.h>: code, jump if true, if false, operand
-_PROGRAM = struct.Struct("@HP")
+_SOCK_FILTER = struct.Struct("=HBBI")  # <linux/filter.h>: code, jump if true, if false, operand
+_SOCK_FPROG = struct.Struct("@HP")  # instructions, and their address
 _LOAD_WORD, _LOAD_BYTE, _JUMP_EQUAL = 0x20, 0x30, 0x15  # of the payload, at a constant offset
 _MODULO, _RETURN_A = 0x94, 0x16
 
@@ -34,7 +34,7 @@ def open_listeners(spec: PortSpec, cores: int) -> list[socket.socket]:
     """Open the sockets of a port at a `UdpPlace`, one per core, in order.
 
     Raises:
-        PortError: nothing can listen there, or the kernel does not support the rule.
+        PortError: nothing can listen there, or the kernel takes no BPF program.
     """
     assert isinstance(spec.place, UdpPlace)
     with ExitStack() as undo:
@@ -47,7 +47,7 @@ def open_listeners(spec: PortSpec, cores: int) -> list[socket.socket]:
         except OSError as error:
             raise PortError(f"port {spec}: {error.strerror or error}") from None
         try:
-            _attach(listeners[0], _rule(cores))
+            _attach(listeners[0], _bpf_program(cores))
         except OSError as error:
             raise PortError(
                 f"port {spec}: several cores need SO_ATTACH_REUSEPORT_CBPF, which this kernel "
@@ -57,10 +57,10 @@ def open_listeners(spec: PortSpec, cores: int) -> list[socket.socket]:
         return listeners
 
 
-def _rule(cores: int) -> bytes:
+def _bpf_program(cores: int) -> bytes:
     """The program: the place in the group, by what the datagram begins with.
 
-    A datagram that is too short for it is delivered to some core, where it is a stranger's.
+    A datagram that is too short for it is delivered to core 0, where it is a stranger's.
     """
     to_core = [(_MODULO, 0, 0, cores), (_RETURN_A, 0, 0, 0)]
     program = [
@@ -71,10 +71,10 @@ def _rule(cores: int) -> bytes:
         (_LOAD_BYTE, 0, 0, TOKEN_BYTES - 1),
         *to_core,
     ]
-    return b"".join(_INSTRUCTION.pack(*each) for each in program)
+    return b"".join(_SOCK_FILTER.pack(*each) for each in program)
 
 
 def _attach(listener: socket.socket, rule: bytes) -> None:
     held = ctypes.create_string_buffer(rule, len(rule))
-    program = _PROGRAM.pack(len(rule) // _INSTRUCTION.size, ctypes.addressof(held))
+    program = _SOCK_FPROG.pack(len(rule) // _SOCK_FILTER.size, ctypes.addressof(held))
     listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, program)

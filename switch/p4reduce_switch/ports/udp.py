@@ -20,7 +20,7 @@ import socket
 import time
 from dataclasses import dataclass, replace
 
-from p4reduce_common.host_port import LAST_PORT, format_host_port, parse_host_port
+from p4reduce_common.host_port import LAST_TCP_PORT, format_host_port, parse_host_port
 from p4reduce_native.link import Link
 from p4reduce_native.loop import Loop, LoopPort, PortEvent, PortKind
 from p4reduce_native.udp_handshake import (
@@ -77,8 +77,8 @@ class UdpPlace(PortPlace):
     def after(self, steps: int) -> UdpPlace:
         if not self.udp_port:
             return self
-        if self.udp_port + steps > LAST_PORT:
-            raise ValueError(f"needs UDP port {self.udp_port + steps}; {LAST_PORT} is the last")
+        if self.udp_port + steps > LAST_TCP_PORT:
+            raise ValueError(f"needs UDP port {self.udp_port + steps}; {LAST_TCP_PORT} is the last")
         return replace(self, udp_port=self.udp_port + steps)
 
     def open(self, spec: PortSpec, options: PortOptions) -> SwitchPort:

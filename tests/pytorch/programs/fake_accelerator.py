@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from p4reduce.torch import accelerators
-from p4reduce.torch.accelerators import Job
+from p4reduce.torch.accelerators import DeviceWork
 
 DEADLINE = 100.0  # seconds for a stream to get somewhere
 _POISON = 0x7B  # in every byte of memory that nobody has: a large number in all dtypes
@@ -55,7 +55,7 @@ class Stream:
     def enqueue(self, job: Callable[[], Any]) -> None:
         self._jobs.put(job)
 
-    def enqueue_steps(self, job: Job, record: Callable[[torch.Tensor], None]) -> None:
+    def enqueue_steps(self, job: DeviceWork, record: Callable[[torch.Tensor], None]) -> None:
         """As `enqueue`, with a while between any two steps of the job; records what it gives."""
 
         def run() -> None:
@@ -166,14 +166,14 @@ class FakeAccelerator:
         self.lent += tensor.numel() * tensor.element_size()
         return self.memory.tensor(tensor)
 
-    def down(self, *jobs: Job) -> list[Event]:
+    def down(self, *jobs: DeviceWork) -> list[Event]:
         self._after(self._down, self._caller.event())
         return [self._enqueue("down", job) for job in jobs]
 
-    def between(self, job: Job) -> Event:
+    def between(self, job: DeviceWork) -> Event:
         return self._enqueue("between", job)
 
-    def up(self, job: Job, after: Event) -> Event:
+    def up(self, job: DeviceWork, after: Event) -> Event:
         self._after(self._up, after)
         return self._enqueue("up", job)
 
@@ -191,7 +191,7 @@ class FakeAccelerator:
     def future(self) -> torch.futures.Future[Any]:
         return torch.futures.Future()
 
-    def _enqueue(self, name: str, job: Job) -> Event:
+    def _enqueue(self, name: str, job: DeviceWork) -> Event:
         def record(tensor: torch.Tensor) -> None:
             self.recorded.add((name, tensor.untyped_storage().data_ptr()))
 

@@ -416,8 +416,8 @@ def test_an_outage_lasts_as_long_as_it_should() -> None:
 
 
 def test_faults_of_one_rank_only() -> None:
-    for stream, lost in ((0, False), (2, True)):
-        plan = FaultPlan(drop=0.9, only=2, stream=stream)
+    for rank, lost in ((0, False), (2, True)):
+        plan = FaultPlan(drop=0.9, only=2, rank=rank)
         received, _ = through_faults(plan, 200, up=True)
         assert (len(received) < 200) == lost
 
@@ -425,8 +425,8 @@ def test_faults_of_one_rank_only() -> None:
 def test_copies_of_a_multicast_are_lost_one_by_one() -> None:
     """Faults are each receiver's own: what one rank loses, another one with the same plan gets."""
     received = []
-    for stream in range(3):
-        got, counts = through_faults(FaultPlan(drop=0.2, seed=3, stream=stream), 500, up=False)
+    for rank in range(3):
+        got, counts = through_faults(FaultPlan(drop=0.2, seed=3, rank=rank), 500, up=False)
         assert len(got) == 500 - counts[Fault.DROP]
         received.append(set(got))
     lost_by_one = [n for n in range(500) if sum(n in got for got in received) == 2]
@@ -508,8 +508,8 @@ def test_waiting_for_room_does_not_spin(pair: tuple[Connected, Connected]) -> No
 
 
 def test_plan_is_read_from_text() -> None:
-    plan = FaultPlan.parse("drop=0.01, duplicate=0.02,reorder=0.5,seed=7,up=0", stream=3)
-    assert plan == FaultPlan(drop=0.01, duplicate=0.02, reorder=0.5, seed=7, up=False, stream=3)
+    plan = FaultPlan.parse("drop=0.01, duplicate=0.02,reorder=0.5,seed=7,up=0", rank=3)
+    assert plan == FaultPlan(drop=0.01, duplicate=0.02, reorder=0.5, seed=7, up=False, rank=3)
     plan = FaultPlan.parse("burst=0.1,outage_after=0.5,outage_seconds=1,only=2")
     assert plan == FaultPlan(burst=0.1, outage_after=0.5, outage_seconds=1.0, only=2)
 

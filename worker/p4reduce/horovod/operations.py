@@ -39,7 +39,7 @@ class ReduceOp(enum.IntEnum):
 Average, Sum, Adasum = ReduceOp.Average, ReduceOp.Sum, ReduceOp.Adasum
 Min, Max, Product = ReduceOp.Min, ReduceOp.Max, ReduceOp.Product
 
-_TORCHS = {
+_TORCH_OPS = {
     ReduceOp.Average: dist.ReduceOp.SUM,
     ReduceOp.Sum: dist.ReduceOp.SUM,
     ReduceOp.Min: dist.ReduceOp.MIN,
@@ -96,17 +96,17 @@ def allreduce_async_(
     known = operation_of(op, average)
     backend = process_set.backend
     _scale(tensor, prescale_factor)
-    torchs = _TORCHS[known]
+    torch_op = _TORCH_OPS[known]
     with internal():
         channel = backend.channel
-        if channel is not None and reductions.sum_reason([tensor], torchs) is None:
-            options = options_of(AllreduceOptions, None, reduceOp=torchs)
+        if channel is not None and reductions.sum_reason([tensor], torch_op) is None:
+            options = options_of(AllreduceOptions, None, reduceOp=torch_op)
             work = reductions.all_reduce(channel, tensor, options, name, precision)
             works = [backend._track(work)]
         else:
             works = _meeting(backend, "allreduce", name)
-            works.append(backend.allreduce([tensor], op=torchs))
-    factor = _last_factor(known, postscale_factor, process_set)
+            works.append(backend.allreduce([tensor], op=torch_op))
+    factor = _final_scaling(known, postscale_factor, process_set)
 
     def finish() -> torch.Tensor:
         _scale(tensor, *factor)
@@ -155,21 +155,21 @@ def grouped_allreduce_async_(
     As `allreduce_async_`; the handle's result is a list.
     """
     known = operation_of(op, average)
-    backend, torchs, tensors = process_set.backend, _TORCHS[known], list(tensors)
+    backend, torch_op, tensors = process_set.backend, _TORCH_OPS[known], list(tensors)
     for tensor in tensors:
         _scale(tensor, prescale_factor)
     names = [None if name is None else f"{name}.{number}" for number in range(len(tensors))]
     dense = all(tensor.layout == torch.strided for tensor in tensors)
     with internal():
         channel = backend.channel
-        if channel is not None and dense and reductions.sum_reason(tensors, torchs) is None:
-            options = options_of(AllreduceCoalescedOptions, None, reduceOp=torchs)
+        if channel is not None and dense and reductions.sum_reason(tensors, torch_op) is None:
+            options = options_of(AllreduceCoalescedOptions, None, reduceOp=torch_op)
             work = reductions.all_reduce_coalesced(channel, tensors, options, names, precision)
             works = [backend._track(work)]
         else:
             works = _meeting(backend, "grouped allreduce", name)
-            works += [backend.allreduce([tensor], op=torchs) for tensor in tensors]
-    factor = _last_factor(known, postscale_factor, process_set)
+            works += [backend.allreduce([tensor], op=torch_op) for tensor in tensors]
+    factor = _final_scaling(known, postscale_factor, process_set)
 
     def finish() -> list[torch.Tensor]:
         for tensor in tensors:
@@ -372,7 +372,7 @@ def reducescatter_async(
     with internal():
         works = _meeting(backend, "reducescatter", name)
         works.append(backend.reduce_scatter([output], [parts]))
-    factor = _last_factor(known, postscale_factor, process_set)
+    factor = _final_scaling(known, postscale_factor, process_set)
 
     def finish() -> torch.Tensor:
         result = output[:rows]
@@ -445,9 +445,10 @@ def _has_rows(what: str, tensor: torch.Tensor) -> None:
         raise ValueError(f"{what} of a tensor without dimensions: give it one, by tensor.view(1)")
 
 
-def _last_factor(
+def _final_scaling(
     op: ReduceOp, postscale_factor: float, process_set: ProcessSet
 ) -> tuple[float, int]:
+    """Return the factor and the divisor that `_scale` applies to the result."""
     return postscale_factor, len(process_set.ranks) if op == Average else 1
 
 

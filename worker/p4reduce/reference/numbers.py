@@ -184,11 +184,11 @@ class Numbers:
         count = len(sums)
         first = count if second_half else 0
         with np.errstate(over="ignore"):  # a sum beyond the dtype becomes infinite
-            rows = np.array([self._numbers(sums, exponent)], self.collective.working_dtype)
+            rows = np.array([self._dequantised(sums, exponent)], self.collective.working_dtype)
             columns = slice(first, first + count)
             self.collective.target.scatter(np.array([block]), rows, columns)
 
-    def _numbers(self, sums: Sequence[int], exponent: int) -> Sequence[float]:
+    def _dequantised(self, sums: Sequence[int], exponent: int) -> Sequence[float]:
         if not self._floats:
             return sums
         ranks = self._ranks if self.collective.is_mean else 1

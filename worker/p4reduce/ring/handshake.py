@@ -88,10 +88,18 @@ async def connect(
 
 
 def proof_of(
-    secret: bytes, direction: bytes, introduction: bytes, one: bytes, other: bytes
+    secret: bytes, direction: bytes, introduction: bytes, acceptors: bytes, connectors: bytes
 ) -> bytes:
-    """Return the MAC that authenticates one side. `direction` is b"connect" or b"accept"."""
-    return hmac.digest(secret, direction + introduction + one + other, "sha256")
+    """Return the MAC that authenticates one side.
+
+    Args:
+        secret: of the job.
+        direction: b"connect" or b"accept".
+        introduction: of the side that connects.
+        acceptors: the challenge of the side that accepts.
+        connectors: the challenge of the side that connects.
+    """
+    return hmac.digest(secret, direction + introduction + acceptors + connectors, "sha256")
 
 
 async def _read(reader: asyncio.StreamReader, count: int) -> bytes:

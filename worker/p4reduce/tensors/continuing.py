@@ -26,15 +26,17 @@ Words = npt.NDArray[np.int32]
 Messages = npt.NDArray[np.uint8]
 """A header and lanes in each row; shape (slots, MESSAGE_BYTES)."""
 
-_A_WORD = 16  # slots in 32 bits
-_SHIFTS = np.arange(0, 2 * _A_WORD, 2).astype(np.uint32)
+_SLOTS_PER_WORD = 16  # slots in 32 bits
+_SHIFTS = np.arange(0, 2 * _SLOTS_PER_WORD, 2).astype(np.uint32)
 
 
 def words_of(finished: Rounds) -> Words:
     """Return what a rank says: two bits for each slot, 16 slots in a word."""
-    places = np.zeros(-len(finished) % _A_WORD + len(finished), np.uint32)
+    places = np.zeros(-len(finished) % _SLOTS_PER_WORD + len(finished), np.uint32)
     places[: len(finished)] = finished & 3
-    words: npt.NDArray[np.uint32] = np.bitwise_or.reduce(places.reshape(-1, _A_WORD) << _SHIFTS, 1)
+    words: npt.NDArray[np.uint32] = np.bitwise_or.reduce(
+        places.reshape(-1, _SLOTS_PER_WORD) << _SHIFTS, 1
+    )
     return words.view(np.int32)
 
 

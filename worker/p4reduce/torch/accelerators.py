@@ -20,7 +20,7 @@ from p4reduce.torch.tensors import write
 
 Pairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
-Job = Callable[[], Iterable[torch.Tensor]]
+DeviceWork = Callable[[], Iterable[torch.Tensor]]
 """Enqueues work in the current stream. Gives the device's tensors of other streams that it uses, so
 that their memory is not given away before."""
 
@@ -40,7 +40,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and not tensor.is_quantized
 
 
-def copies_down(pairs: Pairs) -> Job:
+def copies_down(pairs: Pairs) -> DeviceWork:
     """Return the job that copies from the device to the host.
 
     Args:
@@ -56,7 +56,7 @@ def copies_down(pairs: Pairs) -> Job:
     return copy
 
 
-def copies_up(pairs: Pairs) -> Job:
+def copies_up(pairs: Pairs) -> DeviceWork:
     """Return the job that copies from the host to the device; `pairs` as for `copies_down`."""
 
     def copy() -> Iterator[torch.Tensor]:
@@ -93,7 +93,7 @@ class Accelerator:
         """Return host memory for a tensor: contiguous, and not initialised."""
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
 
-    def down(self, *jobs: Job) -> list[DeviceEvent]:
+    def down(self, *jobs: DeviceWork) -> list[DeviceEvent]:
         """Enqueue work and copies to the host, after what the caller's stream has now.
 
         Args:
@@ -105,19 +105,19 @@ class Accelerator:
         self._down.wait_stream(torch.accelerator.current_stream(self._device))
         return self._enqueue(self._down, *jobs)
 
-    def between(self, job: Job) -> DeviceEvent:
+    def between(self, job: DeviceWork) -> DeviceEvent:
         """Enqueue work and copies, as `down`, but after nothing of the other streams.
 
         What `down` has enqueued may wait for the rest of a backward pass.
         """
         return self._enqueue(self._between, job)[0]
 
-    def up(self, job: Job, after: DeviceEvent) -> DeviceEvent:
+    def up(self, job: DeviceWork, after: DeviceEvent) -> DeviceEvent:
         """Enqueue copies from the host, and work, as `down`, but after an event."""
         self._up.wait_event(after)
         return self._enqueue(self._up, job)[0]
 
-    def _enqueue(self, stream: Any, *jobs: Job) -> list[DeviceEvent]:
+    def _enqueue(self, stream: Any, *jobs: DeviceWork) -> list[DeviceEvent]:
         events = []
         with _current(stream):
             for job in jobs:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process group that torch sees: each collective goes to the switch, or by name to Gloo.
+"""The process group that torch sees: each collective goes to the switch, or else to Gloo.
 
 It is a `ProcessGroup` of Python, the only kind of backend that torch 2.10 to 2.13 accept from
 Python: they do not call a subclass of `Backend`. Where torch has `dist.BackendBase`,
-python_backend.py makes one of these methods. All methods are here, those of table.py included. C++
-would run a missing one on the inner group with Python's lock held.
+python_backend.py builds a backend of these methods. All methods are here, those of table.py
+included: torch's C++ would run a missing one on the inner group, with Python's lock held.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ from p4reduce.torch.work import OutcomeWork, StartedWork, WorkOutcome, unsettled
 
 warn_if_untested(torch.__version__)
 
-_DESTROY_TIMEOUT = (
-    10.0  # seconds for collectives that nobody has waited for, when the group is destroyed
-)
+_DESTROY_TIMEOUT = 10.0  # seconds, in shutdown, for collectives that nobody has waited for
 _POLL = 0.01  # seconds
 _ENDING = 5.0  # seconds at most for a collective to notice that its connections are closed
 
@@ -106,10 +104,10 @@ class TorchCollectives:
         self.channel: Channel | None = routes.first.channel
         if self.channel is not None:
             self.channel.accelerated = accelerated
-        self._without = "a group of one rank" if size == 1 else "a group without a job"
+        self._why_gloo = "a group of one rank" if size == 1 else "a group without a job"
         self._place = Place(rank, size)
         self._in_parts = accelerated
-        self._pairs = CallOrder()
+        self._exchange_order = CallOrder()
         self._in_flight: set[WorkOutcome] = set()  # until somebody has found out how they ended
         expect_dropped()
         _groups.add(self)
@@ -184,7 +182,7 @@ class TorchCollectives:
         accelerator = accelerators.accelerator_of(tensors[0])
         if accelerator is None:
             # In turn with those of accelerators: Gloo tells messages of a tag by their order.
-            started = self._pairs.take(lambda: StartedWork(start(tensors)))
+            started = self._exchange_order.take(lambda: StartedWork(start(tensors)))
             return self._track(_work_of(started, _wait_for, tensors))
         host = host_copies(accelerator, list(tensors))
         pairs = list(zip(host, tensors, strict=True))
@@ -194,7 +192,7 @@ class TorchCollectives:
             copies_up(pairs if receives else []),
         )
         return self._track(
-            start_staged(accelerator, self._pairs, _wait_for, part=part, result=tensors)
+            start_staged(accelerator, self._exchange_order, _wait_for, part=part, result=tensors)
         )
 
     def monitored_barrier(
@@ -371,7 +369,7 @@ class TorchCollectives:
         """Start a collective of the host's tensors now: by the switch if nothing is against it."""
         if call.reason is None and call.switch is not None and route.channel is not None:
             return call.switch(route.channel)
-        return route.gloo.call(route.channel, call, call.reason or self._without)
+        return route.gloo.call(route.channel, call, call.reason or self._why_gloo)
 
     def _together(self, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:
         return self._track(StagedWork.of_several(works, tensors))
@@ -413,9 +411,9 @@ _groups: set[TorchCollectives] = set()
 
 
 def raise_if_lost(ranks: Sequence[int], within: float) -> None:
-    """Wait that many seconds for news that one of these global ranks is lost.
+    """Wait up to `within` seconds for news that one of these global ranks is lost.
 
-    Raises the error. Without groups there is no news.
+    Raises the error of its group. Returns after that time, or at once if there is no group.
     """
     for _ in attempts(within, _POLL):
         if not (groups := list(_groups)):

@@ -75,7 +75,7 @@ def all_reduce_coalesced_call(place: Place, tensors: Tensors, options: Any) -> T
         "all_reduce_coalesced",
         tensors,
         options,
-        reason=sum_reason(tensors, options.reduceOp, scaling) or _sparse(tensors),
+        reason=sum_reason(tensors, options.reduceOp, scaling) or _any_sparse_reason(tensors),
         switch=lambda channel: all_reduce_coalesced(channel, tensors, options, scaling=scaling),
         gloo=lambda group, dense: group.allreduce_coalesced(dense, summing(options, scaling)),
         scaling=scaling,
@@ -89,7 +89,7 @@ def reduce_call(place: Place, tensors: Tensors, options: Any) -> TorchCall:
         "reduce",
         tensors,
         options,
-        reason=sum_reason(tensors, options.reduceOp, scaling) or _sparse(tensors),
+        reason=sum_reason(tensors, options.reduceOp, scaling) or _any_sparse_reason(tensors),
         switch=lambda channel: reduce(channel, tensors[0], options, scaling),
         gloo=lambda group, dense: group.reduce(dense, summing(options, scaling)),
         scaling=scaling,
@@ -134,8 +134,8 @@ def _reduce_scatter_call(
         skipped = inputs[: place.rank]
         before = sum(one.numel() for one in skipped) if len(inputs) > 1 else place.rank * count
         own = whole.narrow(0, before, count)
-        summed = summing(with_fields(options, AllreduceOptions), scaling)
-        return group.allreduce([whole], summed), lambda: write(output, scaling.after(own))
+        sum_options = summing(with_fields(options, AllreduceOptions), scaling)
+        return group.allreduce([whole], sum_options), lambda: write(output, scaling.after(own))
 
     def parts() -> tuple[list[TorchCall], Finish]:
         given, target = Dense(inputs).tensors, Dense([output])
@@ -229,8 +229,9 @@ def sum_reason(
             if reason is not None:
                 return reason
         dtype = tensor.dtype
-        scaled = scaling is not UNSCALED or name == "SUM"
-        if scaling.dtype(dtype) not in REDUCIBLE or not (scaled or dtype.is_floating_point):
+        # Without a factor the switch sums any numbers, and takes means of floats only.
+        switch_sums = scaling is not UNSCALED or name == "SUM"
+        if scaling.dtype(dtype) not in REDUCIBLE or not (switch_sums or dtype.is_floating_point):
             return _dtypes([tensor]) + ("" if name == "SUM" else f" {name}")
     return None
 
@@ -432,5 +433,5 @@ def _name(tensor: torch.Tensor, scaling: Scaling, given: str | None = None) -> s
     return ", ".join(marks) or None
 
 
-def _sparse(tensors: Tensors) -> str | None:
+def _any_sparse_reason(tensors: Tensors) -> str | None:
     return "sparse" if any(tensor.layout != torch.strided for tensor in tensors) else None

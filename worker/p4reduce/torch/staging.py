@@ -21,7 +21,7 @@ import torch
 from p4reduce.torch.accelerators import (
     Accelerator,
     DeviceEvent,
-    Job,
+    DeviceWork,
     is_plain,
 )
 from p4reduce.torch.call_order import CallOrder, QueuedEnding, QueuedHandle
@@ -44,8 +44,8 @@ class StagedPart(NamedTuple):
     """
 
     start: Callable[[], OutcomeWork]
-    down: Job
-    up: Job
+    down: DeviceWork
+    up: DeviceWork
 
 
 def host_copies(accelerator: Accelerator, value: Any) -> Any:
@@ -227,7 +227,9 @@ def start_in_parts(
     )
 
 
-def _put_up(accelerator: Accelerator, work: OutcomeWork, up: Job, after: DeviceEvent) -> StagedWork:
+def _put_up(
+    accelerator: Accelerator, work: OutcomeWork, up: DeviceWork, after: DeviceEvent
+) -> StagedWork:
     return _staged(
         accelerator,
         work.outcome.settle,

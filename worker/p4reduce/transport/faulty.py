@@ -54,7 +54,7 @@ class FaultPlan:
         outage_after: when nothing comes through any more, in seconds since the transport was made.
         outage_seconds: for how long.
         only: the rank that has the faults; negative: all ranks.
-        stream: makes the generators of several ranks with one seed differ: the rank.
+        rank: of this process. It makes the generators of ranks with one seed differ.
     """
 
     drop: float = 0.0
@@ -70,7 +70,7 @@ class FaultPlan:
     outage_after: float = 0.0
     outage_seconds: float = 0.0
     only: int = -1
-    stream: int = 0
+    rank: int = 0
 
     def __post_init__(self) -> None:
         for name in _SECONDS:
@@ -88,13 +88,13 @@ class FaultPlan:
                 )
 
     @classmethod
-    def parse(cls, text: str, *, stream: int = 0) -> FaultPlan:
+    def parse(cls, text: str, *, rank: int = 0) -> FaultPlan:
         """Parse "drop=0.01,duplicate=0.01,seed=7".
 
         Raises:
             ConfigurationError: a name is unknown, a value is no number, or it is out of range.
         """
-        known = {item.name: item.type for item in fields(cls) if item.name != "stream"}
+        known = {item.name: item.type for item in fields(cls) if item.name != "rank"}
         values: dict[str, float | int | bool] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = part.partition("=")
@@ -114,7 +114,7 @@ class FaultPlan:
                 raise ConfigurationError(
                     f"{FAULTS_ENVIRONMENT}: {part!r}: {value!r} is not a number"
                 ) from None
-        return cls(**values, stream=stream)  # type: ignore[arg-type]  # checked above
+        return cls(**values, rank=rank)  # type: ignore[arg-type]  # checked above
 
 
 @dataclass
@@ -203,9 +203,9 @@ class FaultyTransport:
         self._inner = inner
         self.endpoint, self.wake_fd = inner.endpoint, inner.wake_fd
         self._clock = clock
-        up, down = np.random.SeedSequence((plan.seed, plan.stream)).spawn(2)
+        up, down = np.random.SeedSequence((plan.seed, plan.rank)).spawn(2)
         none = FaultPlan()
-        if plan.only >= 0 and plan.only != plan.stream:
+        if plan.only >= 0 and plan.only != plan.rank:
             plan = none
         self._up = _Direction(plan if plan.up else none, np.random.default_rng(up), clock)
         self._down = _Direction(plan if plan.down else none, np.random.default_rng(down), clock)

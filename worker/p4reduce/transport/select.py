@@ -119,5 +119,5 @@ def open_port(
             f"{name}: {error.strerror}: `ulimit -n` shows this process's limit"
         ) from None
     if faults := os.environ.get(FAULTS_ENVIRONMENT):
-        transport = FaultyTransport(transport, FaultPlan.parse(faults, stream=rank))
+        transport = FaultyTransport(transport, FaultPlan.parse(faults, rank=rank))
     return transport

@@ -144,7 +144,7 @@ static int follow(struct p4r_link *link, const uint8_t *answer, int memory_fd, u
         return 0;
     if (answer[4] != VERSION || kind != P4R_LINK_SHARED || (wishes & P4R_LINK_CAN_SHARED) == 0)
         return EPROTO;
-    const uint32_t slots = answer[6] <= 12 ? 1u << answer[6] : 0; /* 12: P4R_MAX_SLOTS */
+    const uint32_t slots = answer[6] <= __builtin_ctz(P4R_MAX_SLOTS) ? 1u << answer[6] : 0;
     if (slots == 0 || memory_fd < 0)
         return EPROTO;
     const int error = p4r_shared_map(link, memory_fd, slots);

@@ -98,7 +98,7 @@ class _DeviceMean(ABC):
 
     @abstractmethod
     def measure(self) -> Iterable[torch.Tensor]:
-        """Find what is to be sent, after the caller's work; a `Job`."""
+        """Find what is to be sent, after the caller's work; a `DeviceWork`."""
 
     @abstractmethod
     def start(self) -> OutcomeWork:
@@ -116,7 +116,7 @@ class _DeviceMean(ABC):
 
     @abstractmethod
     def put(self) -> Iterable[torch.Tensor]:
-        """Write the mean, when the sums are there; a `Job`."""
+        """Write the mean, when the sums are there; a `DeviceWork`."""
 
     def room(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return memory of the host."""
@@ -131,7 +131,7 @@ class _DeviceMean(ABC):
         return kept
 
     def write(self, means: torch.Tensor) -> list[torch.Tensor]:
-        """Write rows to the bucket; returns what a `Job` does."""
+        """Write rows to the bucket; returns what a `DeviceWork` does."""
         self.tensor.copy_(means.view(-1)[: self.tensor.numel()].view(self.tensor.shape))
         return [self.tensor]
 
