@@ -125,9 +125,10 @@ def test_a_worker_killed_at_any_moment_frees_its_port(
         os.waitpid(child, 0)
         # The next one gets the port, and what the last one sent is whole and in order.
         connect_again(switch.paths[1], kind).close()
-        assert len(program.frames) >= enough
-        expected = [buffer.get(i % 64) for i in range(len(program.frames))]
-        assert program.frames == expected
+        # Without a hello it is connected while the switch still takes what was sent.
+        frames = list(program.frames)
+        assert len(frames) >= enough
+        assert frames == [buffer.get(i % 64) for i in range(len(frames))]
 
 
 @pytest.mark.parametrize("kind", KINDS)

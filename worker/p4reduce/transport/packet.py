@@ -49,8 +49,9 @@ class PacketTransport(FramesOverLink):
                 else:
                     link = Link.over_packets(self._socket)
             except OSError as error:
-                what = "offload" if offload else "link"
-                raise SwitchUnreachableError(f"no {what} on {interface!r}: {error}") from None
+                if offload:
+                    raise SwitchUnreachableError(f"no offload on {interface!r}: {error}") from None
+                raise SwitchUnreachableError(f"no link on {interface!r}: {error}") from None
             undo.pop_all()
         super().__init__(interface + _OFFLOAD * offload, link)
         self.endpoint = Endpoint(mac, ip, port)
