@@ -27,6 +27,7 @@ from p4reduce.hosts import address_towards
 _PAUSE = 0.05  # seconds between two attempts to reach rank 0
 _CONNECT_TIMEOUT = 5.0
 _HELLO_TIMEOUT = 5.0  # for a stranger that connects and says nothing
+_MOST_TEXTS = 3  # of other ranks' errors, in one error
 ROUND_TIMEOUT = 130.0  # seconds for a text of ranks that have met; they may start processes first
 
 
@@ -44,7 +45,8 @@ def agreed(rank: int, exchange: Exchange, work: Callable[[], Any]) -> list[Any]:
 
     Raises:
         The error of `work`, or on other ranks that of the first of these: another rank's wrong
-        argument is a ConfigurationError, and its other exceptions are LaunchError.
+        argument is a ConfigurationError, and its other exceptions are LaunchError. The text has
+        what further ranks said: one error may be the consequence of another.
     """
     own: BaseException | None = None
     try:
@@ -52,11 +54,18 @@ def agreed(rank: int, exchange: Exchange, work: Callable[[], Any]) -> list[Any]:
     except BaseException as error:  # the others wait for this rank's text
         own, said = error, _described(error)
     told = [json.loads(text) for text in exchange(json.dumps(said))]
+    texts = {
+        one["text"]: f"rank {n}: {one['text']}" for n, one in enumerate(told) if "error" in one
+    }
     if own is not None:
+        texts.pop(said["text"], None)
+        if isinstance(own, P4ReduceError):
+            own.args = ("; ".join([str(own), *list(texts.values())[:_MOST_TEXTS]]), *own.args[1:])
         raise own
-    for number, one in enumerate(told):
+    for one in told:
         if "error" in one:
-            raise getattr(errors, one["error"], P4ReduceError)(f"rank {number}: {one['text']}")
+            text = "; ".join(list(texts.values())[:_MOST_TEXTS])
+            raise getattr(errors, one["error"], P4ReduceError)(text)
     return [one["said"] for one in told]
 
 

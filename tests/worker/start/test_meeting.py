@@ -103,7 +103,7 @@ def test_strangers_are_ignored(stranger: bytes) -> None:
 
 
 def test_all_or_none(address: str) -> None:
-    """An error of one rank is one on all; theirs first."""
+    """An error of one rank is one on all; their own comes first."""
     errors = {1: ValueError("wrong"), 2: ConfigurationError("set it")}
 
     def rank_of(rank: int) -> str:
@@ -120,11 +120,11 @@ def test_all_or_none(address: str) -> None:
                 agreed(rank, meeting.exchange, work)
             return f"{type(caught.value).__name__}: {caught.value}"
 
-    others = "ConfigurationError: rank 1: ValueError: wrong"
+    others = "ConfigurationError: rank 1: ValueError: wrong; rank 2: set it"
     assert all_ranks(4, rank_of) == [
         others,
         "ValueError: wrong",
-        "ConfigurationError: set it",
+        "ConfigurationError: set it; rank 1: ValueError: wrong",
         others,
     ]
 
