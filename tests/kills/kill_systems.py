@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kill campaign breaks: switches, controllers and ranks, each a process."""
+"""What the kill campaign breaks: switches, controller and ranks, each a process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.switches.launch import SwitchLauncher
 from p4reduce_lab.system import System, rank_variables
-from p4reduce_lab.tree import TreeShape, TreeSystem
+from p4reduce_lab.tree import TreeShape
 from torch_system import Forked, clean_environment, free_port, zygote
 
 HERE = Path(__file__).parent
 PATIENCE = 300.0  # seconds, for what takes one on a quiet machine
 POLL = 0.02
+CONTROLLER = "controller"  # its name, beside those of the switches
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ PLACES = {
 
 
 class Broken:
-    """A system whose switches and controllers can be killed, stopped and started again.
+    """A system whose switches and controller can be killed, stopped and started again.
 
     Args:
         system: running.
@@ -73,18 +74,10 @@ class Broken:
     @property
     def switches(self) -> dict[str, SwitchLauncher]:
         """All of them, by name."""
-        if isinstance(self.system, TreeSystem):
-            return dict(self.system.launchers)
-        launchers = (one for part in self.system.parts for one in part.launchers.values())
-        return {f"switch {number}": launcher for number, launcher in enumerate(launchers)}
-
-    @property
-    def controllers(self) -> dict[str, System]:
-        """What has one, by name."""
-        return {f"controller {number}": part for number, part in enumerate(self.system.parts)}
+        return dict(self.system.launchers)
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """End a switch or a controller by a signal; nothing where it has ended already."""
+        """End a switch or the controller by a signal; nothing where it has ended already."""
         if not self.is_alive(name):
             return
         child = self._child(name)
@@ -102,7 +95,7 @@ class Broken:
 
     @contextmanager
     def stopped(self, name: str) -> Iterator[None]:
-        """Stop a switch or a controller for a while."""
+        """Stop a switch or the controller for a while."""
         pid = self._child(name).process.pid
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -114,8 +107,8 @@ class Broken:
         """Start what was ended again; a switch is waited for until it serves."""
         if self.is_alive(name):
             return
-        if (part := self.controllers.get(name)) is not None:
-            part.start_controller(f"{name.replace(' ', '-')}-again.log")
+        if name == CONTROLLER:
+            self.system.start_controller("controller-again.log")
             return
         launcher = self.switches[name]
         launcher.start(self.system.processes, launcher.log)
@@ -123,13 +116,13 @@ class Broken:
 
     def repair(self) -> None:
         """Start all that does not run, and wait until it serves."""
-        for name in [*self.switches, *self.controllers]:
+        for name in [*self.switches, CONTROLLER]:
             self.start(name)
         self.system.wait_ready(PATIENCE)
 
     def _child(self, name: str) -> ChildProcess:
-        part = self.controllers.get(name)
-        child = self.switches[name].child if part is None else part.controller
+        controller = self.system.controller
+        child = controller if name == CONTROLLER else self.switches[name].child
         assert child is not None
         return child
 
@@ -141,7 +134,7 @@ class Broken:
 
 @contextmanager
 def running(place: Place) -> Iterator[Broken]:
-    """Start a place's switches and controllers."""
+    """Start a place's switches and controller."""
     with run_directory() as directory:
         logs = directory / "logs"
         logs.mkdir()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kill_systems import PLACES, Broken, KillRanks, Place, running
+from kill_systems import CONTROLLER, PLACES, Broken, KillRanks, Place, running
 from p4reduce_lab.switches import bmv2
 
 KILLS = int(os.environ.get("KILLS") or 6)
@@ -59,10 +59,10 @@ class Trial:
         time.sleep(seconds)
 
     def kill(self, name: str) -> None:
-        """End a switch or a controller, by one of two signals."""
+        """End a switch or the controller, by one of two signals."""
         number = self.draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
         # A controller that is told to end ends its jobs.
-        number = signal.SIGKILL if name.startswith("controller") else number
+        number = signal.SIGKILL if name == CONTROLLER else number
         self.say(f"{number.name} to {name}")
         self.broken.kill(name, number)
 
@@ -74,10 +74,6 @@ class Trial:
     def a_switch(self) -> str:
         """Draw one."""
         return self.draw.choice(sorted(self.broken.switches))
-
-    def a_controller(self) -> str:
-        """Draw one."""
-        return self.draw.choice(sorted(self.broken.controllers))
 
     def a_rank(self) -> int:
         """Draw one that was not lost."""
@@ -106,17 +102,16 @@ def all_switches(trial: Trial) -> None:
 
 
 def controller_again(trial: Trial) -> None:
-    """A controller, killed and brought back."""
-    name = trial.a_controller()
-    trial.kill(name)
+    """The controller, killed and brought back."""
+    trial.kill(CONTROLLER)
     trial.pause(1.0)
-    trial.start(name)
+    trial.start(CONTROLLER)
     trial.pause(1.0)
 
 
 def both_again(trial: Trial) -> None:
-    """A switch and a controller, in any order."""
-    names = [trial.a_switch(), trial.a_controller()]
+    """A switch and the controller, in any order."""
+    names = [trial.a_switch(), CONTROLLER]
     for one in trial.draw.sample(names, 2):
         trial.kill(one)
         trial.pause(0.5)
@@ -126,8 +121,8 @@ def both_again(trial: Trial) -> None:
 
 
 def stopped(trial: Trial) -> None:
-    """A switch or a controller, stopped for less than a lease."""
-    name = trial.draw.choice([trial.a_switch(), trial.a_controller()])
+    """A switch or the controller, stopped for less than a lease."""
+    name = trial.draw.choice([trial.a_switch(), CONTROLLER])
     trial.say(f"SIGSTOP to {name}")
     with trial.broken.stopped(name):
         trial.pause(LEASE / 4)
