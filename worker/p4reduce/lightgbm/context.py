@@ -85,6 +85,7 @@ def _loaded() -> tuple[Any, type[Exception]]:
     except ImportError as error:
         raise ImportError(
             "p4reduce.lightgbm needs the package 'lightgbm', which is not installed here: pip "
-            "install lightgbm"
+            "install lightgbm",
+            name=error.name,
         ) from error
     return _LIB, LightGBMError

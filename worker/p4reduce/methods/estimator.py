@@ -39,7 +39,8 @@ try:
 except ImportError as error:
     raise ImportError(
         f"the estimators of p4reduce.methods need scikit-learn, which is not installed ({error}): "
-        "pip install 'p4reduce[training]'"
+        "pip install 'p4reduce[training]'",
+        name=error.name,
     ) from error
 
 __all__ = [

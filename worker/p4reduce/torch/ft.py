@@ -29,7 +29,8 @@ try:
 except ImportError as error:
     raise ImportError(
         f"p4reduce.torch.ft needs torchft, which is not installed ({error}): "
-        "pip install 'p4reduce[torchft]'"
+        "pip install 'p4reduce[torchft]'",
+        name=error.name,
     ) from error
 
 if not hasattr(ProcessGroupWrapper, "reconfigure"):
