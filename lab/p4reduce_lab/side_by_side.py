@@ -9,9 +9,8 @@ from string import ascii_lowercase
 
 from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.networks.mininet_net import MininetNetwork, host_interface, switch_ip
-from p4reduce_lab.switches.launch import SwitchLauncher
-from p4reduce_lab.system import INTERFACE_VARIABLE, NET_FILE, System
-from p4reduce_lab.topology_file import switch_table, topology_text
+from p4reduce_lab.system import INTERFACE_VARIABLE, System
+from p4reduce_lab.topology_file import switch_table
 
 
 class SideBySideSystem(System):
@@ -43,21 +42,9 @@ class SideBySideSystem(System):
                 ports, ip = self.network.ports_of(number), switch_ip(number)
                 stations = self.network.stations_of(number)
             launcher = self._start_switch(name, ports, f"switch-{name}.log")
-            if number == 0:
-                self._switch = launcher
-            else:
-                self._further[name] = launcher
             tables.append(switch_table(name, launcher.address, self._ports, stations, ip))
-        (self._directory / NET_FILE).write_text(topology_text(tables))
+        self._write_topology(tables)
         self.start_controller()
-
-    @property
-    def launchers(self) -> Mapping[str, SwitchLauncher]:
-        """Return the launchers, as `System` does."""
-        return {self._names[0]: self._running_switch, **self._further}
-
-    def _serve_options(self) -> list[str]:
-        return ["--topology", str(self._directory / NET_FILE)]
 
     def variables(self) -> dict[str, str]:
         """The environment by which :func:`p4reduce.init` finds all of them."""

@@ -25,6 +25,7 @@ from p4reduce_lab.processes.children import ChildProcess, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.switches.launch import SwitchLauncher
 from p4reduce_lab.switches.udp_ports import UdpPorts
+from p4reduce_lab.topology_file import topology_text
 
 # Seconds. A process that ends is reported at once. This is for one that hangs, and long enough for
 # a busy machine.
@@ -75,8 +76,8 @@ class System:
         self._logs = logs
         self._ports = ports
         self._choice = choice
-        self._switch: SwitchLauncher | None = None
-        self._further: dict[str, SwitchLauncher] = {}
+        self._switches: dict[str, SwitchLauncher] = {}  # by name; `restart_switch` takes the first
+        self._topology: Path | None = None
         self.network: MininetNetwork | ShapedNetwork | RoutedNetwork | None = network
         self._own_network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
@@ -87,8 +88,8 @@ class System:
     topology = "star"
     """What `Summary` calls it."""
 
-    switch_name, controller_name = "the switch", "the controller"
-    """For people: what `restart_switch` and `restart_controller` kill."""
+    switch_name = "the switch"
+    """For people: what `restart_switch` kills."""
 
     def show_page(self) -> str:
         """Open the live page, if there is one; return a line about it, or ""."""
@@ -119,7 +120,7 @@ class System:
             ports = UdpPorts(self.network.switch_address, self._ports)
         elif self.network is not None:
             ports = self.network.ports
-        self._switch = self._start_switch("switch", ports, "switch.log")
+        self._start_switch("switch", ports, "switch.log")
         self.start_controller()
 
     def _make_network(self, switches: int = 1) -> None:
@@ -129,13 +130,11 @@ class System:
             self.network = self._own_network = own
             own.start()
 
-    def _start_switch(
-        self, directory: str, ports: int | Mapping[int, str], log: str
-    ) -> SwitchLauncher:
+    def _start_switch(self, name: str, ports: int | Mapping[int, str], log: str) -> SwitchLauncher:
         """Start a switch in a directory of its own. Raises LabError."""
-        own = self._directory / directory
+        own = self._directory / name
         own.mkdir()
-        launcher = self._choice.launcher(own, ports)
+        launcher = self._switches[name] = self._choice.launcher(own, ports)
         if isinstance(self.network, ShapedNetwork | RoutedNetwork):
             launcher.prefix = self.network.switch_prefix
         try:
@@ -143,6 +142,11 @@ class System:
         except VethError as error:
             raise LabError(f"cannot make the switch's ports: {error}") from error
         return launcher
+
+    def _write_topology(self, tables: Sequence[str]) -> None:
+        """Write the file of several switches, for the controller."""
+        self._topology = self._directory / NET_FILE
+        self._topology.write_text(topology_text(tables))
 
     def restart_switch(self, killed: Callable[[], None]) -> None:
         """Kill the switch as a crash would, call `killed`, and return when the next one serves
@@ -178,6 +182,8 @@ class System:
 
     def _serve_options(self) -> list[str]:
         """The options of `serve` for its switches."""
+        if self._topology is not None:
+            return ["--topology", str(self._topology)]
         options = ["--switch", self._running_switch.address, "--ports", f"1-{self._ports}"]
         if self.network is not None:
             for port, mac in self.network.stations.items():
@@ -237,13 +243,13 @@ class System:
         Raises:
             LabError: they were not started.
         """
-        return {self.switch_name: self._running_switch}
+        if not self._switches:
+            raise LabError("the switch was not started")
+        return self._switches
 
     @property
     def _running_switch(self) -> SwitchLauncher:
-        if self._switch is None:
-            raise LabError("the switch was not started")
-        return self._switch
+        return next(iter(self.launchers.values()))
 
     def __enter__(self) -> System:
         return self
@@ -251,10 +257,8 @@ class System:
     def __exit__(self, *error: object) -> None:
         self.control.close()
         self.processes.end()
-        if self._switch is not None:
-            self._stop_switch(self._switch, "")
-        for name, launcher in self._further.items():
-            self._stop_switch(launcher, f"-{name}")
+        for number, (name, launcher) in enumerate(self._switches.items()):
+            self._stop_switch(launcher, f"-{name}" if number else "")
         if self._own_network is not None:
             self._own_network.stop()
         self.network = self._own_network = None

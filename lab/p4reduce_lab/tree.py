@@ -15,9 +15,8 @@ from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.networks.links import set_rate
 from p4reduce_lab.networks.mininet_net import MininetNetwork
 from p4reduce_lab.networks.veth import VethError, VethPorts
-from p4reduce_lab.switches.launch import SwitchLauncher
-from p4reduce_lab.system import INTERFACE_VARIABLE, NET_FILE, System
-from p4reduce_lab.topology_file import link_table, switch_table, topology_text
+from p4reduce_lab.system import INTERFACE_VARIABLE, System
+from p4reduce_lab.topology_file import link_table, switch_table
 
 MAX_CHILDREN = 64  # of a switch: ranks, or switches below it
 MAX_RANKS = 64  # as many workers as one machine is asked to start
@@ -132,12 +131,9 @@ class TreeSystem(System):
             own |= {child.parent_port: links[child.name][0] for child in self._children(node)}
             if node.parent is not None:
                 own[_UPLINK] = links[node.name][1]
-            launcher = self._start_switch(node.name, own, f"switch-{node.name}.log")
-            if node.parent is None:
-                self._switch = launcher
-            else:
-                self._further[node.name] = launcher
-        (self._directory / NET_FILE).write_text(self._net_file())
+            self._start_switch(node.name, own, f"switch-{node.name}.log")
+        self._switches = dict(reversed(self._switches.items()))  # the root first
+        self._write_topology(self._tables())
         self.start_controller()
 
     def _make_ports(self) -> Mapping[int, str]:
@@ -179,7 +175,7 @@ class TreeSystem(System):
     def _children(self, node: _Node) -> list[_Node]:
         return [child for child in self._nodes if child.parent == node.name]
 
-    def _net_file(self) -> str:
+    def _tables(self) -> list[str]:
         """What `serve --topology` reads."""
         tables = []
         for node in self._nodes:
@@ -194,15 +190,7 @@ class TreeSystem(System):
             for node in self._nodes
             if node.parent is not None
         ]
-        return topology_text(tables)
-
-    @property
-    def launchers(self) -> Mapping[str, SwitchLauncher]:
-        """Return the launchers, as `System` does. The root comes first."""
-        return {"root": self._running_switch, **self._further}
-
-    def _serve_options(self) -> list[str]:
-        return ["--topology", str(self._directory / NET_FILE)]
+        return tables
 
     def variables(self) -> dict[str, str]:
         """Return the variables, as `System` does."""

@@ -266,6 +266,9 @@ class Communicator:
     def _run(self, plan: CollectivePlan[T], timeout: float | None) -> T:
         return self._start(plan, timeout, here=True).wait()
 
+    def _time_left(self, timeout: float | None) -> TimeLeft:
+        return TimeLeft(self._options.timeout if timeout is None else timeout)
+
     def awaiting(self) -> AbstractContextManager[None]:
         """Within it, this thread waits for a call by its handle, before it does anything else.
 
@@ -687,7 +690,7 @@ class Communicator:
         if not union.agrees(array, agree):
             plan = plans.allreduce_sparse(array, op, name, **options)
             return self._start(plan, timeout, here=here)
-        left = TimeLeft(self._options.timeout if timeout is None else timeout)
+        left = self._time_left(timeout)
         plan = self._union(array, op, name, left, options)
         return self._start(plan, left(), here=here)
 
@@ -909,7 +912,7 @@ class Communicator:
         """
         if counts is not None:
             return self._run(plans.allgather(array, counts, name, out, **self._ranks), timeout)
-        left = TimeLeft(self._options.timeout if timeout is None else timeout)
+        left = self._time_left(timeout)
         mine = any_array(array)  # asked for once: it may be another one, or an error, next time
         counts = self._run(plans.allgather_counts(mine, name, **self._ranks), left())
         wrong = None

@@ -80,7 +80,7 @@ class Faults:
             what = self._system.switch_name
             self._system.restart_switch(self._happened.touch)
         else:
-            what = self._system.controller_name
+            what = "the controller"
             self._system.restart_controller(self._happened.touch)
             self._system.wait_ready(may_finish=self._workers)
         self.incident = Incident(what, step, killed, time.monotonic())

@@ -17,7 +17,6 @@ choice of each leaf, where ranks that choose by themselves have the union of all
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -32,6 +31,7 @@ from p4reduce.handle import Handle
 from p4reduce.tensors.arguments import operation_of
 from p4reduce.tensors.copy_pool import CopyPool
 from p4reduce.tensors.sparse import SparseElements
+from p4reduce.time_left import TimeLeft
 from p4reduce.wire.calls import MEAN, SUM, Operation
 from p4reduce.wire.rank_sets import describe_ranks
 
@@ -166,11 +166,7 @@ class HierarchicalTopK:
                 f"tensor {name!r} is a {type(gradient).__name__}; a numpy array is needed"
             )
         op = operation_of(op, gradient.dtype)
-        end = None if timeout is None else time.monotonic() + timeout
-
-        def left() -> float | None:
-            return None if end is None else max(end - time.monotonic(), 1e-3)
-
+        left: Callable[[], float | None] = (lambda: None) if timeout is None else TimeLeft(timeout)
         shard = self.within.reduce_scatter(gradient.reshape(-1), op, name, timeout=left())
         before = self._tensor(name, shard, op)
         if self._lanes:
