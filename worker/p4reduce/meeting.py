@@ -54,9 +54,10 @@ def agreed(rank: int, exchange: Exchange, work: Callable[[], Any]) -> list[Any]:
     except BaseException as error:  # the others wait for this rank's text
         own, said = error, _described(error)
     told = [json.loads(text) for text in exchange(json.dumps(said))]
-    texts = {
-        one["text"]: f"rank {n}: {one['text']}" for n, one in enumerate(told) if "error" in one
-    }
+    texts: dict[str, str] = {}  # each once, of the first rank that has it
+    for number, one in enumerate(told):
+        if "error" in one:
+            texts.setdefault(one["text"], f"rank {number}: {one['text']}")
     if own is not None:
         texts.pop(said["text"], None)
         if isinstance(own, P4ReduceError):

@@ -129,6 +129,20 @@ def test_all_or_none(address: str) -> None:
     ]
 
 
+def test_an_error_of_several_ranks_is_told_once(address: str) -> None:
+    def rank_of(rank: int) -> str:
+        def work() -> None:
+            if rank:
+                raise ConfigurationError("set it")
+
+        with SocketMeeting(address, rank, 3, DEADLINE) as meeting:
+            with pytest.raises(ConfigurationError) as caught:
+                agreed(rank, meeting.exchange, work)
+            return str(caught.value)
+
+    assert all_ranks(3, rank_of) == ["rank 1: set it", "set it", "set it"]
+
+
 def test_an_address_that_is_taken() -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
