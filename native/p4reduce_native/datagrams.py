@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A link over UDP in Python: the reference of `csrc/link/datagram.c`, and its replacement without
-C."""
+C.
+
+It stores no headers of frames (headers.h), so the peer in C sends it whole frames.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,10 @@ from collections.abc import Iterator, Sequence
 from p4reduce_native.udp_handshake import HandshakeResult
 
 HEAD_BYTES = 12
-FRAMING_BYTES = 14 + 20 + 8 + HEAD_BYTES + 2
-"""Around a frame on a link: headers of Ethernet, IPv4 and UDP, the head, the record's length."""
+_STORED_BYTES = 78 - (4 + 20)
+FRAMING_BYTES = 14 + 20 + 8 + HEAD_BYTES + 2 - _STORED_BYTES
+"""What a link adds to a frame: headers of Ethernet, IPv4 and UDP, the head and the record's length,
+less what the peer has stored of the frame's header, of which five words differ (headers.h)."""
 _FRAMES, _PING, _PONG, _BYE = range(4)
 _HEAD = struct.Struct("<8sB3x")
 _LENGTH = struct.Struct("<H")

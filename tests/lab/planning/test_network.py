@@ -134,7 +134,7 @@ def test_so_many_switches_that_they_limit_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "framing"), [("embedded", 0), ("embedded-udp", 14 + 20 + 8 + 12 + 2)]
+    ("kind", "framing"), [("embedded", 0), ("embedded-udp", 14 + 20 + 8 + 12 + 2 - 54)]
 )
 def test_udp_ports_frame_what_crosses_links_to_switches(kind: str, framing: int) -> None:
     """A rank's link, one to the switch above and a shared interface; not the ring's segments."""

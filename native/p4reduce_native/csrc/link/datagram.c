@@ -4,9 +4,9 @@
  *
  *   datagram  token (8 bytes), type (1), 0, 0, 0, then
  *             for FRAMES records (datagram_impl.h); for PING and PONG a nonce (8 bytes) or nothing, and
- *             any number of zeros behind that of a PING
+ *             any number of zeros behind that of a PING; for CONTEXT and CONFIRMED see there
  *
- * A PING is answered by a PONG with the same nonce. Nobody who cannot read the path knows the token,
+ * A PING is answered by a PONG with the same nonce, a CONTEXT by CONFIRMED with its number. Nobody who cannot read the path knows the token,
  * so a datagram without it is counted as a stranger's and has no effect. But for two: the greeting
  * that the peer was taken in by, whose answer may have been lost, so it is sent again; and messages of
  * another handshake from the peer's address, which are kept for Python: the peer may have been started
@@ -73,6 +73,22 @@ void p4r_datagrams_say(const struct p4r_link *link, enum p4r_udp_type type, cons
     if (nonce != NULL)
         memcpy(head + P4R_UDP_HEAD, nonce, P4R_PATH_NONCE);
     (void)!send(link->fd, head, nonce != NULL ? sizeof head : P4R_UDP_HEAD,
+                MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void p4r_datagrams_say_context(const struct p4r_link *link, enum p4r_udp_type type, uint16_t number,
+                               const uint8_t *context)
+{
+    uint8_t message[P4R_UDP_HEAD + P4R_UDP_NUMBER + P4R_CONTEXT_BYTES] = {0};
+    uint8_t *body = message + P4R_UDP_HEAD;
+    memcpy(message, link->datagrams->token, sizeof link->datagrams->token);
+    message[8] = (uint8_t)type;
+    body[0] = (uint8_t)(number & 0xFF);
+    body[1] = (uint8_t)(number >> 8);
+    if (context != NULL)
+        memcpy(body + P4R_UDP_NUMBER, context, P4R_CONTEXT_BYTES);
+    (void)!send(link->fd, message,
+                context != NULL ? sizeof message : (size_t)P4R_UDP_HEAD + P4R_UDP_NUMBER,
                 MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

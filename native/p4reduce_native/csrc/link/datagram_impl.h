@@ -3,13 +3,15 @@
 #ifndef P4R_DATAGRAM_IMPL_H
 #define P4R_DATAGRAM_IMPL_H
 
+#include "headers.h"
 #include "link_impl.h"
 #include "path.h"
 
 /* A record is a length (LE, 16 bits) and its frame, filled up to a multiple of 4: so the headers behind
  * Ethernet's 14 bytes lie at multiples of 4. */
 #define P4R_RECORD_HEAD 2
-#define P4R_MESSAGE_BYTES 65536 /* room for a message, of one datagram or of many */
+#define P4R_RECORD_COMPRESSED 0x8000 /* in the length: the frame is compressed, see headers.h */
+#define P4R_MESSAGE_BYTES 65536      /* room for a message, of one datagram or of many */
 #define P4R_UDP_HEAD 12
 /* Bytes that one call can send: a packet's, less IPv4's and UDP's heads. */
 #define P4R_UDP_MOST P4R_LINK_RUN_BYTES
@@ -21,7 +23,15 @@
 #define P4R_UDP_SEGMENT 103
 #define P4R_UDP_GRO 104
 
-enum p4r_udp_type { P4R_UDP_FRAMES = 0, P4R_UDP_PING = 1, P4R_UDP_PONG = 2, P4R_UDP_BYE = 3 };
+enum p4r_udp_type {
+    P4R_UDP_FRAMES = 0,
+    P4R_UDP_PING = 1,
+    P4R_UDP_PONG = 2,
+    P4R_UDP_BYE = 3,
+    P4R_UDP_CONTEXT = 4,   /* a number (LE, 16 bits), two zeros and a context, see headers.h */
+    P4R_UDP_CONFIRMED = 5, /* the number of a context that is stored, and two zeros */
+};
+#define P4R_UDP_NUMBER 4 /* bytes in front of a context */
 
 /* A control message with the size of segments: 16 bits when sent, an int when received. */
 union p4r_segment_size {
@@ -34,6 +44,7 @@ struct p4r_datagrams {
     int unheard, refused; /* keepalives and refusals since the peer was heard */
     int has_left;
     struct p4r_path path;
+    struct p4r_contexts in_contexts, out_contexts;
     struct p4r_datagram_counts counts;
     uint8_t greeting[P4R_UDP_GREETING], answer[P4R_UDP_GREETING];
     size_t greeting_bytes, answer_bytes;
@@ -54,8 +65,9 @@ struct p4r_datagrams {
     struct mmsghdr out_messages[P4R_LINK_MOST];
     union p4r_segment_size out_sizes[P4R_LINK_MOST];
     int ends[P4R_LINK_MOST]; /* frames up to the end of each message */
-    /* Per frame the head of its record, which for the first one follows the datagram's. */
-    uint8_t heads[P4R_LINK_MOST][P4R_UDP_HEAD + 3 + P4R_RECORD_HEAD];
+    /* Per frame the head of its record, which for the first one follows the datagram's, and what
+     * stands for the frame's own head. */
+    uint8_t heads[P4R_LINK_MOST][P4R_UDP_HEAD + 3 + P4R_RECORD_HEAD + P4R_COMPRESSED_MOST];
 };
 
 int p4r_datagrams_receive(struct p4r_link *, struct p4r_frame *, int most);
@@ -64,6 +76,9 @@ void p4r_datagrams_prepare_arrivals(struct p4r_datagrams *);
 /* Sends a datagram without frames, with `nonce` or NULL; whatever becomes of it, a later one does
  * the same. */
 void p4r_datagrams_say(const struct p4r_link *, enum p4r_udp_type, const uint8_t *nonce);
+/* The same with a context's number, and with the context or NULL. */
+void p4r_datagrams_say_context(const struct p4r_link *, enum p4r_udp_type, uint16_t number,
+                               const uint8_t *context);
 /* An error of the socket. Returns 0, or minus an errno: it has ended the link, but for -EPIPE of a send
  * (see p4r_link_send). */
 int p4r_datagrams_receive_failed(struct p4r_link *, int code);

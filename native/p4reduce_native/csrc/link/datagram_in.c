@@ -51,6 +51,21 @@ static void receive_unknown(struct p4r_link *link, const uint8_t *bytes, size_t 
     own->counts.control_messages++;
 }
 
+/* A context's number, and the context where a datagram has one. */
+static void receive_context(struct p4r_link *link, int type, const uint8_t *body, size_t length)
+{
+    struct p4r_datagrams *own = link->datagrams;
+    if (length < P4R_UDP_NUMBER)
+        return;
+    const uint16_t number = (uint16_t)(body[0] | body[1] << 8);
+    if (type == P4R_UDP_CONFIRMED) {
+        p4r_contexts_confirmed(&own->out_contexts, number);
+    } else if (length >= P4R_UDP_NUMBER + P4R_CONTEXT_BYTES && number != 0) {
+        p4r_contexts_store(&own->in_contexts, number, body + P4R_UDP_NUMBER);
+        p4r_datagrams_say_context(link, P4R_UDP_CONFIRMED, number, NULL);
+    }
+}
+
 /* Judges a datagram, and does what it asks for; returns whether it has frames. */
 static int receive_control(struct p4r_link *link, const uint8_t *bytes, size_t length)
 {
@@ -75,6 +90,10 @@ static int receive_control(struct p4r_link *link, const uint8_t *bytes, size_t l
     case P4R_UDP_BYE:
         own->has_left = 1;
         return 0;
+    case P4R_UDP_CONTEXT:
+    case P4R_UDP_CONFIRMED:
+        receive_context(link, bytes[8], bytes + P4R_UDP_HEAD, length - P4R_UDP_HEAD);
+        return 0;
     default:
         return 0;
     }
@@ -93,30 +112,47 @@ static size_t segment_of(struct mmsghdr *message)
 
 static size_t filled_up(size_t bytes) { return (bytes + 3) & ~(size_t)3; }
 
-/* Finds the frames of a message from `*at` on, and moves it behind them; what is left where a record
- * does not fit is one frame of bad length. */
-static int find_frames(const uint8_t *message, size_t bytes, size_t *at, struct p4r_frame *frames,
-                       int most)
+static const struct p4r_frame of_bad_length = {(const uint8_t *)"", 0};
+
+/* Restores a frame into the link's row of this number. */
+static struct p4r_frame restored(struct p4r_link *link, const uint8_t *compressed, size_t bytes,
+                                 int row)
 {
-    static const uint8_t nothing[1];
+    uint8_t *place = link->rows + (size_t)row * P4R_ROW_STRIDE + P4R_ROW_PAD;
+    const uint32_t length =
+        p4r_contexts_restore(&link->datagrams->in_contexts, compressed, bytes, place);
+    return length != 0 ? (struct p4r_frame){place, length} : of_bad_length;
+}
+
+/* Finds the frames of a message from `*at` on, and moves it behind them; what is left where a record
+ * does not fit is one frame of bad length. `row`: of the first one, if it has to be restored. */
+static int find_frames(struct p4r_link *link, const uint8_t *message, size_t bytes, size_t *at,
+                       struct p4r_frame *frames, int most, int row)
+{
     int count = 0;
     while (*at < bytes && count < most) {
         size_t length = 0, room = bytes - *at;
         if (room >= P4R_RECORD_HEAD)
             length = (size_t)message[*at] | (size_t)message[*at + 1] << 8;
+        const size_t compressed = length & P4R_RECORD_COMPRESSED;
+        length -= compressed;
         if (room < P4R_RECORD_HEAD || length > room - P4R_RECORD_HEAD) {
-            frames[count++] = (struct p4r_frame){nothing, 0};
+            frames[count++] = of_bad_length;
             *at = bytes;
             break;
         }
-        frames[count++] = (struct p4r_frame){message + *at + P4R_RECORD_HEAD, (uint32_t)length};
+        const uint8_t *first = message + *at + P4R_RECORD_HEAD;
+        frames[count] = compressed ? restored(link, first, length, row + count)
+                                   : (struct p4r_frame){first, (uint32_t)length};
+        count++;
         *at += filled_up(P4R_RECORD_HEAD + length);
     }
     return count;
 }
 
-/* Frames of the current datagram; continues with the next one when there are no more. */
-static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most)
+/* Frames of the current datagram; continues with the next one when there are no more. `row`: see
+ * find_frames. */
+static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most, int row)
 {
     struct p4r_datagrams *own = link->datagrams;
     struct mmsghdr *message = &own->in_messages[own->message];
@@ -126,7 +162,7 @@ static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most)
     int count = 0;
     if (own->record == 0)
         own->record = receive_control(link, bytes + own->at, length) ? P4R_UDP_HEAD : length;
-    count = find_frames(bytes + own->at, length, &own->record, frames, most);
+    count = find_frames(link, bytes + own->at, length, &own->record, frames, most, row);
     if (own->record < length)
         return count;
     own->record = 0;
@@ -179,7 +215,7 @@ int p4r_datagrams_receive(struct p4r_link *link, struct p4r_frame *frames, int m
     if (most > P4R_LINK_MOST)
         most = P4R_LINK_MOST;
     while (own->message < own->messages && count < most) {
-        count += take_some(link, frames + count, most - count);
+        count += take_some(link, frames + count, most - count, count);
         /* Half of a message would be answered by half of a run. */
         if (own->at == 0 && own->record == 0 && count >= most / 2)
             break;

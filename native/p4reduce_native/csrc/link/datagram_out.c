@@ -22,10 +22,28 @@ static int frames_in(uint32_t bytes)
     return frames < 1 ? 1 : frames > P4R_LINK_FRAMES ? P4R_LINK_FRAMES : (int)frames;
 }
 
+/* Writes a record's length and what stands for the first bytes of the frame, up to `*skip`. Returns how
+ * many bytes it wrote. Loopback has more room than time, so frames go there as they are. */
+static size_t begin_record(struct p4r_datagrams *own, const struct p4r_frame *frame,
+                           uint64_t now_ns, uint8_t *head, size_t *skip)
+{
+    const size_t compressed =
+        own->path.bytes < P4R_UDP_MOST
+            ? p4r_contexts_compress(&own->out_contexts, *frame, now_ns, head + P4R_RECORD_HEAD)
+            : 0;
+    *skip = compressed != 0 ? P4R_CONTEXT_FRAME_BYTES : 0;
+    size_t length = compressed + frame->length - *skip;
+    if (compressed != 0)
+        length |= P4R_RECORD_COMPRESSED;
+    head[0] = (uint8_t)(length & 0xFF);
+    head[1] = (uint8_t)(length >> 8);
+    return P4R_RECORD_HEAD + compressed;
+}
+
 /* Puts the first frames into one datagram; returns how many, at least one. `place`: of the first
  * one's vectors and head. */
 static int put_together(struct p4r_datagrams *own, const struct p4r_frame *frames, int count,
-                        int place, size_t *datagram_bytes)
+                        int place, uint64_t now_ns, size_t *datagram_bytes)
 {
     const int most = frames_in(own->path.bytes);
     size_t bytes = P4R_UDP_HEAD;
@@ -33,10 +51,8 @@ static int put_together(struct p4r_datagrams *own, const struct p4r_frame *frame
     for (; taken < count && taken < most; taken++) {
         const struct p4r_frame *frame = &frames[taken];
         const size_t gap = taken != 0 ? (4 - bytes % 4) % 4 : 0;
-        if (taken != 0 && bytes + gap + P4R_RECORD_HEAD + frame->length > own->path.bytes)
-            break;
         uint8_t *head = own->heads[place + taken];
-        size_t at = 0;
+        size_t at = 0, skip;
         if (taken == 0) {
             memcpy(head, own->token, sizeof own->token);
             memset(head + 8, 0, P4R_UDP_HEAD - 8);
@@ -44,12 +60,13 @@ static int put_together(struct p4r_datagrams *own, const struct p4r_frame *frame
         }
         memset(head + at, 0, gap);
         at += gap;
-        head[at++] = (uint8_t)(frame->length & 0xFF);
-        head[at++] = (uint8_t)(frame->length >> 8);
+        at += begin_record(own, frame, now_ns, head + at, &skip);
+        if (taken != 0 && bytes + at + frame->length - skip > own->path.bytes)
+            break;
         struct iovec *vectors = &own->out_vectors[2 * (place + taken)];
         vectors[0] = (struct iovec){head, at};
-        vectors[1] = (struct iovec){(void *)(uintptr_t)frame->bytes, frame->length};
-        bytes += gap + P4R_RECORD_HEAD + frame->length;
+        vectors[1] = (struct iovec){(void *)(uintptr_t)(frame->bytes + skip), frame->length - skip};
+        bytes += at - (taken == 0 ? P4R_UDP_HEAD : 0) + frame->length - skip;
     }
     *datagram_bytes = bytes;
     return taken;
@@ -70,15 +87,16 @@ static void say_segment_size(struct p4r_datagrams *own, int message, size_t segm
 
 /* Makes messages of frames: each is a run of datagrams of one size, of which the last may be shorter.
  * Returns how many there are; the first has `*first` datagrams. */
-static int gather(struct p4r_datagrams *own, const struct p4r_frame *frames, int count, int runs,
-                  int *first)
+static int gather(struct p4r_datagrams *own, const struct p4r_frame *frames, int count,
+                  uint64_t now_ns, int *first)
 {
     int messages = 0, taken = 0, open = 0, datagrams = 0; /* of the message that is open */
+    const int runs = now_ns >= own->single_until_ns;
     size_t segment = 0, total = 0;
     while (taken < count) {
         size_t bytes;
         const int place = taken;
-        taken += put_together(own, frames + taken, count - taken, taken, &bytes);
+        taken += put_together(own, frames + taken, count - taken, taken, now_ns, &bytes);
         if (open && bytes <= segment && datagrams < MOST_SEGMENTS &&
             total + bytes <= P4R_UDP_MOST) {
             struct msghdr *header = &own->out_messages[messages - 1].msg_hdr;
@@ -118,7 +136,10 @@ static void ask(struct p4r_link *link, uint32_t bytes)
         left -= part;
     }
     const struct msghdr message = {.msg_iov = vectors, .msg_iovlen = count};
-    (void)!sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL); /* it is sent again */
+    /* An error may belong to an earlier datagram: who forges ICMP messages without end would have no
+     * question sent. One that is lost is sent again. */
+    if (sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        (void)!sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (own->path.echoes) /* so that its silence means this size, and not the peer */
         p4r_datagrams_say(link, P4R_UDP_PING, NULL);
 }
@@ -163,11 +184,13 @@ int p4r_datagrams_send(struct p4r_link *link, const struct p4r_frame *frames, in
     const uint32_t question = p4r_path_question(&own->path, link->fd, now_ns);
     if (question != 0)
         ask(link, question);
+    const struct p4r_context *context = p4r_contexts_to_announce(&own->out_contexts, now_ns);
+    if (context != NULL)
+        p4r_datagrams_say_context(link, P4R_UDP_CONTEXT, context->number, context->bytes);
     while (done < count) {
         const int most = count - done < P4R_LINK_MOST ? count - done : P4R_LINK_MOST;
         int first = 1;
-        const int messages =
-            gather(own, frames + done, most, now_ns >= own->single_until_ns, &first);
+        const int messages = gather(own, frames + done, most, now_ns, &first);
         const int sent =
             sendmmsg(link->fd, own->out_messages, (unsigned)messages, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent > 0) {
