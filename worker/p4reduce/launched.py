@@ -31,7 +31,8 @@ from p4reduce.meeting import Exchange, SocketMeeting
 _TORCHRUN = "TORCHELASTIC_RUN_ID"
 _MASTER = ("MASTER_ADDR", "MASTER_PORT")
 _PORTS = range(20_000, 32_000)  # below those that Linux gives out by itself
-_JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "HYDI_CONTROL_FD", "SLURM_JOB_ID")
+_JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID")
+_PROXY = "hydra_pmi_proxy"  # MPICH's, one per job and host; it gives jobs no name
 _ALL_HERE = (
     ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
     ("MPI_LOCALNRANKS", "PMI_SIZE"),
@@ -128,8 +129,23 @@ def _job() -> str:
     """Return a file's name that all ranks of this job know, and no other job's."""
     known = [os.environ[name] for name in _JOBS if name in os.environ]
     known += [os.environ.get("SLURM_STEP_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "")]
-    known += [] if any(known) else [str(os.getppid())]  # of mpirun, or what it runs on this host
+    known += [] if any(known) else [str(_launcher())]
     return f"meet-{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]}.sock"
+
+
+def _launcher() -> int:
+    """Return the process that started all ranks of this host: MPICH's proxy, or the parent.
+
+    Between the proxy and a rank there may be shells.
+    """
+    parent = os.getppid()
+    with contextlib.suppress(OSError):  # no Linux, or another user's
+        while parent > 1:
+            name, _, rest = Path(f"/proc/{parent}/stat").read_text().rpartition(")")
+            if name.partition("(")[2] == _PROXY:
+                return parent
+            parent = int(rest.split()[1])
+    return os.getppid()
 
 
 def _port() -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -141,6 +142,32 @@ def test_nothing_is_set_but_what_a_launcher_sets(
         for rank in range(RANKS):
             assert f"rank {rank} of 3: 6.0, 1 switches" in ranks.output(rank)
             assert f"rank {rank} is through" in ranks.output(rank)
+
+
+def test_two_jobs_of_mpich_at_once_do_not_meet(tmp_path: Path) -> None:
+    """MPICH gives a job no name, so its proxy's process stands for it, also behind shells."""
+    proxy = tmp_path / "hydra_pmi_proxy"
+    proxy.symlink_to(shutil.which("bash") or "/bin/bash")
+    program = "import numpy as np, p4reduce, sys; comm = p4reduce.init(timeout=200.0); "
+    program += "sum = comm.allreduce(np.full(9, int(sys.argv[1]), np.int32)); "
+    program += "sys.stdout.write(f'{sum[0]}\\n')"
+    start = 'for rank in 0 1; do PMI_RANK=$rank sh -c \'"$@"; true\' sh "$@" & done; wait'
+    with marked() as environment:
+        placed = {name for one in (*LAUNCHERS, OWN) for name in (one.rank, one.world_size)}
+        clean = {name: text for name, text in environment.items() if name not in placed}
+        world = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "HYDI_CONTROL_FD": "7"}
+        jobs = [
+            subprocess.Popen(
+                [proxy, "-c", start, "proxy", sys.executable, "-c", program, number],
+                env={**clean, **world},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for number in ("1", "10")
+        ]
+        said = [job.communicate(timeout=DEADLINE)[0] for job in jobs]
+        assert [one.split() for one in said] == [["2", "2"], ["20", "20"]]
 
 
 @pytest.mark.parametrize("victim", ["p4reduce_switch", "p4reduce_controller"])
