@@ -24,7 +24,7 @@ const bit<8>  REPLY_TTL      = 64;
 
 // -- Aggregation header -------------------------------------------------------
 
-// What a contribution can say that the round's result must repeat.
+// Flags of a contribution that the round's result repeats.
 const bit<8> FLAGS_STICKY = FLAG_OVERFLOW | FLAG_NONFINITE | FLAG_MISMATCH;
 
 // -- Sizes, in bytes -----------------------------------------------------------
@@ -42,10 +42,10 @@ const bit<16> PAYLOAD_UDP_LENGTH = EMPTY_UDP_LENGTH + PAYLOAD_BYTES;
 // Made by the controller; its replicas are all the ports.
 const bit<16> FLOOD_GROUP = 1;
 
-const bit<32> SLOT_STATES = 2 * SLOTS;   // two versions a slot
+const bit<32> SLOT_STATES = 2 * SLOTS;   // two versions per slot
 #define ADMISSION_ENTRIES 2048
-#define REPLICA_ENTRIES   6144           // three for each admitted rank
-#define UPLINK_ENTRIES    2048           // one for each job
+#define REPLICA_ENTRIES   6144           // three per admitted rank
+#define UPLINK_ENTRIES    2048           // one per job
 #define MAC_ENTRIES       4096
 #define OWN_ADDRESSES     16
 #define PORTS             512            // all that a port_t can name
@@ -59,7 +59,7 @@ enum bit<8> Outcome {
     ROUND_OPENED          = 1,    // first contribution of a round
     ROUND_JOINED          = 2,    // a further one, the round still lacks some
     ROUND_COMPLETED       = 3,    // the last one: RESULT multicast
-    ROUND_COMPLETED_HALVES = 4,   // the same, as two halves a rank
+    ROUND_COMPLETED_HALVES = 4,   // the same, as two halves per rank
     RESULT_REPEATED       = 5,    // heard before, complete: RESULT by unicast
     STATUS_SENT           = 6,    // heard before, incomplete: STATUS to the sender, or to all
     STALE                 = 7,

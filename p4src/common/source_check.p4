@@ -2,10 +2,9 @@
 #ifndef P4REDUCE_SOURCE_CHECK
 #define P4REDUCE_SOURCE_CHECK
 
-// Finds frames on their way to others that say that they are from the switch. Workers take
-// answers from the switch's MAC address only, so nobody can answer in its place: whatever is
-// in the frame, behind whatever tags, its Ethernet source is here. Its addresses in IPv4 and
-// ARP are nobody else's either.
+// Finds forwarded frames that claim to be from the switch. Workers accept answers from the switch's
+// MAC address only, so nobody can answer in its place: the Ethernet source of each frame is checked,
+// whatever the frame carries. The switch's addresses in IPv4 and ARP are checked as well.
 control SourceCheck(in headers_t hdr, inout metadata_t meta) {
 
     @name(".is_forged")

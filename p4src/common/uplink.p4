@@ -28,8 +28,8 @@ control Uplink(inout headers_t hdr, inout metadata_t meta) {
         answered.count();
     }
 
-    // As for contributions, what a frame claims counts only on the parent's port and from
-    // its address. The rank is the number that this switch has there.
+    // As in admission.p4, what a frame claims counts only on the parent's port and from the
+    // parent's address. The rank is this switch's number at its parent.
     @name(".uplink")
     table parents {
         key = {

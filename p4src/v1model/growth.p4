@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a frame that has no room for a block's sums, and the lanes of one that leaves here.
+// Frames without room for a block's sums, and the lanes and lengths of frames that leave the switch.
 #ifndef P4REDUCE_GROWTH
 #define P4REDUCE_GROWTH
 
@@ -7,8 +7,8 @@ control Lanes(inout headers_t hdr, inout metadata_t meta) {
     Sums() sums;
 
 #ifdef HALVES
-    // A result for all ranks leaves as two halves for each. A repeated result has no such way, nor have
-    // the sums to a parent: a status takes their place, and the rank sends room for them.
+    // A result for all ranks can leave as two halves per rank. A repeated result cannot, nor can the
+    // sums to a parent: the rank gets a STATUS, and repeats its contribution with room for them.
     action fit() {
         if (meta.round_flags & FLAG_MISMATCH != 0) {
             meta.op = LaneOp.NOTHING;    // there is no sum
@@ -41,12 +41,12 @@ control Lanes(inout headers_t hdr, inout metadata_t meta) {
     }
 }  // control Lanes
 
-// What leaves here has lanes, or not, and lengths that say so.
+// Sets the lengths of a frame that leaves the switch, and hides lanes that it does not need.
 control Shape(inout headers_t hdr, inout metadata_t meta) {
     action shape() {
         if (hdr.agg.flags & FLAG_PAYLOAD == 0) {
             if (hdr.agg.kind == KIND_CONTRIBUTE && hdr.word0.isValid()) {
-                // To the parent. Its answer has as much room.
+                // To the parent, whose answer will need the room.
                 hdr.agg.flags = hdr.agg.flags | FLAG_PADDED;
             } else {
 #define HIDE(N) hdr.word##N.setInvalid();
