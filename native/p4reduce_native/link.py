@@ -44,6 +44,8 @@ class LinkKind(enum.IntEnum):
     """Not of a Unix socket: many frames per packet of a veth pair."""
     DATAGRAM = 4
     """A connected UDP socket."""
+    PACKET = 5
+    """A packet socket of the switch, one frame per packet."""
 
 
 UNIX_KINDS = (LinkKind.SINGLE, LinkKind.SHARED)

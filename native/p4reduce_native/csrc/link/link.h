@@ -39,6 +39,7 @@ enum p4r_link_kind {
     P4R_LINK_SHARED = 2,   /* rings in shared memory; the socket carries doorbells, one byte each */
     P4R_LINK_OFFLOAD = 3,  /* a packet socket at one end of a veth pair; see offload.c */
     P4R_LINK_DATAGRAM = 4, /* a connected UDP socket; see datagram.c */
+    P4R_LINK_PACKET = 5,   /* a packet socket, one frame per packet; see packet.c */
 };
 
 /* What a peer wishes and what a switch offers. */
@@ -75,6 +76,10 @@ struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots, int *e
  *              again without wishes;
  *   any other  as the system call that failed. */
 struct p4r_link *p4r_link_connect(int fd, uint32_t wishes, int timeout_ms, int *error);
+
+/* A bound packet socket of type RAW, with PACKET_AUXDATA: the VLAN tag that the kernel has taken out of
+ * a frame is put back in. There is no hang-up: an error ends nothing, and the next call tries again. */
+struct p4r_link *p4r_link_over_packets(int fd, int *error);
 
 /* One end of a veth pair: a bound packet socket of type RAW, with PACKET_AUXDATA. Frames of UDP over
  * IPv4 with equal headers go together in one packet of up to 64 KB, if the peer is known to
@@ -141,7 +146,8 @@ uint64_t p4r_link_retry_ns(const struct p4r_link *link);
  * Returns their number, or
  *   -EPIPE   the peer has gone, and everything that it sent has been taken;
  *   -EPROTO  the peer broke the rules of the ring;
- *   or minus another errno. After any of these only p4r_link_free is of use (but for OFFLOAD). */
+ *   or minus another errno. After any of these only p4r_link_free is of use (but for PACKET and
+ *   OFFLOAD). */
 int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most);
 
 /* The same into rows `stride` bytes apart. A frame longer than `room` is cut off there, and short

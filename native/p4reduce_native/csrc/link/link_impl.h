@@ -23,6 +23,7 @@ _Static_assert(P4R_LINK_MOST >= P4R_LINK_FRAMES, "a call has room for a message"
 _Static_assert((P4R_LINK_SLOTS & (P4R_LINK_SLOTS - 1)) == 0, "a ring's slots");
 
 struct p4r_packets;
+union p4r_auxdata;
 struct p4r_datagrams;
 
 /* What a kind does in its own way. Frames that it gives are not checked yet: any length up to the room
@@ -47,7 +48,7 @@ struct p4r_link_ops {
     void (*free)(struct p4r_link *); /* before the socket is closed; NULL: nothing is to be done */
 };
 
-extern const struct p4r_link_ops p4r_single, p4r_shared, p4r_offload, p4r_datagrams;
+extern const struct p4r_link_ops p4r_single, p4r_shared, p4r_packet, p4r_offload, p4r_datagrams;
 
 struct p4r_link {
     int fd;
@@ -68,6 +69,7 @@ struct p4r_link {
     uint8_t *memory;
     struct p4r_backoff backoff; /* of sends that failed for a reason that no event ends */
     struct p4r_ring in, out;
+    union p4r_auxdata *auxdata;      /* PACKET, or NULL */
     struct p4r_packets *packets;     /* OFFLOAD, or NULL */
     struct p4r_datagrams *datagrams; /* DATAGRAM, or NULL */
     struct p4r_link_counts counts;
@@ -93,6 +95,8 @@ void p4r_answer_hello(struct p4r_link *, const uint8_t *hello, uint32_t offers);
 
 /* Notes what ended the link, and returns minus that. */
 int p4r_break(struct p4r_link *, int code);
+/* Sends the first frames, up to P4R_LINK_FRAMES, as a message each. Returns how many, or minus an errno. */
+int p4r_send_each(struct p4r_link *, const struct p4r_frame *, int count);
 /* A receive has failed: whether to try it again at once. A peer that leaves frames unread resets its
  * socket, and that is reported before what it has sent. */
 int p4r_reads_on(struct p4r_link *, int code);

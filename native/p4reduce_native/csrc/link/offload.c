@@ -13,8 +13,8 @@
  */
 #include "common/clock.h"
 #include "link_impl.h"
+#include "vlan.h"
 
-#include <linux/if_packet.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -31,8 +31,6 @@
 #define MOST_BYTES 65535 /* of a packet: what a filter of packet sockets lets through at most */
 #define TRUST_NS 2000000000u
 #define REFUSAL_NS 10000000000u /* before packets of many frames are tried again */
-#define TAG_BYTES 4
-#define MAC_PAIR_BYTES 12
 
 /* struct virtio_net_hdr of linux/virtio_net.h, which not every kernel's headers have in full. */
 struct vnet {
@@ -41,11 +39,6 @@ struct vnet {
 };
 #define NEEDS_CHECKSUM 1
 #define GSO_UDP_L4 5
-
-union auxdata {
-    struct cmsghdr header;
-    uint8_t bytes[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
-};
 
 struct p4r_packets {
     int is_known;           /* the peer understands it, whatever it sends */
@@ -127,9 +120,10 @@ static void set_ip_length(uint8_t *frame, size_t length)
 static ssize_t read_packet(struct p4r_link *link, struct vnet *vnet, size_t *start)
 {
     uint8_t *packet = link->packets->packet;
-    union auxdata control;
+    union p4r_auxdata control;
     /* Room in front for a VLAN tag. */
-    struct iovec vectors[2] = {{vnet, sizeof *vnet}, {packet + TAG_BYTES, MOST_BYTES + 32}};
+    struct iovec vectors[2] = {{vnet, sizeof *vnet},
+                               {packet + P4R_VLAN_TAG_BYTES, MOST_BYTES + 32}};
     struct msghdr message = {.msg_iov = vectors,
                              .msg_iovlen = 2,
                              .msg_control = &control,
@@ -138,29 +132,18 @@ static ssize_t read_packet(struct p4r_link *link, struct vnet *vnet, size_t *sta
     if (bytes < 0)
         return p4r_is_full(errno) || errno == EINTR ? 0 : -errno;
     bytes -= (ssize_t)sizeof *vnet;
-    *start = TAG_BYTES;
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    struct tpacket_auxdata aux;
-    if (bytes < MAC_PAIR_BYTES || header == NULL || header->cmsg_level != SOL_PACKET ||
-        header->cmsg_type != PACKET_AUXDATA)
-        return bytes > 0 ? bytes : 1; /* no tag to put back; 1: an empty message, as 0 means none */
-    memcpy(&aux, CMSG_DATA(header), sizeof aux);
-    if ((aux.tp_status & TP_STATUS_VLAN_VALID) != 0) { /* the kernel has taken the tag out */
-        memmove(packet, packet + TAG_BYTES, MAC_PAIR_BYTES);
-        write16(packet + MAC_PAIR_BYTES,
-                aux.tp_status & TP_STATUS_VLAN_TPID_VALID ? aux.tp_vlan_tpid : 0x8100);
-        write16(packet + MAC_PAIR_BYTES + 2, aux.tp_vlan_tci);
-        *start = 0;
-        bytes += TAG_BYTES;
-    }
-    return bytes;
+    if (bytes <= 0)
+        bytes = 1; /* an empty message, as 0 means none */
+    const size_t tag = p4r_vlan_put_back(packet + P4R_VLAN_TAG_BYTES, (size_t)bytes, &message);
+    *start = P4R_VLAN_TAG_BYTES - tag;
+    return bytes + (ssize_t)tag;
 }
 
 /* Gives frames out of the packet at hand, into rows from `count` on; returns how many there are. */
 static int take_apart(struct p4r_link *link, struct p4r_frame *frames, int count, int most)
 {
     struct p4r_packets *it = link->packets;
-    const uint8_t *headers = it->packet + TAG_BYTES;
+    const uint8_t *headers = it->packet + P4R_VLAN_TAG_BYTES;
     for (; it->at < it->end && count < most; count++) {
         size_t payload = it->end - it->at < it->segment ? it->end - it->at : it->segment;
         uint8_t *row = link->rows + (size_t)count * P4R_ROW_STRIDE;
@@ -185,12 +168,12 @@ static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int mos
     int count = take_apart(link, frames, 0, most);
     while (count < most && it->at >= it->end) {
         struct vnet vnet;
-        size_t start;
+        size_t start = 0;
         ssize_t bytes = read_packet(link, &vnet, &start);
         if (bytes <= 0)
             return count != 0 ? count : (int)bytes;
         const uint8_t *packet = it->packet + start;
-        if (vnet.gso_type == GSO_UDP_L4 && start == TAG_BYTES && vnet.gso_size != 0 &&
+        if (vnet.gso_type == GSO_UDP_L4 && start == P4R_VLAN_TAG_BYTES && vnet.gso_size != 0 &&
             vnet.gso_size <= P4R_LINK_MAX_FRAME - HEADERS && bytes > HEADERS &&
             is_plain_udp(packet, (size_t)bytes) && read16(packet + UDP_CHECKSUM) == 0) {
             it->trusted_until = p4r_now_ns() + TRUST_NS;

@@ -60,23 +60,30 @@ static int receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, siz
     return count;
 }
 
+int p4r_send_each(struct p4r_link *link, const struct p4r_frame *frames, int count)
+{
+    if (count > P4R_LINK_FRAMES)
+        count = P4R_LINK_FRAMES;
+    for (int i = 0; i < count; i++) {
+        /* The kernel does not write to what it sends. */
+        link->out_vectors[i] = (struct iovec){(void *)(uintptr_t)frames[i].bytes, frames[i].length};
+        link->out_messages[i].msg_hdr =
+            (struct msghdr){.msg_iov = &link->out_vectors[i], .msg_iovlen = 1};
+    }
+    const int sent =
+        sendmmsg(link->fd, link->out_messages, (unsigned)count, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sent < 0 ? -errno : sent;
+}
+
 static int send_frames(struct p4r_link *link, const struct p4r_frame *frames, int count)
 {
     int done = 0;
     while (done < count) {
-        int part = count - done < P4R_LINK_FRAMES ? count - done : P4R_LINK_FRAMES;
-        for (int i = 0; i < part; i++) {
-            const struct p4r_frame *frame = &frames[done + i];
-            link->out_vectors[i] = (struct iovec){(void *)(uintptr_t)frame->bytes, frame->length};
-            link->out_messages[i].msg_hdr =
-                (struct msghdr){.msg_iov = &link->out_vectors[i], .msg_iovlen = 1};
-        }
-        int sent =
-            sendmmsg(link->fd, link->out_messages, (unsigned)part, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const int sent = p4r_send_each(link, frames + done, count - done);
+        if (sent == -EINTR)
+            continue;
         if (sent < 0) {
-            if (errno == EINTR)
-                continue;
-            const int error = p4r_send_failed(link, errno);
+            const int error = p4r_send_failed(link, -sent);
             if (done == 0)
                 return error;
             break;

@@ -55,7 +55,6 @@ struct p4r_loop {
     int ready_count;
     struct epoll_event ready[EVENTS]; /* for Python */
     struct p4r_port *ports[PORTS];
-    struct p4r_messages messages;
     _Alignas(64) uint8_t row[P4R_ROW_PAD + P4R_ROW_BYTES]; /* of the frame that is worked on */
 };
 
@@ -144,7 +143,7 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
     if (port->fd < 0)
         return;
     int one_by_one = loop->process != NULL;
-    const int count = p4r_port_receive(port, &loop->messages, frames, &one_by_one);
+    const int count = p4r_port_receive(port, frames, &one_by_one);
     *(port->kind->is_interface ? &loop->taken : &loop->taken_elsewhere) += (uint32_t)count;
     if (count > 0 && one_by_one)
         process_one_by_one(loop, port->number, frames, count);
@@ -201,7 +200,7 @@ static uint64_t flush_resting(struct p4r_loop *loop)
         port->is_resting = 0;
         if (port->fd < 0 || !port->blocked)
             continue;
-        const uint64_t due_ns = port->kind->retry_ns(port);
+        const uint64_t due_ns = p4r_link_retry_ns(port->link);
         if (due_ns <= p4r_now_ns()) {
             try_again(loop,
                       port); /* it rests again unless it has sent all, or waits for an event */
@@ -209,8 +208,8 @@ static uint64_t flush_resting(struct p4r_loop *loop)
         } else {
             p4r_loop_mark_resting(loop, port);
         }
-        if (port->is_resting && port->kind->retry_ns(port) < next_ns)
-            next_ns = port->kind->retry_ns(port);
+        if (port->is_resting && p4r_link_retry_ns(port->link) < next_ns)
+            next_ns = p4r_link_retry_ns(port->link);
     }
     return next_ns;
 }
@@ -444,7 +443,7 @@ struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port, uint32_t cpus, int
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd < 0)
         *error = errno;
-    else if (p4r_messages_init(&loop->messages) == 0)
+    else
         *error = -watch(loop, EPOLL_CTL_ADD, wake_fd, EPOLLIN, OF_WAKE_FD, 0);
     if (*error == 0)
         return loop;
@@ -457,7 +456,6 @@ void p4r_loop_free(struct p4r_loop *loop)
     for (int i = 0; i < PORTS; i++)
         if (loop->ports[i] != NULL)
             p4r_port_free(loop->ports[i]);
-    p4r_messages_free(&loop->messages);
     p4r_packet_ins_free(&loop->packet_ins);
     if (loop->epoll_fd >= 0)
         close(loop->epoll_fd);
@@ -483,5 +481,5 @@ struct p4r_port *p4r_loop_add_port(struct p4r_loop *loop, uint32_t type, uint32_
                                    uint32_t max_bytes, int capture_fd)
 {
     const uint32_t most = max_bytes ? max_bytes : P4R_MAX_FRAME_BYTES;
-    return add(loop, p4r_port_new(loop, p4r_port_kinds[type], number, most), capture_fd);
+    return add(loop, p4r_port_new(loop, type, number, most), capture_fd);
 }

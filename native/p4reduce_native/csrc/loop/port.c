@@ -6,19 +6,53 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "link/link.h"
 #include "loop/loop_impl.h"
 
-const struct p4r_port_kind *const p4r_port_kinds[P4R_PORT_TYPES] = {
-    [P4R_UNIX] = &p4r_unix_port,
-    [P4R_PACKET] = &p4r_packet_port,
-    [P4R_OFFLOAD] = &p4r_offload_port,
-    [P4R_UDP] = &p4r_udp_port,
+static struct p4r_link *over_socket(int fd, int *error)
+{
+    return p4r_link_accept(fd, P4R_LINK_CAN_SHARED, 0, error);
+}
+
+/* A link owns its socket, and an interface's stays the caller's. */
+static struct p4r_link *over_copy(int fd, struct p4r_link *(*make)(int fd, int *error), int *error)
+{
+    const int own = dup(fd);
+    *error = errno;
+    struct p4r_link *link = own >= 0 ? make(own, error) : NULL;
+    if (link == NULL && own >= 0)
+        close(own);
+    return link;
+}
+
+static struct p4r_link *over_packets(int fd, int *error)
+{
+    return over_copy(fd, p4r_link_over_packets, error);
+}
+
+static struct p4r_link *make_offload(int fd, int *error)
+{
+    return p4r_link_over_interface(fd, 0, error);
+}
+
+static struct p4r_link *over_interface(int fd, int *error)
+{
+    return over_copy(fd, make_offload, error);
+}
+
+static const struct p4r_port_kind kinds[P4R_PORT_TYPES] = {
+    [P4R_UNIX] = {.link_over = over_socket, .ends_by_error = 1, .is_neighbour = 1},
+    [P4R_PACKET] = {.link_over = over_packets, .is_interface = 1},
+    [P4R_OFFLOAD] = {.link_over = over_interface, .is_interface = 1},
+    [P4R_UDP] = {.ends_by_error = 1,
+                 .run_bytes = P4R_LINK_RUN_BYTES,
+                 .extra_bytes = P4R_LINK_RUN_EXTRA},
 };
 
-struct p4r_port *p4r_port_new(struct p4r_loop *loop, const struct p4r_port_kind *kind,
-                              uint32_t number, uint32_t max_bytes)
+struct p4r_port *p4r_port_new(struct p4r_loop *loop, enum p4r_port_type type, uint32_t number,
+                              uint32_t max_bytes)
 {
     struct p4r_port *port = calloc(1, sizeof *port);
     if (port == NULL || p4r_queue_init(&port->queue) != 0) {
@@ -26,7 +60,7 @@ struct p4r_port *p4r_port_new(struct p4r_loop *loop, const struct p4r_port_kind 
         return NULL;
     }
     port->loop = loop;
-    port->kind = kind;
+    port->kind = &kinds[type];
     port->number = number;
     port->max_bytes = max_bytes < P4R_MAX_FRAME_BYTES ? max_bytes : P4R_MAX_FRAME_BYTES;
     port->fd = -1;
@@ -59,15 +93,13 @@ static int begin(struct p4r_port *port, int fd, struct p4r_link *link)
         port->fd = -1;
         return error;
     }
-    error = port->kind->attach != NULL ? port->kind->attach(port, fd) : 0;
-    if (error != 0) {
+    port->link = link != NULL ? link : port->kind->link_over(fd, &error);
+    if (port->link == NULL) {
         stop_watching(port);
-        return error;
+        return -error;
     }
-    if (link != NULL)
-        port->link = link;
+    port->lengths = *p4r_link_counts(port->link);
     port->seen = (struct p4r_datagram_counts){0};
-    port->backoff = (struct p4r_backoff){0};
     port->event = P4R_EVENT_NONE;
     port->blocked = 0;
     port->put_count = 0;
@@ -106,7 +138,7 @@ void p4r_port_watch(struct p4r_port *port)
 {
     if (port->fd < 0)
         return;
-    const uint32_t events = port->kind->events(port, port->blocked);
+    const uint32_t events = p4r_link_events(port->link, port->blocked);
     if (events != port->watched &&
         p4r_loop_watch_port(port->loop, port, EPOLL_CTL_MOD, events) == 0)
         port->watched = events;
@@ -142,33 +174,46 @@ static void fail(struct p4r_port *port, int error)
     }
 }
 
-/* Keeps the frames of allowed length, in place. */
-static int sort_out(struct p4r_port *port, struct p4r_frame *frames, int count)
+/* Notes what the link has counted since. */
+static void count_link(struct p4r_port *port)
 {
+    const struct p4r_link_counts *lengths = p4r_link_counts(port->link);
     struct p4r_port_stats *stats = &port->stats;
-    int kept = 0;
-    for (int i = 0; i < count; i++) {
-        const struct p4r_frame frame = frames[i];
-        if (frame.length < P4R_MIN_FRAME_BYTES) {
-            stats->rx_too_short++;
-        } else if (frame.length > P4R_MAX_FRAME_BYTES) {
-            stats->rx_too_long++;
-        } else {
-            stats->rx_frames++;
-            stats->rx_bytes += frame.length;
-            frames[kept++] = frame;
-        }
-    }
-    return kept;
+    stats->rx_too_short += lengths->rx_too_short - port->lengths.rx_too_short;
+    stats->rx_too_long += lengths->rx_too_long - port->lengths.rx_too_long;
+    port->lengths = *lengths;
+    if (p4r_link_kind(port->link) != P4R_LINK_DATAGRAM)
+        return;
+    const struct p4r_datagram_counts *now = p4r_link_datagram_counts(port->link);
+    struct p4r_datagram_counts *seen = &port->seen;
+    stats->rx_stranger += now->strangers - seen->strangers;
+    stats->path_narrowed += now->path_narrowed - seen->path_narrowed;
+    stats->path_too_narrow += now->path_too_narrow - seen->path_too_narrow;
+    stats->tx_runs_refused += now->tx_runs_refused - seen->tx_runs_refused;
+    if (now->control_messages != seen->control_messages)
+        p4r_port_tell(port, P4R_EVENT_CONTROL_MESSAGE, 0);
+    *seen = *now;
 }
 
-int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames,
-                     int *one_by_one)
+/* Sends the first frames. Returns how many; 0 or minus an errno: what became of the first. -EPIPE: the
+ * peer takes nothing any more, and a receive gives what it has sent, and ends it. */
+static int send_some(struct p4r_port *port, const struct p4r_frame *frames, int count)
 {
-    /* A capture has what the program gets, so it takes copies. */
-    *one_by_one = *one_by_one && port->kind->peek != NULL && port->capture == NULL;
-    int count =
-        *one_by_one ? port->kind->peek(port, frames) : port->kind->receive(port, messages, frames);
+    const uint64_t too_long = port->seen.tx_too_long;
+    const int sent = p4r_link_send(port->link, frames, count);
+    count_link(port);
+    return port->seen.tx_too_long == too_long ? sent : -EMSGSIZE; /* it has given up one frame */
+}
+
+int p4r_port_receive(struct p4r_port *port, struct p4r_frame *frames, int *one_by_one)
+{
+    /* Only frames in shared memory have to be copied. A capture has what the program gets, so it takes
+     * copies as well. */
+    *one_by_one =
+        *one_by_one && port->capture == NULL && p4r_link_kind(port->link) == P4R_LINK_SHARED;
+    const int count = *one_by_one ? p4r_link_peek(port->link, frames, P4R_BATCH)
+                                  : p4r_link_receive(port->link, frames, P4R_BATCH);
+    count_link(port);
     if (count < 0) {
         if (port->kind->ends_by_error)
             fail(port, -count);
@@ -177,10 +222,12 @@ int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struc
         return 0;
     }
     port->is_served = 1;
-    count = sort_out(port, frames, count);
-    if (port->capture != NULL)
-        for (int i = 0; i < count; i++)
+    port->stats.rx_frames += (uint64_t)count;
+    for (int i = 0; i < count; i++) {
+        port->stats.rx_bytes += frames[i].length;
+        if (port->capture != NULL)
             p4r_capture_write(port->capture, frames[i].bytes, frames[i].length);
+    }
     return count;
 }
 
@@ -190,7 +237,7 @@ void p4r_port_done(struct p4r_port *port, int one_by_one)
         return;
     port->is_served = 0;
     if (one_by_one)
-        port->kind->done(port);
+        p4r_link_done(port->link);
     if (port->failed != 0)
         fail(port, port->failed);
     port->failed = 0;
@@ -229,8 +276,7 @@ void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t leng
     }
     if (!port->blocked && is_run(port, length))
         p4r_port_flush(port);
-    if (!port->blocked && port->queue.count == 0 && port->kind->put != NULL &&
-        port->kind->put(port, bytes, length)) {
+    if (!port->blocked && port->queue.count == 0 && p4r_link_put(port->link, bytes, length)) {
         note_sent(port, &frame, 1);
         port->put_count++;
     } else if (p4r_queue_push(&port->queue, bytes, length) != 0) {
@@ -255,7 +301,7 @@ void p4r_port_flush(struct p4r_port *port)
     struct p4r_frame frames[P4R_BATCH];
     if (port->put_count != 0) {
         port->put_count = 0;
-        const int error = port->kind->tell(port);
+        const int error = p4r_link_tell(port->link);
         if (error != 0 && error != -EPIPE) /* it has left: what it sent comes first */
             fail(port, -error);
     }
@@ -263,13 +309,13 @@ void p4r_port_flush(struct p4r_port *port)
         return;
     while (port->fd >= 0 && port->queue.count > 0) {
         const int count = p4r_queue_peek(&port->queue, frames, P4R_BATCH);
-        const int sent = port->kind->send(port, frames, count);
+        const int sent = send_some(port, frames, count);
         if (sent > 0) {
             note_sent(port, frames, sent);
             p4r_queue_pop(&port->queue, (uint32_t)sent);
         } else if (is_full(-sent)) {
             port->blocked = 1;
-            if (port->kind->retry_ns(port) != 0 && !port->is_resting)
+            if (p4r_link_retry_ns(port->link) != 0 && !port->is_resting)
                 p4r_loop_mark_resting(port->loop, port);
             return;
         } else if (sent == -EPIPE) {

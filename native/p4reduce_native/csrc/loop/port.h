@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A port of the switch: what all kinds share, and what each kind does in its own way.
+/* A port of the switch: a link, and frames that wait to leave by it.
  *
  * Python opens and closes sockets and hands their descriptors over; here frames go through them. A
  * port that has an event for Python (its peer has left, a read has failed) keeps it until it is
@@ -10,37 +10,20 @@
 
 #include <stdint.h>
 
-#include "common/backoff.h"
 #include "link/link.h"
 #include "loop/capture.h"
-#include "loop/messages.h"
 #include "loop/queue.h"
 #include "loop/stats.h"
 
-struct p4r_port;
+enum { P4R_BATCH = 64 }; /* frames per call */
 
+/* As `PortKind` of loop.py has them. */
+enum p4r_port_type { P4R_UNIX, P4R_PACKET, P4R_OFFLOAD, P4R_UDP, P4R_PORT_TYPES };
+
+/* What the loop has to know of a type; all else is its link's. */
 struct p4r_port_kind {
-    /* Begins to use a descriptor: returns 0, or minus an errno and leaves it to the caller. NULL: nothing
-     * has to be done. */
-    int (*attach)(struct p4r_port *port, int fd);
-    /* Up to P4R_BATCH frames, which stay until the next receive of any port. Returns how many, or
-     * minus an errno; -EPIPE: the peer has left, and nothing else will come. */
-    int (*receive)(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames);
-    /* The same, but each frame has to be copied before anybody looks at it, by p4r_link_fetch; `done`
-     * has to follow. NULL: frames are in own memory in any case. */
-    int (*peek)(struct p4r_port *port, struct p4r_frame *frames);
-    void (*done)(struct p4r_port *port);
-    /* Sends the first frames. Returns how many; 0 or minus an errno: what became of the first. -EPIPE:
-     * the peer takes nothing any more, and a receive gives what it has sent, and ends it. */
-    int (*send)(struct p4r_port *port, const struct p4r_frame *frames, int count);
-    /* When to send again, in nanoseconds of CLOCK_MONOTONIC; 0: when epoll reports room. */
-    uint64_t (*retry_ns)(const struct p4r_port *port);
-    /* Puts a frame where the peer takes it, without a copy here; returns whether there was room.
-     * NULL: there never is. Call `tell` after it, which returns 0 or minus an errno. */
-    int (*put)(struct p4r_port *port, const uint8_t *bytes, uint32_t length);
-    int (*tell)(struct p4r_port *port);
-    /* What epoll has to wait for, if frames wait to be sent. */
-    uint32_t (*events)(const struct p4r_port *port, int frames_wait);
+    /* Makes the link of a descriptor: returns NULL with an errno, and leaves it to the caller. */
+    struct p4r_link *(*link_over)(int fd, int *error);
     /* Whether an error ends the use of the descriptor: a Unix peer does not come back by itself, an
      * interface does. */
     int ends_by_error;
@@ -49,15 +32,6 @@ struct p4r_port_kind {
     /* How many bytes leave by one call, where a frame takes `extra_bytes` beyond its own; 0: any. */
     uint32_t run_bytes, extra_bytes;
 };
-
-extern const struct p4r_port_kind p4r_unix_port;
-extern const struct p4r_port_kind p4r_packet_port;
-extern const struct p4r_port_kind p4r_offload_port;
-extern const struct p4r_port_kind p4r_udp_port;
-
-/* As `PortKind` of loop.py has them. */
-enum p4r_port_type { P4R_UNIX, P4R_PACKET, P4R_OFFLOAD, P4R_UDP, P4R_PORT_TYPES };
-extern const struct p4r_port_kind *const p4r_port_kinds[P4R_PORT_TYPES];
 
 enum p4r_port_event {
     P4R_EVENT_NONE,
@@ -72,7 +46,7 @@ struct p4r_port {
     uint32_t number;
     uint32_t max_bytes;    /* longer frames are not sent */
     int fd;                /* -1: no peer */
-    struct p4r_link *link; /* while there is a peer, or an interface with offload */
+    struct p4r_link *link; /* while there is a peer */
     uint32_t watched;      /* the events that epoll waits for */
     uint32_t put_count;    /* frames that are not announced to the peer yet */
     int blocked;           /* the socket is full: epoll reports when it has room, or see retry_ns */
@@ -81,19 +55,19 @@ struct p4r_port {
     int is_served;         /* its frames are in use: it cannot be detached now */
     int failed;            /* an errno, by which it is detached after that */
     struct p4r_port *next_dirty, *next_resting;
-    struct p4r_backoff backoff; /* of a packet socket; links have their own */
     enum p4r_port_event event;
     int event_errno;
     struct p4r_capture *capture;     /* of frames in both directions, or NULL */
     struct p4r_capture *capture_out; /* of those that leave, if these have a file of their own */
     struct p4r_port_stats stats;
-    struct p4r_datagram_counts seen; /* of the link's counts, what is in `stats` */
+    struct p4r_link_counts lengths;  /* of the link's counts, what is in `stats`; */
+    struct p4r_datagram_counts seen; /* also where it is over UDP */
     struct p4r_queue queue;
 };
 
 /* A port without a descriptor; NULL: no memory. */
-struct p4r_port *p4r_port_new(struct p4r_loop *loop, const struct p4r_port_kind *kind,
-                              uint32_t number, uint32_t max_bytes);
+struct p4r_port *p4r_port_new(struct p4r_loop *loop, enum p4r_port_type type, uint32_t number,
+                              uint32_t max_bytes);
 void p4r_port_free(struct p4r_port *port);
 
 /* Start and stop using a descriptor, of a port without one: that of a Unix peer is the port's from now
@@ -111,8 +85,7 @@ struct p4r_link *p4r_port_link(struct p4r_port *port);
 /* Takes in up to one batch, drops what has no allowed length, and counts. Returns how many. They are in
  * use until p4r_port_done. With `one_by_one` the caller copies each as of p4r_link_fetch, if this sets
  * it to 1. */
-int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames,
-                     int *one_by_one);
+int p4r_port_receive(struct p4r_port *port, struct p4r_frame *frames, int *one_by_one);
 void p4r_port_done(struct p4r_port *port, int one_by_one);
 
 /* Copies a frame, to be sent by the next flush at the latest; or drops and counts it. */
