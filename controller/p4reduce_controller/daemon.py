@@ -26,7 +26,7 @@ from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient, S
 from p4reduce_controller.fabric.switches import TakenSwitch
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.job_states import JobState
-from p4reduce_controller.jobs.plan import Plan, plan
+from p4reduce_controller.jobs.plan import plan_as_it_was
 from p4reduce_controller.service import listen
 from p4reduce_controller.service.control_api import Service
 from p4reduce_controller.service.decoding import Decoding
@@ -35,7 +35,6 @@ from p4reduce_controller.settings import ControllerSettings, Http, SwitchServer
 from p4reduce_controller.storage.job_table import TableFile
 from p4reduce_controller.terminal.render import port_ranges
 from p4reduce_controller.topology.given import with_cores
-from p4reduce_controller.topology.switches import Topology
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +69,8 @@ class Daemon:
         except BaseException:
             self._hang_up()
             self._file.close()
+            if self._page is not None:
+                self._page.close()
             raise
 
     @property
@@ -92,7 +93,7 @@ class Daemon:
         layouts: dict[str, dict[int, Layout]] = {name: {} for name in self._fabrics}
         unfit: set[str] = set()  # what is on these is for links that are no longer the same
         for job in filter(_is_on_switch, jobs):
-            planned = _plan_as_it_was(job, topology)
+            planned = plan_as_it_was(job, topology)
             if planned is None:
                 unfit.update(job.shares)
                 continue
@@ -244,12 +245,3 @@ def _bind_page(http: Http | None) -> socket.socket | None:
 
 def _is_on_switch(job: Job) -> bool:
     return job.state in (JobState.RUNNING, JobState.FAILED) and not job.over
-
-
-def _plan_as_it_was(job: Job, topology: Topology) -> Plan | None:
-    """Return the plan that a job was laid out by; None where switches or links are others."""
-    attached = [member.attachment for member in job.members.values()]
-    if not all(at is not None and at.switch in topology.switches for at in attached):
-        return None
-    planned = plan(job, topology)
-    return planned if list(planned) == list(job.shares) else None

@@ -127,7 +127,8 @@ def execute(
     if failed is None:
         return 0
     code = failed.returncode or 0
-    print(f"p4reduce-lab: {failed.name}: {ending(code)}; the others were ended", file=sys.stderr)
+    others = "; the others were ended" if ranks > 1 else ""
+    print(f"p4reduce-lab: {failed.name}: {ending(code)}{others}", file=sys.stderr)
     return code if code > 0 else 128 - code
 
 

@@ -62,8 +62,10 @@ class TreeShape:
         """The shape for people."""
         leaves, ranks = math.prod(self.children[:-1]), self.children[-1]
         below = "leaf" if leaves == 1 else "leaves"
-        between = f", {self.children[0]} spines" if len(self.children) == 3 else ""
-        return f"a tree: a root{between}, {leaves} {below} with {ranks} ranks each"
+        spines = self.children[0] if len(self.children) == 3 else 0
+        between = f", {spines} spine{'s' * (spines > 1)}" if spines else ""
+        ranks_of_each = f"{ranks} rank{'s' * (ranks > 1)}{' each' * (leaves > 1)}"
+        return f"a tree: a root{between}, {leaves} {below} with {ranks_of_each}"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ def test_shapes() -> None:
     assert TreeShape.parse("2x4").ranks == 8
     assert TreeShape.parse("2x3x4").children == (2, 3, 4)
     assert TreeShape.parse("2x3x4").text == "a tree: a root, 2 spines, 6 leaves with 4 ranks each"
+    assert TreeShape.parse("1x2x1").text == "a tree: a root, 1 spine, 2 leaves with 1 rank each"
+    assert TreeShape.parse("1x4").text == "a tree: a root, 1 leaf with 4 ranks"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,17 @@ def test_what_does_not_go_together_for_up(arguments: list[str], complaint: str) 
     assert complaint in str(done.exception)
 
 
-@pytest.mark.parametrize("option", [["--tree", "2x1"], ["--switches", "2"], ["--pcap"]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--tree", "2x1"],
+        ["--switches", "2"],
+        ["--pcap"],
+        ["--bandwidth", "10Mbit"],
+        ["--net", "mininet"],
+        ["--switch", "bmv2"],
+    ],
+)
 def test_exec_makes_no_switches_where_some_run(
     option: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,30 @@ def test_without_backend_base_it_is_a_process_group() -> None:
         assert issubclass(group_class(), torch.distributed.BackendBase)
     else:
         assert group_class() is P4ReduceGroup
+
+
+def test_an_argument_that_is_given_twice_is_refused() -> None:
+    """It was left out without a word: torch's own signatures have no such form."""
+    from p4reduce.torch.table import METHODS
+
+    tensor, options = torch.zeros(3), torch.distributed.AllreduceOptions()
+    low, high, second = torch.distributed.ReduceOp.MIN, torch.distributed.ReduceOp.MAX, timedelta(1)
+    bind = METHODS["allreduce"].bind
+    for positional, named in (
+        ((tensor,), {"opts": options, "op": low}),
+        ((tensor, options), {"timeout": second}),
+        ((tensor, low), {"op": high}),
+    ):
+        with pytest.raises(TypeError, match=r"beside them|by place and by name"):
+            bind(positional, named)
+    assert bind((tensor, low, second), {})[1].timeout == second
+    assert bind((tensor, None), {"timeout": second})[1].timeout == second
+
+
+def test_torchs_own_rendezvous_works_without_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.distributed.rpc` gives none. Importing torch puts p4reduce's handler in its place."""
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    _, rank, size = next(torch.distributed.rendezvous("env://"))
+    assert (rank, size) == (0, 1)

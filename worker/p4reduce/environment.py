@@ -111,7 +111,7 @@ def placement(
             f"rank {rank} does not fit world size {world_size}: ranks are 0 to {world_size - 1}"
         )
     local = environ.get(ranked.local_rank, "")
-    return Placement(rank, world_size, int(local) if local.isdigit() else rank)
+    return Placement(rank, world_size, int(local) if local.isdecimal() else rank)
 
 
 def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str:

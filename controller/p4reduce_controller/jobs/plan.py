@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from p4reduce_controller.jobs.job import MAX_CHILDREN, Job
 from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
-from p4reduce_controller.topology.switches import Topology
+from p4reduce_controller.topology.switches import Topology, TopologyError
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,26 @@ def plan(job: Job, topology: Topology) -> Plan:
     return {name: children[name] for name in switches}
 
 
+def plan_as_it_was(job: Job, topology: Topology) -> Plan | None:
+    """Return the plan that a job was laid out by; None where switches or links are others now."""
+    attached = [member.attachment for member in job.members.values()]
+    if not all(at is not None and at.switch in topology.switches for at in attached):
+        return None
+    try:
+        planned = plan(job, topology)
+    except (TopologyError, JobRefusedError):  # links are gone, or a switch would have too many
+        return None
+    return planned if list(planned) == list(job.shares) else None
+
+
 def parts(job: Job, topology: Topology) -> set[str]:
     """Return the switches and links that the job depends on, as far as they are known.
 
     A link is given by its text.
     """
     switches = list(job.shares)
-    links = {topology.uplinks[name].text(name) for name in switches[1:]}
+    uplinks = topology.uplinks
+    links = {uplinks[name].text(name) for name in switches[1:] if name in uplinks}
     return {*switches, *links}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 from p4reduce.control.controller_address import is_local, parse_address
+from p4reduce_common.host_port import format_host_port
 from p4reduce_common.threads import watch_task
 
 from p4reduce_controller.controller import Controller
@@ -97,7 +98,7 @@ async def serving(
     watch_task(answering)
     scheme = "https" if http.tls is not None else "http"
     try:
-        yield f"{scheme}://{host}:{listener.getsockname()[1]}/"
+        yield f"{scheme}://{format_host_port(host, listener.getsockname()[1])}/"
     finally:
         monitor.end()
         sampling.cancel()

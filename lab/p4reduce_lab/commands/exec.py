@@ -94,7 +94,16 @@ def command(
         choice = choose(switch, net, bandwidth=bandwidth).with_cores(cores)
         choice = replace(choice, pcap=pcap, web=web)
         sys.exit(execute(list(program), count, choice, which))
+    # `make` sets variables for --switch, --net and --bandwidth: only what is typed counts.
+    typed = {
+        name
+        for name in ("switch", "net", "bandwidth")
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
     for option, given in (
+        ("--switch", "switch" in typed),
+        ("--net", "net" in typed),
+        ("--bandwidth", "bandwidth" in typed),
         ("--pcap", pcap),
         ("--web", web),
         ("--tree", tree),

@@ -38,6 +38,12 @@ HELP = """\
   quit              end it"""
 
 
+LEFT_THE_STEPS = (
+    "You have left the lesson's steps: from here on try what you like.",
+    "`restart` begins the lesson again.",
+)
+
+
 class CommandError(LabError):
     """The command does not exist, or its arguments are wrong."""
 

@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.lesson.commands import Commands
+from p4reduce_lab.lesson.commands import LEFT_THE_STEPS, Commands
 from p4reduce_lab.lesson.describe import details, legend, line, stopped, values
 from p4reduce_lab.lesson.lessons import LESSONS
 
@@ -43,52 +43,70 @@ class LessonRun:
 
     def __init__(self, number: int) -> None:
         self._lock = threading.Lock()
+        self._begin(number)
+
+    def _begin(self, number: int) -> None:
         self._number = number
         self._lesson = LESSONS[number - 1]
         self._commands = Commands(self._lesson.begin())
         self._at = 0
+        self._has_left = False  # the lesson's steps, by another command that moved the world
         self._said: list[str] = []
-
-    def begin(self, number: int) -> None:
-        """Restart a lesson, or begin another one."""
-        self._commands.world.close()
-        self._number = number
-        self._lesson = LESSONS[number - 1]
-        self._commands = Commands(self._lesson.begin())
-        self._at, self._said = 0, []
 
     def do(self, typed: str) -> None:
         """Run a command; the next view shows its result or its error."""
         with self._lock:
             name, _, which = typed.partition(" ")
-            if name == "lesson" and which in map(str, range(1, len(LESSONS) + 1)):
-                self.begin(int(which))
-                return
-            try:
-                self._said = [f"> {typed}", *self._commands.do(typed)]
-            except LabError as error:
-                self._said = [f"> {typed}", str(error)]
-                return
-            scenes = self._lesson.scenes
-            if (
-                self._at < len(scenes)
-                and self._commands.finished.split() == scenes[self._at].command.split()
-            ):
-                self._at += 1
+            if typed == "restart":
+                self._restart(self._number)
+            elif name == "lesson" and which in map(str, range(1, len(LESSONS) + 1)):
+                self._restart(int(which))
+            elif typed == "quit":
+                self._said = [f"> {typed}", "Close this page, and type Ctrl-C in the terminal."]
+            else:
+                self._run(typed)
+
+    def _restart(self, number: int) -> None:
+        self._commands.world.close()
+        self._begin(number)
+
+    def _run(self, typed: str) -> None:
+        before = self._commands.world.position
+        try:
+            self._said = [f"> {typed}", *self._commands.do(typed)]
+        except LabError as error:
+            self._said = [f"> {typed}", str(error)]
+            return
+        finished, scenes = self._commands.finished, self._lesson.scenes
+        if self._has_left or self._at == len(scenes):
+            return
+        if finished.split() == scenes[self._at].command.split():
+            self._at += 1
+        elif finished and self._commands.world.position != before:
+            self._has_left = True
+
+    def _step(self) -> tuple[str, str, str]:
+        """Return the title of the present step, its text, and the command that it proposes."""
+        scenes = self._lesson.scenes
+        if self._has_left:
+            return "On your own", " ".join(LEFT_THE_STEPS), ""
+        if self._at == len(scenes):
+            return "What was to be seen", self._lesson.ending, ""
+        scene = scenes[self._at]
+        return f"Step {self._at + 1} of {len(scenes)}", scene.text, scene.command
 
     def view(self) -> dict[str, Any]:
         """All that the page shows."""
         with self._lock:
-            world, scenes = self._commands.world, self._lesson.scenes
-            over = self._at >= len(scenes)
+            world = self._commands.world
+            title, text, proposed = self._step()
             return {
                 "number": self._number,
                 "lessons": [lesson.title for lesson in LESSONS],
                 "about": self._lesson.about,
-                "step": self._at,
-                "steps": len(scenes),
-                "text": self._lesson.ending if over else scenes[self._at].text,
-                "proposed": "" if over else scenes[self._at].command,
+                "title": title,
+                "text": text,
+                "proposed": proposed,
                 "said": self._said,
                 "frames": [
                     {"number": held.number, "line": line(held), "details": details(held)}
@@ -135,7 +153,8 @@ def make_app(run: LessonRun, token: str) -> Starlette:
         return JSONResponse(run.view(), headers=_HEADERS)
 
     async def do(request: Request) -> Response:
-        if not secrets.compare_digest(request.headers.get("x-lesson", ""), token):
+        said = request.headers.get("x-lesson", "").encode()
+        if not secrets.compare_digest(said, token.encode()):
             return JSONResponse({"error": "open the page first"}, 403)
         if int(request.headers.get("content-length", "0")) > LONGEST:
             return JSONResponse({"error": f"a command has {LONGEST} characters at most"}, 413)

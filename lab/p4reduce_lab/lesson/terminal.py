@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.lesson.commands import Commands
+from p4reduce_lab.lesson.commands import LEFT_THE_STEPS, Commands
 from p4reduce_lab.lesson.lessons import LESSONS, Lesson
 
 Ask = Callable[[str], str]
@@ -97,8 +97,8 @@ def _until_done(
             return _PromptEnd.DONE
         if commands.finished and commands.world.position != before:
             say("")
-            say("You have left the lesson's steps: from here on try what you like.")
-            say("`restart` begins the lesson again.")
+            for row in LEFT_THE_STEPS:
+                say(row)
             proposed = ""
 
 

@@ -51,8 +51,9 @@ class Namespace:
 
     def __init__(self, processes: Processes, name: str, mounts: str = "") -> None:
         self._kinds = ["--net", "--uts", *(["--mount"] if mounts else [])]
-        script = f"hostname {name} 2>/dev/null; ip link set dev lo up; {mounts or 'true'} || exit 1"
-        command = ["unshare", *self._kinds, "sh", "-c", f"{script}; exec sleep infinity"]
+        ready = f"ip link set dev lo up && {mounts or 'true'} && exec sleep infinity"
+        script = f"hostname {name} 2>/dev/null; {ready}"
+        command = ["unshare", *self._kinds, "sh", "-c", script]
         self._holder: ChildProcess = processes.start(f"namespace of {name}", command)
         for _ in attempts(_HOLDING, POLL):
             if _is_ready(self.pid):

@@ -14,7 +14,7 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-NOT_FOUND = 127  # as a shell's
+NOT_PERMITTED, NOT_FOUND = 126, 127  # as a shell's
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
         os.execvp(program[0], program)
     except OSError as error:
         print(f"{program[0]}: {error.strerror}", file=sys.stderr)
-        sys.exit(NOT_FOUND)
+        sys.exit(NOT_PERMITTED if isinstance(error, PermissionError) else NOT_FOUND)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,7 @@ from p4reduce_controller.fabric.p4client import (
 )
 from p4reduce_controller.fabric.schema import Op, TableRow, Update
 from p4reduce_controller.service.listen import ListenError
+from p4reduce_controller.settings import Http
 
 Start = Callable[..., RunningController]
 
@@ -449,6 +451,19 @@ def test_events_of_one_job_in_order(controller: RunningController, switch: Switc
 def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(NoSwitchAnswerError, match=r"answers at unix:.*none \(waited 0.3 s\)"):
         RunningController(f"unix:{tmp_path}/none", tmp_path, connect_timeout=0.3)
+
+
+def test_without_a_switch_the_page_has_no_port(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="needs the extra web")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(NoSwitchAnswerError):
+        RunningController(
+            f"unix:{tmp_path}/none", tmp_path, connect_timeout=0.3, http=Http(f"127.0.0.1:{port}")
+        )
+    with socket.socket() as another:
+        another.bind(("127.0.0.1", port))
 
 
 def test_wrong_device_id(switch: SwitchProcess, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from jobs_world import SWITCH_IP, SWITCH_MAC, World, join, make_jobs, refused
 from p4reduce_controller.fabric.layout import lay_out
@@ -10,7 +12,7 @@ from p4reduce_controller.fabric.schema import TableRow
 from p4reduce_controller.jobs.job import Attachment, Job
 from p4reduce_controller.jobs.job_states import JobState
 from p4reduce_controller.jobs.lifecycle import Jobs
-from p4reduce_controller.jobs.plan import PlanChild, plan
+from p4reduce_controller.jobs.plan import PlanChild, parts, plan, plan_as_it_was
 from p4reduce_controller.jobs.refusals import Cause
 from p4reduce_controller.topology.switches import Switch, Topology, Uplink
 
@@ -184,6 +186,19 @@ def test_a_loss_hits_only_the_jobs_that_need_it(jobs: Jobs, world: World) -> Non
     jobs.on_part_lost(link, "dead")
     assert (again.state, left.state) == (JobState.FAILED, JobState.RUNNING)
     assert again.reason == "the link from spine-0 port 500 to root port 1 was lost: dead"
+
+
+def test_links_that_are_gone_since_the_job_was_laid_out(jobs: Jobs) -> None:
+    """By another topology file, between two lives of the controller."""
+    job = attached(jobs, [0, 1])
+    assert plan_as_it_was(job, jobs.topology) == plan(job, jobs.topology)
+    switches = dict(jobs.topology.switches)
+    switches["spine-0"] = replace(switches["spine-0"], uplink=None)
+    without = Topology(switches, (SWITCH_IP, SWITCH_MAC))
+    assert plan_as_it_was(job, without) is None
+    assert parts(job, without) == parts(job, jobs.topology) - {
+        jobs.topology.uplinks["spine-0"].text("spine-0")
+    }
 
 
 def test_a_job_waits_for_the_switches_that_it_needs(jobs: Jobs, world: World) -> None:

@@ -36,6 +36,17 @@ def shown(start: Start, switch: SwitchProcess) -> RunningController:
     return start(switch, http=Http("127.0.0.1:0"))
 
 
+def test_the_log_names_the_page(
+    start: Start, switch: SwitchProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An IPv6 address is in brackets there, as a browser needs it."""
+    caplog.set_level("INFO")
+    with contextlib.suppress(ListenError):  # this machine has no IPv6
+        page = start(switch, http=Http("[::1]:0")).daemon.page
+        assert page is not None
+        assert f"live page at http://[::1]:{page[1]}/" in caplog.text
+
+
 def place(controller: RunningController) -> tuple[str, int]:
     """Host and port of the page."""
     assert controller.daemon.page is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes import tether
 from p4reduce_lab.processes.children import ChildFailedError, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 
@@ -82,6 +83,14 @@ def test_a_program_that_is_not_there_is_a_failure_with_its_name(tmp_path: Path) 
         wait_until(lambda: child.returncode is not None, "the child ends")
         with pytest.raises(ChildFailedError, match="/nonexistent/program: No such file"):
             processes.check()
+
+
+def test_a_program_that_may_not_run_ends_as_in_a_shell(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.touch(0o644)
+    command = [sys.executable, tether.__file__, str(os.getpid()), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (126, f"{program}: Permission denied\n")
 
 
 def test_end_takes_what_ignores_sigterm_and_what_a_child_has_started(tmp_path: Path) -> None:

@@ -144,7 +144,9 @@ def test_enough_ranks_go_after_the_deadline_and_all_at_once() -> None:
     assert policy.members(negotiation_of(never)) is None
     assert policy.due(negotiation_of(never)) == math.inf
     text = policy.missing(negotiation_of({rank: present(at_least=4) for rank in range(3)}))
-    assert text == "3 ranks have called, at_least=4 are needed, and ranks 3 to 7 are missing"
+    assert text == "ranks 0 to 2 have called, at_least=4 are needed, and ranks 3 to 7 are missing"
+    one = policy.missing(negotiation_of({3: present(at_least=2)}))
+    assert one.startswith("rank 3 has called, at_least=2 are needed")
 
 
 def test_the_next_negotiation_comes_when_those_who_are_in_anyway_can_be_there() -> None:

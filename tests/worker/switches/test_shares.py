@@ -55,6 +55,33 @@ def test_what_is_not_cut_goes_by_the_shares() -> None:
     assert abs(turns.count(0) - 3000) <= RUN / 8
 
 
+def test_new_shares_hold_for_what_comes_after() -> None:
+    """What was not cut before has no weight then, or all goes to one switch for a long time."""
+    shares = Shares(2, 2)
+    for _ in range(10_000):
+        shares.single(30)
+    assert agreed(shares, [9000.0, 3000.0])
+    assert shares.weights == [640, 384]
+    turns = [shares.single(30) for _ in range(4000)]
+    assert abs(turns.count(0) - 2500) <= RUN
+
+
+@pytest.mark.parametrize(
+    ("parts", "busy"),
+    [
+        ([(0, 10), (5, 6)], 10),
+        ([(5, 6), (0, 10)], 10),  # a short one ends within a long one
+        ([(0, 4), (2, 8), (9, 10)], 9),
+        ([(3, 4), (2, 5), (1, 6)], 5),
+    ],
+)
+def test_time_in_flight_counts_once(parts: list[tuple[float, float]], busy: float) -> None:
+    rate = SwitchRate()
+    for started, over in parts:
+        rate.add(10, started, over)
+    assert rate.take() == pytest.approx(10 * len(parts) / busy)
+
+
 def test_shares_are_as_the_sums_of_rates() -> None:
     shares = Shares(2, 2)
     assert agreed(shares, [1000.0, 3000.0], [5000.0, 3000.0]) is False  # as it is

@@ -88,9 +88,11 @@ class AtLeast:
             )
 
     def missing(self, negotiation: Negotiation) -> str:
-        needed = negotiation.call().at_least if negotiation.present else 1
+        present = negotiation.present
+        needed = negotiation.call().at_least if present else 1
+        called = f"{describe_ranks(present)} {'has' if len(present) == 1 else 'have'}"
         return (
-            f"{len(negotiation.present)} ranks have called, at_least={needed} are needed, and "
+            f"{called if present else 'no rank has'} called, at_least={needed} are needed, and "
             f"{describe_ranks(negotiation.not_present)} "
             f"{_is_or_are(negotiation.not_present)} missing"
         )

@@ -42,11 +42,16 @@ class SwitchRate:
     def __init__(self) -> None:
         self._blocks = 0
         self._busy = 0.0
-        self._over_at = 0.0
+        self._from = self._over_at = 0.0  # the latest time in which something was in flight
 
     def add(self, blocks: int, started: float, over: float) -> None:
         """Count a part of a collective. Times are of the monotonic clock."""
-        self._busy += max(over - max(started, self._over_at), 0.0)
+        if started >= self._over_at:
+            self._busy += over - started
+            self._from = started
+        else:  # what of it lies behind the others, and before them
+            self._busy += max(over - self._over_at, 0.0) + max(self._from - started, 0.0)
+            self._from = min(self._from, started)
         self._over_at = max(self._over_at, over)
         self._blocks += blocks
 
@@ -138,4 +143,5 @@ class Shares:
         if all(abs(new - old) * LEAST_CHANGE < old for new, old in pairs):
             return False
         self.weights = [(new + old) // 2 for new, old in zip(weights, self.weights, strict=True)]
+        self._single = [0] * len(self.weights)  # counted by the old weights
         return True

@@ -21,8 +21,8 @@ from p4reduce.torch.hooks.state import channel_of
 from p4reduce.torch.tensors import memory_of
 from p4reduce.wire.calls import Operation
 
-_BASE = 2.0**24
-_PLACES = _BASE ** np.arange(5, -7, -1)  # what digits stand for, the largest first
+_BASE = 2.0**19  # so that the sum of a digit over 4,096 ranks, the most of a job, is an int32
+_PLACES = _BASE ** np.arange(7, -9, -1)  # what digits stand for, the largest first
 
 
 def linear_rate(rate: float, batch: int, base_batch: int) -> float:
@@ -76,7 +76,7 @@ class LARS(torch.optim.Optimizer):
         trust: the paper's η.
         shards: a process group or communicator over whose ranks each parameter is spread, by rows
             or otherwise: then norms are those of the whole parameters. All squares are summed in
-            one collective, exactly: 104 bytes per parameter. None: each rank has all of them.
+            one collective, exactly: 136 bytes per parameter. None: each rank has all of them.
 
     Raises:
         ValueError: a number is out of its range; names it.
@@ -142,7 +142,10 @@ class LARS(torch.optim.Optimizer):
                     change = one.grad.add(one, alpha=decay)
                     if weight > 0 and gradient > 0:
                         rate *= group["trust"] * weight / (gradient + decay * weight)
-                speed = self.state[one].setdefault("momentum_buffer", torch.zeros_like(one))
+                state = self.state[one]
+                if "momentum_buffer" not in state:
+                    state["momentum_buffer"] = torch.zeros_like(one)
+                speed = state["momentum_buffer"]
                 speed.mul_(group["momentum"]).add_(change, alpha=rate)
                 one.sub_(speed)
 
@@ -187,8 +190,8 @@ def to_digits(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
     would be lost beside those of a layer with large ones.
 
     Returns:
-        Digits to the base 2^24, the first one of 2^120, shape (numbers, 13): up to 64 ranks' sum
-        has room in 31 bits. The last column counts numbers that are infinite, too large or none.
+        Shape (numbers, 17). Column c counts multiples of 2^(133 - 19c), each below 2^19. The last
+        one counts numbers that are infinite, too large or none.
     """
     fits = numbers < _BASE * _PLACES[0]
     rest = np.where(fits, numbers, 0.0)

@@ -29,12 +29,16 @@ def install() -> None:
     # As a module: torch.distributed has a function of that name. The handlers are not public; where
     # they are no more, launchers that torch does not know need its variables, and all else works.
     module = import_module("torch.distributed.rendezvous")
+    default_pg_timeout = import_module("torch.distributed.constants").default_pg_timeout
     handlers = getattr(module, "_rendezvous_handlers", {})
     torchs = handlers.get("env")
     if torchs is None or getattr(torchs, "is_p4reduce", False):
         return
 
-    def handler(url: str, timeout: timedelta, **kwargs: Any) -> Iterator[tuple[Any, int, int]]:
+    # As with torch's own, who calls it need not give a timeout: `torch.distributed.rpc` does not.
+    def handler(
+        url: str, timeout: timedelta = default_pg_timeout, **kwargs: Any
+    ) -> Iterator[tuple[Any, int, int]]:
         if _is_for_torch(url) or not _is_placed():
             yield from torchs(url, timeout=timeout, **kwargs)
         else:

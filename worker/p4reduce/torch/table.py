@@ -55,7 +55,8 @@ class Method:
         """Return the arguments in their form, and the options.
 
         Raises:
-            TypeError: an argument is missing, or there is no such argument.
+            TypeError: an argument is missing, or there is no such argument; or options are given,
+                and a field of theirs as well.
         """
         values, rest, given = args[: len(self.arguments)], args[len(self.arguments) :], dict(named)
         if len(values) < len(self.arguments):
@@ -64,6 +65,9 @@ class Method:
         if rest and (rest[0] is None or isinstance(rest[0], self.options)):
             options, rest = rest[0] or options, rest[1:]
             fields = fields[1:] or fields
+        if options is not None and (rest or given):
+            said = [*map(str, rest), *given]
+            raise TypeError(f"options are given, and {', '.join(said)} beside them: give one")
         if rest or given:
             self._name_fields(fields, rest, given)
         formed = [form(value) for form, value in zip(self.arguments.values(), values, strict=True)]
@@ -80,6 +84,8 @@ class Method:
         self, fields: Sequence[str], rest: Sequence[Any], given: dict[str, Any]
     ) -> None:
         """Add the fields of options that are given by place to those that are given by name."""
+        if twice := given.keys() & set(fields[: len(rest)]):
+            raise TypeError(f"{', '.join(sorted(twice))} is given by place and by name")
         given.update(zip(fields, rest, strict=False))
         if len(rest) > len(fields) or not given.keys() <= {"timeout", *self.fields}:
             raise TypeError(

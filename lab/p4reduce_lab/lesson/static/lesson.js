@@ -35,7 +35,7 @@ function show(view) {
     });
   }
   lessons.value = String(view.number);
-  byId("step-title").textContent = view.proposed ? `Step ${view.step + 1} of ${view.steps}` : "What was to be seen";
+  byId("step-title").textContent = view.title;
   byId("about").textContent = view.about;
   byId("text").textContent = view.text;
   const next = byId("next");

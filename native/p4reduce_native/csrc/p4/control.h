@@ -21,13 +21,13 @@ void p4r_table_remove(struct p4r_table *table, struct p4r_entry *entry);
 /* What runs on a hit: `count` actions with `lengths[i]` words of arguments each. */
 bool p4r_entry_set(struct p4r_entry *entry, uint32_t count, bool chooses, const uint32_t *actions,
                    const uint32_t *lengths, const uint64_t *arguments);
-bool p4r_table_set_miss(struct p4r_table *table, uint32_t action, uint32_t length,
-                        const uint64_t *arguments);
+/* What a miss finds, which has no slots at first; NULL: no memory. */
+struct p4r_entry *p4r_table_miss(struct p4r_table *table);
+/* Whether entries are the program's own and stay as they are. */
+void p4r_table_fix(struct p4r_table *table, bool fixed);
 /* Of a value set, which is empty: how many of its fields each member has bounds for. */
 void p4r_table_use_ranges(struct p4r_table *table, uint32_t count);
 struct p4r_entry *p4r_table_lookup(const struct p4r_table *table, const uint64_t *key);
-/* Forget all entries. */
-void p4r_table_clear(struct p4r_table *table);
 /* The counts and the meter of an entry are at these places of it. */
 uint32_t p4r_entry_offset(uint32_t which);
 
@@ -54,7 +54,8 @@ bool p4r_set_queues(struct p4r_common *common, uint32_t priorities, uint32_t dep
 /* Those of one port, which is below P4R_QUEUE_PORTS. */
 void p4r_set_queue(struct p4r_common *common, uint32_t port, uint32_t depth, uint64_t interval_ns);
 
-/* Run a frame and keep its copies, or with queues those that are due: for each, two words of 32 bits (port, length) and the bytes. */
+/* Run a frame and keep its copies, or with queues those that are due: for each, two words of 32 bits
+ * (port, length) and the bytes. */
 const uint8_t *p4r_run(struct p4r_program *program, uint32_t port, const uint8_t *frame,
                        uint32_t length, uint64_t now_ns, uint64_t *used);
 /* The same for what is due; `next_ns` as p4r_program_release returns it. */

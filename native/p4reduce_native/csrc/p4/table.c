@@ -252,7 +252,6 @@ bool p4r_entry_set(struct p4r_entry *entry, uint32_t count, bool chooses, const 
     return true;
 }
 
-/* What a miss finds, which has no slots at first; NULL: no memory. */
 struct p4r_entry *p4r_table_miss(struct p4r_table *table)
 {
     if (!table->miss)

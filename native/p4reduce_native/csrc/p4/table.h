@@ -126,6 +126,7 @@ P4R_INLINE const struct p4r_slot *p4r_choose(const struct p4r_slots *slots, uint
 /* An empty table. The caller has zeroed it. */
 void p4r_table_init(struct p4r_table *table, uint32_t key_words, const struct p4r_range *ranges,
                     uint32_t range_count);
-void p4r_table_clear(struct p4r_table *table); /* and free what it has */
+/* Forgets and frees all that it has, also what a miss finds. */
+void p4r_table_clear(struct p4r_table *table);
 
 #endif
