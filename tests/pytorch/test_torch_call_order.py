@@ -16,9 +16,10 @@ torch = pytest.importorskip(
 )
 
 from p4reduce.errors import P4ReduceTimeoutError  # noqa: E402
+from p4reduce.tensors.index_codes import marked, marks_of  # noqa: E402
 from p4reduce.tensors.sparse import SparseRows  # noqa: E402
 from p4reduce.torch.call_order import CallOrder, QueuedHandle  # noqa: E402
-from p4reduce.torch.sparse import SparseSum, agrees, marked, marks_of  # noqa: E402
+from p4reduce.torch.sparse import SparseSum  # noqa: E402
 from p4reduce.torch.threads import FutureThread  # noqa: E402
 from p4reduce.wire.calls import Operation  # noqa: E402
 from torch_system import Ranks, TorchSystem, all_well  # noqa: E402
@@ -152,38 +153,10 @@ def test_what_a_call_raises_is_raised_to_who_waits_and_the_next_is_made() -> Non
     assert later.done()
 
 
-@pytest.mark.parametrize("size", [2, 3, 7, 8, 63, 1000])
-def test_summed_marks_name_the_rows_of_all_ranks(size: int) -> None:
-    rng = np.random.default_rng(size)
-    rows = int(rng.integers(1, 30_000))
-    own = [np.unique(rng.integers(0, rows, rng.integers(0, 200))) for _ in range(size - 1)]
-    own.append(np.array([0, rows - 1]) if rows > 1 else np.array([0]))
-    total = sum(marks_of(one, rows, size).astype(np.int64) for one in own)
-    assert np.max(total) < 2**31
-    found = marked(np.asarray(total).astype(np.int32), size)
-    assert found.tolist() == np.unique(np.concatenate(own)).tolist()
-
-
-def test_all_ranks_with_a_row_do_not_reach_the_next_rows_marks() -> None:
-    for size in (2, 3, 7, 8):
-        every = np.arange(100)
-        total = marks_of(every, 101, size) * size
-        assert marked(total, size).tolist() == every.tolist()
-
-
-@pytest.mark.parametrize(
-    ("shape", "whether"),
-    [((20_000, 64), True), ((20_000, 1024), False), ((10_000_000, 64), False), ((0, 4), False)],
-)
-def test_shapes_alone_say_whether_ranks_agree(shape: tuple[int, ...], whether: bool) -> None:
-    nothing = SparseRows(np.empty(0, np.int64), np.empty((0, *shape[1:]), np.float32), shape)
-    assert agrees(nothing, 8) is whether
-
-
 class Alone:
     """A communicator of which the other rank has sent nothing but marks and rows of its own."""
 
-    size = 2
+    rank, size = 0, 2
 
     def __init__(self, others: SparseRows) -> None:
         self._others = others

@@ -614,11 +614,12 @@ class Communicator:
           bytes for each block of 256 elements of the dense array, and three times that while the
           call is prepared.
         - **By the union** (`agree=True`): ranks first give their indices, at most
-          2 + log2(N / k) bits for each of k among N. Then the values of the union are summed as
-          a dense array without gaps. For few elements at random places this takes a small part of
-          the bytes. Where the sum by blocks would take fewer, all ranks sum by blocks. Sums of
-          integers are the same as the dense ones. Floats have the bound of `allreduce`, with 256
-          (512, 1,024) elements of the union in place of a block.
+          2 + log2(N / k) bits for each of k among N, or one frame of marks if N is small. Then
+          the values of the union are summed as a dense array without gaps. For few elements at
+          random places this takes a small part of the bytes. Where the sum by blocks would take
+          fewer, all ranks sum by blocks. Sums of integers are the same as the dense ones. Floats
+          have the bound of `allreduce`, with 256 (512, 1,024) elements of the union in place of a
+          block.
 
         Args:
             array: `SparseElements`, `SparseRows`, `SparseBlocks`, or a matrix or array of
@@ -704,23 +705,23 @@ class Communicator:
     ) -> CollectivePlan[Any]:
         """Agree on the union, and return the sum of its values."""
         wrong: Exception | None = None
-        elements = None
+        asked = None
         try:
-            elements = union.elements_of(array, op, name, **options)
+            asked = union.sum_of(array, op, name, **options)
         except (TypeError, ValueError, ValueRangeError) as error:
             wrong = error
-        facts = self._run(union.telling(elements, name, **self._ranks), left())
+        facts = self._run(union.telling(asked, name, **self._ranks), left())
         ranks = union.wrong_ranks(facts)
         if ranks:
             words = "" if wrong is None else f"{type(wrong).__name__}: {wrong}"
             texts = self._run(union.complaint(words, name, **self._ranks), left())
             self._dispatcher.begin()  # nothing is under way any more: the error breaks nothing
             raise union.refusal(ranks, texts) if wrong is None else wrong
-        assert elements is not None, "else this rank is among the wrong ones"
-        if union.is_dense(elements, facts):
-            return union.by_blocks(array, elements, name, **options)
-        places = self._run(union.agreeing(elements, facts, name, rank=self.rank), left())
-        return union.summing(elements, places, name, **options)
+        assert asked is not None, "else this rank is among the wrong ones"
+        if union.is_dense(asked, facts):
+            return union.by_blocks(array, asked, name, **options)
+        places = self._run(union.agreeing(asked, facts, name, **self._ranks), left())
+        return union.summing(asked, places, name, **options)
 
     @_guarded
     def broadcast(

@@ -118,6 +118,25 @@ def test_few_elements_take_few_bytes(system: System, rng: np.random.Generator) -
         assert fill == pytest.approx(1 - (1 - 0.001) ** world, rel=0.05)
 
 
+def test_few_rows_are_agreed_on_in_one_frame(system: System, rng: np.random.Generator) -> None:
+    """A third of 2,400 rows on each of 3 ranks, half of them the same: codes would take two."""
+    world, width, own = 3, 40, np.arange(0, 2400, 3)
+    rows = [np.sort(np.where(own % 2, own, own + rank)) for rank in range(world)]
+    values = [rng.integers(1, 9, (len(some), width)).astype(np.float32) for some in rows]
+    given = [SparseRows(*one, (2400, width)) for one in zip(rows, values, strict=True)]
+    wanted = np.sum([array.to_dense() for array in given], axis=0)
+    union = np.flatnonzero(wanted.any(axis=1))
+
+    def work(comm: p4reduce.Communicator) -> int:
+        before = comm.stats
+        total = comm.allreduce_sparse(given[comm.rank], agree=True)
+        assert total.indices.tolist() == union.tolist()
+        assert np.array_equal(total.to_dense(), wanted)
+        return comm.stats.blocks_announced - before.blocks_announced
+
+    assert set(system.run(world, work)) == {2 + -(-len(union) * width // 256)}
+
+
 def test_what_is_wrong_on_one_rank_all_hear(system: System) -> None:
     """And nothing is broken: the next call is fine."""
     fine = SparseElements([3], np.ones(1, np.float32), 100)

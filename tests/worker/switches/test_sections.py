@@ -30,9 +30,9 @@ def dense(rng: np.random.Generator, size: int) -> Any:
 def runs(width: int) -> Callable[[np.random.Generator], BlockSource]:
     def make(rng: np.random.Generator) -> BlockSource:
         number = 40 if width == 1 else 12
-        starts = np.sort(rng.choice(9000 // width, number, replace=False)) * width
+        indices = np.sort(rng.choice(9000 // width, number, replace=False))
         values = rng.standard_normal((number, width)).astype(np.float32)
-        return Runs(starts, values, 9000).source(LANES)
+        return Runs(indices, values, 9000).source(LANES)
 
     return make
 

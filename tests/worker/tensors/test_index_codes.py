@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indices as Elias–Fano codes, and back."""
+"""Indices as Elias–Fano codes or as marks, and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from p4reduce.tensors.index_codes import code_bytes, decode, encode
+from p4reduce.tensors.index_codes import code_bytes, decode, encode, marked, marks_of
 
 
 def test_indices_come_back(rng: np.random.Generator) -> None:
@@ -33,3 +33,21 @@ def test_corners(size: int, indices: list[int]) -> None:
 def test_length_is_what_is_documented(count: int) -> None:
     size = 1 << 20
     assert code_bytes(size, count) <= (2 + math.log2(size / count)) * count / 8 + 2
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 7, 8, 63, 1000])
+def test_summed_marks_name_the_indices_of_all_ranks(rng: np.random.Generator, ranks: int) -> None:
+    size = int(rng.integers(2, 30_000))
+    own = [np.unique(rng.integers(0, size, rng.integers(0, 200))) for _ in range(ranks - 1)]
+    own.append(np.array([0, size - 1]))
+    total = np.sum([marks_of(one, size, ranks) for one in own], axis=0, dtype=np.int64)
+    assert np.max(total) < 2**31
+    found = marked(total.astype(np.int32), ranks)
+    assert found.tolist() == np.unique(np.concatenate(own)).tolist()
+
+
+def test_all_ranks_with_an_index_do_not_reach_the_next_ones_marks() -> None:
+    for ranks in (2, 3, 7, 8):
+        every = np.arange(100)
+        total = marks_of(every, 101, ranks) * ranks
+        assert marked(total, ranks).tolist() == every.tolist()

@@ -9,14 +9,22 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce import SparseBlocks, SparseElements, SparseRows
-from p4reduce.tensors.union import Elements, elements_of, expected_union, is_dense
+from p4reduce.tensors.sparse_blocks import Runs
+from p4reduce.tensors.union import (
+    UnionSum,
+    agreement,
+    agrees_by_shape,
+    expected_union,
+    is_dense,
+    sum_of,
+)
 
 SIZE = 1 << 20
 WORLD = 8
 
 
-def taken(array: Any, precision: str | None = None) -> Elements:
-    return elements_of(array, "sum", None, precision, dense=False, world_size=WORLD)
+def taken(array: Any, precision: str | None = None) -> UnionSum:
+    return sum_of(array, "sum", None, precision, dense=False, world_size=WORLD)
 
 
 def at_random(rng: np.random.Generator, size: int, density: float) -> SparseElements:
@@ -29,9 +37,9 @@ def at_random(rng: np.random.Generator, size: int, density: float) -> SparseElem
 )
 def test_the_cheaper_way_is_taken(rng: np.random.Generator, density: float, dense: bool) -> None:
     every = [taken(at_random(rng, SIZE, density)) for _ in range(WORLD)]
-    facts = np.array([elements.facts() for elements in every])
+    facts = np.array([asked.facts() for asked in every])
     if density:
-        assert {is_dense(elements, facts) for elements in every} == {dense}
+        assert {is_dense(asked, facts) for asked in every} == {dense}
 
 
 def test_elements_in_a_row_go_by_blocks() -> None:
@@ -49,6 +57,43 @@ def test_facts_count_blocks_once() -> None:
     assert narrow.facts() == (4, 2)
 
 
+@pytest.mark.parametrize("world", [1, 2, 3, 8, 100])
+@pytest.mark.parametrize("told", [True, False])
+def test_what_ranks_give_adds_up_to_the_union(
+    rng: np.random.Generator, world: int, told: bool
+) -> None:
+    for size in (0, 1, 500, 1792, 1793, 30_000):
+        own = [
+            np.unique(rng.integers(0, size, rng.integers(0, size + 1) // 9)) for _ in range(world)
+        ]
+        runs = [Runs(some, np.ones((len(some), 2), np.int8), 2 * size) for some in own]
+        counts = [len(some) for some in own] if told else None
+        given = [
+            agreement(mine, rank=rank, world_size=world, counts=counts)
+            for rank, mine in enumerate(runs)
+        ]
+        total = np.sum([mine for mine, _ in given], axis=0, dtype=given[0][0].dtype)
+        for _, union in given:
+            assert union(total).tolist() == np.unique(np.concatenate(own)).tolist()
+
+
+@pytest.mark.parametrize(("size", "marks"), [(1792, True), (1793, False)])
+def test_marks_go_where_they_take_no_more_than_codes(size: int, marks: bool) -> None:
+    """Each rank's code takes a frame, and so do all marks of eight ranks up to 256 × 7."""
+    runs = Runs(np.array([5]), np.ones((1, 1), np.float32), size)
+    mine, _ = agreement(runs, rank=3, world_size=WORLD, counts=[1] * WORLD)
+    assert (mine.dtype == np.int32, mine.nbytes <= 1024) == (marks, True)
+    assert agreement(runs, rank=3, world_size=WORLD)[0].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("shape", "whether"),
+    [((20_000, 64), True), ((20_000, 1024), False), ((10_000_000, 64), False), ((0, 4), False)],
+)
+def test_shapes_alone_say_whether_ranks_agree(shape: tuple[int, ...], whether: bool) -> None:
+    assert agrees_by_shape(shape, WORLD) is whether
+
+
 def test_fill_is_the_papers() -> None:
     """Renggli et al., SC 2019: N(1 - (1 - k/N)^P)."""
     assert expected_union(SIZE, [1049] * WORLD) == pytest.approx(
@@ -59,8 +104,8 @@ def test_fill_is_the_papers() -> None:
 
 def test_zeros_are_left_out_and_repetitions_are_added_up() -> None:
     given = taken(SparseElements([7, 3, 7, 5], np.array([1, 2, 3, 0], np.int32), (2, 6)))
-    assert given.units.tolist() == [3, 7]
-    assert given.values.tolist() == [[2], [4]]
+    assert given.runs.indices.tolist() == [3, 7]
+    assert given.runs.values.tolist() == [[2], [4]]
     assert given.shape == (2, 6)
 
 

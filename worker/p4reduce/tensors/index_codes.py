@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets of indices as few bytes: Elias–Fano codes.
+"""Sets of indices as few bytes: codes of one rank's, and marks, which are summed over all ranks.
 
-Elias, "Efficient Storage and Retrieval by Content and Address of Static Files", JACM 1974; Fano,
-MIT Project MAC memorandum 61, 1971. Of each index the low bits stand as they are. The rest of
-the k-th index sets bit (rest + k) of a bitmap. That is at most 2 + log2(N / k) bits per index,
-and their number follows from N and k alone.
+Codes are those of Elias, "Efficient Storage and Retrieval by Content and Address of Static Files",
+JACM 1974, and Fano, MIT Project MAC memorandum 61, 1971. Of each index the low bits stand as they
+are. The rest of the k-th index sets bit (rest + k) of a bitmap. That is at most 2 + log2(N / k)
+bits per index, and their number follows from N and k alone.
+
+Marks are a few bits for each of N, in which all ranks that have an index add up.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
 Code = npt.NDArray[np.uint8]
+Marks = npt.NDArray[np.int32]
 
 
 def code_bytes(size: int, count: int) -> int:
@@ -61,6 +64,39 @@ def decode(code: Code, size: int, count: int) -> Indices:
     for bit in range(low):
         indices |= lows[:, bit].astype(np.int64) << bit
     return indices
+
+
+def mark_bytes(size: int, ranks: int) -> int:
+    """Return how many bytes the marks of `size` indices take."""
+    return 4 * -(-size // _marks_per_word(ranks))
+
+
+def marks_of(indices: Indices, size: int, ranks: int) -> Marks:
+    """Return words whose sum over all ranks says which indices any of them has.
+
+    Args:
+        indices: of this rank, distinct.
+        size: N.
+        ranks: up to 2^31 - 1.
+    """
+    each = _marks_per_word(ranks)
+    word, place = np.divmod(indices, each)
+    bits = np.ldexp(1.0, place * ranks.bit_length())  # sums of these are exact below 2^53
+    return np.bincount(word, bits, -(-size // each)).astype(np.int32)
+
+
+def marked(words: Marks, ranks: int) -> Indices:
+    """Return the marked indices in a sum of `marks_of`, ascending."""
+    each = _marks_per_word(ranks)
+    some = np.flatnonzero(words)
+    width = ranks.bit_length()
+    counts = (words[some, None] >> (np.arange(each) * width)) & ((1 << width) - 1)
+    which, place = np.nonzero(counts)
+    return some[which] * each + place
+
+
+def _marks_per_word(ranks: int) -> int:
+    return 31 // ranks.bit_length()  # each counts up to `ranks`; words stay below 2^31
 
 
 def _low_bits(size: int, count: int) -> int:

@@ -176,7 +176,9 @@ def allreduce_sparse(
         target = Blocks(result.reshape(-1), lanes.lanes)
         return CollectivePlan(call, source, target, lambda: result, lanes, seed)
     sums = SparseSums(dtype, runs.size, lanes.lanes)
-    return CollectivePlan(call, source, sums, lambda: give_back(sums), lanes, seed)
+    return CollectivePlan(
+        call, source, sums, lambda: give_back(*sums.rows(runs.width)), lanes, seed
+    )
 
 
 def broadcast(

@@ -16,7 +16,7 @@ from p4reduce.checks import listed, whole_number
 from p4reduce.errors import ValueRangeError
 from p4reduce.tensors.arguments import check_dtype, check_unmasked, converted, short
 from p4reduce.tensors.blocks import Array, Indices
-from p4reduce.tensors.sparse_blocks import Runs, SparseSums
+from p4reduce.tensors.sparse_blocks import Runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,34 +137,19 @@ def _is_scipys(array: object) -> bool:
     return scipy_sparse is not None and bool(scipy_sparse.issparse(array))
 
 
-def to_runs(array: SparseArray) -> tuple[Runs, tuple[int, ...], Callable[[SparseSums], Any]]:
-    """Convert a sparse array to runs. Return also its dense shape, and how to return such sums.
+def to_runs(
+    array: SparseArray,
+) -> tuple[Runs, tuple[int, ...], Callable[[Indices, Array], Any]]:
+    """Convert a sparse array to runs.
+
+    Returns:
+        Runs, the dense shape, and what makes sums of the array's kind. That takes units as long
+        as these: their numbers, ascending, and contents, shape (k, elements of a unit).
 
     Raises:
         TypeError: not a sparse array, or a dtype that cannot be reduced.
         ValueError: shapes do not fit, or an index is out of range, or blocks do not ascend.
         ValueRangeError: repeated rows of integers add up to more than their dtype holds.
-    """
-    runs, shape, give_back = parts_of(array)
-    if isinstance(array, (SparseRows, SparseBlocks)):
-        width = runs.values.shape[1]
-        return runs, shape, lambda sums: give_back(*sums.rows(width))
-
-    def elements(sums: SparseSums) -> Any:
-        places, values = sums.elements()
-        return give_back(places, values[:, None])
-
-    return runs, shape, elements
-
-
-def parts_of(
-    array: SparseArray,
-) -> tuple[Runs, tuple[int, ...], Callable[[Indices, Array], Any]]:
-    """Convert a sparse array as `to_runs` does.
-
-    Returns:
-        Runs, the dense shape, and what makes sums of the array's kind. That takes the numbers of
-        runs as long as these, ascending, and their contents, shape (k, elements of a run).
     """
     if isinstance(array, SparseRows):
         shape = _dimensions(array.shape)
@@ -222,7 +207,9 @@ def rows_to_runs(array: SparseRows) -> Runs:
     width = math.prod(shape[1:])
     flat = values.reshape(len(indices), width)
     indices, flat = _in_order(indices, flat)
-    return Runs(indices * width, flat, math.prod(shape)) if width else _nothing(flat)
+    if not width:
+        return Runs(np.empty(0, np.int64), np.empty((0, 1), flat.dtype), 0)
+    return Runs(indices, flat, math.prod(shape))
 
 
 def blocks_to_runs(array: SparseBlocks) -> Runs:
@@ -246,7 +233,7 @@ def blocks_to_runs(array: SparseBlocks) -> Runs:
                 f"blocks[{len(blocks) - 1}] is not zero from element {beyond} on, where the array "
                 f"of {size:,} elements ends"
             )
-    return Runs(numbers * width, np.ascontiguousarray(blocks), size)
+    return Runs(numbers, np.ascontiguousarray(blocks), size)
 
 
 def _dimensions(shape: Any) -> tuple[int, ...]:
@@ -340,7 +327,3 @@ def _in_order(numbers: Indices, rows: Array) -> tuple[Indices, Array]:
             f"the values given for {number} add up to more than {rows.dtype} holds"
         )
     return numbers[first], sums
-
-
-def _nothing(values: Array) -> Runs:
-    return Runs(np.empty(0, np.int64), np.empty((0, 1), values.dtype), 0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks of arrays that are never built: sources and targets of the size of what is not zero.
 
-An array is given as *runs*: stretches of equally many elements, disjoint and in order, with zeros
-between them. A row of an embedding's gradient is a run, and so is each number of a sparse matrix.
+An array is given as *runs*: it is cut into units of equally many elements, and those that are not
+zero are kept. A row of an embedding's gradient is a unit, and so is each number of a sparse matrix.
 Besides the runs, only the arrays of one entry per block are as long as the dense array would be.
 They have 1 byte for a flag, 1 for an exponent and 8 for the next block, against 1,024.
 """
@@ -26,50 +26,70 @@ _SLAB_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Runs:
-    """Parts of a flat array, the rest of which is zero.
+    """Some units of a flat array, the rest of which is zero.
 
     Attributes:
-        starts: where each run begins; ascending, and at least the runs' length apart.
-        values: shape (runs, elements of each). What the last run has beyond `size` is zero.
+        indices: which units, ascending and distinct; shape (k,).
+        values: shape (k, elements of a unit). What the last unit has beyond `size` is zero.
         size: elements of the whole array.
     """
 
-    starts: Indices
+    indices: Indices
     values: Array
     size: int
+
+    @property
+    def width(self) -> int:
+        """Elements of a unit."""
+        return int(self.values.shape[1])
+
+    @property
+    def count(self) -> int:
+        """Units of the whole array."""
+        return -(-self.size // self.width)
+
+    def touched(self, lanes: int) -> int:
+        """Return how many blocks the units are in."""
+        starts = self._starts()
+        first, last = starts // lanes, (starts + self.width - 1) // lanes
+        return int((last - first + 1).sum()) - int(np.count_nonzero(first[1:] == last[:-1]))
+
+    def packed(self, union: Indices) -> Array:
+        """Return the units of a union that has all of these, one after the other."""
+        rows = np.zeros((len(union), self.width), self.values.dtype)
+        rows[np.searchsorted(union, self.indices)] = self.values
+        return rows
 
     def source(self, lanes: int) -> BlockSource:
         """Return the array as blocks, in the form that needs less memory."""
         count = -(-self.size // lanes)
-        width = self.values.shape[1]
-        first = self.starts // lanes
-        touched = _distinct(_ranges(first, (self.starts + width - 1) // lanes - first + 1))
+        width, starts = self.width, self._starts()
+        first = starts // lanes
+        touched = _distinct(_ranges(first, (starts + width - 1) // lanes - first + 1))
         as_blocks = len(touched) * lanes * self.values.itemsize
-        as_elements = self.values.size * (self.values.itemsize + self.starts.itemsize)
+        as_elements = self.values.size * (self.values.itemsize + starts.itemsize)
         if as_elements < as_blocks:
-            places = _ranges(self.starts, np.full(len(self.starts), width))
+            places = _ranges(starts, np.full(len(starts), width))
             inside = np.searchsorted(places, self.size)
             values = self.values.reshape(-1)[:inside].copy()  # which may be the caller's
             return _ElementBlocks(places[:inside], values, count, lanes)
         rows = np.zeros((len(touched), lanes), self.values.dtype)
         if len(touched):
             # The blocks of a run follow each other in `touched` as they do in the array.
-            places = np.searchsorted(touched, first) * lanes + self.starts % lanes
-            _windows(rows.reshape(-1), width)[places] = self.values
+            places = np.searchsorted(touched, first) * lanes + starts % lanes
+            windows = np.lib.stride_tricks.sliding_window_view
+            windows(rows.reshape(-1), width, writeable=True)[places] = self.values
         inside = np.searchsorted(touched, count)
         return _SomeBlocks(touched[:inside], rows[:inside], count)
 
     def dense(self) -> Array:
         """Return the array, flat."""
-        flat = np.zeros(self.size, self.values.dtype)
-        width = self.values.shape[1]
-        inside = np.searchsorted(self.starts, self.size - width, side="right")
-        if inside:
-            _windows(flat, width)[self.starts[:inside]] = self.values[:inside]
-        if inside < len(self.starts):
-            tail = flat[self.starts[-1] :]
-            tail[:] = self.values[-1, : len(tail)]
-        return flat
+        whole = np.zeros((self.count, self.width), self.values.dtype)
+        whole[self.indices] = self.values
+        return whole.reshape(-1)[: self.size]
+
+    def _starts(self) -> Indices:
+        return self.indices if self.width == 1 else self.indices * self.width
 
 
 class _SomeBlocks:
@@ -194,6 +214,9 @@ class SparseSums:
 
         The array is taken as rows of `width` elements, the last one padded with zeros.
         """
+        if width == 1:
+            places, single = self.elements()
+            return places, single.reshape(-1, 1)
         grain = math.gcd(width, self._half)
         numbers = np.unique(
             np.concatenate([_distinct(starts // width) for starts, _ in self._parts(grain)])
@@ -266,11 +289,6 @@ class _Slabs:
         for index, (numbers, rows) in enumerate(self._slabs):
             end = self._used if index == len(self._slabs) - 1 else self._capacity
             yield numbers[:end], rows[:end]
-
-
-def _windows(flat: Array, width: int) -> Array:
-    """Return all stretches of an array by where they begin; writes to disjoint ones are sound."""
-    return np.lib.stride_tricks.sliding_window_view(flat, width, writeable=True)
 
 
 def _ranges(starts: Indices, lengths: Indices) -> Indices:

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of sparse elements: ranks agree on the union of their indices, then sum it packed.
+"""Sums of sparse arrays: ranks agree on the union of their indices, then sum it packed.
 
 Renggli et al., "SparCML: High-Performance Sparse Communication for Machine Learning", SC 2019.
 There streams of (index, value) are merged on the way. A switch adds lanes and merges nothing, so
 here three collectives follow each other:
 
 1. Each rank gives its number of elements, or that its arguments are wrong: 16 bytes per rank.
-2. Each rank gives its indices as an Elias–Fano code, and all take the union.
+2. Each rank gives its indices, and all take the union. The indices go as marks if all fit into one
+   frame: a rank's code takes a frame as well. Otherwise they go as Elias–Fano codes.
 3. The values of the union are summed as a dense array, without gaps.
 
 The numbers of step 1 also decide whether steps 2 and 3 take more bytes than the sum
 by blocks. All ranks have the same figures, so they decide alike.
+
+Torch's rows go without step 1. Codes cannot be read then, so the shape alone decides between marks
+and the sum by blocks.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -31,7 +36,8 @@ from p4reduce.tensors.blocks import Array, Indices, RawBlocks
 from p4reduce.tensors.noise import check_seed
 from p4reduce.tensors.plans import CollectivePlan
 from p4reduce.tensors.precision import lane_format
-from p4reduce.tensors.sparse import SparseArray, is_vector, parts_of
+from p4reduce.tensors.sparse import SparseArray, is_vector, to_runs
+from p4reduce.tensors.sparse_blocks import Runs
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import (
     EMPTY_FRAME_BYTES,
@@ -42,6 +48,8 @@ from p4reduce.wire.format import (
 
 Counts = npt.NDArray[np.int64]
 
+_MARK_BYTES = 64 * PAYLOAD_BYTES  # at most, without step 1
+_WIDE = 4 * Format.INT32.lanes  # elements: units from here on fill their blocks
 _STRIPES = 32  # slots of a job where nothing else is said; each is opened once per collective
 _WRONG = -1  # for a count: the rank's arguments are wrong
 _TEXT = 256  # bytes of a rank's own words that others see
@@ -49,22 +57,18 @@ _LARGEST = 2.0**128  # float64 magnitudes stay below it
 
 
 @dataclass(frozen=True)
-class Elements:
-    """One rank's part: distinct units of a flat array, each one element or a whole row.
+class UnionSum:
+    """What a rank has checked of its call.
 
     Attributes:
-        units: their numbers, ascending; shape (k,).
-        values: shape (k, elements of a unit).
-        count: units of the whole array.
+        runs: its part, without units that are zero.
         shape: of the whole array.
         lanes: the format of the values on the wire.
         operation: sum or mean.
         give_back: makes the sum of the caller's kind, of units and values without zeros.
     """
 
-    units: Indices
-    values: Array
-    count: int
+    runs: Runs
     shape: tuple[int, ...]
     lanes: Format
     operation: Operation
@@ -72,13 +76,7 @@ class Elements:
 
     def facts(self) -> tuple[int, int]:
         """Return the numbers that other ranks need: units, and blocks that they touch."""
-        width = self.values.shape[1]
-        first = self.units * width // self.lanes.lanes
-        last = ((self.units + 1) * width - 1) // self.lanes.lanes
-        if not len(first):
-            return 0, 0
-        shared = np.count_nonzero(first[1:] == last[:-1])
-        return len(self.units), int((last - first + 1).sum()) - shared
+        return len(self.runs.indices), self.runs.touched(self.lanes.lanes)
 
 
 def agrees(array: SparseArray, agree: bool | None) -> bool:
@@ -89,7 +87,13 @@ def agrees(array: SparseArray, agree: bool | None) -> bool:
     return agree
 
 
-def elements_of(
+def agrees_by_shape(shape: tuple[int, ...], world_size: int) -> bool:
+    """Whether ranks agree on the union of rows without step 1."""
+    rows, width = shape[0], math.prod(shape[1:])
+    return 0 < width < _WIDE and 0 < index_codes.mark_bytes(rows, world_size) <= _MARK_BYTES
+
+
+def sum_of(
     array: SparseArray,
     op: Operation | str,
     name: str | None,
@@ -98,7 +102,7 @@ def elements_of(
     *,
     dense: bool,
     world_size: int,
-) -> Elements:
+) -> UnionSum:
     """Check and convert a caller's array.
 
     Raises:
@@ -107,18 +111,15 @@ def elements_of(
     check_flag("dense", dense)
     check_seed(seed)
     name_of(name)
-    runs, shape, give_back = parts_of(array)
-    values = runs.values
-    operation = operation_of(op, values.dtype)
-    lanes = lane_format(values.dtype, precision, world_size)
-    width = values.shape[1]
-    units = runs.starts // width
-    some = values.any(axis=1)
+    runs, shape, give_back = to_runs(array)
+    operation = operation_of(op, runs.values.dtype)
+    lanes = lane_format(runs.values.dtype, precision, world_size)
+    some = runs.values.any(axis=1)
     if not some.all():
-        units, values = units[some], values[some]
-    if values.dtype.kind == "f":
-        _check_finite(units, values)
-    return Elements(units, values, -(-runs.size // width), shape, lanes, operation, give_back)
+        runs = replace(runs, indices=runs.indices[some], values=runs.values[some])
+    if runs.values.dtype.kind == "f":
+        _check_finite(runs.indices, runs.values)
+    return UnionSum(runs, shape, lanes, operation, give_back)
 
 
 def _check_finite(units: Indices, values: Array) -> None:
@@ -140,7 +141,7 @@ def _check_finite(units: Indices, values: Array) -> None:
 
 
 def telling(
-    elements: Elements | None, name: str | None, *, rank: int, world_size: int
+    asked: UnionSum | None, name: str | None, *, rank: int, world_size: int
 ) -> CollectivePlan[Counts]:
     """Return the plan by which each rank tells its facts; None if its arguments are wrong.
 
@@ -148,7 +149,7 @@ def telling(
         A plan whose result has shape (ranks, 2): units and blocks, or -1 in both.
     """
     mine = np.zeros((world_size, 2), np.int64)
-    mine[rank] = (_WRONG, _WRONG) if elements is None else elements.facts()
+    mine[rank] = (_WRONG, _WRONG) if asked is None else asked.facts()
     return _gathering(mine, _call(name, "counts asked for"))
 
 
@@ -174,20 +175,20 @@ def refusal(ranks: tuple[int, ...], texts: npt.NDArray[np.uint8]) -> Configurati
     return ConfigurationError(f"nothing was summed: rank {ranks[0]} gave {first}{more}")
 
 
-def is_dense(elements: Elements, facts: Counts) -> bool:
+def is_dense(asked: UnionSum, facts: Counts) -> bool:
     """Whether the sum by blocks needs fewer bytes, up and down, on the rank with most.
 
     Indices are taken to be independent of other ranks' ones, which overestimates the union if they
-    are not.
+    are not. They are taken to go as codes; marks, where they go, take no more.
     """
-    lanes, width = elements.lanes.lanes, elements.values.shape[1]
+    lanes, width, size = asked.lanes.lanes, asked.runs.width, asked.runs.count
     counts, blocks = facts[:, 0].tolist(), facts[:, 1].tolist()
-    coded = [index_codes.code_bytes(elements.count, count) for count in counts]
-    by_blocks = _cost(-(-elements.count * width // lanes), blocks)
-    union = expected_union(elements.count, counts)
+    coded = [index_codes.code_bytes(size, count) for count in counts]
+    by_blocks = _cost(-(-size * width // lanes), blocks)
+    union = expected_union(size, counts)
     packed = math.ceil(union * width / lanes)
     by_union = _cost(
-        -(-sum(coded) // PAYLOAD_BYTES), [-(-size // PAYLOAD_BYTES) for size in coded]
+        -(-sum(coded) // PAYLOAD_BYTES), [-(-one // PAYLOAD_BYTES) for one in coded]
     ) + _cost(packed, [min(packed, count) for count in counts])
     return by_blocks <= by_union
 
@@ -215,21 +216,33 @@ def _cost(blocks: int, own: Sequence[int]) -> float:
     )
 
 
-def agreeing(
-    elements: Elements, facts: Counts, name: str | None, *, rank: int
-) -> CollectivePlan[Indices]:
-    """Return the plan by which all ranks give their indices and get the union, ascending."""
-    size, counts = elements.count, facts[:, 0].tolist()
-    ends = np.cumsum([index_codes.code_bytes(size, count) for count in counts])
-    starts = ends - [index_codes.code_bytes(size, count) for count in counts]
-    mine = np.zeros(int(ends[-1]), np.uint8)
-    mine[starts[rank] : ends[rank]] = index_codes.encode(elements.units, size)
-    gathering = _gathering(mine, _call(name, "indices", elements))
+def agreement(
+    runs: Runs, *, rank: int, world_size: int, counts: Sequence[int] | None = None
+) -> tuple[Array, Callable[[Array], Indices]]:
+    """Return what a rank gives to agree on the union, and what reads it from all ranks' sum.
 
-    def union() -> Indices:
-        codes = gathering.result()
-        parts = zip(starts, ends, counts, strict=True)
-        every = [index_codes.decode(codes[a:b], size, count) for a, b, count in parts]
+    Args:
+        runs: of this rank.
+        rank: own.
+        world_size: ranks.
+        counts: of each rank's units; None: without step 1, if `agrees_by_shape`.
+
+    Returns:
+        Integers in one dimension, and a function from their sum, of the same dtype, to the union's
+        units, ascending.
+    """
+    size = runs.count
+    if counts is None or index_codes.mark_bytes(size, world_size) <= PAYLOAD_BYTES:
+        marks = index_codes.marks_of(runs.indices, size, world_size)
+        return marks, lambda total: index_codes.marked(total, world_size)
+    ends = [0, *accumulate(index_codes.code_bytes(size, count) for count in counts)]
+    places = [slice(*both) for both in pairwise(ends)]
+    codes = np.zeros(ends[-1], np.uint8)  # with zeros at the places of other ranks' codes
+    codes[places[rank]] = index_codes.encode(runs.indices, size)
+
+    def union(total: Array) -> Indices:
+        parts = zip(places, counts, strict=True)
+        every = [index_codes.decode(total[place], size, count) for place, count in parts]
         if 16 * sum(counts) < size:
             some = np.concatenate(every)
             some.sort(kind="stable")  # merges what is in order already; np.unique hashes it
@@ -239,11 +252,22 @@ def agreeing(
             marks[indices] = True
         return np.flatnonzero(marks)
 
-    return replace(gathering, result=union)
+    return codes, union
+
+
+def agreeing(
+    asked: UnionSum, facts: Counts, name: str | None, *, rank: int, world_size: int
+) -> CollectivePlan[Indices]:
+    """Return the plan by which all ranks give their indices and get the union, ascending."""
+    mine, union = agreement(
+        asked.runs, rank=rank, world_size=world_size, counts=facts[:, 0].tolist()
+    )
+    gathering = _gathering(mine, _call(name, "indices", asked))
+    return replace(gathering, result=lambda: union(gathering.result()))
 
 
 def summing(
-    elements: Elements,
+    asked: UnionSum,
     union: Indices,
     name: str | None,
     precision: str | None = None,
@@ -253,28 +277,24 @@ def summing(
     world_size: int,
 ) -> CollectivePlan[Any]:
     """Return the plan that sums the values of the union."""
-    values = elements.values
-    packed = np.zeros((len(union), values.shape[1]), values.dtype)
-    packed[np.searchsorted(union, elements.units)] = values
+    packed = asked.runs.packed(union)
     plan = plans.allreduce(
-        packed, elements.operation, name, packed, precision, seed, world_size=world_size
+        packed, asked.operation, name, packed, precision, seed, world_size=world_size
     )
-    call = replace(_call(name, "packed", elements), pieces=(("the union", packed.size),), shapes=())
+    call = replace(_call(name, "packed", asked), pieces=(("the union", packed.size),), shapes=())
 
     def result() -> Any:
         if dense:
-            whole = np.zeros((elements.count, values.shape[1]), values.dtype)
-            whole[union] = packed
-            return whole.reshape(-1)[: math.prod(elements.shape)].reshape(elements.shape)
+            return replace(asked.runs, indices=union, values=packed).dense().reshape(asked.shape)
         some = packed.any(axis=1)
-        return elements.give_back(union[some], packed[some])
+        return asked.give_back(union[some], packed[some])
 
     return replace(plan, call=call, result=result)
 
 
 def by_blocks(
     array: SparseArray,
-    elements: Elements,
+    asked: UnionSum,
     name: str | None,
     precision: str | None = None,
     seed: int | None = None,
@@ -284,22 +304,22 @@ def by_blocks(
 ) -> CollectivePlan[Any]:
     """Return the sum by blocks, which all ranks found to be cheaper."""
     plan = plans.allreduce_sparse(
-        array, elements.operation, name, precision, seed, dense=dense, world_size=world_size
+        array, asked.operation, name, precision, seed, dense=dense, world_size=world_size
     )
-    return replace(plan, call=_call(name, "by blocks", elements))
+    return replace(plan, call=_call(name, "by blocks", asked))
 
 
-def _call(name: str | None, details: str, elements: Elements | None = None) -> Call:
-    if elements is None:
+def _call(name: str | None, details: str, asked: UnionSum | None = None) -> Call:
+    if asked is None:
         return Call("allreduce_sparse", "elements", 0, name=_name(name), details=details)
     return Call(
         "allreduce_sparse",
-        elements.values.dtype.name,
-        math.prod(elements.shape),
-        operation=elements.operation,
+        asked.runs.values.dtype.name,
+        math.prod(asked.shape),
+        operation=asked.operation,
         name=_name(name),
-        details=f"{details}, units of {elements.values.shape[1]}",
-        shapes=(elements.shape,),
+        details=f"{details}, units of {asked.runs.width}",
+        shapes=(asked.shape,),
     )
 
 
@@ -308,6 +328,6 @@ def _name(name: str | None) -> str:
 
 
 def _gathering(mine: Array, call: Call) -> CollectivePlan[Any]:
-    """Everybody has some bytes of an array where all others have zeros."""
+    """Return the plan of a sum of integers, which statistics do not count."""
     every = np.zeros_like(mine)
     return CollectivePlan(call, RawBlocks(mine), RawBlocks(every), lambda: every, counted=False)

@@ -12,22 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from p4reduce.communicator import Communicator
 from p4reduce.handle import Handle
+from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.sparse import SparseRows, rows_to_runs
+from p4reduce.tensors.union import agreement, agrees_by_shape
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.tensors import REDUCIBLE, memory_of, tensor_from, write
 from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
-from p4reduce.wire.format import Format
-
-_BLOCK = Format.INT32.lanes
-_MARK_BLOCKS = 64  # at most; a tensor with more rows is summed by whole blocks
-_WIDE = 4 * _BLOCK  # rows from here on fill their blocks
 
 
 def sparse_reason(tensor: torch.Tensor) -> str | None:
@@ -66,46 +61,6 @@ def tensor_of(rows: SparseRows, like: torch.Tensor) -> torch.Tensor:
     )
 
 
-def bytes_of_rows(rows: SparseRows) -> int:
-    """Return the bytes of the rows and their numbers."""
-    return rows.values.nbytes + rows.indices.nbytes
-
-
-def marks_per_word(size: int) -> int:
-    """Return how many rows' marks share a word of 31 bits: each counts up to `size` ranks."""
-    return 31 // size.bit_length()
-
-
-def marks_of(indices: npt.NDArray[np.int64], rows: int, size: int) -> npt.NDArray[np.int32]:
-    """Return words whose sum over `size` ranks says which rows any of them has.
-
-    Args:
-        indices: of this rank's rows, distinct.
-        rows: of the whole tensor.
-        size: ranks, up to 2^31 - 1.
-    """
-    each = marks_per_word(size)
-    word, place = np.divmod(indices, each)
-    bits = np.ldexp(1.0, place * size.bit_length())  # sums of these are exact below 2^53
-    return np.bincount(word, bits, -(-rows // each)).astype(np.int32)
-
-
-def marked(words: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
-    """Return the marked rows in a sum of `marks_of`, ascending."""
-    each = marks_per_word(size)
-    some = np.flatnonzero(words)
-    width = size.bit_length()
-    counts = (words[some, None] >> (np.arange(each) * width)) & ((1 << width) - 1)
-    which, place = np.nonzero(counts)
-    return some[which] * each + place
-
-
-def agrees(rows: SparseRows, size: int) -> bool:
-    """Whether the ranks agree on rows first. Only the shape decides, so all do alike."""
-    count, width = rows.shape[0], int(np.prod(rows.shape[1:]))
-    return 0 < width < _WIDE and 0 < count <= _MARK_BLOCKS * _BLOCK * marks_per_word(size)
-
-
 class SparseSum:
     """One all-reduce of a sparse tensor.
 
@@ -116,6 +71,10 @@ class SparseSum:
         name: of the collective.
         precision: as for `Communicator.allreduce`.
         seed: as for `Communicator.allreduce`.
+
+    Attributes:
+        agrees: whether ranks agree on rows first.
+        bytes: of this rank's rows and their numbers.
     """
 
     def __init__(
@@ -132,12 +91,11 @@ class SparseSum:
         self._rows = rows_of(tensor)
         self._operation = operation
         self._name = name
-        self._precision = precision
-        self._seed = seed
-        self._union: npt.NDArray[np.int64] | None = None
+        self._options: dict[str, Any] = {"precision": precision, "seed": seed}
+        self._union: Indices | None = None
         self._handle: Handle[Any] | None = None
-        self.agrees = agrees(self._rows, comm.size)
-        self.bytes = bytes_of_rows(self._rows)
+        self.agrees = agrees_by_shape(self._rows.shape, comm.size)
+        self.bytes = self._rows.values.nbytes + self._rows.indices.nbytes
 
     def begin(self, timeout: float | None) -> Handle[Any]:
         """Start it. If it `agrees`, wait for the other ranks' marks first."""
@@ -145,12 +103,7 @@ class SparseSum:
             self._handle = self._begin_agreed(timeout)
         else:
             self._handle = self._comm.allreduce_async(
-                self._rows,
-                self._operation,
-                self._name,
-                timeout=timeout,
-                precision=self._precision,
-                seed=self._seed,
+                self._rows, self._operation, self._name, timeout=timeout, **self._options
             )
         return self._handle
 
@@ -165,23 +118,11 @@ class SparseSum:
     def _begin_agreed(self, timeout: float | None) -> Handle[Any]:
         comm, shape = self._comm, self._rows.shape
         runs = rows_to_runs(self._rows)  # checked, in order, each row once
-        width = runs.values.shape[1]
-        mine = runs.starts // width
         name = f"{self._name or 'sparse'}, rows of {shape}"
-        marks = marks_of(mine, shape[0], comm.size)
-        total = comm.allreduce_async(marks, name=name, timeout=timeout).wait()
-        self._union = marked(total, comm.size)
-        values = np.zeros((len(self._union), *shape[1:]), runs.values.dtype)
-        values.reshape(-1, width)[np.searchsorted(self._union, mine)] = runs.values
-        return comm.allreduce_async(
-            values,
-            self._operation,
-            name,
-            values,
-            timeout,
-            precision=self._precision,
-            seed=self._seed,
-        )
+        mine, union = agreement(runs, rank=comm.rank, world_size=comm.size)
+        self._union = union(comm.allreduce_async(mine, name=name, timeout=timeout).wait())
+        values = runs.packed(self._union).reshape(-1, *shape[1:])
+        return comm.allreduce_async(values, self._operation, name, values, timeout, **self._options)
 
 
 def all_reduce_sparse(
