@@ -14,6 +14,9 @@ from pathlib import Path
 
 from p4reduce_lab.errors import LabError
 
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+FIGURES = DOCS / "figures.md"
+IMAGES = DOCS / "images"
 TABLE = re.compile(r"^\[[^\]]+\]\(([^)]*\btables/[\w-]+\.md)\)$", re.MULTILINE)
 """A line that a table takes the place of on the site."""
 

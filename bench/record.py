@@ -95,6 +95,11 @@ class Record:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise LabError(f"{path} is no record of a benchmark: {error}") from error
 
+    def keep(self) -> None:
+        """Save it, and show it in its pages."""
+        self.save()
+        self.show()
+
     def show(self, root: Path = ROOT) -> None:
         """Write its sections into their pages, where these have the markers."""
         for section in self.sections:

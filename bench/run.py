@@ -29,11 +29,10 @@ from p4reduce_lab.progress import LongWork
 from rich.console import Console
 from rich.table import Table
 
-from bench.record import SITE, Record, Section
+from bench.program import CANNOT_RUN, figure_text
+from bench.record import ROOT, SITE, Record, Section
 
-ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "bench" / "results.json"
-CANNOT_RUN = 77
 WIDTH = 150
 TIMEOUT = 600.0  # seconds; for each
 ALTOGETHER = 14 * 60.0  # seconds; what has run once is repeated within that time
@@ -214,18 +213,10 @@ def record(benches: Sequence[Bench], everything: dict[str, Any]) -> Record:
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
-    text = _value(row.get(column))
+    text = figure_text(row.get(column))
     if f"least_{column}" in row:
-        text += f" ({_value(row[f'least_{column}'])} to {_value(row[f'most_{column}'])})"
+        text += f" ({figure_text(row[f'least_{column}'])} to {figure_text(row[f'most_{column}'])})"
     return text
-
-
-def _value(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "" if value is None else str(value)
 
 
 def main() -> None:

@@ -9,38 +9,30 @@ by the workers, retransmissions left out; times are the median of the slowest ra
 
 from __future__ import annotations
 
-import argparse
-import functools
-import json
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from p4reduce_lab.choice import choose
-from p4reduce_lab.errors import UnavailableError
-from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.system import System, rank_variables
 
-from bench.machine import describe, machine
-from bench.ranks import wait_for
+from bench.allreduce.wire import bytes_of
+from bench.measure import calls_in_turns, median_of
+from bench.program import SWITCH, Row, read_options, run, tell
+from bench.ranks import run_ranks
 
 ELEMENTS = 1 << 18  # 1 MiB of float32
 THRESHOLDS = (16, 64, 256, 1024, 4096, 16384)  # KiB
 REPETITIONS = 7
 TIMEOUT = 900.0  # seconds; for all of it
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 
 Array = npt.NDArray[Any]
-Figures = dict[str, dict[str, float]]
+Calls = dict[str, Callable[[], object]]
 
 
-def collectives(comm: p4reduce.Communicator) -> dict[str, Callable[[], object]]:
+def collectives(comm: p4reduce.Communicator) -> Calls:
     """What is compared: each about 1 MiB of float32."""
     dense = np.ones(ELEMENTS, np.float32)
     share = dense[: ELEMENTS // comm.size]
@@ -59,29 +51,6 @@ def collectives(comm: p4reduce.Communicator) -> dict[str, Callable[[], object]]:
     }
 
 
-def measure_wire(comm: p4reduce.Communicator) -> Figures:
-    """Bytes of one call of each, without retransmissions."""
-    figures: Figures = {}
-    calls = collectives(comm)
-    for name, call in calls.items():
-        call()
-        comm.barrier()
-        before = comm.stats
-        call()
-        after = comm.stats
-        repeated = after.retransmissions - before.retransmissions
-        filled = after.blocks_sent - before.blocks_sent
-        empty = after.frames_sent - before.frames_sent - repeated - filled
-        figures[name] = {
-            "up": filled * PAYLOAD_FRAME_BYTES + empty * EMPTY_FRAME_BYTES,
-            "down": after.bytes_received - before.bytes_received,
-            "retransmissions": repeated,
-        }
-    for name, ms in median_ms(comm, calls).items():
-        figures[name]["ms"] = ms
-    return figures
-
-
 def models() -> dict[str, list[Array]]:
     """Lists of arrays as of models' gradients."""
     rng = np.random.default_rng(1)
@@ -92,7 +61,7 @@ def models() -> dict[str, list[Array]]:
     }
 
 
-def variants(comm: p4reduce.Communicator, arrays: list[Array]) -> dict[str, Callable[[], object]]:
+def variants(comm: p4reduce.Communicator, arrays: list[Array]) -> Calls:
     """Ways to all-reduce a list of arrays in place; means of ones, so that they stay ones."""
 
     def one_by_one() -> None:
@@ -100,113 +69,61 @@ def variants(comm: p4reduce.Communicator, arrays: list[Array]) -> dict[str, Call
             comm.allreduce(array, p4reduce.MEAN, out=array)
 
     def all_in_flight() -> None:
-        handles = [comm.allreduce_async(one, p4reduce.MEAN, out=one) for one in arrays]
-        for handle in handles:
+        for handle in [comm.allreduce_async(one, p4reduce.MEAN, out=one) for one in arrays]:
             handle.wait()
 
-    def fused(threshold: int) -> None:
-        comm.grouped_allreduce(arrays, p4reduce.MEAN, outs=arrays, fusion_threshold=threshold)
-
-    ways: dict[str, Callable[[], object]] = {
-        "one by one": one_by_one,
-        "all in flight": all_in_flight,
-    }
+    fused = partial(comm.grouped_allreduce, arrays, p4reduce.MEAN, outs=arrays)
+    ways: Calls = {"one by one": one_by_one, "all in flight": all_in_flight}
     for kib in THRESHOLDS:
-        ways[f"fused, {kib} KiB"] = functools.partial(fused, kib << 10)
+        ways[f"fused, {kib} KiB"] = partial(fused, fusion_threshold=kib << 10)
     return ways
 
 
-def measure_fusion(comm: p4reduce.Communicator) -> Figures:
-    """Milliseconds of all-reducing lists of arrays."""
-    figures: Figures = {}
-    for name, arrays in models().items():
-        megabytes = sum(array.nbytes for array in arrays) / 1e6
-        times = median_ms(comm, variants(comm, arrays))
-        figures[f"{name}, {megabytes:.2f} MB together"] = times
-    return figures
-
-
-def median_ms(
-    comm: p4reduce.Communicator, calls: dict[str, Callable[[], object]]
-) -> dict[str, float]:
-    """Medians over repetitions of the slowest rank's times, in milliseconds.
-
-    The calls take turns, so that what else the machine does meets all of them.
-    """
-    samples = np.empty((1, REPETITIONS, len(calls)))
-    for n in range(REPETITIONS):
-        for which, call in enumerate(calls.values()):
-            comm.barrier()
-            start = time.perf_counter()
-            call()
-            samples[0, n, which] = time.perf_counter() - start
-    medians = np.median(comm.allgather(samples).max(axis=0), axis=0) * 1e3
-    return dict(zip(calls, medians.tolist(), strict=True))
-
-
-def rank_main(directory: Path) -> None:
-    """What each rank does."""
+def rank() -> dict[str, Any]:
+    """What each rank does: returns bytes and seconds by collective, and seconds by fusion."""
     with p4reduce.init() as comm:
-        report = {"wire": measure_wire(comm), "fusion": measure_fusion(comm)}
-        (directory / f"rank{comm.rank}.json").write_text(json.dumps(report))
-
-
-def measure(switch: str, workers: int) -> list[dict[str, Figures]]:
-    """Runs all of it over a switch of its own; returns the report of each rank."""
-    with (
-        run_directory() as directory,
-        System(choose(switch, "local"), directory, directory, workers) as system,
-    ):
-        system.start()
-        system.wait_ready()
-        children = [
-            system.processes.start(
-                f"rank {rank}",
-                [sys.executable, "-m", "bench.allreduce.collectives", "--rank-of", str(directory)],
-                environment={**rank_variables(rank, workers), **system.variables()},
+        calls = collectives(comm)
+        moved = {}
+        for name, call in calls.items():
+            call()
+            comm.barrier()
+            moved[name] = bytes_of(comm, call)
+        times = calls_in_turns(comm, calls, REPETITIONS)
+        fusion = {}
+        for name, arrays in models().items():
+            megabytes = sum(array.nbytes for array in arrays) / 1e6
+            fusion[f"{name}, {megabytes:.2f} MB together"] = calls_in_turns(
+                comm, variants(comm, arrays), REPETITIONS
             )
-            for rank in range(workers)
-        ]
-        wait_for(system.processes, children, TIMEOUT)
-        return [json.loads((directory / f"rank{rank}.json").read_text()) for rank in range(workers)]
+    return {"moved": moved, "times": times, "fusion": fusion}
 
 
-def show(reports: list[dict[str, Figures]]) -> None:
-    """Prints both tables."""
-    print(f"{'bytes':36}{'up, rank 0':>12}{'up, others':>12}{'down':>12}{'ms':>9}")
-    for name, of_root in reports[0]["wire"].items():
-        others = max(report["wire"][name]["up"] for report in reports[1:] or reports)
-        print(
-            f"{name:36}{of_root['up']:12,.0f}{others:12,.0f}{of_root['down']:12,.0f}"
-            f"{of_root['ms']:9.1f}"
-        )
-    for name, times in reports[0]["fusion"].items():
-        print(f"\n{name}")
-        for how, ms in times.items():
-            print(f"    {how:32}{ms:9.1f} ms")
+def rows(reports: list[Any]) -> Iterator[Row]:
+    """A row for each collective, and one for each way to sum several arrays."""
+    for name, (up, down) in reports[0]["moved"].items():
+        yield {
+            "name": name,
+            "bytes_up_rank_0": up,
+            "bytes_up_others": max(one["moved"][name][0] for one in reports[1:] or reports),
+            "bytes_down": down,
+            "ms": median_of(reports, "times", name) * 1e3,
+        }
+    for name, ways in reports[0]["fusion"].items():
+        for way in ways:
+            yield {
+                "name": f"{name}, {way}",
+                "bytes_up_rank_0": None,
+                "bytes_up_others": None,
+                "bytes_down": None,
+                "ms": median_of(reports, "fusion", name, way) * 1e3,
+            }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    parser.add_argument("--rank-of", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.rank_of is not None:
-        rank_main(arguments.rank_of)
-        return
-    try:
-        reports = measure(arguments.switch, arguments.workers)
-    except UnavailableError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(CANNOT_RUN) from None
-    figures = machine()
-    print(f"{describe(figures)}; {arguments.switch} switch, {arguments.workers} workers\n")
-    show(reports)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps({"machine": figures, "ranks": reports}, indent=1))
+    options = read_options(__doc__, workers=4, switch=SWITCH)
+    reports = run_ranks(choose(options.switch, "local"), options.workers, rank, TIMEOUT)
+    tell(options, rows(reports), f"{options.switch} switch, {options.workers} workers")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep what `p4reduce-lab compare` measured as a record, and show it in docs/figures.md and README.
 
-    python -m bench.allreduce.comparison_pages [RESULTS]
+    python -m bench.allreduce.comparison_pages [--results FILE]
 
-RESULTS is a compare.json, build/compare's by default. Its pictures go into docs/images.
+FILE is a compare.json, build/compare's by default. Its pictures go into docs/images.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from p4reduce_lab.compare.cells import UDP
@@ -16,7 +15,8 @@ from p4reduce_lab.compare.results import AIMS_HEAD, HEAD, aims_table, cells_of_t
 from p4reduce_lab.compare.run import ComparisonReport, draw_pictures, introduction
 
 from bench.allreduce.comparison_tables import aims, variants, whole
-from bench.in_docs import IMAGES, PAGE
+from bench.pages import FIGURES, IMAGES
+from bench.program import read_options, run
 from bench.record import SITE, Record, Section
 
 NAME, UDP_NAME = "compare", "compare-udp"
@@ -45,7 +45,7 @@ def record(report: ComparisonReport, pictures: str) -> Record:
         report: the comparison.
         pictures: lines of Markdown that show them, or an empty text.
     """
-    page = f"docs/{PAGE.name}"
+    page = f"docs/{FIGURES.name}"
     name = name_of(report)
     cells = cells_of_table(report.rows)
     sections = [
@@ -65,17 +65,13 @@ def record(report: ComparisonReport, pictures: str) -> Record:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
-    options = parser.parse_args()
+    options = read_options(__doc__, to_json=False, results=RESULTS)
     report = ComparisonReport.read(options.results)
     name = name_of(report)
     # Without a link there is none to compare by its rate; the rest fits in a table.
     pictures = "" if name == ONE_MACHINE else draw_pictures(report, IMAGES, name)
-    measured = record(report, pictures)
-    measured.save()
-    measured.show()
+    record(report, pictures).keep()
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -9,17 +9,18 @@ more than the wall clock where other programs run on the machine, though they le
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
+import statistics
 import time
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import numpy as np
 import p4reduce
 from p4reduce_lab.choice import choose
 
-from bench.machine import describe, machine
+from bench.measure import cpu_seconds, timed
+from bench.program import Option, read_options, run, tell
 from bench.ranks import SWITCH_PID, run_ranks
 
 SECONDS = 3.0  # of all-reduces for each size
@@ -28,79 +29,56 @@ MAX_REPETITIONS = 1000
 TIMEOUT = 300.0  # seconds; for all of it
 
 
-def cpu_seconds(pid: str) -> float:
-    """What a process's threads have computed so far."""
-    tasks = Path("/proc", pid, "task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-
-
-def rank(report: Path, sizes: list[int], slots: int) -> None:
-    """What each rank does: it leaves its figures for each size, times in milliseconds."""
+def rank(sizes: list[int], slots: int) -> list[dict[str, float]]:
+    """What each rank does: it returns its figures for each size, times in milliseconds."""
     switch = os.environ[SWITCH_PID]
-    figures = {}
+    figures = []
     with p4reduce.init(slots=slots) as comm:
         for size in sizes:
             tensor = np.ones(size // 4, np.float32)
             out = np.empty_like(tensor)
+            call = partial(comm.allreduce, tensor, out=out)
             for _ in range(WARM_UP):
-                comm.allreduce(tensor, out=out)
-            start = time.perf_counter()
-            comm.allreduce(tensor, out=out)
-            once = np.array([time.perf_counter() - start])
-            slowest = comm.allreduce(once)[0] / comm.size
-            repetitions = int(min(MAX_REPETITIONS, max(10, SECONDS / slowest)))
+                call()
+            typical = comm.allreduce(np.array([timed(call)]))[0] / comm.size
+            repetitions = int(min(MAX_REPETITIONS, max(10, SECONDS / typical)))
             before, cpu, switch_cpu = comm.stats, time.process_time(), cpu_seconds(switch)
-            times = []
-            for _ in range(repetitions):
-                start = time.perf_counter()
-                comm.allreduce(tensor, out=out)
-                times.append(time.perf_counter() - start)
+            times = [timed(call) for _ in range(repetitions)]
             cpu, switch_cpu = time.process_time() - cpu, cpu_seconds(switch) - switch_cpu
             after = comm.stats
             if not (out == comm.size).all():
                 raise SystemExit(f"{size} bytes: the sum is wrong")
-            figures[str(size)] = {
-                "median": float(np.median(times)) * 1e3,
-                "cpu": cpu / repetitions * 1e3,
-                "switch_cpu": switch_cpu / repetitions * 1e3,
-                "repeated": after.retransmissions - before.retransmissions,
-                "sent": after.frames_sent - before.frames_sent,
-            }
-    report.write_text(json.dumps(figures))
+            figures.append(
+                {
+                    "median": statistics.median(times) * 1e3,
+                    "cpu": cpu / repetitions * 1e3,
+                    "switch_cpu": switch_cpu / repetitions * 1e3,
+                    "repeated": after.retransmissions - before.retransmissions,
+                    "sent": after.frames_sent - before.frames_sent,
+                }
+            )
+    return figures
+
+
+def row(size: int, ranks: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the figures of a size, of those of each rank."""
+    workers, switch = [one["cpu"] for one in ranks], ranks[0]["switch_cpu"]
+    return {
+        "bytes": size,
+        "median_ms": max(one["median"] for one in ranks),
+        "cpu_of_all_ms": sum(workers) + switch,
+        "cpu_of_a_worker_ms": statistics.mean(workers),
+        "cpu_of_switch_ms": switch,
+        "repeated": sum(one["repeated"] for one in ranks) / sum(one["sent"] for one in ranks),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1 << 10, 1 << 22], help="bytes")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--slots", type=int, default=128)
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.report is not None:
-        rank(options.report, options.sizes, options.slots)
-        return
-    arguments = ["--slots", str(options.slots), "--sizes", *map(str, options.sizes)]
-    reports = run_ranks(
-        choose("embedded", "local"),
-        options.workers,
-        ["-m", "bench.allreduce.cpu", *arguments],
-        TIMEOUT,
-    )
-    print(describe(machine()))
-    print(
-        f"{'bytes':>12} {'median':>9} {'CPU, all':>9} {'a worker':>9} {'switch':>9} {'repeated':>9}"
-    )
-    for size in map(str, options.sizes):
-        figures = [report[size] for report in reports]
-        median = max(one["median"] for one in figures)
-        workers = [one["cpu"] for one in figures]
-        switch = figures[0]["switch_cpu"]
-        repeated = sum(one["repeated"] for one in figures) / sum(one["sent"] for one in figures)
-        print(
-            f"{int(size):12,} {median:6.2f} ms {sum(workers) + switch:6.2f} ms "
-            f"{np.mean(workers):6.2f} ms {switch:6.2f} ms {repeated:8.2%}"
-        )
+    options = read_options(__doc__, sizes=Option([1 << 10, 1 << 22], "bytes"), workers=4, slots=128)
+    given = {"sizes": options.sizes, "slots": options.slots}
+    reports = run_ranks(choose("embedded", "local"), options.workers, rank, TIMEOUT, **given)
+    tell(options, map(row, options.sizes, zip(*reports, strict=True)))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

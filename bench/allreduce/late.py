@@ -11,175 +11,127 @@ all-reduce of all ranks without computing. In a tree the ranks of a leaf are a g
 
 from __future__ import annotations
 
-import argparse
-import functools
-import json
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import p4reduce
 from p4reduce.late import FractionalRepetition, PartialSums
 from p4reduce_lab.choice import choose
-from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.tree import TreeShape, TreeSystem
 
-from bench.machine import describe, machine
+from bench.measure import in_turns, median_of, timed
+from bench.program import SWITCH, Option, read_options, run, tell
 from bench.ranks import run_ranks, run_ranks_on
 
 SLOW = 1  # the rank that is
 COPIES = (2, 4)
 TIMEOUT = 600.0  # seconds
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 SUM, PLAIN, LEAVES, DEADLINE = "sum", "plain", "leaves", "deadline"
 
 
-@dataclass(frozen=True)
-class Result:
-    """Seconds per step; `expected` is the same by c, the factor and the sum."""
-
-    factor: float
-    way: str
-    seconds: float
-    expected: float
-
-    @property
-    def ratio(self) -> float:
-        return self.seconds / self.expected
-
-
 def rounds(
-    report: Path,
     elements: int,
     compute: float,
     factors: list[float],
     steps: int,
     repetitions: int,
     in_tree: bool,
-) -> None:
-    """What each rank does: leaves its times, of the slow rank as of the others."""
+) -> dict[str, list[float]]:
+    """What each rank does: returns its seconds per step, of the slow rank as of the others."""
     array = np.ones(elements, np.float32)
-    times: dict[str, list[float]] = {}
     with p4reduce.init(timeout=TIMEOUT) as comm:
         limits: dict[str, Any] = {"timeout": TIMEOUT, "history": 10 * steps}
         if in_tree:
             coded = {LEAVES: FractionalRepetition(comm, groups="switches", **limits)}
         else:
             coded = {str(copies): FractionalRepetition(comm, copies, **limits) for copies in COPIES}
-        partial = PartialSums(comm, timeout=TIMEOUT, history=10 * steps)
+        partial_sums = PartialSums(comm, **limits)
 
-        def measure(name: str, step: Callable[[], object]) -> None:
-            comm.barrier()
-            start = time.perf_counter()
-            for _ in range(steps):
-                step()
-            times.setdefault(name, []).append((time.perf_counter() - start) / steps)
+        def part(seconds: float, _: int) -> npt.NDArray[np.float32]:
+            time.sleep(seconds)
+            return array
 
-        for number in range(repetitions + 1):
-            for factor in factors:
-                seconds = compute * (factor if comm.rank == SLOW else 1.0)
+        def plain(seconds: float) -> None:
+            time.sleep(seconds)
+            comm.allreduce(array)
 
-                def part(_: int, seconds: float = seconds) -> np.ndarray:
-                    time.sleep(seconds)
-                    return array
+        def without_late(seconds: float) -> None:
+            # Who is behind takes what it missed, and computes for the sum after that.
+            if not (comm.rank == SLOW and partial_sums.behind):
+                time.sleep(seconds)
+            partial_sums.allreduce(array, deadline=0.05 * compute, at_least=comm.size - 1)
 
-                def plain(seconds: float = seconds) -> None:
-                    time.sleep(seconds)
-                    comm.allreduce(array)
+        def per_step(step: Callable[[], object]) -> float:
+            def all_steps() -> None:
+                for _ in range(steps):
+                    step()
 
-                def without_late(seconds: float = seconds) -> None:
-                    # Who is behind takes what it missed, and computes for the sum after that.
-                    if comm.rank == SLOW and partial.behind:
-                        partial.allreduce(array, deadline=0.05 * compute, at_least=comm.size - 1)
-                        return
-                    time.sleep(seconds)
-                    partial.allreduce(array, deadline=0.05 * compute, at_least=comm.size - 1)
+            return timed(all_steps, comm.barrier) / steps
 
-                measure(f"{SUM} {factor}", lambda: comm.allreduce(array))
-                measure(f"{PLAIN} {factor}", plain)
-                for way, sums in coded.items():
-                    measure(f"{way} {factor}", functools.partial(sums.sum, part))
-                measure(f"{DEADLINE} {factor}", without_late)
-            if not number:
-                times.clear()  # the first round has pages to touch
+        ways: dict[str, Callable[[], float]] = {}
+        for factor in factors:
+            seconds = compute * (factor if comm.rank == SLOW else 1.0)
+            works: dict[str, Callable[[], object]] = {
+                SUM: lambda: comm.allreduce(array),
+                PLAIN: partial(plain, seconds),
+                **{way: partial(sums.sum, partial(part, seconds)) for way, sums in coded.items()},
+                DEADLINE: partial(without_late, seconds),
+            }
+            ways |= {f"{way} {factor}": partial(per_step, step) for way, step in works.items()}
+        times = in_turns(ways, repetitions, warm_up=1)  # the first round has pages to touch
         for sums in coded.values():
             sums.close()
-        partial.close()
-    report.write_text(json.dumps(times))
+        partial_sums.close()
+    return times
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--tree", help="over a tree of switches, like 4x2; no --workers then")
-    parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
-    parser.add_argument("--elements", type=int, default=65_536, help="float32 numbers of a sum")
-    parser.add_argument("--compute", type=float, default=0.2, help="seconds for a part, c")
-    parser.add_argument("--factors", default="1,2,5", help="how much slower the slow rank is")
-    parser.add_argument("--steps", type=int, default=5, help="steps in a row of each kind")
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    factors = [float(factor) for factor in options.factors.split(",")]
-    numbers = (options.elements, options.compute)
-    if options.report is not None:
-        repeated = (options.steps, options.repetitions)
-        rounds(options.report, *numbers, factors, *repeated, options.tree is not None)
-        return
-    shape = None if options.tree is None else TreeShape.parse(options.tree)
+    options = read_options(
+        __doc__,
+        workers=8,
+        tree=Option(None, "over a tree of switches, like 4x2; no --workers then", TreeShape.parse),
+        switch=SWITCH,
+        elements=Option(65_536, "float32 numbers of a sum"),
+        compute=Option(0.2, "seconds for a part, c"),
+        factors=Option("1,2,5", "how much slower the slow rank is"),
+        steps=Option(5, "steps in a row of each kind"),
+        repetitions=3,
+    )
+    factors, c = [float(factor) for factor in options.factors.split(",")], options.compute
+    shape: TreeShape | None = options.tree
     workers = options.workers if shape is None else shape.ranks
-    script = ["-m", "bench.allreduce.late"]
-    for name in ("elements", "compute", "factors", "steps", "repetitions"):
-        script += [f"--{name}", str(getattr(options, name))]
-    try:
-        choice = choose(options.switch, "local")
-        if shape is None:
-            reports = run_ranks(choice, workers, script, TIMEOUT)
-        else:
-            script += ["--tree", options.tree]
-            with (
-                run_directory() as directory,
-                TreeSystem(choice, directory, directory, shape) as tree,
-            ):
-                reports = run_ranks_on(tree, directory, workers, script, TIMEOUT)
-    except UnavailableError as error:
-        print(error, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
+    names = ("elements", "compute", "steps", "repetitions")
+    given = {name: vars(options)[name] for name in names}
+    given |= {"factors": factors, "in_tree": shape is not None}
+    choice = choose(options.switch, "local")
+    if shape is None:
+        reports = run_ranks(choice, workers, rounds, TIMEOUT, **given)
+    else:
+        with (
+            run_directory() as directory,
+            TreeSystem(choice, directory, directory, shape) as tree,
+        ):
+            reports = run_ranks_on(tree, directory, workers, rounds, TIMEOUT, **given)
     fast = [report for rank, report in enumerate(reports) if rank != SLOW]
-
-    def seconds(name: str, factor: float) -> float:
-        """Median over the rounds of the time of the slowest normal rank."""
-        return float(np.median(np.max([report[f"{name} {factor}"] for report in fast], axis=0)))
-
-    results, c = [], options.compute
+    rows = []
     for factor in factors:
-        total = seconds(SUM, factor)
-        expected = {PLAIN: factor * c + total, DEADLINE: c + total}
+        total = median_of(fast, f"{SUM} {factor}")
+        expected = {SUM: total, PLAIN: factor * c + total, DEADLINE: c + total}
         if shape is None:
             expected |= {str(copies): copies * c + total for copies in COPIES}
         else:
             expected[LEAVES] = shape.children[-1] * c + total
-        results += [Result(factor, way, seconds(way, factor), expected[way]) for way in expected]
-    host = machine()
-    print(describe(host))
-    print(f"{workers} workers, c = {c:g} s, {options.elements:,} float32 numbers")
-    for factor in factors:
-        print(f"sum beside factor {factor:g}: {seconds(SUM, factor):.3f} s")
-    for one in results:
-        print(
-            f"factor {one.factor:3g}  {one.way:9} {one.seconds:7.3f} s, expected "
-            f"{one.expected:7.3f} s, ratio {one.ratio:.2f}"
-        )
-    if options.json is not None:
-        rows = [asdict(one) for one in results]
-        options.json.write_text(json.dumps({"machine": host, "results": rows}))
+        for way, seconds in expected.items():
+            took = median_of(fast, f"{way} {factor}")
+            figures = {"seconds": took, "expected": seconds, "ratio": took / seconds}
+            rows.append({"factor": factor, "way": way, **figures})
+    tell(options, rows, f"{workers} workers, c = {c:g} s, {options.elements:,} float32 numbers")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

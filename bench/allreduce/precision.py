@@ -15,22 +15,17 @@ Bytes are those of whole Ethernet frames that a rank sends, without the few that
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import time
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from p4reduce_lab.choice import choose
-from p4reduce_lab.errors import LabError, UnavailableError
 
-from bench.in_docs import DOCS, put_table
-from bench.machine import describe, machine
+from bench.allreduce.wire import bytes_of
+from bench.measure import calls_in_turns, median_of
+from bench.pages import DOCS
+from bench.program import SWITCH, read_options, run, tell, tell_table
 from bench.ranks import run_ranks
 
 LANES = {"int32": 256, "int16": 512, "int8": 1024, "int4": 2048}  # per block
@@ -39,7 +34,7 @@ STRETCH = 4096
 SEEDS = 64
 TURNS = 7
 TIMEOUT = 300.0  # seconds; for all of it
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
+HEAD = ("lanes", "per frame", "MB per rank", "time", "worst error", "error", "mean of 64 calls")
 
 Floats = npt.NDArray[np.float32]
 
@@ -78,84 +73,42 @@ def errors(comm: p4reduce.Communicator, mine: Floats, precision: str) -> dict[st
     }
 
 
-def measure(comm: p4reduce.Communicator) -> dict[str, dict[str, float]]:
-    """The figures of each precision, of this rank."""
-    mine = tensor(comm.rank)
-    out = np.empty_like(mine)
-    figures: dict[str, dict[str, float]] = {}
-    for precision in LANES:
-        before = comm.stats
-        comm.allreduce(mine, precision=precision, out=out)
-        after = comm.stats
-        repeated = after.retransmissions - before.retransmissions
-        filled = after.blocks_sent - before.blocks_sent
-        empty = after.frames_sent - before.frames_sent - repeated - filled
-        figures[precision] = {"up": filled * PAYLOAD_FRAME_BYTES + empty * EMPTY_FRAME_BYTES}
-    seconds = np.empty((1, TURNS, len(LANES)))
-    for turn in range(TURNS):
-        for which, precision in enumerate(LANES):
-            comm.barrier()
-            start = time.perf_counter()
-            comm.allreduce(mine, precision=precision, out=out)
-            seconds[0, turn, which] = time.perf_counter() - start
-    medians = np.median(comm.allgather(seconds).max(axis=0), axis=0) * 1e3
-    for precision, ms in zip(LANES, medians.tolist(), strict=True):
-        figures[precision] |= {"ms": ms, **errors(comm, mine, precision)}
-    return figures
+def rank() -> dict[str, dict[str, object]]:
+    """What each rank does: bytes, times in seconds and errors of each precision."""
+    with p4reduce.init(slots=128, timeout=TIMEOUT) as comm:
+        mine = tensor(comm.rank)
+        out = np.empty_like(mine)
+        calls = {name: partial(comm.allreduce, mine, precision=name, out=out) for name in LANES}
+        up = {name: bytes_of(comm, call)[0] for name, call in calls.items()}
+        times = calls_in_turns(comm, calls, TURNS)
+        return {
+            name: {"up": up[name], "times": times[name], **errors(comm, mine, name)}
+            for name in LANES
+        }
 
 
-def show(figures: dict[str, dict[str, float]]) -> tuple[list[str], list[list[str]]]:
-    """The head and the rows of a table."""
-    head = ["lanes", "per frame", "MB per rank", "time", "worst error", "error", "mean of 64 calls"]
-    rows = [
+def main() -> None:
+    options = read_options(__doc__, docs="docs/lanes.md", workers=4, switch=SWITCH)
+    reports = run_ranks(choose(options.switch, "local"), options.workers, rank, TIMEOUT)
+    rows = []
+    for name, figures in reports[0].items():
+        others = {key: one for key, one in figures.items() if key not in ("up", "times")}
+        ms = 1e3 * median_of(reports, name, "times")
+        rows.append({"name": name, "up": figures["up"], "ms": ms, **others})
+    cells = [
         [
-            precision,
-            str(LANES[precision]),
+            one["name"],
+            str(LANES[one["name"]]),
             f"{one['up'] / 1e6:.2f}",
             f"{one['ms']:.0f} ms",
             f"{one['of_bound']:.0%} of the bound",
             f"{one['relative_rms']:.1e}",
             f"{one['averaged']:.3f} of that",
         ]
-        for precision, one in figures.items()
+        for one in tell(options, rows)
     ]
-    return head, rows
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--docs", action="store_true", help="also write docs/lanes.md's table")
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.report is not None:
-        with p4reduce.init(slots=128, timeout=TIMEOUT) as comm:
-            options.report.write_text(json.dumps(measure(comm)))
-        return
-    host = machine()
-    print(describe(host))
-    try:
-        choice = choose(options.switch, "local")
-        reports: list[Any] = run_ranks(
-            choice, options.workers, ["-m", "bench.allreduce.precision"], TIMEOUT
-        )
-    except UnavailableError as error:
-        print(error, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    except LabError as error:
-        sys.exit(str(error))
-    head, rows = show(reports[0])
-    for line in (head, *rows):
-        print("".join(f"{cell:>18}" for cell in line))
-    if options.json is not None:
-        results = [{"name": name, **one} for name, one in reports[0].items()]
-        report = {"machine": host, "results": results}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-    if options.docs:
-        put_table("precision", head, rows, DOCS / "lanes.md")
+    tell_table(options, DOCS / "lanes.md", "precision", HEAD, cells)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

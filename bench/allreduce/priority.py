@@ -10,129 +10,89 @@ those of a second communicator without urgent slots what it costs to keep some.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import p4reduce
 from p4reduce_lab.choice import choose
-from p4reduce_lab.errors import UnavailableError
 
-from bench.machine import describe, machine
+from bench.measure import drawn, in_turns, slowest, timed
+from bench.program import SWITCH, Option, read_options, run, tell
 from bench.ranks import run_ranks
 
 SMALL = 4096  # bytes
 HEAD_START = 0.02  # seconds that the large one has
 SEED = 7
 TIMEOUT = 600.0  # seconds
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
-
-URGENT, BULK, ALONE = "small, urgent", "small, not urgent", "small, alone"
-BESIDE_URGENT, BESIDE_BULK = "large, small one urgent", "large, small one not urgent"
-WITHOUT = "large, no slots kept"
-ALL = (ALONE, URGENT, BULK, BESIDE_URGENT, BESIDE_BULK, WITHOUT)
+ALONE, WITHOUT = "small, alone", "large, no slots kept"
+PRIORITIES = {"urgent": "urgent", "bulk": "not urgent"}
 
 
-@dataclass(frozen=True)
-class Result:
-    """Times in milliseconds, of the slowest rank."""
-
-    name: str
-    median_ms: float
-    p90_ms: float
-
-
-def rounds(report: Path, megabytes: int, slots: int, urgent: int, repetitions: int) -> None:
-    """What each rank does: leaves its times."""
-    rng = np.random.default_rng(SEED)  # the same order on all ranks
-    times: dict[str, list[float]] = {what: [] for what in ALL}
-    large = np.ones(megabytes << 18, np.float32)
+def rounds(megabytes: int, slots: int, urgent: int, repetitions: int) -> dict[str, list[float]]:
+    """What each rank does: returns its seconds."""
+    large, small = np.ones(megabytes << 18, np.float32), np.ones(SMALL // 4, np.float32)
     out = np.empty_like(large)
-    small = np.ones(SMALL // 4, np.float32)
     with (
         p4reduce.init(slots=slots, urgent_slots=urgent, timeout=TIMEOUT) as comm,
         comm.dup(urgent_slots=0) as without,
     ):
 
-        def alone() -> None:
-            start = time.perf_counter()
-            comm.allreduce(small, priority="urgent")
-            times[ALONE].append(time.perf_counter() - start)
-
-        def large_alone() -> None:
-            start = time.perf_counter()
-            without.allreduce(large, out=out)
-            times[WITHOUT].append(time.perf_counter() - start)
-
-        def beside(priority: str, what: str, others: str) -> None:
+        def beside(priority: str) -> tuple[float, float]:
+            comm.barrier()
             start = time.perf_counter()
             handle = comm.allreduce_async(large, out=out)
             time.sleep(HEAD_START)
-            called = time.perf_counter()
-            comm.allreduce(small, priority=priority)
-            times[what].append(time.perf_counter() - called)
+            took = timed(lambda: comm.allreduce(small, priority=priority))
             handle.wait()
-            times[others].append(time.perf_counter() - start)
+            return took, time.perf_counter() - start
 
-        works = (
-            alone,
-            large_alone,
-            lambda: beside("urgent", URGENT, BESIDE_URGENT),
-            lambda: beside("bulk", BULK, BESIDE_BULK),
-        )
-        for number in range(repetitions + 1):
-            for index in rng.permutation(len(works)):
-                comm.barrier()
-                works[index]()
-            if not number:
-                for some in times.values():
-                    some.clear()  # the first round has pages to touch
-    report.write_text(json.dumps(times))
+        def alone() -> tuple[float, float]:
+            return timed(lambda: comm.allreduce(small, priority="urgent"), comm.barrier), 0.0
+
+        def large_alone() -> tuple[float, float]:
+            return timed(lambda: without.allreduce(large, out=out), comm.barrier), 0.0
+
+        ways: dict[str, Callable[[], tuple[float, float]]] = {
+            ALONE: alone,
+            WITHOUT: large_alone,
+            **{priority: partial(beside, priority) for priority in PRIORITIES},
+        }
+        # The first round has pages to touch.
+        found = in_turns(ways, repetitions, warm_up=1, order=drawn(SEED))
+    times = {name: [first for first, _ in found[name]] for name in (ALONE, WITHOUT)}
+    for priority, text in PRIORITIES.items():
+        times[f"small, {text}"] = [first for first, _ in found[priority]]
+        times[f"large, small one {text}"] = [second for _, second in found[priority]]
+    return times
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
-    parser.add_argument("--megabytes", type=int, default=64)
-    parser.add_argument("--slots", type=int, default=64)
-    parser.add_argument("--urgent", type=int, default=8, help="slots that are kept")
-    parser.add_argument("--repetitions", type=int, default=10)
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    numbers = (options.megabytes, options.slots, options.urgent, options.repetitions)
-    if options.report is not None:
-        rounds(options.report, *numbers)
-        return
-    names = ("--megabytes", "--slots", "--urgent", "--repetitions")
-    arguments = [text for pair in zip(names, map(str, numbers), strict=True) for text in pair]
-    script = ["-m", "bench.allreduce.priority", *arguments]
-    try:
-        reports = run_ranks(choose(options.switch, "local"), options.workers, script, TIMEOUT)
-    except UnavailableError as error:
-        print(error, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    results = []
-    for name in ALL:
-        slowest = np.max([report[name] for report in reports], axis=0) * 1e3
-        results.append(Result(name, float(np.median(slowest)), float(np.percentile(slowest, 90))))
-    host = machine()
-    print(describe(host))
-    print(
-        f"{options.workers} workers, {options.megabytes} MB beside {SMALL:,} bytes, "
-        f"{options.slots} slots of which {options.urgent} are kept; {options.repetitions} rounds"
+    options = read_options(
+        __doc__,
+        workers=2,
+        switch=SWITCH,
+        megabytes=64,
+        slots=64,
+        urgent=Option(8, "slots that are kept"),
+        repetitions=10,
     )
-    for result in results:
-        print(f"{result.name:30} {result.median_ms:9.2f} ms, p90 {result.p90_ms:9.2f} ms")
-    if options.json is not None:
-        rows = [asdict(result) for result in results]
-        options.json.write_text(json.dumps({"machine": host, "results": rows}))
+    given = {name: vars(options)[name] for name in ("megabytes", "slots", "urgent", "repetitions")}
+    choice = choose(options.switch, "local")
+    reports = run_ranks(choice, options.workers, rounds, TIMEOUT, **given)
+    times = {name: slowest(reports, name) * 1e3 for name in reports[0]}
+    rows = [
+        {"name": name, "median_ms": float(np.median(of)), "p90_ms": float(np.percentile(of, 90))}
+        for name, of in times.items()
+    ]
+    tell(
+        options,
+        rows,
+        f"{options.workers} workers, {options.megabytes} MB beside {SMALL:,} bytes, "
+        f"{options.slots} slots of which {options.urgent} are kept; {options.repetitions} rounds",
+    )
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -4,7 +4,9 @@
 In turns by the same processes, as what else the machine does would otherwise be all the difference.
 Two places: Mininet hosts with links of few Mbit/s, where slots beyond the bandwidth-delay product
 only queue; and this machine alone, where the CPU is the limit, and more slots make larger batches,
-which are cheaper.
+which are cheaper. Times are medians of the slowest rank's. `window` is the smallest that any rank
+had at the end of a turn with it, `repeated` the contributions that timers sent again, by those sent
+once, and `round_trip_ms` the median of rank 0; `_all` is with all slots at once.
 
     python -m bench.allreduce.window [--workers 4] [--slots 32 128 512] [--bandwidth 10]
         [--json FILE]
@@ -13,12 +15,11 @@ which are cheaper.
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import sys
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import p4reduce
@@ -27,70 +28,45 @@ from p4reduce.session.session import Session
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
 
-from bench.machine import describe, machine
+from bench.measure import in_turns, timed
+from bench.program import CANNOT_RUN, Option, Row, read_options, run, tell
 from bench.ranks import run_ranks
 
-SLOTS = (32, 128, 512)
-SWITCHES = ("embedded", "bmv2")
 SECONDS_AT_LINK_RATE = 0.8  # of each tensor, on slow links
 MEGABYTES_LOCALLY = 2.0
 TURNS = 7
 TIMEOUT = 300.0
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
+WINDOW, ALL = "window", "all"
 
 
-@dataclass(frozen=True)
-class Result:
-    """One number of slots. Medians of the slowest rank's times, in milliseconds.
-
-    Attributes:
-        window: the smallest that any rank had at the end of a turn with it.
-        repeated, repeated_all: contributions that timers sent again, by those sent once; with the
-            window, and with all slots at once.
-        round_trip_ms, round_trip_all_ms: the median, of rank 0.
-    """
-
-    name: str
-    megabytes: float
-    with_window_ms: float
-    all_slots_ms: float
-    window: int
-    repeated: float
-    repeated_all: float
-    round_trip_ms: float
-    round_trip_all_ms: float
-
-
-def turns(blocks: int, slots: int, report: Path) -> None:
+def turns(blocks: int, slots: int) -> dict[str, list[list[float]]]:
     """What each rank does: a tensor with the window, one without, and so on."""
     tensor = np.ones(blocks * 256, np.float32)
     out = np.empty_like(tensor)
-    figures: dict[str, list[list[float]]] = {"window": [], "all": []}
     with p4reduce.init(slots=slots, timeout=TIMEOUT) as comm:
-        machine = slot_machine(comm)
-        figures_of = machine.state.structure
-        floor, size = figures_of.floor, figures_of.window
-        for turn in range(2 * TURNS):
-            kind = ("window", "all")[turn % 2]
+        state = slot_machine(comm).state.structure
+        floor, size = state.floor, state.window
+
+        def turn(kind: str) -> list[float]:
+            nonlocal size
             comm.barrier()
             time.sleep(0.05)  # for what the last turn left in queues
             # A window that has a floor of all slots is all of them.
-            if kind == "window":
-                figures_of.floor, figures_of.window = floor, size
+            if kind == WINDOW:
+                state.floor, state.window = floor, size
             else:
-                size, figures_of.floor, figures_of.window = figures_of.window, slots, slots
+                size, state.floor, state.window = state.window, slots, slots
             comm.barrier()
             before = comm.stats
-            start = time.perf_counter()
-            comm.allreduce(tensor, out=out)
-            seconds = time.perf_counter() - start
+            seconds = timed(lambda: comm.allreduce(tensor, out=out))
             after = comm.stats
             if not (out == comm.size).all():
                 raise SystemExit("the sum is wrong")
             again = after.retransmissions - before.retransmissions
             sent = after.frames_sent - before.frames_sent - again
-            figures[kind].append([seconds, again, sent, size, after.round_trip_p50])
-    report.write_text(json.dumps(figures))
+            return [seconds, again, sent, size, after.round_trip_p50]
+
+        return in_turns({kind: partial(turn, kind) for kind in (WINDOW, ALL)}, TURNS)
 
 
 def slot_machine(comm: p4reduce.Communicator) -> SlotMachine:
@@ -104,71 +80,52 @@ def slot_machine(comm: p4reduce.Communicator) -> SlotMachine:
     return machine
 
 
-def measure(switch: str, bandwidth: float | None, workers: int, slots: int) -> Result:
+def measure(switch: str, bandwidth: float | None, workers: int, slots: int) -> Row:
     """One number of slots, over a switch of its own."""
     choice = choose(switch, "local" if bandwidth is None else "mininet", bandwidth=bandwidth)
     megabytes = MEGABYTES_LOCALLY if bandwidth is None else SECONDS_AT_LINK_RATE * bandwidth / 8
     blocks = int(megabytes * 1e6 / 1024)
-    arguments = ["--blocks", str(blocks), "--slots", str(slots)]
-    reports: list[Any] = run_ranks(
-        choice, workers, ["-m", "bench.allreduce.window", *arguments], TIMEOUT
-    )
-    mine = {kind: np.array([one[kind] for one in reports])[:, 1:] for kind in ("window", "all")}
-    seconds = {kind: float(np.median(of[:, :, 0].max(axis=0))) for kind, of in mine.items()}
-    again = {kind: float(of[:, :, 1].sum() / of[:, :, 2].sum()) for kind, of in mine.items()}
-    trips = {kind: float(np.median(of[0, :, 4])) for kind, of in mine.items()}
+    reports = run_ranks(choice, workers, turns, TIMEOUT, blocks=blocks, slots=slots)
+    windowed, whole = (np.array([one[kind] for one in reports])[:, 1:] for kind in (WINDOW, ALL))
+    ms, all_ms = (1e3 * float(np.median(of[:, :, 0].max(axis=0))) for of in (windowed, whole))
+    again, all_again = (float(of[:, :, 1].sum() / of[:, :, 2].sum()) for of in (windowed, whole))
+    trip, all_trip = (1e3 * float(np.median(of[0, :, 4])) for of in (windowed, whole))
     links = "this machine" if bandwidth is None else f"{bandwidth:g} Mbit/s"
-    return Result(
-        name=f"{switch}, {links}, {workers} workers, {slots} slots",
-        megabytes=megabytes,
-        with_window_ms=seconds["window"] * 1e3,
-        all_slots_ms=seconds["all"] * 1e3,
-        window=int(mine["window"][:, :, 3].min()),
-        repeated=again["window"],
-        repeated_all=again["all"],
-        round_trip_ms=trips["window"] * 1e3,
-        round_trip_all_ms=trips["all"] * 1e3,
-    )
+    return {
+        "name": f"{switch}, {links}, {workers} workers, {slots} slots",
+        "megabytes": megabytes,
+        "with_window_ms": ms,
+        "all_slots_ms": all_ms,
+        "window": int(windowed[:, :, 3].min()),
+        "repeated": again,
+        "repeated_all": all_again,
+        "round_trip_ms": trip,
+        "round_trip_all_ms": all_trip,
+    }
+
+
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """What can be measured here."""
+    for switch, bandwidth, slots in itertools.product(
+        options.switches, (options.bandwidth, None), options.slots
+    ):
+        try:
+            yield measure(switch, bandwidth, options.workers, slots)
+        except UnavailableError as error:  # noqa: PERF203
+            print(error, file=sys.stderr)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--slots", type=int, nargs="+", default=list(SLOTS))
-    parser.add_argument("--switches", nargs="+", choices=SWITCHES, default=["embedded"])
-    parser.add_argument("--bandwidth", type=float, default=10.0, help="Mbit/s of the slow links")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--blocks", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.report is not None:
-        turns(options.blocks, options.slots[0], options.report)
-        return
-    host = machine()
-    print(describe(host))
-    print(f"{'':48}{'window':>12}{'all slots':>12}{'size':>7}{'repeated':>17}{'round trip':>18}")
-    results = []
-    for switch in options.switches:
-        for bandwidth in (options.bandwidth, None):
-            for slots in options.slots:
-                try:
-                    one = measure(switch, bandwidth, options.workers, slots)
-                except UnavailableError as error:
-                    print(error, file=sys.stderr)
-                    continue
-                results.append(one)
-                print(
-                    f"{one.name:48}{one.with_window_ms:9.0f} ms{one.all_slots_ms:9.0f} ms"
-                    f"{one.window:7d}{one.repeated:8.1%}{one.repeated_all:9.1%}"
-                    f"{one.round_trip_ms:7.1f}{one.round_trip_all_ms:8.1f} ms",
-                    flush=True,
-                )
-    if not results:
+    options = read_options(
+        __doc__,
+        workers=4,
+        slots=[32, 128, 512],
+        switches=Option(["embedded"], choices=("embedded", "bmv2")),
+        bandwidth=Option(10.0, "Mbit/s of the slow links"),
+    )
+    if not tell(options, rows(options)):
         sys.exit(CANNOT_RUN)
-    if options.json is not None:
-        report = {"machine": host, "results": [asdict(one) for one in results]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

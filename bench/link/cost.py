@@ -5,48 +5,31 @@ All kinds of links in one run, in turns, so that what else the machine does hits
 best of some repetitions. The loops at both ends are C (`driver.c`). A sender that finds no
 room and a receiver that finds nothing sleep, and that is part of the cost.
 
-    python -m bench.link [--frames 200000] [--repeat 5] [--json FILE]
+    python -m bench.link.cost [--frames 200000] [--repeat 5] [--json FILE]
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import os
 import select
 import socket
 import struct
-import sys
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
+from p4reduce_lab.errors import UnavailableError
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
 from p4reduce_native.link import UNIX_KINDS, Link, LinkKind, offers
 
-from bench.machine import describe, machine
+from bench.measure import in_turns
+from bench.program import read_options, run, tell
 
 BYTES = 1102  # a contribution with its 1,024 bytes of lanes
 BATCHES = (1, 8, 32, 64)  # frames per call of send
 DEADLINE_S = 20.0
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
-
-
-@dataclass(frozen=True)
-class Result:
-    """One kind of link and one size of batches.
-
-    Attributes:
-        name: kind and batch.
-        send_ns: CPU time of the sender for each frame.
-        receive_ns: of the receiver.
-    """
-
-    name: str
-    send_ns: float
-    receive_ns: float
 
 
 def driver() -> ctypes.CDLL:
@@ -92,37 +75,23 @@ def measure(library: ctypes.CDLL, kind: LinkKind, batch: int, frames: int) -> tu
 
 
 def main() -> None:
-    """Measure, print, and write JSON where asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--frames", type=int, default=200_000)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    options = read_options(__doc__, frames=200_000, repeat=5)
     try:
         library = driver()
     except NativeUnavailableError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(CANNOT_RUN) from None
-    best: dict[tuple[LinkKind, int], tuple[float, float]] = {}
-    for _ in range(arguments.repeat):
-        for kind in UNIX_KINDS:
-            for batch in BATCHES:
-                frames = arguments.frames // (8 if kind == LinkKind.SINGLE else 1)
-                once = measure(library, kind, batch, frames)
-                old = best.get((kind, batch), once)
-                best[kind, batch] = min(old[0], once[0]), min(old[1], once[1])
-    results = [
-        Result(f"{kind.name.lower()}, {batch} frames per call", round(sent), round(received))
-        for (kind, batch), (sent, received) in best.items()
-    ]
-    print(describe(machine()))
-    print(f"CPU ns for a frame of {BYTES} bytes\n{'':32}{'send':>8}{'receive':>9}")
-    for result in results:
-        print(f"{result.name:32}{result.send_ns:8.0f}{result.receive_ns:9.0f}")
-    if arguments.json:
-        report = {"machine": machine(), "results": [asdict(result) for result in results]}
-        arguments.json.write_text(json.dumps(report, indent=2))
+        raise UnavailableError(str(error)) from None
+    ways = {}
+    for kind in UNIX_KINDS:
+        frames = options.frames // (8 if kind == LinkKind.SINGLE else 1)
+        for batch in BATCHES:
+            name = f"{kind.name.lower()}, {batch} frames per call"
+            ways[name] = partial(measure, library, kind, batch, frames)
+    rows = []
+    for name, found in in_turns(ways, options.repeat).items():
+        sent, received = (round(min(ends)) for ends in zip(*found, strict=True))
+        rows.append({"name": name, "send_ns": float(sent), "receive_ns": float(received)})
+    tell(options, rows, f"CPU ns for a frame of {BYTES} bytes")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -11,12 +11,9 @@ result goes out as two halves.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from p4reduce_lab.choice import choose
@@ -24,8 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.methods.entries import ENTRIES
+from bench.methods.rank import run_plan
 from bench.methods.single import find, in_numpy
 from bench.methods.tasks import Task, tasks
+from bench.program import SWITCH, Option, read_options, run
 from bench.ranks import run_ranks
 
 TIMEOUT = 500.0  # seconds; for all runs of that many ranks
@@ -51,14 +50,18 @@ def over_the_switch(
     todo: Sequence[tuple[str, Task]], steps: int, seed: int, ranks: tuple[int, int], switch: str
 ) -> list[tuple[float, int, int]]:
     """Run methods on tasks of as many ranks; return gaps, bytes up and bytes down."""
-    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
-        plan = Path(name) / "plan.json"
-        runs = [{"method": method, "task": task.name, "steps": steps} for method, task in todo]
-        plan.write_text(json.dumps({"seed": seed, "ranks": ranks, "runs": runs}))
-        folder = Path(name) / "meetings"
-        folder.mkdir()
-        script = ["-m", "bench.methods.rank", "--plan", str(plan), "--folder", str(folder)]
-        reports = run_ranks(choose(switch, "local"), todo[0][1].ranks, script, TIMEOUT)
+    runs = [{"method": method, "task": task.name, "steps": steps} for method, task in todo]
+    with tempfile.TemporaryDirectory(prefix="p4r-") as folder:
+        reports = run_ranks(
+            choose(switch, "local"),
+            todo[0][1].ranks,
+            run_plan,
+            TIMEOUT,
+            seed=seed,
+            ranks=ranks,
+            runs=runs,
+            folder=folder,
+        )
     results = []
     for number, (method, task) in enumerate(todo):
         models = [np.array(report[number]["model"]) for report in reports]
@@ -94,13 +97,15 @@ def compare(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ranks", type=int, nargs=2, default=(8, 8))
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--methods", nargs="+", choices=list(ENTRIES), default=list(ENTRIES))
-    parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
-    options = parser.parse_args()
+    options = read_options(
+        __doc__,
+        to_json=False,
+        seed=0,
+        ranks=[8, 8],
+        steps=60,
+        methods=Option(list(ENTRIES), choices=list(ENTRIES)),
+        switch=SWITCH,
+    )
     ranks = (options.ranks[0], options.ranks[1])
     known = tasks(options.seed, ranks)
     table = Table()
@@ -126,4 +131,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

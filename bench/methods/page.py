@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +16,10 @@ from pathlib import Path
 
 from p4reduce_lab.measured.machine import provenance
 
-from bench.in_docs import DOCS, IMAGES
 from bench.methods.row import HEAD, Row
 from bench.methods.scorecard import OUTPUT
-from bench.pages import pivot
+from bench.pages import DOCS, IMAGES, pivot
+from bench.program import read_options, run
 from bench.record import ROOT, SITE, Record, Section
 
 PAGE = DOCS / "methods.md"
@@ -86,9 +85,7 @@ def by_task(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--scorecard", type=Path, default=OUTPUT / "scorecard.json")
-    options = parser.parse_args()
+    options = read_options(__doc__, to_json=False, scorecard=OUTPUT / "scorecard.json")
     rows = rows_of(options.scorecard)
     cells = [row.cells() for row in rows]
     page = str(PAGE.relative_to(ROOT))
@@ -97,13 +94,11 @@ def main() -> None:
         Section(page, "choice", "", *choice(rows)),
         Section(SITE, "All rows", "", HEAD, cells),
     )
-    record = Record("methods", "make methods", provenance(), sections)
-    record.save()
-    record.show()
+    Record("methods", "make methods", provenance(), sections).keep()
     picture = options.scorecard.with_suffix(".png")
     if picture.exists():
         shutil.copyfile(picture, PICTURE)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

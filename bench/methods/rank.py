@@ -6,8 +6,6 @@ Between two runs the ranks meet by files, not by frames: while the counters are 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import time
 from collections import Counter
@@ -93,25 +91,21 @@ def counters(client: ControlClient) -> dict[str, Counter[int]]:
     return counts
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--plan", type=Path, required=True)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    options = parser.parse_args()
-    plan = json.loads(options.plan.read_text())
-    by_name = {task.name: task for task in tasks(plan["seed"], tuple(plan["ranks"]))}
+def run_plan(
+    seed: int, ranks: list[int], runs: list[dict[str, Any]], folder: str
+) -> list[dict[str, Any]]:
+    """Do all runs; return models, and of rank 0 the bytes that each rank sent and received."""
+    by_name = {task.name: task for task in tasks(seed, (ranks[0], ranks[1]))}
     results: list[dict[str, Any]] = []
     with p4reduce.init(timeout=TIMEOUT, slots=SLOTS) as comm:
         client = ControlClient(os.environ[CONTROLLER_VARIABLE]) if comm.rank == 0 else None
-        meet = Meeting(options.folder, comm.rank, comm.size)
-        for run in plan["runs"]:
-            task = by_name[run["task"]]
+        meet = Meeting(Path(folder), comm.rank, comm.size)
+        for one in runs:
             kept = KeptOpen(comm)
             meet()
             before = counters(client) if client is not None else None
             meet()
-            end = ENTRIES[run["method"]].work(kept, task, run["steps"], nobody)
+            end = ENTRIES[one["method"]].work(kept, by_name[one["task"]], one["steps"], nobody)
             meet()
             result: dict[str, Any] = {"model": end.model.tolist()}
             if client is not None and before is not None:
@@ -124,8 +118,4 @@ def main() -> None:
             kept.end()
         if client is not None:
             client.close()
-    options.report.write_text(json.dumps(results))
-
-
-if __name__ == "__main__":
-    main()
+    return results

@@ -21,7 +21,6 @@ build/methods/scorecard.json:
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
@@ -29,19 +28,21 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from multiprocessing import get_context
-from pathlib import Path
 
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.measured.machine import describe, machine
 from rich.console import Console
 from rich.table import Table
 
-from bench.machine import describe, machine
 from bench.methods.entries import ENTRIES
 from bench.methods.picture import draw
 from bench.methods.row import HEAD, Row
 from bench.methods.single import Way, find
 from bench.methods.tasks import tasks
+from bench.program import Option, read_options, run
+from bench.record import ROOT
 
-OUTPUT = Path(__file__).resolve().parents[2] / "build" / "methods"
+OUTPUT = ROOT / "build" / "methods"
 AT_ONCE = 2  # processes
 
 
@@ -92,24 +93,24 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--seed", type=int, default=0, help="of data and of their order")
-    parser.add_argument(
-        "--ranks", type=int, nargs=2, default=(24, 16), help="of synthetic and of real tasks"
+    options = read_options(
+        __doc__,
+        to_json=False,
+        seed=Option(0, "of data and of their order"),
+        ranks=Option([24, 16], "of synthetic and of real tasks"),
+        methods=Option(list(ENTRIES), choices=list(ENTRIES)),
+        tasks=Option(list[str](), "some of them; default: all", str),
+        most=Option(10**9, "give up after so many steps"),
+        output=OUTPUT,
     )
-    parser.add_argument("--methods", nargs="+", choices=list(ENTRIES), default=list(ENTRIES))
-    parser.add_argument("--tasks", nargs="+", help="some of them; default: all")
-    parser.add_argument("--most", type=int, default=10**9, help="give up after so many steps")
-    parser.add_argument("--output", type=Path, default=OUTPUT)
-    options = parser.parse_args()
     ranks = (options.ranks[0], options.ranks[1])
-    if not all(2 <= number <= 50 for number in ranks):
-        parser.error(f"--ranks {ranks[0]} {ranks[1]}: 2 to 50 ranks are needed")
+    if len(options.ranks) != 2 or not all(2 <= number <= 50 for number in ranks):
+        raise LabError(f"--ranks {ranks[0]} {ranks[1]}: 2 to 50 ranks are needed")
     known = tasks(options.seed, ranks)
     names = [task.name for task in known]
     for name in options.tasks or []:
         if name not in names:
-            parser.error(f"--tasks {name}: there are {', '.join(names)}")
+            raise LabError(f"--tasks {name}: there are {', '.join(names)}")
     todo = [
         (task.name, method)
         for task in known
@@ -129,4 +130,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -8,9 +8,7 @@ Phases alternate, so that what else the machine does meets all alike.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 import socket
 import statistics
 import threading
@@ -18,7 +16,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import p4reduce
@@ -27,20 +24,20 @@ from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE, System
 
+from bench.measure import cpu_seconds
+from bench.program import Option, read_options, run, tell
+
 _NUMBERS = 4096  # in each sum
+_PATIENCE = 600.0  # seconds that ranks may take to join, and for a sum
 _PAUSE = 0.2  # seconds between two sums
 _SETTLE = 2.0  # seconds after a phase begins that are not counted
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
     """Measure, and print a line for each number of browsers."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=64)
-    parser.add_argument("--browsers", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each phase")
-    parser.add_argument("--turns", type=int, default=2)
-    options = parser.parse_args()
+    options = read_options(
+        __doc__, ranks=64, browsers=50, seconds=Option(15.0, "of each phase"), turns=2
+    )
     choice = replace(choose("embedded", "local"), web=True)
     sums: list[tuple[float, float]] = []  # when it began, and how long it took
     found: dict[int, list[tuple[float, float]]] = {}
@@ -60,27 +57,36 @@ def main() -> None:
         for _, browsers in itertools.product(range(options.turns), (0, 1, options.browsers)):
             with watching(system.page_address, browsers):
                 time.sleep(_SETTLE)
-                begun, used = time.monotonic(), _cpu(controller.process.pid)
+                begun, used = time.monotonic(), cpu_seconds(controller.process.pid)
                 time.sleep(options.seconds)
-                share = (_cpu(controller.process.pid) - used) / (time.monotonic() - begun)
+                share = (cpu_seconds(controller.process.pid) - used) / (time.monotonic() - begun)
                 times = [seconds for when, seconds in list(sums) if when >= begun]
                 # On a busy machine a phase may be too short for a sum of many ranks.
                 median = statistics.median(times) if times else float("nan")
                 found.setdefault(browsers, []).append((share, median))
-    print(f"{options.ranks} ranks, {options.turns} phases of {options.seconds:g} s each")
-    for browsers, phases in found.items():
-        share = statistics.mean(one for one, _ in phases)
-        took = statistics.median(one for _, one in phases)
-        print(f"{browsers:3} browsers: controller {share:6.1%} of a core, sum {took * 1e3:.1f} ms")
+    rows = [
+        {
+            "name": f"{browsers} browsers",
+            "controller_of_a_core": statistics.mean(one for one, _ in phases),
+            "sum_ms": 1e3 * statistics.median(one for _, one in phases),
+        }
+        for browsers, phases in found.items()
+    ]
+    what = f"{options.ranks} ranks, {options.turns} phases of {options.seconds:g} s each"
+    tell(options, rows, what)
+
+
+def rank_of(variables: dict[str, str], rank: int, ranks: int, job: str) -> p4reduce.Communicator:
+    """Join a job of a system with these variables, in this process."""
+    interface = variables[INTERFACE_VARIABLE].replace("{port}", str(rank + 1))
+    controller = variables[CONTROLLER_VARIABLE]
+    return p4reduce.init(rank, ranks, controller, job, _PATIENCE, interface=interface, slots=16)
 
 
 def _sum_for_ever(
     variables: dict[str, str], rank: int, ranks: int, sums: list[tuple[float, float]] | None
 ) -> None:
-    interface = variables[INTERFACE_VARIABLE].replace("{port}", str(rank + 1))
-    comm = p4reduce.init(
-        rank, ranks, variables[CONTROLLER_VARIABLE], "load", 600, interface=interface, slots=16
-    )
+    comm = rank_of(variables, rank, ranks, "load")
     mine = np.ones(_NUMBERS, np.float32)
     try:
         while True:
@@ -112,11 +118,5 @@ def _read(connection: socket.socket) -> None:
         return  # closed
 
 
-def _cpu(process: int) -> float:
-    """Seconds of processor time that a process has used."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -16,30 +16,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import random
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-import p4reduce
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE, System
+from p4reduce_lab.system import System
 
-from bench.machine import describe, machine
-from bench.page.load import watching
+from bench.measure import cpu_seconds
+from bench.page.load import rank_of, watching
+from bench.program import Row, read_options, run, tell
 
 NUMBERS = 65_536  # in each sum
 SUMS = 25  # of a system in a pair, by default
-SLOTS = 16
 CONFIDENCE = 0.95
 PATIENCE = 300.0  # seconds that ranks may take to join, and for their part of a pair
 
@@ -109,17 +107,7 @@ class Side:
         return self._system.page_address
 
     def _rank(self, rank: int, ranks: int) -> None:
-        variables = self._system.variables()
-        interface = variables[INTERFACE_VARIABLE].replace("{port}", str(rank + 1))
-        comm = p4reduce.init(
-            rank,
-            ranks,
-            variables[CONTROLLER_VARIABLE],
-            "paired",
-            PATIENCE,
-            interface=interface,
-            slots=SLOTS,
-        )
+        comm = rank_of(self._system.variables(), rank, ranks, "paired")
         mine = np.ones(NUMBERS, np.float32)
         with comm:
             while True:
@@ -150,8 +138,7 @@ class Side:
         """Processor time that the threads of the switch have used."""
         children = self._system.processes.children
         [switch] = [one for one in children if one.name != "controller"]
-        threads = Path(f"/proc/{switch.process.pid}/task").glob("*/schedstat")
-        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+        return cpu_seconds(switch.process.pid)
 
 
 def ratios(first: Side, second: Side, pairs: int) -> list[Cost]:
@@ -191,27 +178,26 @@ def _watch(address: str, browsers: int) -> None:
         threading.Event().wait()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=str(__doc__).split("\n\n")[0])
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--pairs", type=int, default=60)
-    parser.add_argument("--sums", type=int, default=SUMS)
-    parser.add_argument("--browsers", type=int, nargs="+", default=[0, 1, 50])
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    print(describe(machine()))
-    print(f"{options.ranks} ranks, {options.pairs} pairs")
-    print(f"{options.sums} sums of {NUMBERS:,} numbers each")
-    results = {}
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """The ratios of time, and of the switch's processor time, by browsers."""
     for browsers in (None, *options.browsers):
         name = "no page on either side" if browsers is None else f"{browsers} browsers"
         found = measured(options.ranks, options.pairs, options.sums, browsers)
-        results[name] = dict(zip(("seconds", "switch"), map(asdict, found), strict=True))
-        shown = [f"{one.median:.3f} ({one.low:.3f} to {one.high:.3f})" for one in found]
-        print(f"{name:24} time {shown[0]}, switch's processor time {shown[1]}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps({"results": results}, indent=2) + "\n")
+        row: dict[str, Any] = {"name": name}
+        for what, interval in zip(("seconds", "switch"), found, strict=True):
+            row |= {f"{what}_{end}": one for end, one in asdict(interval).items()}
+        yield row
+
+
+def main() -> None:
+    options = read_options(__doc__, ranks=4, pairs=60, sums=SUMS, browsers=[0, 1, 50])
+    tell(
+        options,
+        rows(options),
+        f"{options.ranks} ranks, {options.pairs} pairs of {options.sums} sums of {NUMBERS:,} "
+        "numbers each; what it takes with the page by what it takes without",
+    )
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -17,29 +17,30 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import p4reduce
 from p4reduce_lab.choice import choose
 from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, UDP, CompareCase, CompareCell
 from p4reduce_lab.compare.contenders import machine_seconds
 from p4reduce_lab.compare.results import LINK, PROCESSOR, limit_of
 from p4reduce_lab.compare.run import compare
-from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.networks import links
 from p4reduce_lab.planning.network import SWITCHES, PlannedLink
 from p4reduce_lab.planning.schemes import Cluster, PlannedTensor, by_ring, by_switches
 
-from bench.in_docs import DOCS
-from bench.pages import put_text, table
+from bench.measure import slowest, timed
+from bench.pages import DOCS, put_text, table
 from bench.planner import home
+from bench.program import Option, read_options, run
 from bench.ranks import run_ranks
 
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 TIMEOUT = 120.0  # seconds; for the ranks of the two switches
 AIM = 0.15  # of the measured time, that a prediction may be off
 OUTPUT = Path("build/planner")
@@ -171,10 +172,9 @@ def _measured(wanted: Sequence[Configuration], kind: str, turns: int) -> list[Ou
 def measure_side_by_side(turns: int) -> Outcome:
     """Measure the two switches. Raises LabError, UnavailableError."""
     one = SIDE_BY_SIDE
-    script = ["-m", "bench.planner.check", "--turns", str(turns)]
     choice = choose("embedded", "mininet", bandwidth=one.rate)
-    reports = run_ranks(choice, one.ranks, script, TIMEOUT, one.switches)
-    seconds = [max(some) for some in zip(*(report["seconds"] for report in reports), strict=True)]
+    reports = run_ranks(choice, one.ranks, reduce_all, TIMEOUT, switches=one.switches, turns=turns)
+    seconds = slowest(reports, "seconds").tolist()
     busy = statistics.median(report["busy"] for report in reports)
     median = statistics.median(seconds)
     bound = one.case.bound(one.ranks, one.size, one.rate) / one.switches
@@ -182,25 +182,15 @@ def measure_side_by_side(turns: int) -> Outcome:
     return Outcome(one, one.predicted(), median, min(seconds), max(seconds), limit)
 
 
-def reduce_all(report: Path, turns: int) -> None:
-    """What each rank of the two switches does: leaves its times, and how busy the machine was."""
-    import time
-
-    import numpy as np
-    import p4reduce
-
+def reduce_all(turns: int) -> dict[str, Any]:
+    """What each rank of the two switches does: returns times, and how busy the machine was."""
     mine = np.random.default_rng().standard_normal(SIDE_BY_SIDE.size // 4).astype(np.float32)
-    seconds = []
     with p4reduce.init(timeout=TIMEOUT) as comm:
         comm.allreduce(mine)  # timers learn round trips, and the switches get their shares
         before = machine_seconds()
-        for _ in range(turns):
-            comm.barrier()
-            began = time.perf_counter()
-            comm.allreduce(mine)
-            seconds.append(time.perf_counter() - began)
+        seconds = [timed(lambda: comm.allreduce(mine), comm.barrier) for _ in range(turns)]
         busy, total = (b - a for a, b in zip(before, machine_seconds(), strict=True))
-    report.write_text(json.dumps({"seconds": seconds, "busy": busy / total}))
+    return {"seconds": seconds, "busy": busy / total}
 
 
 HEAD = ("ranks", "links", "switches", "tensor", "by", "predicted", "measured", "off", "limit")
@@ -240,37 +230,23 @@ def verdict(outcomes: Sequence[Outcome]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--json", type=Path, default=OUTPUT / "check.json")
-    parser.add_argument("--docs", action="store_true", help="update docs/planner.md")
-    parser.add_argument("--hosts", action="store_true", help="plans of hosts, in place of these")
-    parser.add_argument(
-        "--rates",
-        default=",".join(f"{rate:g}" for rate in home.RATES),
-        help="Mbit/s of --hosts, with commas",
+    options = read_options(
+        __doc__,
+        docs="docs/planner.md",
+        turns=3,
+        hosts=Option(False, "plans of hosts, in place of these"),
+        rates=Option(",".join(map("{:g}".format, home.RATES)), "Mbit/s of --hosts, with commas"),
     )
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.report is not None:
-        reduce_all(options.report, options.turns)
-        return
     begun = provenance("torch")
-    try:
-        if (reason := links.unavailable()) is not None:
-            raise UnavailableError(f"the planner's check: {reason}")
-        if options.hosts:
-            rows = home.measure([float(rate) for rate in options.rates.split(",")], options.turns)
-            shown, said = table(home.HEAD, list(map(home.line, rows))), home.verdict(rows, AIM)
-            _finish(options, begun, "planner-hosts", shown, said, list(map(asdict, rows)))
-            return
-        outcomes = measure_on_shaped_links(options.turns)
-        outcomes.append(measure_side_by_side(options.turns))
-    except UnavailableError as error:
-        print(error, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    except LabError as error:
-        sys.exit(str(error))
+    if (reason := links.unavailable()) is not None:
+        raise UnavailableError(f"the planner's check: {reason}")
+    if options.hosts:
+        rows = home.measure([float(rate) for rate in options.rates.split(",")], options.turns)
+        shown, said = table(home.HEAD, list(map(home.line, rows))), home.verdict(rows, AIM)
+        _finish(options, begun, "planner-hosts", shown, said, list(map(asdict, rows)))
+        return
+    outcomes = measure_on_shaped_links(options.turns)
+    outcomes.append(measure_side_by_side(options.turns))
     shown, said = table(HEAD, lines(outcomes)), verdict(outcomes)
     results: list[dict[str, Any]] = [{**asdict(one), "off": one.off} for one in outcomes]
     _finish(options, begun, "planner-check", shown, said, results)
@@ -285,11 +261,12 @@ def _finish(
     results: list[dict[str, Any]],
 ) -> None:
     print(f"\n{shown}\n{said}")
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps({**begun, "results": results}, indent=1) + "\n")
+    path = options.json or OUTPUT / "check.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**begun, "results": results}, indent=1) + "\n")
     if options.docs:
         put_text(PAGE, name, f"{described(begun)} {said}\n\n{shown}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -8,12 +8,9 @@ turns within one job, so that other load of the machine comes to all of them.
 
 from __future__ import annotations
 
-import json
 import statistics
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from p4reduce.arrangement import EACH, FIRST, SWITCHES
 from p4reduce_lab.networks.home import HomeNetwork
@@ -22,6 +19,7 @@ from p4reduce_lab.planning.hosts import equal_hosts
 from p4reduce_lab.planning.network import PlannedLink
 from p4reduce_native.cpus import usable_cpus
 
+from bench.planner.home_rank import sum_buckets
 from bench.pytorch.on_hosts import run_on_hosts
 
 RATES = {100.0: 2_500_000, 1000.0: 25_000_000}
@@ -88,7 +86,16 @@ def _measured(
     network.set_rate(rate)
     names = [lanes.name for lanes in LANES] if place == EACH else ["float32", "int8"]
     ways = [*(["gloo"] if place == EACH else []), *names]
-    found = _run(network, place, [str(numbers), str(_BUCKET), str(turns)], ways)
+    found = run_on_hosts(
+        network,
+        sum_buckets,
+        {SWITCHES: place},
+        timeout=TIMEOUT,
+        elements=numbers,
+        bucket=_BUCKET,
+        turns=turns,
+        ways=ways,
+    )[0]
     home = _home(hosts, rate)
     rows = []
     for way, results in found.items():
@@ -129,21 +136,6 @@ def _planned(home: Home, place: str, name: str, numbers: int) -> HomeEstimate:
         sum(one.octets for one in each),
         sum(one.cpu for one in each),
     )
-
-
-def _run(
-    network: HomeNetwork, place: str, arguments: Sequence[str], ways: Sequence[str]
-) -> dict[str, list[tuple[float, float]]]:
-    """Run one job, and return seconds, and CPU seconds of all hosts, for each way's turns."""
-    # /tmp is each host's own.
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
-        out = Path(directory) / "out.json"
-        program = ["-m", "bench.planner.home_rank", *arguments, str(out), *ways]
-        run_on_hosts(network, program, {SWITCHES: place}, timeout=TIMEOUT)
-        return {
-            way: [(seconds, cpu) for seconds, cpu in turns]
-            for way, turns in json.loads(out.read_text()).items()
-        }
 
 
 HEAD = ("hosts", "links", "sums by", "lanes", "planner", "measured", "planner/measured",

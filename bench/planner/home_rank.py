@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of `bench.planner.home`, which torchrun starts on each host: sums buckets, and times them.
 
-Gloo's ring and the switches take turns in one job. Rank 0 writes what came. A step's buckets are
+Gloo's ring and the switches take turns in one job. A step's buckets are
 all under way at once, as DistributedDataParallel has them, and nothing is computed.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
+from bench.measure import in_turns, timed
 
-WAYS = {
-    "gloo": None,
+LANES = {
     "float32": "int32",
     "int16": "int16",
     "int8": "int8",
@@ -26,9 +22,13 @@ WAYS = {
 }
 
 
-def main() -> None:
-    elements, bucket, turns = (int(text) for text in sys.argv[1:4])
-    out, wanted = Path(sys.argv[4]), sys.argv[5:]
+def sum_buckets(
+    elements: int, bucket: int, turns: int, ways: list[str]
+) -> dict[str, list[tuple[float, float]]]:
+    """Return the seconds of each way's turns, and the CPU seconds of all hosts."""
+    import torch
+    import torch.distributed as dist
+
     torch.set_num_threads(1)
     dist.init_process_group("p4reduce")
     ring = dist.new_group(backend="gloo")
@@ -40,40 +40,37 @@ def main() -> None:
 
     def step(way: str) -> None:
         if way == "gloo":
-            works = [dist.all_reduce(one, group=ring, async_op=True) for one in buckets]
-            for work in works:
-                assert work is not None
-                work.wait()
-            return
-        handles = [
-            comm.allreduce_async(
-                one.numpy(),
-                precision=WAYS[way],
-                residual=residual if way.endswith("feedback") else None,
-            )
-            for one, residual in zip(buckets, kept, strict=True)
-        ]
+            handles: list[Any] = [
+                dist.all_reduce(one, group=ring, async_op=True) for one in buckets
+            ]
+        else:
+            handles = [
+                comm.allreduce_async(
+                    one.numpy(),
+                    precision=LANES[way],
+                    residual=residual if way.endswith("feedback") else None,
+                )
+                for one, residual in zip(buckets, kept, strict=True)
+            ]
         for handle in handles:
             handle.wait()
 
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in wanted}
-    for turn in range(turns + 1):
-        for way in wanted:
-            gradients.normal_()
-            dist.barrier()
-            before, began = _processor_seconds(), time.perf_counter()
-            step(way)
-            took = time.perf_counter() - began
-            busy = _processor_seconds() - before
-            times = torch.tensor([took], dtype=torch.float64)
-            dist.all_reduce(times, dist.ReduceOp.MAX)
-            used = torch.tensor([busy], dtype=torch.float64)
-            dist.all_reduce(used, group=ring)
-            if turn:  # the first one learns round trips and shares
-                found[way].append((times.item(), used.item()))
-    if dist.get_rank() == 0:
-        out.write_text(json.dumps(found))
+    def turn(way: str) -> tuple[float, float]:
+        gradients.normal_()
+        dist.barrier()
+        before = _processor_seconds()
+        took = timed(partial(step, way))
+        busy = _processor_seconds() - before
+        times = torch.tensor([took], dtype=torch.float64)
+        dist.all_reduce(times, dist.ReduceOp.MAX)
+        used = torch.tensor([busy], dtype=torch.float64)
+        dist.all_reduce(used, group=ring)
+        return times.item(), used.item()
+
+    # The first turn learns round trips and shares.
+    found = in_turns({way: partial(turn, way) for way in ways}, turns, warm_up=1)
     dist.destroy_process_group()
+    return found
 
 
 def _processor_seconds() -> float:
@@ -91,7 +88,3 @@ def _ticks(process: Path, host: Path) -> int:
     except OSError:  # it has ended meanwhile
         return 0
     return int(fields[11]) + int(fields[12])
-
-
-if __name__ == "__main__":
-    main()

@@ -16,28 +16,25 @@ PowerSGD over Gloo does not end with several.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import statistics
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.networks import links
 
-from bench.in_docs import DOCS, IMAGES, PAGE
-from bench.pages import pivot, table
+from bench import program
+from bench.pages import FIGURES, IMAGES, pivot, table
+from bench.program import Option, read_options
 from bench.pytorch.accuracy_plot import plot
 from bench.pytorch.over_links import run_over_links
 from bench.record import SITE, Record, Section
 
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 BASE = {"mlp": "Gloo float32", "cnn": "Gloo float32", "embedding": "Gloo, dense"}
 """What the others are compared with."""
-README = DOCS.parent / "README.md"
 PICTURE = "time-to-accuracy.png"
 OUTPUT = Path("build/bench/accuracy.json")
 
@@ -46,46 +43,60 @@ def train(
     backend: str, methods: Sequence[str], rate: float, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Run the methods of a backend one after the other, for each seed, over links of a rate."""
-    script = ["-m", "bench.pytorch.accuracy_rank", "--models", *options.models]
-    script += ["--methods", *methods, "--seeds", str(options.seeds), "--steps", str(options.steps)]
-    # The last option takes a single value, so that the backend after it is none of its values.
+    from bench.pytorch.accuracy_rank import train_all  # needs torch
+
     runs: list[dict[str, Any]] = run_over_links(
-        backend, script, options.ranks, rate, options.congestion
+        backend,
+        train_all,
+        options.ranks,
+        rate,
+        options.congestion,
+        methods=methods,
+        models=options.models,
+        seeds=options.seeds,
+        steps=options.steps,
     )
     return [{"rate_mbit": rate, "ranks": options.ranks, **run} for run in runs]
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run everything; the report is written after each backend, as far as it has come."""
-    from bench.pytorch.accuracy_rank import METHODS  # needs torch
+def measure(options: argparse.Namespace, methods: Mapping[str, Any]) -> dict[str, Any]:
+    """Run everything, or put files of earlier runs together; `--json` is written as it comes.
 
-    report: dict[str, Any] = {**provenance("torch"), "runs": [], "results": []}
-    for rate in options.rates:
-        for backend in ("gloo", "p4reduce"):
-            methods = [
-                name
-                for name, method in METHODS.items()
-                if method.backend == backend
-                and not set(method.models).isdisjoint(options.models)
-                and options.ranks <= method.most_ranks
-                and (name in options.methods if options.methods else not method.every)
-            ]
-            if not methods:
-                continue
-            runs = train(backend, methods, rate, options)
-            report["runs"] += runs
-            for run in runs:
-                reached = "not reached" if run["seconds"] is None else f"{run['seconds']:8.1f} s"
-                print(
-                    f"{rate:g} Mbit/s  {run['model']:9} {run['method']:26} seed {run['seed']}: "
-                    f"{reached}, {run['steps']} steps of {run['step_ms']:.0f} ms, accuracy "
-                    f"{run['accuracy']:.2%}, {run['megabytes_up']:.1f} MB up",
-                    flush=True,
-                )
-            report["results"] = results(report["runs"])
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.write_text(json.dumps(report, indent=1) + "\n")
+    Args:
+        options: of the command line.
+        methods: by their names, as in `accuracy_rank`.
+    """
+    if options.earlier:
+        report, *others = [json.loads(path.read_text()) for path in options.earlier]
+        report["runs"] += [run for other in others for run in other["runs"]]
+        return {**report, "results": results(report["runs"])}
+    report = {**provenance("torch"), "runs": [], "results": []}
+    for rate, backend in itertools.product(options.rates, ("gloo", "p4reduce")):
+        names = [
+            name
+            for name, method in methods.items()
+            if method.backend == backend
+            and not set(method.models).isdisjoint(options.models)
+            and options.ranks <= method.most_ranks
+        ]
+        for one in train(backend, names, rate, options) if names else []:
+            report["runs"].append(one)
+            reached = "not reached" if one["seconds"] is None else f"{one['seconds']:8.1f} s"
+            print(
+                f"{rate:g} Mbit/s  {one['model']:9} {one['method']:30} seed {one['seed']}: "
+                f"{reached}, {one['steps']} steps of {one['step_ms']:.0f} ms, accuracy "
+                f"{one['accuracy']:.2%}, {one['megabytes_up']:.1f} MB up",
+                flush=True,
+            )
+        report["results"] = results(report["runs"])
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
     return report
+
+
+def without_runs(report: dict[str, Any]) -> dict[str, Any]:
+    """What a record keeps of a report's beginning."""
+    return {name: one for name, one in report.items() if name != "runs"}
 
 
 def results(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -224,7 +235,7 @@ def record(report: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Record:
     picture = f"![Test loss against the time of training](images/{PICTURE})"
     sections = [
         Section(
-            f"docs/{PAGE.name}",
+            f"docs/{FIGURES.name}",
             "time-to-accuracy",
             f"{described(report)} {ranks} ranks.\n\n{picture}\n\n",
             *by_links(lines(rows)),
@@ -232,49 +243,43 @@ def record(report: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Record:
         Section(SITE, "All rows", "", HEAD, lines(rows)),
     ]
     if shown := headline(rows):
-        sections.append(Section(README.name, "headline-training", head=README_HEAD, rows=shown))
-    begun = {name: one for name, one in report.items() if name != "runs"}
-    return Record("accuracy", "make accuracy", begun, tuple(sections))
+        sections.append(Section("README.md", "headline-training", head=README_HEAD, rows=shown))
+    return Record("accuracy", "make accuracy", without_runs(report), tuple(sections))
+
+
+def read(doc: str | None, output: Path, page: str, **wanted: Any) -> argparse.Namespace:
+    """Parse the command line of a program that trains over links; `wanted` are its defaults."""
+    common: dict[str, Any] = {
+        "rates": Option([10.0, 25.0, 100.0], "Mbit/s"),
+        "ranks": 8,
+        "seeds": 1,
+        "steps": Option(300, "at most"),
+        "models": Option(list(BASE), choices=list(BASE)),
+        "methods": Option(list[str](), "names, as in the table; default: all", str),
+        "congestion": Option(None, "TCP's congestion control; default: the machine's", str),
+        "json": output,
+        "from": Option(list[Path](), "measure nothing, show these files together", Path),
+    }
+    options = read_options(doc, to_json=False, docs=page, **(common | wanted))
+    options.earlier = vars(options).pop("from")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--rates", type=float, nargs="+", default=[100.0, 25.0], help="Mbit/s")
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=300, help="at most")
-    parser.add_argument("--models", nargs="+", choices=list(BASE), default=list(BASE))
-    parser.add_argument("--methods", nargs="+", help="names, as in the table; default: all")
-    parser.add_argument("--congestion", help="TCP's congestion control; default: the machine's")
-    parser.add_argument("--json", type=Path, default=OUTPUT)
-    parser.add_argument("--from", dest="earlier", type=Path, help="measure nothing, show this file")
-    parser.add_argument("--docs", action="store_true", help="keep a record, and show it")
-    options = parser.parse_args()
-    try:
-        if options.earlier is None:
-            if (reason := links.unavailable()) is not None:
-                raise UnavailableError(f"time to accuracy: {reason}")
-            report = measure(options)
-        else:
-            report = json.loads(options.earlier.read_text())
-    except ModuleNotFoundError as error:
-        print(f"time to accuracy needs {error.name}: pip install 'p4reduce[torch]'",
-              file=sys.stderr)  # fmt: skip
-        sys.exit(CANNOT_RUN)
-    except UnavailableError as error:
-        print(error, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    except LabError as error:
-        sys.exit(str(error))
+    from bench.pytorch.accuracy_rank import METHODS  # needs torch
+
+    options = read(
+        __doc__, OUTPUT, f"README.md and docs/{FIGURES.name}", rates=[100.0, 25.0], seeds=3
+    )
+    wanted = options.methods or [name for name, method in METHODS.items() if not method.every]
+    report = measure(options, {name: METHODS[name] for name in METHODS if name in wanted})
     rows = results(report["runs"])
     print(table(HEAD, lines(rows)))
     plot(report["runs"], options.json.with_name(PICTURE))
     if options.docs:
-        measured = record(report, rows)
-        measured.save()
-        measured.show()
+        record(report, rows).keep()
         plot(report["runs"], IMAGES / PICTURE)
 
 
 if __name__ == "__main__":
-    main()
+    program.run(main)

@@ -7,9 +7,8 @@ rest is the same for all. All ranks have the same weights, so all stop after the
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +23,10 @@ from p4reduce_lab.torch_demo.train import network
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bench.pytorch.over_links_rank import join, rank_parser
+from bench.pytorch.over_links import WHOLE, join
 
 EVERY = 5  # steps between two looks at the test data
 ALONE = 40  # steps of ranks that sum nothing
-WHOLE = 1 << 30  # bytes of a bucket: all of the gradient is one
 
 WORDS, WIDTH, TOKENS, CLASSES = 20_000, 64, 12, 4
 POPULARITY = 1.2  # Zipf's exponent of the words
@@ -53,67 +51,16 @@ def _power_sgd(model: Any, seed: int) -> None:
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
-def _int8(model: Any, seed: int) -> None:
-    from p4reduce.torch import hooks
+def _hook(name: str, **options: Any) -> Callable[[Any, int], None]:
+    def register(model: Any, seed: int) -> None:
+        from p4reduce.torch import hooks
 
-    model.register_comm_hook(hooks.HookState(error_feedback=True, seed=seed), hooks.int8_hook)
+        model.register_comm_hook(hooks.HookState(seed=seed, **options), getattr(hooks, name))
 
-
-def _int16(model: Any, seed: int) -> None:
-    from p4reduce.torch import hooks
-
-    model.register_comm_hook(hooks.HookState(seed=seed), hooks.int16_hook)
+    return register
 
 
-def _unbiased_int8(model: Any, seed: int) -> None:
-    from p4reduce.torch import hooks
-
-    model.register_comm_hook(hooks.HookState(seed=seed), hooks.int8_hook)
-
-
-def _unbiased_int4(model: Any, seed: int) -> None:
-    from p4reduce.torch import hooks
-
-    model.register_comm_hook(hooks.HookState(seed=seed), hooks.int4_hook)
-
-
-def _majority(model: Any, seed: int) -> None:
-    from p4reduce.torch import hooks
-
-    model.register_comm_hook(hooks.HookState(seed=seed), hooks.majority_hook)
-
-
-def _int4(model: Any, seed: int) -> None:
-    from p4reduce.torch import hooks
-
-    model.register_comm_hook(hooks.HookState(error_feedback=True, seed=seed), hooks.int4_hook)
-
-
-def _onebit(model: Any, seed: int) -> None:
-    from p4reduce.torch import hooks
-
-    model.register_comm_hook(hooks.HookState(seed=seed), hooks.onebit_hook)
-
-
-def _cat(model: Any, seed: int) -> None:
-    from p4reduce.torch import hooks
-
-    model.register_comm_hook(hooks.HookState(seed=seed), hooks.cat_hook)
-
-
-def _factors(model: Any, seed: int) -> None:
-    _compressed(model, seed, "powersgd:2/int16")
-
-
-def _projections(model: Any, seed: int) -> None:
-    _compressed(model, seed, "gradiveq:32/int16")
-
-
-def _compressed(model: Any, seed: int, compressor: str) -> None:
-    from p4reduce.torch import hooks
-
-    state = hooks.HookState(compressor=compressor, seed=seed)
-    model.register_comm_hook(state, hooks.compressed_hook)
+_INT8 = _hook("int8_hook", error_feedback=True)
 
 
 @dataclass(frozen=True)
@@ -175,12 +122,18 @@ METHODS = {
         "gloo", _DENSE, _plain, every=8, compressor="powersgd:4/int16"
     ),
     "p4reduce float32": Method("p4reduce", _DENSE, _plain),
-    "p4reduce int8, feedback": Method("p4reduce", _DENSE, _int8),
-    "p4reduce int4, feedback": Method("p4reduce", _DENSE, _int4, most_ranks=7),
-    "p4reduce signs, feedback": Method("p4reduce", _DENSE, _onebit, most_ranks=7),
-    "p4reduce CAT": Method("p4reduce", _DENSE, _cat, momentum=False),
-    "p4reduce PowerSGD, int16": Method("p4reduce", _DENSE, _factors),
-    "p4reduce GradiVeQ, int16": Method("p4reduce", _DENSE, _projections),
+    "p4reduce int8, feedback": Method("p4reduce", _DENSE, _INT8),
+    "p4reduce int4, feedback": Method(
+        "p4reduce", _DENSE, _hook("int4_hook", error_feedback=True), most_ranks=7
+    ),
+    "p4reduce signs, feedback": Method("p4reduce", _DENSE, _hook("onebit_hook"), most_ranks=7),
+    "p4reduce CAT": Method("p4reduce", _DENSE, _hook("cat_hook"), momentum=False),
+    "p4reduce PowerSGD, int16": Method(
+        "p4reduce", _DENSE, _hook("compressed_hook", compressor="powersgd:2/int16")
+    ),
+    "p4reduce GradiVeQ, int16": Method(
+        "p4reduce", _DENSE, _hook("compressed_hook", compressor="gradiveq:32/int16")
+    ),
     "p4reduce PowerSGD, int8, H = 8": Method(
         "p4reduce", _DENSE, _plain, every=8, compressor="powersgd:4/int8"
     ),
@@ -190,24 +143,24 @@ METHODS = {
     "Gloo, sparse": Method("gloo", ("embedding",), _plain, sparse=True),
     "p4reduce, dense": Method("p4reduce", ("embedding",), _plain),
     "p4reduce, sparse": Method("p4reduce", ("embedding",), _plain, sparse=True),
-    "p4reduce, sparse, int8": Method("p4reduce", ("embedding",), _unbiased_int8, sparse=True),
+    "p4reduce, sparse, int8": Method("p4reduce", ("embedding",), _hook("int8_hook"), sparse=True),
 }
 
 LANES = {
     "Gloo, float32": Method("gloo", _DENSE, _plain, rate=0.1),
     "Gloo, float16": Method("gloo", _DENSE, _half, rate=0.1),
     "int32": Method("p4reduce", _DENSE, _plain, rate=0.1),
-    "int16": Method("p4reduce", _DENSE, _int16, rate=0.1),
-    "int8, feedback": Method("p4reduce", _DENSE, _int8, rate=0.1),
-    "int4": Method("p4reduce", _DENSE, _unbiased_int4, most_ranks=7, rate=0.05),
+    "int16": Method("p4reduce", _DENSE, _hook("int16_hook"), rate=0.1),
+    "int8, feedback": Method("p4reduce", _DENSE, _INT8, rate=0.1),
+    "int4": Method("p4reduce", _DENSE, _hook("int4_hook"), most_ranks=7, rate=0.05),
     "int4, no momentum": Method(
-        "p4reduce", _DENSE, _unbiased_int4, momentum=False, most_ranks=7, rate=0.3
+        "p4reduce", _DENSE, _hook("int4_hook"), momentum=False, most_ranks=7, rate=0.3
     ),
     "signs, feedback, no momentum": Method(
-        "p4reduce", _DENSE, _onebit, momentum=False, most_ranks=7, rate=1.0
+        "p4reduce", _DENSE, _hook("onebit_hook"), momentum=False, most_ranks=7, rate=1.0
     ),
     "votes, no momentum": Method(
-        "p4reduce", _DENSE, _majority, momentum=False, most_ranks=7, rate=0.01
+        "p4reduce", _DENSE, _hook("majority_hook"), momentum=False, most_ranks=7, rate=0.01
     ),
 }
 """Those of `bench.pytorch.narrow`."""
@@ -238,49 +191,38 @@ def _sgd(parameters: Any, momentum: bool) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.05 / (1 - 0.9))
 
 
-def mlp_task(seed: int) -> Task:
-    """About a million parameters on scikit-learn's digits."""
+def _digits(seed: int, shape: Sequence[int], network: Callable[[bool], nn.Module]) -> Task:
+    """A task of scikit-learn's digits, whose images have a shape."""
     digits = load_digits(seed)
-    images, labels = (torch.from_numpy(one) for one in (digits.train_images, digits.train_labels))
-    images = images.reshape(len(images), -1).float()
+    images, labels, test, answers = (
+        torch.from_numpy(one)
+        for one in (
+            digits.train_images, digits.train_labels, digits.test_images, digits.test_labels
+        )
+    )  # fmt: skip
+    images = images.reshape(-1, *shape).float()
 
     def batch(draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = torch.randint(len(images), (16,), generator=draw)
         return images[chosen], labels[chosen]
+
+    return Task(network, batch, (test.reshape(-1, *shape).float(), answers), _sgd, target=0.93)
+
+
+def mlp_task(seed: int) -> Task:
+    """About a million parameters on scikit-learn's digits."""
 
     def perceptron(sparse: bool) -> nn.Module:
         return nn.Sequential(
             nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 896), nn.ReLU(), nn.Linear(896, 10)
         )
 
-    test = torch.from_numpy(digits.test_images)
-    return Task(
-        perceptron,
-        batch,
-        (test.reshape(len(test), -1).float(), torch.from_numpy(digits.test_labels)),
-        _sgd,
-        target=0.93,
-    )
+    return _digits(seed, (64,), perceptron)
 
 
 def cnn_task(seed: int) -> Task:
     """The network of `make run FRAMEWORK=torch`, on scikit-learn's digits."""
-    digits = load_digits(seed)
-    images, labels = (torch.from_numpy(one) for one in (digits.train_images, digits.train_labels))
-    images = images.reshape(-1, 1, 8, 8).float()
-
-    def batch(draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        chosen = torch.randint(len(images), (16,), generator=draw)
-        return images[chosen], labels[chosen]
-
-    test = torch.from_numpy(digits.test_images)
-    return Task(
-        lambda sparse: network(),
-        batch,
-        (test.reshape(-1, 1, 8, 8).float(), torch.from_numpy(digits.test_labels)),
-        _sgd,
-        target=0.93,
-    )
+    return _digits(seed, (1, 8, 8), lambda sparse: network())
 
 
 def embedding_task(seed: int) -> Task:
@@ -407,27 +349,17 @@ def _bytes() -> Any:
     return np.sum([interface_bytes(name) for name in (HOST_INTERFACE, BRIDGE_INTERFACE)], axis=0)
 
 
-def main() -> None:
-    parser = rank_parser()
-    parser.add_argument("--methods", nargs="+", required=True)
-    parser.add_argument("--models", nargs="+", choices=list(TASKS), required=True)
-    parser.add_argument("--seeds", type=int, required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    dist._DEFAULT_FIRST_BUCKET_BYTES = WHOLE  # else DDP makes a first one of 1 MB
-    join(options)
+def train_all(
+    backend: str, store: str, methods: list[str], models: list[str], seeds: int, steps: int
+) -> list[dict[str, Any]]:
+    """Train with each method that is for a model, with each seed; return all runs."""
+    join(backend, store)
     runs = [
-        train(name, model, seed, options.steps)
-        for model in options.models
-        for seed in range(options.seeds)
-        for name in options.methods
+        train(name, model, seed, steps)
+        for model in models
+        for seed in range(seeds)
+        for name in methods
         if model in (METHODS | LANES)[name].models
     ]
     dist.destroy_process_group()
-    if options.rank == 0:
-        options.report.write_text(json.dumps(runs))
-
-
-if __name__ == "__main__":
-    main()
+    return runs

@@ -29,14 +29,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_lab.errors import UnavailableError
+from p4reduce_lab.measured.machine import describe, machine
 from p4reduce_lab.networks import links
 from p4reduce_lab.units import rate_as_typed
 
-from bench.machine import describe, machine
 from bench.pages import table
+from bench.program import Option, read_options, run
 from bench.pytorch.over_links import run_over_links
 
-CANNOT_RUN = 77
 BACKENDS = ("p4reduce", "gloo")
 SANITIZER = "compute-sanitizer"
 # Seconds for the ranks of one run, their start included. They do not reach ten minutes in all.
@@ -62,7 +63,7 @@ class Part:
     Attributes:
         name: for people.
         backend: of both.
-        arguments: of `bench.pytorch.gpu_rank`.
+        arguments: of `gpu_rank.be_rank`.
         seconds: for it.
         rate: of the links in Mbit/s; None: no limit.
         before: what to put before Python's command.
@@ -70,7 +71,7 @@ class Part:
 
     name: str
     backend: str
-    arguments: Sequence[str]
+    arguments: Mapping[str, Any]
     seconds: float
     rate: float | None = None
     before: Sequence[str] = ()
@@ -78,9 +79,9 @@ class Part:
 
 def parts(options: argparse.Namespace, rates: Sequence[float | None]) -> list[Part]:
     """Return what to run, the most important first."""
-    found = [Part("bits", "p4reduce", ["--what", "bits"], BITS)]
-    times = ["--what", "times", "--parameters", str(options.parameters)]
-    times += ["--steps", str(options.steps), "--bucket", str(options.bucket)]
+    found = [Part("bits", "p4reduce", {"what": "bits"}, BITS)]
+    times = {"what": "times", "size": options.bucket}
+    times |= {"parameters": options.parameters, "steps": options.steps}
     for rate in rates:
         for backend in BACKENDS:
             name = f"{backend}, {rate_name(rate)}"
@@ -89,7 +90,7 @@ def parts(options: argparse.Namespace, rates: Sequence[float | None]) -> list[Pa
         before = [options.sanitizer, "--error-exitcode", "99", "--print-limit", "10"]
         # One allocation for each tensor, so that it sees where one ends.
         before = ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", *before]
-        small = ["--what", "bits", "--small"]
+        small = {"what": "bits", "small": True}
         found.append(Part(SANITIZER, "p4reduce", small, SANITIZED, before=before))
     return found
 
@@ -99,7 +100,7 @@ def rate_name(rate: float | None) -> str:
     return "no limit" if rate is None else rate_as_typed(rate * 1e6)
 
 
-def run(part: Part, device: str, end: float) -> dict[str, Any]:
+def measure(part: Part, device: str, end: float) -> dict[str, Any]:
     """Run a part, and return rank 0's figures.
 
     Args:
@@ -110,20 +111,24 @@ def run(part: Part, device: str, end: float) -> dict[str, Any]:
     Returns:
         What was found until its end; with "failed" if that came too early.
     """
+    from bench.pytorch.gpu_rank import be_rank  # needs torch
+
     seconds = min(part.seconds, end - time.monotonic() - ENDING)
     if seconds < LEAST:
         return {"failed": "the time is up"}
     with tempfile.TemporaryDirectory() as directory:
         kept = Path(directory) / "figures.json"
-        script = ["-m", "bench.pytorch.gpu_rank", "--device", device, "--figures", str(kept)]
         try:
             found: dict[str, Any] = run_over_links(
                 part.backend,
-                [*script, *part.arguments],
+                be_rank,
                 2,
                 part.rate,
                 timeout=seconds,
                 before=part.before,
+                device=device,
+                figures=str(kept),
+                **part.arguments,
             )
         except Exception as error:  # of whatever kind: the other parts are worth their time
             found = json.loads(kept.read_text()) if kept.exists() else {}
@@ -220,19 +225,18 @@ def no_gpu() -> str | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu", "fake"])
-    parser.add_argument("--rates", type=float, nargs="*", default=[1000.0, 10_000.0])
-    parser.add_argument("--parameters", type=float, default=100e6)
-    parser.add_argument("--bucket", type=int, default=25 << 20, help="bytes")
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=9.5, help="for all of it")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
+    options = read_options(
+        __doc__,
+        device=Option("cuda", choices=("cuda", "cpu", "fake")),
+        rates=Option([1000.0, 10_000.0], "Mbit/s; none: links without a limit"),
+        parameters=100e6,
+        bucket=Option(25 << 20, "bytes"),
+        steps=3,
+        minutes=Option(9.5, "for all of it"),
+    )
     options.sanitizer = shutil.which(SANITIZER) if options.device == "cuda" else None
     if options.device == "cuda" and (reason := no_gpu()) is not None:
-        print(f"gpu: {reason}", file=sys.stderr)
-        sys.exit(CANNOT_RUN)
+        raise UnavailableError(f"gpu: {reason}")
     rates: list[float | None] = list(options.rates) or [None]
     if rates != [None] and (reason := links.unavailable()) is not None:
         print(f"gpu: the links have no limit: {reason}", file=sys.stderr)
@@ -241,7 +245,7 @@ def main() -> None:
     end = time.monotonic() + options.minutes * 60
     for part in parts(options, rates):
         began = time.monotonic()
-        found[part.name] = run(part, options.device, end)
+        found[part.name] = measure(part, options.device, end)
         how = "failed" if "failed" in found[part.name] else "done"
         print(f"{part.name}: {how} in {time.monotonic() - began:.0f} s", file=sys.stderr)
         if options.json is not None:  # after each part: what is known is not lost
@@ -253,4 +257,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

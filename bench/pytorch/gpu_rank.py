@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -26,7 +27,7 @@ from p4reduce.torch import hooks
 from p4reduce.torch.narrow import LANES, NarrowLanes, block_exponents
 from torch.nn.parallel import DistributedDataParallel
 
-from bench.pytorch.over_links_rank import join, rank_parser
+from bench.pytorch.over_links import join
 
 WIDTH = 1024  # of the transformer; a layer has about 12.6 million parameters
 LAYER = 12.6e6
@@ -334,42 +335,49 @@ def train(device: Device, parameters: float, hook: str, steps: int) -> dict[str,
     return {"seconds": median(seconds), "copied": share}
 
 
-def main() -> None:
-    parser = rank_parser()
-    parser.add_argument("--what", choices=["bits", "times"], required=True)
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--parameters", type=float, default=100e6)
-    parser.add_argument("--bucket", type=int, default=25 << 20)
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--figures", type=Path, required=True)
-    options = parser.parse_args()
-    device = Device(options.device, options.rank)
-    join(options, TIMEOUT)
-    figures: dict[str, Any] = {"device": device.model, "torch": torch.__version__}
+def be_rank(
+    backend: str,
+    store: str,
+    what: str,
+    device: str,
+    figures: str,
+    small: bool = False,
+    parameters: float = 100e6,
+    size: int = 25 << 20,
+    steps: int = 3,
+) -> dict[str, Any]:
+    """What each rank does.
+
+    Args:
+        backend, store: for `join`.
+        what: "bits" or "times".
+        device: as of `Device`.
+        figures: a file that rank 0 writes after each figure.
+        small: see `compare`.
+        parameters, steps: of the training.
+        size: of a bucket, in bytes.
+    """
+    place = Device(device, int(os.environ["RANK"]))
+    join(backend, store, TIMEOUT, one_bucket=False)
+    found: dict[str, Any] = {"device": place.model, "torch": torch.__version__}
 
     def keep() -> None:
-        if options.rank == 0:
+        if dist.get_rank() == 0:
             # Replaced as a whole: this process may be ended while it writes.
-            new = options.figures.with_suffix(".new")
-            new.write_text(json.dumps(figures))
-            new.replace(options.figures)
+            new = Path(figures).with_suffix(".new")
+            new.write_text(json.dumps(found))
+            new.replace(figures)
 
-    if options.what == "bits":
-        figures |= {"same": [], "differs": []}
-        for name, problem in compare(device, options.small):
-            figures["differs" if problem else "same"].append(name)
+    if what == "bits":
+        found |= {"same": [], "differs": []}
+        for name, problem in compare(place, small):
+            found["differs" if problem else "same"].append(name)
             keep()
     else:
-        figures["bucket"] = bucket(device, options.bucket, options.steps)
+        found["bucket"] = bucket(place, size, steps)
         keep()
-        for hook in ("", "int8_hook") if options.backend == "p4reduce" else ("",):
-            figures[hook or "float32"] = train(device, options.parameters, hook, options.steps)
+        for hook in ("", "int8_hook") if backend == "p4reduce" else ("",):
+            found[hook or "float32"] = train(place, parameters, hook, steps)
             keep()
     dist.destroy_process_group()
-    if options.rank == 0:
-        options.report.write_text(json.dumps(figures))
-
-
-if __name__ == "__main__":
-    main()
+    return found

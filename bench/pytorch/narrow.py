@@ -12,43 +12,22 @@ those that were tried in one process: rates 0.05 to 0.1 with momentum 0.9, 0.1 t
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.errors import LabError
-from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.networks import links
+from p4reduce_lab.measured.machine import described
 
 from bench.pages import pivot, table
-from bench.pytorch.accuracy import BASE, CANNOT_RUN, results, train
+from bench.program import run
+from bench.pytorch.accuracy import BASE, measure, read, results, without_runs
 from bench.record import SITE, Record, Section
 
-RANKS = 7
-STEPS = 300  # at most
 BASE_NAME = "Gloo, float32"
 OUTPUT = Path("build/bench/narrow.json")
 PAGE = "docs/lanes.md"
 HEAD = ("gradients by", "links", "steps", "accuracy", "kB per step", "a step", "time to 93 %",
         "times Gloo")  # fmt: skip
-
-
-def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Train with all methods over links of each rate."""
-    from bench.pytorch.accuracy_rank import LANES  # needs torch
-
-    found = []
-    for rate in options.rates:
-        for backend in ("gloo", "p4reduce"):
-            names = [name for name, method in LANES.items() if method.backend == backend]
-            for run in train(backend, names, rate, options):
-                found.append(run)
-                print(f"{rate:g} Mbit/s  {run['method']:30} {run['seconds'] or 0:6.1f} s, "
-                      f"{run['steps']} steps, {run['accuracy']:.1%}", flush=True)  # fmt: skip
-    return found
 
 
 def lines(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -80,47 +59,23 @@ def record(report: dict[str, Any]) -> Record:
     rows = lines(report["runs"])
     short = pivot(HEAD, rows, ("gradients by", "steps", "accuracy"), "links",
                   {"": "time to 93 %", ", times Gloo": "times Gloo"})  # fmt: skip
-    begun = {name: one for name, one in report.items() if name != "runs"}
     sections = (
         Section(PAGE, "lanes-accuracy", f"{described(report)}\n\n", *short),
         Section(SITE, "All lanes", head=HEAD, rows=rows),
     )
-    return Record("narrow", "python -m bench.pytorch.narrow --docs", begun, sections)
+    return Record("narrow", "python -m bench.pytorch.narrow --docs", without_runs(report), sections)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--rates", type=float, nargs="+", default=[10.0, 25.0, 100.0])
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--json", type=Path, default=OUTPUT)
-    parser.add_argument("--from", dest="earlier", type=Path, nargs="+", default=[],
-                        help="measure nothing, show these files together")  # fmt: skip
-    parser.add_argument("--docs", action="store_true", help=f"keep a record, update {PAGE}")
-    options = parser.parse_args()
-    options.models, options.ranks, options.steps = ["cnn"], RANKS, STEPS
-    options.congestion = None
-    if options.earlier:
-        report, *others = [json.loads(path.read_text()) for path in options.earlier]
-        report["runs"] += [run for other in others for run in other["runs"]]
-    else:
-        if (reason := links.unavailable()) is not None:
-            print(f"lanes over links: {reason}", file=sys.stderr)
-            sys.exit(CANNOT_RUN)
-        report = {**provenance("torch")}
-        try:
-            report["runs"] = measure(options)
-        except LabError as error:
-            sys.exit(str(error))
-    for run in report["runs"]:
-        run.pop("curve", None)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    from bench.pytorch.accuracy_rank import LANES  # needs torch
+
+    options = read(__doc__, OUTPUT, PAGE, ranks=7, seeds=2, models=["cnn"])
+    report = measure(options, LANES)
+    del report["results"]  # they compare with a base of another name
     print(table(HEAD, lines(report["runs"])))
     if options.docs:
-        kept = record(report)
-        kept.save()
-        kept.show()
+        record(report).keep()
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -5,29 +5,36 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.networks.home import INTERFACE, HomeNetwork
+
+from bench.rank import command
+from bench.ranks import reports_in
 
 TIMEOUT = 300.0  # seconds
 
 
 def run_on_hosts(
     network: HomeNetwork,
-    program: Sequence[str],
+    function: Callable[..., Any],
     environment: Mapping[str, str] | None = None,
     *,
     each: int = 1,
     timeout: float = TIMEOUT,
-) -> list[str]:
-    """Run a program on all hosts, and return the lines that its ranks print.
+    **given: Any,
+) -> list[Any]:
+    """Call a function in each rank on all hosts, and return what the ranks returned.
 
     Args:
         network: the hosts.
-        program: what torchrun gets.
+        function: of a module's top level, whose keywords are `given`.
         environment: more variables.
         each: ranks of a host.
         timeout: seconds.
@@ -39,6 +46,9 @@ def run_on_hosts(
     variables = {"GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1", **(environment or {})}
     end = time.monotonic() + timeout
     with ExitStack() as stack:
+        # /tmp is each host's own.
+        directory = stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp"))
+        program = command(function, given, f"{directory}/rank{{rank}}.json")
         runs = []
         for host in range(len(network.names)):
             run = subprocess.Popen(
@@ -55,7 +65,7 @@ def run_on_hosts(
             said = [run.communicate(timeout=max(end - time.monotonic(), 0.1)) for run in runs]
         except subprocess.TimeoutExpired as late:
             raise LabError(f"ranks on {len(runs)} hosts took {timeout:.0f} s: {late}") from None
-    if any(run.returncode for run in runs):
-        errors = "".join(error[-2000:] for _, error in said)
-        raise LabError(f"ranks on {len(runs)} hosts failed:\n{errors}")
-    return [line for output, _ in said for line in output.splitlines()]
+        if any(run.returncode for run in runs):
+            errors = "".join(error[-2000:] for _, error in said)
+            raise LabError(f"ranks on {len(runs)} hosts failed:\n{errors}")
+        return reports_in(Path(directory), each * len(runs))

@@ -8,10 +8,11 @@ needs no root.
 
 from __future__ import annotations
 
-import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import Any
 
 from p4reduce_lab.choice import choose
@@ -20,32 +21,60 @@ from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
-from bench.ranks import wait_for
+from bench.rank import command
+from bench.ranks import reports_in, wait_for
 
 TIMEOUT = 3600.0  # seconds
+WHOLE = 1 << 30  # bytes of a bucket: all of the gradient is one
+
+
+def join(
+    backend: str, store: str, timeout: timedelta | None = None, *, one_bucket: bool = True
+) -> None:
+    """Make torch's default group in a rank; it has one thread.
+
+    Args:
+        backend, store: of `run_over_links`.
+        timeout: of collectives.
+        one_bucket: whether all of a gradient may be one, the first bucket included.
+    """
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    if one_bucket:
+        dist._DEFAULT_FIRST_BUCKET_BYTES = WHOLE  # else DDP makes a first one of 1 MB
+    dist.init_process_group(
+        backend,
+        f"file://{store}",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=timeout,
+    )
 
 
 def run_over_links(
     backend: str,
-    script: Sequence[str],
+    function: Callable[..., Any],
     ranks: int,
     rate: float | None,
     congestion: str | None = None,
     *,
     timeout: float = TIMEOUT,
     before: Sequence[str] = (),
+    **given: Any,
 ) -> Any:
-    """Run a Python script once for each rank, and return what rank 0 reports.
+    """Call a function once in each rank, and return what rank 0 returned.
 
     Args:
         backend: "gloo" or "p4reduce".
-        script: Its path and arguments. These are added: the backend, `--rank`, `--ranks`,
-            `--store` (a file for torch's rendezvous) and `--report` (where rank 0 leaves JSON).
+        function: of a module's top level. It gets the keywords `backend` and `store`, for `join`.
         ranks: 1 to 64.
         rate: of each link, in Mbit/s; None: there are no links.
         congestion: TCP's congestion control; None: the machine's.
         timeout: seconds for the ranks.
         before: what to put before Python's command.
+        given: more keywords, which travel as JSON.
 
     Raises:
         UnavailableError: there can be no such network here.
@@ -63,19 +92,18 @@ def run_over_links(
             system.start()
             system.wait_ready()
         processes = stack.enter_context(Processes()) if system is None else system.processes
-        report = directory / "report.json"
+        given |= {"backend": backend, "store": str(directory / "store")}
+        run = [*before, sys.executable]
+        run += command(function, given, str(directory / "rank{rank}.json"))
         children = []
         for rank in range(ranks):
-            command = [*before, sys.executable, *script, backend]
-            command += ["--rank", str(rank), "--ranks", str(ranks)]
-            command += ["--store", str(directory / "store"), "--report", str(report)]
             variables = rank_variables(rank, ranks)
             variables |= {} if network is None else {"GLOO_SOCKET_IFNAME": BRIDGE_INTERFACE}
             variables |= system.variables() if system is not None else {}
             children.append(
                 processes.start(
                     f"rank {rank}",
-                    [*(() if network is None else network.prefix(rank)), *command],
+                    [*(() if network is None else network.prefix(rank)), *run],
                     log=directory / f"rank{rank}.log",
                     environment=variables,
                 )
@@ -83,4 +111,4 @@ def run_over_links(
         if network is not None:
             network.set_rate(rate)
         wait_for(processes, children, timeout)
-        return json.loads(report.read_text())
+        return reports_in(directory, 1)[0]

@@ -19,13 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from p4reduce import launch
 from p4reduce_common.host_port import format_host_port
 from p4reduce_common.threads import new_thread
+
+from bench.measure import in_turns, spread
+from bench.program import Option, read_options, run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch_torchft.py"
 GROUPS = ("p4reduce", "gloo")
@@ -114,36 +117,32 @@ def _wait(wanted: list[tuple[Replica, float, int, int]], deadline: float) -> Non
         time.sleep(0.002)
 
 
-def measure(options: argparse.Namespace, say: Callable[[str], None] = print) -> None:
-    """Kill, group by group, and print a table."""
-    draw = random.Random(options.seed)
-    took: dict[str, list[float]] = {group: [] for group in GROUPS}
-    for number in range(options.kills):
-        for group in GROUPS:
-            took[group].append(seconds_without(group, options, draw))
-            load = os.getloadavg()[0]
-            say(f"kill {number + 1}, {group}: {took[group][-1]:.2f} s (load average {load:.1f})")
-    medians = {group: statistics.median(took[group]) for group in GROUPS}
-    say(f"{options.heartbeat:g} s of it are torchft's lighthouse, which waits for a heartbeat")
-    for group in GROUPS:
-        spread = f"{min(took[group]):.2f} to {max(took[group]):.2f}"
-        say(f"{group}: median {medians[group]:.2f} s ({spread}), of {options.kills}")
-    say(f"p4reduce / gloo: {medians['p4reduce'] / medians['gloo']:.2f}")
-
-
 def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=3, help="with each group")
-    parser.add_argument("--timeout", type=float, default=30.0, help="seconds, of the groups")
-    parser.add_argument("--heartbeat", type=float, default=5.0, help="seconds: the lighthouse's")
-    parser.add_argument("--pause", type=float, default=0.5, help="seconds of computing in a step")
-    parser.add_argument("--port", type=int, default=29539, help="of the lighthouse")
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    options = parser.parse_args()
+    options = read_options(
+        __doc__,
+        to_json=False,
+        kills=Option(3, "with each group"),
+        timeout=Option(30.0, "seconds, of the groups"),
+        heartbeat=Option(5.0, "seconds: the lighthouse's"),
+        pause=Option(0.5, "seconds of computing in a step"),
+        port=Option(29539, "of the lighthouse"),
+        seed=random.randrange(10**6),
+    )
     print(f"{REPLICAS} replicas, timeout {options.timeout:g} s, seed {options.seed}")
-    measure(options)
+    draw = random.Random(options.seed)
+
+    def kill(group: str) -> float:
+        took = seconds_without(group, options, draw)
+        print(f"{group}: {took:.2f} s (load average {os.getloadavg()[0]:.1f})", flush=True)
+        return took
+
+    found = in_turns({group: partial(kill, group) for group in GROUPS}, options.kills)
+    print(f"{options.heartbeat:g} s of it are torchft's lighthouse, which waits for a heartbeat")
+    for group in GROUPS:
+        print(f"{group}: median {spread(found[group], '.2f', ' s')}, of {options.kills}")
+    ours, gloo = (statistics.median(found[group]) for group in GROUPS)
+    print(f"p4reduce / gloo: {ours / gloo:.2f}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

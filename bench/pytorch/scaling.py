@@ -19,25 +19,24 @@ process with the same batches, and times are the planner's.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.compare.cells import ETHERNET, PORT_BYTES
-from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.networks import links
 from p4reduce_lab.planning.network import SWITCHES, PlannedLink
 from p4reduce_lab.planning.schemes import Cluster, PlannedTensor, by_ring, by_switches
 from p4reduce_lab.planning.training import efficiency, even_step, step_time
 
+from bench import program
 from bench.pages import table
+from bench.program import Option, read_options
 from bench.pytorch.over_links import run_over_links
 from bench.record import Record, Section
 
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 SHARED = 8  # streams of the batch that is shared
 COMPUTE = 0.1  # seconds for the 16 samples of a stream
 RANKS = (1, 2, 4, 8, 16, 32, 64)
@@ -80,20 +79,21 @@ def predicted_step(backend: str, ranks: int, streams: float, rate: float, parame
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Train over the network, one run after the other."""
+    from bench.pytorch.scaling_rank import train_rank  # needs torch
+
     found = []
     for series in options.series:
-        for backend in options.backends if series == "shared" else ["p4reduce"]:
-            for ranks in options.ranks:
-                streams = SHARED if series == "shared" else ranks
-                script = ["-m", "bench.pytorch.scaling_rank", "--streams", str(streams)]
-                script += ["--compute", str(COMPUTE), "--seed", "0"]
-                to_target = series == "grown"
-                steps = MOST_STEPS if to_target else SHARED_STEPS
-                script += ["--steps", str(steps), *(["--to-target"] if to_target else [])]
-                run = run_over_links(backend, script, ranks, options.rate)
-                run |= {"series": series, "backend": backend, "ranks": ranks}
-                found.append({**run, "rate_mbit": options.rate})
-                print(json.dumps(found[-1]), flush=True)
+        grown = series == "grown"
+        given = {"compute": COMPUTE, "seed": 0, "to_target": grown}
+        given["steps"] = MOST_STEPS if grown else SHARED_STEPS
+        for backend, ranks in itertools.product(
+            ["p4reduce"] if grown else options.backends, options.ranks
+        ):
+            streams = ranks if grown else SHARED
+            run = run_over_links(backend, train_rank, ranks, options.rate, streams=streams, **given)
+            run |= {"series": series, "backend": backend, "ranks": ranks}
+            found.append({**run, "rate_mbit": options.rate})
+            print(json.dumps(found[-1]), flush=True)
     return found
 
 
@@ -215,33 +215,25 @@ def record(report: dict[str, Any]) -> Record:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--rate", type=float, default=10.0, help="of a link, in Mbit/s")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4, 8])
-    parser.add_argument("--series", nargs="+", choices=["grown", "shared"],
-                        default=["grown", "shared"])  # fmt: skip
-    parser.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=list(BACKENDS))
-    parser.add_argument("--network-only", action="store_true",
-                        help="no emulation, no table: a part for --from")  # fmt: skip
-    parser.add_argument("--json", type=Path, default=OUTPUT)
-    parser.add_argument("--from", dest="earlier", type=Path, nargs="+", default=[],
-                        help="measure nothing, show these files together")  # fmt: skip
-    parser.add_argument("--docs", action="store_true", help=f"keep a record, update {PAGE}")
-    options = parser.parse_args()
-    if options.earlier:
-        report, *others = [json.loads(path.read_text()) for path in options.earlier]
+    options = read_options(
+        __doc__,
+        to_json=False,
+        docs=PAGE,
+        rate=Option(10.0, "of a link, in Mbit/s"),
+        ranks=[1, 2, 4, 8],
+        series=Option(["grown", "shared"], choices=("grown", "shared")),
+        backends=Option(list(BACKENDS), choices=list(BACKENDS)),
+        network_only=Option(False, "no emulation, no table: a part for --from"),
+        json=OUTPUT,
+        **{"from": Option(list[Path](), "measure nothing, show these files together", Path)},
+    )
+    if earlier := vars(options)["from"]:
+        report, *others = [json.loads(path.read_text()) for path in earlier]
         for other in others:
             report["runs"] += other["runs"]
             report |= {name: one for name, one in other.items() if name not in report}
     else:
-        if (reason := links.unavailable()) is not None:
-            print(f"large batches over links: {reason}", file=sys.stderr)
-            sys.exit(CANNOT_RUN)
-        report = {**provenance("torch"), "rate_mbit": options.rate}
-        try:
-            report["runs"] = measure(options)
-        except LabError as error:
-            sys.exit(str(error))
+        report = {**provenance("torch"), "rate_mbit": options.rate, "runs": measure(options)}
     if "emulation" not in report and not options.network_only:
         report["emulation"] = emulation()
     options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -251,10 +243,8 @@ def main() -> None:
     print(table(GROWN_HEAD, grown_lines(report)))
     print(table(SHARED_HEAD, shared_lines(report)))
     if options.docs:
-        kept = record(report)
-        kept.save()
-        kept.show()
+        record(report).keep()
 
 
 if __name__ == "__main__":
-    main()
+    program.run(main)

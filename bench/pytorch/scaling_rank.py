@@ -7,7 +7,6 @@ one stream or more. So the samples of a step depend on the streams, and not on t
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,8 +20,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from bench.pytorch.accuracy_rank import WHOLE, Task, cnn_task
-from bench.pytorch.over_links_rank import join, rank_parser
+from bench.pytorch.accuracy_rank import Task, cnn_task
+from bench.pytorch.over_links import WHOLE, join
 
 BATCH = 16  # samples of a stream
 RATE = 0.00625  # for one stream
@@ -141,42 +140,37 @@ def parameters() -> int:
     return sum(one.numel() for one in cnn_task(0).network(False).parameters())
 
 
-def main() -> None:
-    parser = rank_parser()
-    parser.add_argument("--streams", type=int, required=True)
-    parser.add_argument("--compute", type=float, required=True, help="seconds of a stream's batch")
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--to-target", action="store_true")
-    parser.add_argument("--seed", type=int, required=True)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    dist._DEFAULT_FIRST_BUCKET_BYTES = WHOLE  # else DDP makes a first one of 1 MB
-    join(options)
-    task = cnn_task(options.seed)
-    torch.manual_seed(options.seed)
+def train_rank(
+    backend: str,
+    store: str,
+    streams: int,
+    compute: float,
+    steps: int,
+    to_target: bool,
+    seed: int,
+) -> dict[str, float]:
+    """What each rank does: trains; computing takes `compute` seconds for a stream's batch."""
+    join(backend, store)
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    task = cnn_task(seed)
+    torch.manual_seed(seed)
     model = DistributedDataParallel(
         task.network(False), bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
     )
-    mine = range(options.rank, options.streams, options.ranks)
-    held = Held(options.compute * len(mine))
+    mine = range(rank, streams, ranks)
+    held = Held(compute * len(mine))
     # A lambda, as DDP looks at the annotations of a function.
     model.register_comm_hook(None, lambda group, bucket: held.hook(group, bucket))
     trained = train(
         model,
         task,
-        options.seed,
+        seed,
         mine,
-        options.streams,
-        options.steps,
-        to_target=options.to_target,
+        streams,
+        steps,
+        to_target=to_target,
         begin=held.begin,
         meet=dist.barrier,
     )
     dist.destroy_process_group()
-    if options.rank == 0:
-        found = {**asdict(trained), "late": held.late / trained.steps}
-        options.report.write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+    return {**asdict(trained), "late": held.late / trained.steps}

@@ -15,20 +15,16 @@ of all seeds, times the median of the steps. In parentheses are the ratios of si
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described
-from p4reduce_lab.networks import links
 
 from bench.pages import table
-from bench.pytorch.accuracy import BASE, CANNOT_RUN, HEAD, lines, measure, results
+from bench.program import run
+from bench.pytorch.accuracy import BASE, HEAD, lines, measure, read, results, without_runs
 from bench.record import SITE, Record, Section
 
 METHODS = (
@@ -44,11 +40,17 @@ METHODS = (
     "Gloo, sparse",
     "p4reduce, sparse",
     "p4reduce, sparse, int8",
-    *(f"Gloo, local SGD, H = {every}" for every in (8, 16, 32)),
-    *(f"Gloo, local SGD, fp16, H = {every}" for every in (8, 16, 32)),
-    *(f"Gloo, PowerSGD 8, fp16, H = {every}" for every in (8, 16, 32)),
-    *(f"p4reduce int8, H = {every}" for every in (8, 16, 32)),
-    *(f"p4reduce PowerSGD 8, int8, H = {every}" for every in (8, 16, 32)),
+    *(
+        f"{name}, H = {every}"
+        for name in (
+            "Gloo, local SGD",
+            "Gloo, local SGD, fp16",
+            "Gloo, PowerSGD 8, fp16",
+            "p4reduce int8",
+            "p4reduce PowerSGD 8, int8",
+        )
+        for every in (8, 16, 32)
+    ),
     "computing alone",
 )
 SUMMARY = (
@@ -182,43 +184,21 @@ def record(report: dict[str, Any]) -> Record:
         Section(PAGE, "stacked", f"{described(report)}\n\n", SUMMARY, summary(report["runs"])),
         Section(SITE, "All runs", head=HEAD, rows=lines(rows)),
     )
-    begun = {name: one for name, one in report.items() if name != "runs"}
-    return Record("stacked", "python -m bench.pytorch.stacked --docs", begun, sections)
+    command = "python -m bench.pytorch.stacked --docs"
+    return Record("stacked", command, without_runs(report), sections)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--rates", type=float, nargs="+", default=[10.0, 25.0, 100.0])
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=300, help="at most")
-    parser.add_argument("--models", nargs="+", default=list(BASE))
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--congestion", help="TCP's congestion control; default: the machine's")
-    parser.add_argument("--json", type=Path, default=OUTPUT)
-    parser.add_argument("--from", dest="earlier", type=Path, nargs="+", default=[],
-                        help="measure nothing, show these files together")  # fmt: skip
-    parser.add_argument("--docs", action="store_true", help=f"keep a record, update {PAGE}")
-    options = parser.parse_args()
-    if not options.earlier and (reason := links.unavailable()) is not None:
-        print(f"time to accuracy: {reason}", file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    try:
-        if options.earlier:
-            report, *others = [json.loads(path.read_text()) for path in options.earlier]
-            report["runs"] += [run for other in others for run in other["runs"]]
-            report["results"] = results(report["runs"])
-        else:
-            report = measure(options)
-    except LabError as error:
-        sys.exit(str(error))
+    from bench.pytorch import accuracy_rank  # needs torch
+
+    options = read(__doc__, OUTPUT, PAGE, methods=list(METHODS))
+    known = {name: accuracy_rank.METHODS[name] for name in options.methods}
+    report = measure(options, known)
     print(table(HEAD, lines(report["results"])))
     print(table(SUMMARY, summary(report["runs"])))
     if options.docs:
-        kept = record(report)
-        kept.save()
-        kept.show()
+        record(report).keep()
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -11,23 +11,19 @@ is the time until the last rank has begun it, *summing* the time from there to i
 from __future__ import annotations
 
 import argparse
-import json
-import sys
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.networks import links
 
 from bench.pages import table
-from bench.pytorch.over_links import run_over_links
+from bench.program import read_options, run
+from bench.pytorch.over_links import join, run_over_links
 from bench.record import Record, Section
 
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 PAGE = "docs/experiments.md"
 PARTS = ("computing", "compressing", "waiting", "summing", "rest")
 HEAD = (
@@ -95,7 +91,9 @@ def shares(ranks: Sequence[Sequence[Span]], steps: int) -> dict[str, float]:
     return {name: seconds / len(ranks) / steps for name, seconds in total.items()}
 
 
-def rank_main(options: argparse.Namespace) -> None:
+def profile(
+    backend: str, store: str, models: list[str], methods: list[str], steps: int
+) -> list[dict[str, Any]]:
     """One rank: trains with one method after the other."""
     import torch
     import torch.distributed as dist
@@ -103,14 +101,11 @@ def rank_main(options: argparse.Namespace) -> None:
 
     from bench.pytorch import accuracy_rank
 
-    torch.set_num_threads(1)
-    dist._DEFAULT_FIRST_BUCKET_BYTES = accuracy_rank.WHOLE
-    dist.init_process_group(
-        options.backend, f"file://{options.store}", rank=options.rank, world_size=options.ranks
-    )
+    join(backend, store)
+    ranks = dist.get_world_size()
     reports = []
-    for model_name in options.models:
-        for name in options.methods:
+    for model_name in models:
+        for name in methods:
             method = accuracy_rank.METHODS[name]
             if model_name not in method.models:
                 continue
@@ -124,7 +119,7 @@ def rank_main(options: argparse.Namespace) -> None:
             dist.barrier()
             notes.spans.clear()
             processor, began_all = time.process_time(), time.perf_counter()
-            for step in range(1, options.steps + 1):
+            for step in range(1, steps + 1):
                 inputs, labels = task.batch(draw)
                 began = time.perf_counter()
                 inner.zero_grad()
@@ -136,7 +131,7 @@ def rank_main(options: argparse.Namespace) -> None:
                 notes.spans.append((what, began, time.perf_counter()))
             wall, processor = time.perf_counter() - began_all, time.process_time() - processor
             mine = (notes.spans[:], wall, processor)
-            gathered: list[Any] = [None] * options.ranks
+            gathered: list[Any] = [None] * ranks
             dist.all_gather_object(gathered, mine)
             _unwatch()
             every = max(1, method.every)
@@ -144,15 +139,14 @@ def rank_main(options: argparse.Namespace) -> None:
                 {
                     "model": model_name,
                     "method": name,
-                    "step": sum(one[1] for one in gathered) / options.ranks / options.steps,
-                    "processor": sum(one[2] for one in gathered) / options.steps,
-                    "sums": sum(one[0] == "sum" for one in mine[0]) / (options.steps / every),
-                    **shares([one[0] for one in gathered], options.steps),
+                    "step": sum(one[1] for one in gathered) / ranks / steps,
+                    "processor": sum(one[2] for one in gathered) / steps,
+                    "sums": sum(one[0] == "sum" for one in mine[0]) / (steps / every),
+                    **shares([one[0] for one in gathered], steps),
                 }
             )
     dist.destroy_process_group()
-    if options.rank == 0:
-        options.report.write_text(json.dumps(reports))
+    return reports
 
 
 _plain: dict[tuple[Any, str], Any] = {}
@@ -198,52 +192,38 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("backend", nargs="?")
-    parser.add_argument("--rates", type=float, nargs="+", default=[10.0, 25.0, 100.0])
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--models", nargs="+", default=["cnn"])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--docs", action="store_true", help=f"keep a record, update {PAGE}")
-    parser.add_argument("--rank", type=int, default=-1)
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--report", type=Path)
-    options = parser.parse_args()
-    if options.rank >= 0:
-        rank_main(options)
-        return
-    if (reason := links.unavailable()) is not None:
-        print(f"profile: {reason}", file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    from bench.pytorch.accuracy_rank import METHODS as KNOWN
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Profile all methods at all rates."""
+    from bench.pytorch.accuracy_rank import METHODS as KNOWN  # needs torch
 
-    begun, rows = provenance("torch"), []
-    try:
-        for rate in options.rates:
-            for backend in ("gloo", "p4reduce"):
-                methods = [one for one in options.methods if KNOWN[one].backend == backend]
-                if methods:
-                    script = ["-m", "bench.pytorch.stacked_profile", "--models", *options.models]
-                    script += ["--methods", *methods, "--steps", str(options.steps)]
-                    found = run_over_links(backend, script, options.ranks, rate)
-                    rows += [{"rate_mbit": rate, **one} for one in found]
-                    print(table(HEAD, lines(rows[-len(found) :])), flush=True)
-    except LabError as error:
-        sys.exit(str(error))
+    given = {"models": options.models, "steps": options.steps}
+    for rate, backend in itertools.product(options.rates, ("gloo", "p4reduce")):
+        if methods := [one for one in options.methods if KNOWN[one].backend == backend]:
+            found = run_over_links(backend, profile, options.ranks, rate, methods=methods, **given)
+            rows = [{"rate_mbit": rate, **one} for one in found]
+            print(table(HEAD, lines(rows)), flush=True)
+            yield from rows
+
+
+def main() -> None:
+    options = read_options(
+        __doc__,
+        to_json=False,
+        docs=PAGE,
+        rates=[10.0, 25.0, 100.0],
+        ranks=8,
+        steps=80,
+        models=["cnn"],
+        methods=list(METHODS),
+    )
+    begun, rows = provenance("torch"), list(measure(options))
     print(table(HEAD, lines(rows)))
     if options.docs:
         text = f"{described(begun)}\n\n"
-        kept = Record(
-            "stacked_profile",
-            "python -m bench.pytorch.stacked_profile --docs",
-            begun,
-            (Section(PAGE, "stacked-profile", text, HEAD, lines(rows)),),
-        )
-        kept.save()
-        kept.show()
+        section = Section(PAGE, "stacked-profile", text, HEAD, lines(rows))
+        command = "python -m bench.pytorch.stacked_profile --docs"
+        Record("stacked_profile", command, begun, (section,)).keep()
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -23,49 +23,39 @@ what the links allow, and nothing of what Python costs.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from p4reduce_lab.choice import choose
-from p4reduce_lab.errors import LabError, UnavailableError
-from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
+import torch
+import torch.distributed as dist
+from p4reduce.torch import hooks
+from p4reduce.torch.threads import next_level
+from p4reduce_lab.measured.machine import describe, machine
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from bench.machine import describe, machine
-from bench.ranks import run_ranks
+from bench.measure import in_turns, timed
+from bench.program import Option, read_options, run
+from bench.pytorch.layers import Layer, meet, run_layers
 
 LAYERS = 8
 WIDTH = 352  # LAYERS * WIDTH * (WIDTH + 1) = 994,048 parameters
 BUCKET_MB = 0.9  # two layers
 STEPS = 25
 WARM = 5  # DDP sorts its buckets in the first steps
-TIMEOUT = 300.0  # seconds
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 
 
-def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
-    """The figures of this rank; times in seconds. The ranks meet by a file.
+def measure(batch: int, device: float, meeting: list[Any]) -> dict[str, Any]:
+    """The figures of this rank; times in seconds.
 
     Args:
         batch: rows of a rank's input.
         device: what a layer waits in the forward pass, in milliseconds.
-        store: the file.
+        meeting: of `run_layers`.
     """
-    import torch
-    import torch.distributed as dist
-    from p4reduce.torch import hooks
-    from p4reduce.torch.threads import next_level
-    from torch import nn
-    from torch.nn.parallel import DistributedDataParallel
-
-    torch.set_num_threads(1)
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("p4reduce", f"file://{store}", rank=rank, world_size=size)
+    meet(meeting)
     buckets: list[torch.Tensor] = []
     called: list[float] = []  # CPU seconds of the hook's calls
     firsts: list[float] = []  # when a step's first bucket was full
@@ -82,23 +72,7 @@ def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
     # Types, and not strings for them: torch looks at a hook's.
     hook.__annotations__ = dict(hooks.allreduce_hook.__annotations__)
 
-    class Waiting(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, numbers: Any) -> Any:
-            time.sleep(device / 1e3)
-            return numbers.clone()
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            time.sleep(2 * device / 1e3)
-            return gradient
-
-    class Layer(nn.Linear):
-        def forward(self, numbers: Any) -> Any:
-            result = super().forward(numbers)
-            return Waiting.apply(result) if device else result
-
-    network = nn.Sequential(*[Layer(WIDTH, WIDTH) for _ in range(LAYERS)])
+    network = nn.Sequential(*[Layer(WIDTH, device) for _ in range(LAYERS)])
     model = DistributedDataParallel(network, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True)
     model.register_comm_hook(hooks.HookState(), hook)
     inputs = torch.randn(batch, WIDTH)
@@ -135,38 +109,33 @@ def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
         with model.no_sync():
             alone.append(step())
 
-    whole, computing, communicating, first = [], [], [], []
+    first: list[float] = []
     backward: list[float] = []
     alone: list[float] = []  # the backward pass without communicating
-    for _ in range(STEPS):
+
+    def whole() -> float:
         dist.barrier()
         began = time.perf_counter()
         firsts.clear()
         backward.append(step())
-        whole.append(time.perf_counter() - began)
         first.append(firsts[0] - began)
-        computing.append(timed(compute, dist.barrier))
-        communicating.append(timed(communicate, dist.barrier))
+        return time.perf_counter() - began
+
+    ways: dict[str, Callable[[], float]] = {
+        "step": whole,
+        "computing": lambda: timed(compute, dist.barrier),
+        "communicating": lambda: timed(communicate, dist.barrier),
+    }
+    found = in_turns(ways, STEPS)
     completed = completing() - before
     dist.destroy_process_group()
+    medians = {"first": first, "backward": backward, "backward_alone": alone, **found}
     return {
         "buckets": count,
         "hook": statistics.median(called),
         "completing": completed / len(called),
-        "first": statistics.median(first),
-        "computing": statistics.median(computing),
-        "communicating": statistics.median(communicating),
-        "step": statistics.median(whole),
-        "backward": statistics.median(backward),
-        "backward_alone": statistics.median(alone),
+        **{name: statistics.median(times) for name, times in medians.items()},
     }
-
-
-def timed(what: Any, meet: Any) -> float:
-    meet()
-    began = time.perf_counter()
-    what()
-    return time.perf_counter() - began
 
 
 def lines(figures: dict[str, Any], bandwidth: float | None) -> list[str]:
@@ -198,38 +167,19 @@ def lines(figures: dict[str, Any], bandwidth: float | None) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--device", type=float, default=0.0, help="milliseconds of a layer")
-    parser.add_argument("--bandwidth", type=float, help="of a link, in Mbit/s; takes root")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.report is not None:
-        if options.bandwidth is not None:  # by its host's name Gloo would find loopback
-            os.environ["GLOO_SOCKET_IFNAME"] = HOST_INTERFACE
-        options.report.write_text(
-            json.dumps(measure(options.batch, options.device, options.report.with_name("store")))
-        )
-        return
-    try:
-        network = "local" if options.bandwidth is None else "mininet"
-        limit = [] if options.bandwidth is None else ["--bandwidth", str(options.bandwidth)]
-        choice = choose("embedded", network, bandwidth=options.bandwidth)
-        script = ["-m", "bench.pytorch.step", "--batch", str(options.batch)]
-        script += ["--device", str(options.device), *limit]
-        found = run_ranks(choice, options.workers, script, TIMEOUT)[0]
-    except UnavailableError as error:
-        print(error, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    except LabError as error:
-        sys.exit(str(error))
+    options = read_options(
+        __doc__,
+        to_json=False,
+        workers=2,
+        batch=64,
+        device=Option(0.0, "milliseconds of a layer"),
+        bandwidth=Option(None, "of a link, in Mbit/s; takes root", float),
+    )
+    given = {"batch": options.batch, "device": options.device}
+    found = run_layers(measure, options.workers, options.bandwidth, **given)[0]
     print(describe(machine()))
     print("\n".join(lines(found, options.bandwidth)))
-    if options.json is not None:
-        options.json.write_text(json.dumps({"results": [found]}))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -9,20 +9,22 @@ caches and does not count.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 import ray.train
 from p4reduce.ray import P4ReduceConfig
+from p4reduce_lab.measured.machine import describe, machine
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from bench.in_docs import DOCS, put_table
-from bench.machine import describe, machine
+from bench.measure import in_turns, there_and_back
+from bench.pages import DOCS
+from bench.program import read_options, run, tell_table
 
 WAYS = {"Gloo": lambda: TorchConfig(backend="gloo"), "p4reduce": P4ReduceConfig}
 HEAD = ("", "seconds to the end of the first step: median", "least", "most")
@@ -61,39 +63,24 @@ def seconds(way: str, workers: int, storage: str) -> float:
     trainer.fit()
     took = float(told.read_text())
     told.unlink()
+    print(f"{way}: {took:.2f} s", flush=True)
     return took
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--docs", action="store_true", help="update docs/ray.md")
-    options = parser.parse_args()
+    options = read_options(__doc__, to_json=False, docs="docs/ray.md", turns=5, workers=2)
     print(describe(machine()))
     ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as storage:
-        for turn in range(options.turns + 1):
-            for way in WAYS if turn % 2 else reversed(WAYS):
-                took = seconds(way, options.workers, storage)
-                if turn:
-                    times[way].append(took)
-                print(f"turn {turn}, {way}: {took:.2f} s", flush=True)
-    rows = [
-        [way, f"{statistics.median(of):.1f}", f"{min(of):.1f}", f"{max(of):.1f}"]
-        for way, of in times.items()
-    ]
+        ways = {way: partial(seconds, way, options.workers, storage) for way in WAYS}
+        times = in_turns(ways, options.turns, warm_up=1, order=there_and_back)
     more = [own - gloo for own, gloo in zip(times["p4reduce"], times["Gloo"], strict=True)]
-    rows.append(
-        ["p4reduce more, in the same turn", f"{statistics.median(more):.1f}", f"{min(more):.1f}",
-         f"{max(more):.1f}"]
-    )  # fmt: skip
-    for line in (HEAD, *rows):
-        print("  ".join(line))
-    if options.docs:
-        put_table("ray-first-step", HEAD, rows, DOCS / "ray.md")
+    cells = [
+        [way, *(f"{of(each):.1f}" for of in (statistics.median, min, max))]
+        for way, each in {**times, "p4reduce more, in the same turn": more}.items()
+    ]
+    tell_table(options, DOCS / "ray.md", "ray-first-step", HEAD, cells)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

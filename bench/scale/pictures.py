@@ -15,7 +15,8 @@ from p4reduce_lab.planning.picture import COLOURS
 from p4reduce_lab.planning.schemes import Cluster, Estimate, PlannedTensor, by_ring, by_switches
 from p4reduce_lab.plots import FAINT, GRID, INK, in_style, new_figure, save
 
-from bench.scale.measured import Measured, what
+from bench.program import Row
+from bench.scale.measured import what
 from bench.scale.simulation import Outcome
 
 RANKS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 100_000)
@@ -105,26 +106,26 @@ def draw_scale(path: Path) -> None:
 
 
 @in_style
-def draw_measured(path: Path, found: Sequence[Measured]) -> None:
+def draw_measured(path: Path, found: Sequence[Row]) -> None:
     """Measured times as points with their range, the model's as lines."""
-    found = [one for one in found if one.switches == 1]
-    workers = sorted({one.workers for one in found})
+    found = [one for one in found if one["switches"] == 1]
+    workers = sorted({one["workers"] for one in found})
     cases = list(dict.fromkeys(what(one) for one in found))
     figure, (axes, off) = _panels(2, 11.5, 4.6)
     colours = ["#d1495b", "#E69F00", "#009E73", "#0072B2", "#7A1F5C", "#000000", "#56B4E9"]
     for case, colour in zip(cases, colours, strict=False):
-        some = {one.workers: one for one in found if what(one) == case}
+        some = {one["workers"]: one for one in found if what(one) == case}
         counts = [count for count in workers if count in some]
-        axes.plot(counts, [1e3 * some[n].model for n in counts], color=colour, linewidth=1.3)
-        median = [1e3 * some[n].median for n in counts]
+        axes.plot(counts, [1e3 * some[n]["model"] for n in counts], color=colour, linewidth=1.3)
+        median = [1e3 * some[n]["median"] for n in counts]
         spread = [
-            [1e3 * (some[n].median - some[n].fastest) for n in counts],
-            [1e3 * (some[n].slowest - some[n].median) for n in counts],
+            [1e3 * (some[n]["median"] - some[n]["fastest"]) for n in counts],
+            [1e3 * (some[n]["slowest"] - some[n]["median"]) for n in counts],
         ]
         axes.errorbar(
             counts, median, spread, fmt="o", color=colour, markersize=5, capsize=3, label=case
         )
-        off.plot(counts, [100 * some[n].off for n in counts], "o-", color=colour, linewidth=1)
+        off.plot(counts, [100 * some[n]["off"] for n in counts], "o-", color=colour, linewidth=1)
     for panel in (axes, off):
         panel.set_xticks(workers)
         panel.set_xlabel("ranks")
@@ -136,7 +137,7 @@ def draw_measured(path: Path, found: Sequence[Measured]) -> None:
     axes.set_title("Time of an all-reduce (ms): measured, and the model as lines")
     off.set_title("The model's time beside the measured one (%)")
     _legend(figure, axes, 2)
-    rate = found[0].megabits
+    rate = found[0]["megabits"]
     _save(
         figure, path, f"Processes on links of {rate:g} Mbit/s, embedded switch, in Mininet", rows=3
     )

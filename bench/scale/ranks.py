@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.protocol.slots import SlotMachine
+from p4reduce.protocol.slots import FEW, SlotMachine
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
@@ -78,6 +77,7 @@ class Rank:
         switch: the one that it is at.
         levels: that switch and those above it.
         buffer: where frames that arrive are put, used by all ranks in turn.
+        few: as of `SlotMachine`.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class Rank:
         switch: Endpoint,
         levels: Sequence[Level],
         buffer: FrameBuffer,
+        few: int = FEW,
     ) -> None:
         self.machine = SlotMachine(
             slots=slots,
@@ -98,6 +99,7 @@ class Rank:
             here=endpoint_of(rank),
             switch=switch,
             levels=levels,
+            few=few,
         )
         self.results: list[Array] = []
         self._collectives: list[Collective] = []
@@ -110,8 +112,8 @@ class Rank:
         """Room for what a rank takes at a time."""
         return FrameBuffer(1)
 
-    def submit(self, source: Array) -> None:
-        """Call an all-reduce."""
+    def submit(self, source: Array) -> Array:
+        """Call an all-reduce, and return where its result will be."""
         result = np.full_like(source, -1)
         plan = plans.allreduce(source, Operation.SUM, None, result, world_size=self._world_size)
         collective = Collective(
@@ -123,10 +125,12 @@ class Rank:
             timeout=1.0,
             lane_format=plan.lane_format,
         )
-        collective.deadline = math.inf  # by the monotonic clock, which is not the simulation's
+        # By the simulation's clock, which never comes so far.
+        collective.started, collective.deadline = 0.0, 1e9
         self.results.append(result)
         self._collectives.append(collective)
         self.machine.submit(collective)
+        return result
 
     @property
     def over(self) -> bool:

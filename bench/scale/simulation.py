@@ -15,17 +15,14 @@ heaps there and in four here, and a heap of twice the height is cheaper for each
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 from p4reduce_switch.pipeline import Pipeline
 
-from bench.machine import describe, machine
+from bench.program import Option, read_options, run, tell
 from bench.scale.links import Faults, Links
 from bench.scale.ranks import Rank, Tensor
 from bench.scale.shape import Shape
@@ -259,29 +256,21 @@ def said(outcome: Outcome) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--ranks", type=int, default=64, help="at each switch")
-    parser.add_argument(
-        "--leaves", type=int, nargs="*", default=[], help="switches under each next one"
+    options = read_options(
+        __doc__,
+        ranks=Option(64, "at each switch"),
+        leaves=Option([], "switches under each next one", int),
+        slots=16,
+        loss=Option(0.01, "on each link"),
+        duplication=0.01,
+        reordering=0.05,
+        seed=1,
     )
-    parser.add_argument("--slots", type=int, default=16)
-    parser.add_argument("--loss", type=float, default=0.01, help="on each link")
-    parser.add_argument("--duplication", type=float, default=0.01)
-    parser.add_argument("--reordering", type=float, default=0.05)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    options = parser.parse_args()
-    host = machine()
-    print(describe(host))
     shape = Shape((options.ranks, *options.leaves))
     faults = Faults(options.loss, options.duplication, options.reordering)
-    simulation = Simulation(shape, options.slots, faults, options.seed)
-    outcome = simulation.run(TENSORS)
-    print(said(outcome))
-    if options.json is not None:
-        report = {"machine": host, "faults": asdict(faults), "results": [asdict(outcome)]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    outcome = Simulation(shape, options.slots, faults, options.seed).run(TENSORS)
+    tell(options, [asdict(outcome)], said(outcome))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -10,15 +10,16 @@ Times of the switch and of treeAggregate are medians; MLlib's is the mean over i
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from bench.in_docs import DOCS, put_table
-from bench.machine import describe, machine
+from p4reduce_lab.measured.machine import describe, machine
+
+from bench.pages import DOCS
+from bench.program import read_options, run, tell_table
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_logistic.py"
 SIZES = (1_000, 32_000, 1_000_000)
@@ -43,19 +44,17 @@ def row(features: int, master: str) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--features", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--master", default="local-cluster[2,1,1024]")
-    parser.add_argument("--docs", action="store_true", help="update docs/spark.md")
-    options = parser.parse_args()
-    print(describe(machine()))
-    print(f"{options.master}, 2 ranks\n")
-    rows = [row(features, options.master) for features in options.features]
-    for line in (HEAD, *rows):
-        print("".join(f"{cell:>28}" for cell in line))
-    if options.docs:
-        put_table("spark-logistic", HEAD, rows, DOCS / "spark.md")
+    options = read_options(
+        __doc__,
+        to_json=False,
+        docs="docs/spark.md",
+        features=list(SIZES),
+        master="local-cluster[2,1,1024]",
+    )
+    print(f"{describe(machine())}\n{options.master}, 2 ranks\n")
+    cells = [row(features, options.master) for features in options.features]
+    tell_table(options, DOCS / "spark.md", "spark-logistic", HEAD, cells)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

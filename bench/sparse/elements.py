@@ -12,56 +12,48 @@ slowest rank.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import os
-import time
+import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import p4reduce
 from p4reduce_lab.choice import choose
+from p4reduce_lab.measured.machine import describe, machine
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 
-from bench.in_docs import DOCS, put_table
-from bench.machine import describe, machine
+from bench.measure import in_turns, median_of, timed
+from bench.pages import DOCS
+from bench.program import Option, read_options, run, tell_table
 from bench.ranks import run_ranks
 
 DENSITIES = (0.0001, 0.001, 0.01, 0.1)
 TIMEOUT = 300.0
 SEED = 32
-HEAD = (
-    "share",
-    "fill",
-    "formula",
-    "bytes",
-    "by blocks",
-    "ms",
-    "dense, ms",
-    "Gloo sparse, ms",
-    "Gloo dense, ms",
-)
+HEAD = ("share", "fill", "formula", "bytes", "by blocks", "ms", "dense, ms", "Gloo sparse, ms",
+        "Gloo dense, ms")  # fmt: skip
+WAYS = ("union", "dense", "gloo sparse", "gloo dense")
 
 
 class Gloo:
     """All-reduces of torch.distributed in the same processes; nothing where torch is missing."""
 
-    def __init__(self, rank: int, ranks: int, store: Path, interface: str) -> None:
+    def __init__(self, store: str, interface: str) -> None:
         import torch
         import torch.distributed as dist
 
         os.environ["GLOO_SOCKET_IFNAME"] = interface
         torch.set_num_threads(1)
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         dist.init_process_group(
             "gloo",
             f"file://{store}",
             rank=rank,
-            world_size=ranks,
+            world_size=size,
             timeout=timedelta(seconds=TIMEOUT),
         )
         self._torch, self._dist = torch, dist
@@ -82,13 +74,11 @@ class Gloo:
         self._dist.all_reduce(self._torch.from_numpy(array))
 
 
-def reduce_all(size: int, repetitions: int, interface: str, report: Path) -> None:
-    """What each rank does: leaves its times and counts for each density."""
+def reduce_all(size: int, repetitions: int, interface: str, store: str) -> list[dict[str, Any]]:
+    """What each rank does: returns its times and counts for each density."""
     figures: list[dict[str, Any]] = []
     with p4reduce.init(timeout=TIMEOUT) as comm:
-        gloo = None
-        if importlib.util.find_spec("torch"):
-            gloo = Gloo(comm.rank, comm.size, report.parent / "gloo", interface)
+        gloo = Gloo(store, interface) if importlib.util.find_spec("torch") else None
         for density in DENSITIES:
             rng = np.random.default_rng([SEED, comm.rank, round(density * 1e6)])
             count = round(size * density)
@@ -98,28 +88,30 @@ def reduce_all(size: int, repetitions: int, interface: str, report: Path) -> Non
             )
             full = rng.standard_normal(size).astype(np.float32)
             fill = check(comm, mine)
-            ways: dict[str, Callable[[], Any]] = {
+            calls: dict[str, Callable[[], Any]] = {
                 "union": partial(comm.allreduce_sparse, mine),
                 "blocks": partial(comm.allreduce_sparse, mine, agree=False),
                 "dense": partial(comm.allreduce, full),
             }
             if gloo is not None:
-                ways["gloo sparse"] = partial(gloo.sparse, mine)
-                ways["gloo dense"] = partial(gloo.dense, full.copy())
-            times: dict[str, list[float]] = {way: [] for way in ways}
-            moved = dict.fromkeys(ways, 0)
-            for _ in range(repetitions):
-                for way, call in ways.items():
-                    comm.barrier()
-                    before = comm.stats
-                    start = time.perf_counter()
-                    call()
-                    times[way].append(time.perf_counter() - start)
-                    after = comm.stats
-                    moved[way] += after.bytes_sent - before.bytes_sent
-                    moved[way] += after.bytes_received - before.bytes_received
+                calls["gloo sparse"] = partial(gloo.sparse, mine)
+                calls["gloo dense"] = partial(gloo.dense, full.copy())
+            ways = {way: partial(_counted, comm, call) for way, call in calls.items()}
+            found = in_turns(ways, repetitions)
+            times = {way: [seconds for seconds, _ in each] for way, each in found.items()}
+            moved = {way: sum(octets for _, octets in each) for way, each in found.items()}
             figures.append({"fill": fill, "times": times, "moved": moved})
-    report.write_text(json.dumps(figures))
+    return figures
+
+
+def _counted(comm: p4reduce.Communicator, call: Callable[[], Any]) -> tuple[float, int]:
+    """Return a call's seconds, and its bytes both ways."""
+    comm.barrier()
+    before = comm.stats
+    seconds = timed(call)
+    after = comm.stats
+    up, down = after.bytes_sent - before.bytes_sent, after.bytes_received - before.bytes_received
+    return seconds, up + down
 
 
 def check(comm: p4reduce.Communicator, mine: p4reduce.SparseElements) -> float:
@@ -138,58 +130,54 @@ def check(comm: p4reduce.Communicator, mine: p4reduce.SparseElements) -> float:
     return float(np.count_nonzero(total) / total.size)
 
 
-def row(density: float, reports: list[dict[str, Any]]) -> list[str]:
+def cells(density: float, reports: tuple[Any, ...]) -> list[str]:
     """One line of the table."""
     first = reports[0]
     most = {way: max(one["moved"][way] for one in reports) for way in first["moved"]}
-
-    def milliseconds(way: str) -> str:
-        if way not in first["times"]:
-            return "–"
-        slowest = np.max([one["times"][way] for one in reports], axis=0)
-        return f"{float(np.median(slowest)) * 1e3:,.0f}"
-
     return [
         f"{density:.2%}",
         f"{first['fill']:.3%}",
         f"{1 - (1 - density) ** len(reports):.3%}",
         f"{most['union'] / most['dense']:.1%}",
         f"{most['blocks'] / most['dense']:.1%}",
-        *map(milliseconds, ("union", "dense", "gloo sparse", "gloo dense")),
+        *(
+            f"{median_of(reports, 'times', way) * 1e3:,.0f}" if way in first["times"] else "–"
+            for way in WAYS
+        ),
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--elements", type=int, default=1 << 20, help="of the array")
-    parser.add_argument("--bandwidth", type=float, help="of each link, in Mbit/s; none: no links")
-    parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--docs", action="store_true", help="update docs/collectives.md")
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = read_options(
+        __doc__,
+        to_json=False,
+        docs="docs/collectives.md",
+        ranks=8,
+        elements=Option(1 << 20, "of the array"),
+        bandwidth=Option(None, "of each link, in Mbit/s; none: no links", float),
+        repetitions=7,
+    )
     shaped = options.bandwidth is not None
-    if options.report is not None:
-        interface = HOST_INTERFACE if shaped else "lo"
-        reduce_all(options.elements, options.repetitions, interface, options.report)
-        return
     network = "mininet" if shaped else "local"
-    script = ["-m", "bench.sparse.elements", "--elements", str(options.elements)]
-    script += ["--repetitions", str(options.repetitions)]
-    if shaped:
-        script += ["--bandwidth", str(options.bandwidth)]
     choice = choose("embedded", network, bandwidth=options.bandwidth)
-    reports = run_ranks(choice, options.ranks, script, TIMEOUT)
-    print(describe(machine()))
+    with tempfile.TemporaryDirectory() as directory:
+        reports = run_ranks(
+            choice,
+            options.ranks,
+            reduce_all,
+            TIMEOUT,
+            size=options.elements,
+            repetitions=options.repetitions,
+            interface=HOST_INTERFACE if shaped else "lo",
+            store=f"{directory}/gloo",
+        )
     links = f"links of {options.bandwidth:g} Mbit/s" if shaped else "no links"
+    print(describe(machine()))
     print(f"{options.elements:,} float32, {options.ranks} ranks, {links}, seed {SEED}\n")
-    rows = [row(density, [one[n] for one in reports]) for n, density in enumerate(DENSITIES)]
-    for line in (HEAD, *rows):
-        print("".join(f"{cell:>17}" for cell in line))
-    if options.docs:
-        name = "elements, links" if shaped else "elements"
-        put_table(name, HEAD, rows, DOCS / "collectives.md")
+    table = list(map(cells, DENSITIES, zip(*reports, strict=True)))
+    name = "elements, links" if shaped else "elements"
+    tell_table(options, DOCS / "collectives.md", name, HEAD, table)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -8,9 +8,9 @@ No switch is needed: the blocks that would be sent come back as they are.
 
 from __future__ import annotations
 
-import argparse
 import time
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Call
 from p4reduce.wire.format import Format
 
-from bench.machine import describe, machine
+from bench.program import Option, Row, read_options, run, tell
 
 SLOTS = 128
 LANES = Format.INT32.lanes
@@ -50,7 +50,7 @@ def inputs(elements: int, density: float) -> dict[str, Any]:
     return given
 
 
-def run(array: Any) -> tuple[int, float]:
+def call_alone(array: Any) -> tuple[int, float]:
     """All that a call does but for its frames. Returns the blocks, and microseconds for each."""
     start = time.perf_counter()
     runs, _, give_back = to_runs(array)
@@ -67,24 +67,23 @@ def run(array: Any) -> tuple[int, float]:
     return len(blocks), (time.perf_counter() - start) / len(blocks) * 1e6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--megabytes", type=float, default=100.0, help="of the dense tensor")
-    parser.add_argument("--density", type=float, default=0.01)
-    arguments = parser.parse_args()
-    elements = int(arguments.megabytes * 1e6 / 4)
-    print(
-        f"{describe(machine())}; float32, {arguments.density:.2%} of {arguments.megabytes:g} MB\n"
-    )
-    print(f"{'':34}{'blocks':>9}{'peak MB':>9}{'us a block':>12}")
-    for name, array in inputs(elements, arguments.density).items():
+def rows(elements: int, density: float) -> Iterator[Row]:
+    """Measure each form: memory once, and the least time of three calls."""
+    for name, array in inputs(elements, density).items():
         tracemalloc.start()
-        run(array)
+        call_alone(array)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        blocks, microseconds = min(run(array) for _ in range(3))
-        print(f"{name:34}{blocks:9,}{peak / 1e6:9.1f}{microseconds:12.1f}")
+        blocks, microseconds = min(call_alone(array) for _ in range(3))
+        yield {"name": name, "blocks": blocks, "peak_mb": peak / 1e6, "us_a_block": microseconds}
+
+
+def main() -> None:
+    options = read_options(__doc__, megabytes=Option(100.0, "of the dense tensor"), density=0.01)
+    elements = int(options.megabytes * 1e6 / 4)
+    what = f"float32, {options.density:.2%} of {options.megabytes:g} MB"
+    tell(options, rows(elements, options.density), what)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

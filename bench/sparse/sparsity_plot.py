@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullLocator
 from p4reduce_lab.plots import in_style, new_figure, save
 
-if TYPE_CHECKING:
-    from bench.sparse.sparsity_result import Result
+from bench.program import Row
 
 COLOURS = {"aligned": "tab:blue", "independent": "tab:orange", "TCP ring": "black"}
 MARKERS = {"embedded": "o", "bmv2": "^"}
@@ -21,7 +21,7 @@ LOWEST, HIGHEST = 0.008, 1.25  # densities
 
 
 @in_style
-def plot(results: list[Result], title: str, path: Path) -> None:
+def plot(results: Sequence[Row], title: str, path: Path) -> None:
     """Draw models as lines, and measurements as points with their range.
 
     Args:
@@ -29,11 +29,11 @@ def plot(results: list[Result], title: str, path: Path) -> None:
         title: says the tensor's size and the links' rate.
         path: of the PNG.
     """
-    counts = sorted({one.workers for one in results})
+    counts = sorted({one["workers"] for one in results})
     figure = new_figure(1 + 3.6 * len(counts), 5.0, layout=None)
     panels = figure.subplots(1, len(counts), sharey=True, squeeze=False)
     for axes, workers in zip(panels[0], counts, strict=True):
-        some = [one for one in results if one.workers == workers]
+        some = [one for one in results if one["workers"] == workers]
         _models(axes, some)
         _measurements(axes, some)
         axes.set(title=f"{workers} workers", xscale="log", yscale="log")
@@ -49,32 +49,32 @@ def plot(results: list[Result], title: str, path: Path) -> None:
     save(figure, path, title)
 
 
-def _models(axes: Any, results: list[Result]) -> None:
-    workers = results[0].workers
-    dense = results[0].model_ms / results[0].union
+def _models(axes: Any, results: Sequence[Row]) -> None:
+    workers = results[0]["workers"]
+    dense = results[0]["model_ms"] / results[0]["union"]
     densities = np.geomspace(LOWEST, HIGHEST, 100)
     densities = densities[densities <= 1]
     unions = {"aligned": densities, "independent": 1 - (1 - densities) ** workers}
-    ring = results[0].ring_bound_ms
+    ring = results[0]["ring_bound_ms"]
     axes.axhline(ring, color="black", linestyle="--", label="ring, dense: 2(n-1)/n S/B")
     for overlap, union in unions.items():
         formula = "D S/B" if overlap == "aligned" else "(1 - (1-D)$^n$) S/B"
         axes.plot(densities, union * dense, color=COLOURS[overlap], label=f"{overlap}: {formula}")
 
 
-def _measurements(axes: Any, results: list[Result]) -> None:
+def _measurements(axes: Any, results: Sequence[Row]) -> None:
     for switch, marker in MARKERS.items():
         for overlap, colour in COLOURS.items():
-            some = [one for one in results if (one.switch, one.overlap) == (switch, overlap)]
+            some = [one for one in results if (one["switch"], one["overlap"]) == (switch, overlap)]
             if not some:
                 continue
-            median = np.array([one.median_ms for one in some])
+            median = np.array([one["median_ms"] for one in some])
             spread = [
-                median - [one.fastest_ms for one in some],
-                np.array([one.slowest_ms for one in some]) - median,
+                median - [one["fastest_ms"] for one in some],
+                np.array([one["slowest_ms"] for one in some]) - median,
             ]
             axes.errorbar(
-                np.array([one.density for one in some]) * APART[switch],
+                np.array([one["density"] for one in some]) * APART[switch],
                 median,
                 spread,
                 fmt=marker,

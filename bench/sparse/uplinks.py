@@ -10,12 +10,8 @@ of the slowest rank, in turns.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,16 +20,18 @@ from p4reduce.compression import CompressedAllreduce, HierarchicalTopK, TopK
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce_lab.choice import choose
+from p4reduce_lab.measured.machine import describe, machine
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.tree import TreeShape, TreeSystem
 
-from bench.in_docs import DOCS, put_table
-from bench.machine import describe, machine
+from bench.measure import in_turns, median_of, timed
+from bench.pages import DOCS
+from bench.program import Option, read_options, run, tell_table
 from bench.ranks import run_ranks_on
 
 TIMEOUT = 600.0
 SEED = 4
-HEAD = ("gradients by", "uplink bytes, MB", "of flat top-k", "ms")
+HEAD = ("uplinks", "gradients by", "uplink bytes, MB", "of flat top-k", "ms")
 BASE, BLOCKS = "flat top-k of elements", "flat top-k of blocks"
 
 
@@ -50,8 +48,8 @@ def uplink_bytes(control: ControlClient) -> int:
     return total
 
 
-def reduce_all(size: int, density: float, repetitions: int, report: Path) -> None:
-    """What each rank does. It writes its times, and rank 0 the bytes of each way."""
+def reduce_all(size: int, density: float, repetitions: int) -> dict[str, Any]:
+    """What each rank does: returns its times, and rank 0 the bytes of each way."""
     with p4reduce.init(timeout=TIMEOUT) as comm, ControlClient() as control:
         rng = np.random.default_rng([SEED, comm.rank])
         gradient = rng.standard_normal(size).astype(np.float32)
@@ -66,7 +64,7 @@ def reduce_all(size: int, density: float, repetitions: int, report: Path) -> Non
         two = HierarchicalTopK(comm, density)
         narrow = HierarchicalTopK(comm, density, precision="int8", seed=SEED)
         blocks = HierarchicalTopK(comm, density, blocks=True)
-        ways: dict[str, Callable[[], Any]] = {
+        calls: dict[str, Callable[[], Any]] = {
             "all": lambda: comm.allreduce(gradient),
             BASE: flat,
             "two levels, elements": lambda: two.sum(gradient, "two"),
@@ -74,72 +72,68 @@ def reduce_all(size: int, density: float, repetitions: int, report: Path) -> Non
             BLOCKS: lambda: flat_blocks.sum(gradient, "blocks"),
             "two levels, blocks": lambda: blocks.sum(gradient, "two blocks"),
         }
-        times: dict[str, list[float]] = {way: [] for way in ways}
-        moved: dict[str, list[int]] = {way: [] for way in ways}
-        for _ in range(repetitions):
+
+        def counted(call: Callable[[], Any]) -> tuple[float, int]:
             for reducer in (two, narrow, blocks):
                 reducer.reset()
             flat_blocks.compressor.reset()
-            for way, call in ways.items():
-                comm.barrier()
-                before = uplink_bytes(control) if comm.rank == 0 else 0
-                comm.barrier()
-                start = time.perf_counter()
-                call()
-                times[way].append(time.perf_counter() - start)
-                comm.barrier()
-                if comm.rank == 0:
-                    moved[way].append(uplink_bytes(control) - before)
-                comm.barrier()
+            comm.barrier()
+            before = uplink_bytes(control) if comm.rank == 0 else 0
+            seconds = timed(call, comm.barrier)
+            comm.barrier()
+            moved = uplink_bytes(control) - before if comm.rank == 0 else 0
+            comm.barrier()
+            return seconds, moved
+
+        found = in_turns({way: partial(counted, call) for way, call in calls.items()}, repetitions)
         for reducer in (two, narrow, blocks):
             reducer.close()
-        report.write_text(json.dumps({"times": times, "moved": moved}))
+    return {
+        "times": {way: [seconds for seconds, _ in each] for way, each in found.items()},
+        "moved": {way: [octets for _, octets in each] for way, each in found.items()},
+    }
 
 
-def rows(reports: list[dict[str, Any]]) -> list[list[str]]:
+def cells(rate: float, reports: list[dict[str, Any]]) -> list[list[str]]:
     """The lines of the table."""
     moved = {way: float(np.median(some)) for way, some in reports[0]["moved"].items()}
     shown = []
     for way, total in moved.items():
-        slowest = np.max([one["times"][way] for one in reports], axis=0)
-        milliseconds = f"{float(np.median(slowest)) * 1e3:,.0f}"
         base = moved[BLOCKS if "blocks" in way else BASE]
-        shown.append([way, f"{total / 1e6:.3f}", f"{total / base:.2f}", milliseconds])
+        milliseconds = f"{median_of(reports, 'times', way) * 1e3:,.0f}"
+        parts = [f"{total / 1e6:.3f}", f"{total / base:.2f}", milliseconds]
+        shown.append([f"{rate:g} Mbit/s", way, *parts])
     return shown
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--tree", default="2x4")
-    parser.add_argument("--uplinks", type=float, nargs="+", default=[10.0, 100.0], help="Mbit/s")
-    parser.add_argument("--elements", type=int, default=1 << 20, help="of the gradient")
-    parser.add_argument("--density", type=float, default=0.01)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--docs", action="store_true", help="update docs/experiments.md")
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.report is not None:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        reduce_all(options.elements, options.density, options.repetitions, options.report)
-        return
-    shape = TreeShape.parse(options.tree)
-    script = ["-m", "bench.sparse.uplinks", "--elements", str(options.elements)]
-    script += ["--density", str(options.density), "--repetitions", str(options.repetitions)]
+    options = read_options(
+        __doc__,
+        to_json=False,
+        docs="docs/experiments.md",
+        tree=Option(TreeShape.parse("2x4"), kind=TreeShape.parse),
+        uplinks=Option([10.0, 100.0], "Mbit/s"),
+        elements=Option(1 << 20, "of the gradient"),
+        density=0.01,
+        repetitions=3,
+    )
+    shape: TreeShape = options.tree
+    given = {"size": options.elements, "density": options.density}
+    given["repetitions"] = options.repetitions
     table: list[list[str]] = []
     for rate in options.uplinks:
-        with run_directory() as directory:
-            choice = choose("embedded", "local")
-            with TreeSystem(choice, directory, directory, shape, uplinks=rate) as tree:
-                reports = run_ranks_on(tree, directory, shape.ranks, script, TIMEOUT)
-        table += [[f"{rate:g} Mbit/s", *row] for row in rows(reports)]
+        with (
+            run_directory() as directory,
+            TreeSystem(
+                choose("embedded", "local"), directory, directory, shape, uplinks=rate
+            ) as tree,
+        ):
+            reports = run_ranks_on(tree, directory, shape.ranks, reduce_all, TIMEOUT, **given)
+        table += cells(rate, reports)
     print(describe(machine()))
     print(f"{options.elements:,} float32, {shape.text}, {options.density:.1%}, seed {SEED}\n")
-    head = ("uplinks", *HEAD)
-    for line in (head, *table):
-        print(f"{line[0]:>12}  {line[1]:34}" + "".join(f"{cell:>18}" for cell in line[2:]))
-    if options.docs:
-        put_table("uplinks", head, table, DOCS / "experiments.md")
+    tell_table(options, DOCS / "experiments.md", "uplinks", HEAD, table)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -19,12 +19,11 @@ come at once, which the number of slots limits.
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import multiprocessing
 import socket
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,33 +40,13 @@ from p4reduce.wire.calls import Operation
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import Link, LinkKind, offers
 
-from bench.machine import describe, machine
+from bench.program import Option, Row, read_options, run, tell
 
 JOB, RANK, WORLD = 1, 0, 4
 HERE = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 SEED = 1
 LINKS = {LinkKind.SINGLE: "messages", LinkKind.SHARED: "shared memory"}
-
-
-@dataclass(frozen=True)
-class Result:
-    """One measurement; the best of some.
-
-    Attributes:
-        exchange_us: for each block sent and its sum received.
-        receive_us: for each sum received where nothing is sent but answers without payload.
-        send_us: the difference.
-        prepare_us: for each block, in the caller's thread.
-        goodput_megabytes_per_second: tensor bytes, with the peer on another core.
-    """
-
-    name: str
-    exchange_us: float
-    receive_us: float
-    send_us: float
-    prepare_us: float
-    goodput_megabytes_per_second: float
 
 
 def answer_all(transport: FramesOverLink, slots: int, blocks: int) -> None:
@@ -113,7 +92,7 @@ def answer_all(transport: FramesOverLink, slots: int, blocks: int) -> None:
         transport.close()
 
 
-def run(array: npt.NDArray[Any], slots: int, kind: LinkKind) -> tuple[float, float, float]:
+def run_one(array: npt.NDArray[Any], slots: int, kind: LinkKind) -> tuple[float, float, float]:
     """One collective; CPU seconds of the thread, of preparing, and seconds."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (near, far):
@@ -123,16 +102,11 @@ def run(array: npt.NDArray[Any], slots: int, kind: LinkKind) -> tuple[float, flo
     peer = context.Process(target=_peer, args=(near, far, slots, blocks, kind), daemon=True)
     peer.start()
     far.close()
-    machine_ = SlotMachine(
-        slots=slots,
-        job=JOB,
-        rank=RANK,
-        world_size=WORLD,
-        here=HERE,
-        switch=SWITCH,
+    machine = SlotMachine(
+        slots=slots, job=JOB, rank=RANK, world_size=WORLD, here=HERE, switch=SWITCH
     )
     transport = FramesOverLink("bench", Link.connect(near, offers(kind), 10.0))
-    engine = Engine(machine_, WorkerPort.alone(transport, RANK))
+    engine = Engine(machine, WorkerPort.alone(transport, RANK))
     try:
         out = np.empty_like(array)
         plan = plans.allreduce(array, Operation.SUM, None, out, world_size=WORLD)
@@ -157,7 +131,7 @@ def _peer(near: socket.socket, far: socket.socket, slots: int, blocks: int, kind
     answer_all(FramesOverLink("peer", Link.accept(far, offers(kind))), slots, blocks)
 
 
-def measure(dtype: type, slots: int, megabytes: float, repeat: int, kind: LinkKind) -> Result:
+def measure(dtype: type, slots: int, megabytes: float, repeat: int, kind: LinkKind) -> Row:
     """Take the best of `repeat` runs: the machine may have other things to do."""
     count = int(megabytes * 1e6) // np.dtype(dtype).itemsize
     rng = np.random.default_rng(SEED)
@@ -165,53 +139,42 @@ def measure(dtype: type, slots: int, megabytes: float, repeat: int, kind: LinkKi
         data = rng.integers(-1000, 1000, count, dtype)
     else:
         data = rng.standard_normal(count).astype(dtype)
-    blocks = -(-count // wire.Format.INT32.lanes)
-    exchanges = [run(data, slots, kind) for _ in range(repeat)]
-    receipts = [run(np.zeros_like(data), slots, kind) for _ in range(repeat)]
+    each = 1e6 / -(-count // wire.Format.INT32.lanes)  # microseconds for a block
+    exchanges = [run_one(data, slots, kind) for _ in range(repeat)]
     exchange, prepare, _ = min(exchanges)
-    receive = min(receipts)[0]
-    seconds = min(one[2] for one in exchanges)
-    return Result(
-        name=f"{np.dtype(dtype).name}, {slots} slots, {LINKS[kind]}",
-        exchange_us=exchange / blocks * 1e6,
-        receive_us=receive / blocks * 1e6,
-        send_us=(exchange - receive) / blocks * 1e6,
-        prepare_us=prepare / blocks * 1e6,
-        goodput_megabytes_per_second=data.nbytes / seconds / 1e6,
-    )
+    receive = min(run_one(np.zeros_like(data), slots, kind) for _ in range(repeat))[0]
+    return {
+        "name": f"{np.dtype(dtype).name}, {slots} slots, {LINKS[kind]}",
+        "exchange_us": exchange * each,
+        "receive_us": receive * each,
+        "send_us": (exchange - receive) * each,
+        "prepare_us": prepare * each,
+        "goodput_megabytes_per_second": data.nbytes / min(one[2] for one in exchanges) / 1e6,
+    }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--megabytes", type=float, default=8.0, help="of each tensor")
-    parser.add_argument("--repeat", type=int, default=5, help="runs, of which the best counts")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    options = parser.parse_args()
-    host = machine()
-    print(describe(host))
-    print(f"{'':28}{'exchange':>10}{'receive':>10}{'send':>10}{'prepare':>10}")
-    results = []
-    for dtype, slots in (
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """Measure all dtypes and numbers of slots, over both links."""
+    cases = (
         (np.float32, 32),
         (np.float32, 8),
         (np.float32, 128),
         (np.float64, 32),
         (np.float16, 32),
         (np.int32, 32),
-    ):
-        for kind in LINKS:
-            result = measure(dtype, slots, options.megabytes, options.repeat, kind)
-            results.append(result)
-            print(
-                f"{result.name:28}{result.exchange_us:8.2f}us{result.receive_us:8.2f}us"
-                f"{result.send_us:8.2f}us{result.prepare_us:8.2f}us"
-                f"   {result.goodput_megabytes_per_second:6.0f} MB/s",
-                flush=True,
-            )
-    if options.json:
-        report = {"machine": host, "results": [asdict(result) for result in results]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    )
+    for (dtype, slots), kind in itertools.product(cases, LINKS):
+        yield measure(dtype, slots, options.megabytes, options.repeat, kind)
+
+
+def main() -> None:
+    options = read_options(
+        __doc__,
+        megabytes=Option(8.0, "of each tensor"),
+        repeat=Option(5, "runs, of which the best counts"),
+    )
+    tell(options, rows(options))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

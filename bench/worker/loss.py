@@ -10,24 +10,21 @@ job runs on the new switch.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 import threading
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import p4reduce
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.several import system_of
-from p4reduce_lab.system import rank_variables
 
-from bench.machine import describe, machine
-from bench.ranks import wait_for
+from bench.program import Option, read_options, run, tell
+from bench.ranks import reports_in, start_ranks, wait_for
 
 BLOCK = 256  # numbers
 WHOLE = 5  # undisturbed calls
@@ -43,15 +40,15 @@ def resident(field: str) -> int:
     raise ValueError(f"/proc/self/status has no {field}")
 
 
-def tell(comm: p4reduce.Communicator, blocks: float, file: Path) -> None:
+def touch_at(comm: p4reduce.Communicator, blocks: float, file: Path) -> None:
     """Make a file when a rank has sent that many blocks."""
     while comm.stats.blocks_sent < blocks:
         time.sleep(POLL)
     file.touch()
 
 
-def rank(report: Path, megabytes: int, at: float, trials: int, directory: Path) -> None:
-    """What each rank does: it leaves its figures, in seconds and bytes."""
+def rank(megabytes: int, at: float, trials: int, directory: str) -> dict[str, Any]:
+    """What each rank does: it returns its figures, in seconds and bytes."""
     with p4reduce.init(timeout=TIMEOUT, slots=128) as comm:
         array = np.ones(megabytes << 18, np.float32)
         comm.allreduce(array[: 1 << 20], out=array[: 1 << 20])
@@ -68,8 +65,8 @@ def rank(report: Path, megabytes: int, at: float, trials: int, directory: Path) 
             start = time.time()
             if trial >= WHOLE and comm.rank == 0:
                 blocks = comm.stats.blocks_sent + at * array.size / BLOCK
-                file = directory / f"reached{trial - WHOLE}"
-                threading.Thread(target=tell, args=(comm, blocks, file), daemon=True).start()
+                file = Path(directory, f"reached{trial - WHOLE}")
+                threading.Thread(target=touch_at, args=(comm, blocks, file), daemon=True).start()
             recoveries = comm.stats.recoveries
             comm.allreduce(array, out=array)
             end = time.time()
@@ -78,8 +75,7 @@ def rank(report: Path, megabytes: int, at: float, trials: int, directory: Path) 
                 whole.append(end - start)
             else:
                 ends.append(end if comm.stats.recoveries > recoveries else 0.0)
-    figures = {"memory": memory, "whole": whole, "ends": ends}
-    report.write_text(json.dumps(figures))
+    return {"memory": memory, "whole": whole, "ends": ends}
 
 
 def running_at(log: Path) -> list[float]:
@@ -89,36 +85,22 @@ def running_at(log: Path) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--megabytes", type=int, default=64, help="of the array, in MiB")
-    parser.add_argument("--at", type=float, default=0.9, help="part of the blocks, at the loss")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--trials", type=int, default=5, help="losses")
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.report is not None:
-        rank(options.report, options.megabytes, options.at, options.trials, options.directory)
-        return
-    print(describe(machine()))
+    options = read_options(
+        __doc__,
+        megabytes=Option(64, "of the array, in MiB"),
+        at=Option(0.9, "part of the blocks, at the loss"),
+        workers=4,
+        trials=Option(5, "losses"),
+    )
     with (
         run_directory() as directory,
         system_of(choose("embedded", "local"), directory, directory, options.workers, 1) as system,
     ):
-        script = ["-m", "bench.worker.loss", "--directory", str(directory)]
-        script += ["--trials", str(options.trials), "--megabytes", str(options.megabytes)]
-        script += ["--at", str(options.at)]
+        given = {name: vars(options)[name] for name in ("megabytes", "at", "trials")}
         system.start()
         system.wait_ready()
-        files = [directory / f"rank{number}.json" for number in range(options.workers)]
-        ranks = [
-            system.processes.start(
-                f"rank {number}",
-                [sys.executable, *script, "--report", str(file)],
-                environment={**rank_variables(number, options.workers), **system.variables()},
-            )
-            for number, file in enumerate(files)
-        ]
+        given["directory"] = str(directory)
+        ranks = start_ranks(system, directory, options.workers, rank, given)
         for trial in range(options.trials):
             while not (directory / f"reached{trial}").exists():
                 system.processes.check()
@@ -126,20 +108,20 @@ def main() -> None:
             system.restart_switch(lambda: None)
             system.wait_ready()
         wait_for(system.processes, ranks, TIMEOUT)
-        reports = [json.loads(file.read_text()) for file in files]
+        reports = reports_in(directory, options.workers)
         began = running_at(directory / "controller.log")[1:]
     whole = statistics.median(reports[0]["whole"])
-    print(f"memory beside the array: {max(one['memory'] for one in reports) / 2**20:.2f} MiB")
-    print(f"the whole sum: {whole:.3f} s")
     ends = [max(one["ends"][trial] for one in reports) for trial in range(options.trials)]
-    left = [end - at for end, at in zip(ends, began, strict=True) if end]
-    print(
-        f"after a loss at {options.at:.0%}: {statistics.median(left):.3f} s, "
-        f"{statistics.median(left) / whole:.0%} of the whole sum ({len(left)} losses: "
-        + ", ".join(f"{one:.3f}" for one in sorted(left))
-        + ")"
-    )
+    left = sorted(end - at for end, at in zip(ends, began, strict=True) if end)
+    row = {
+        "memory_beside_the_array_mib": max(one["memory"] for one in reports) / 2**20,
+        "whole_sum_seconds": whole,
+        "rest_after_loss_seconds": statistics.median(left),
+        "of_the_whole_sum": statistics.median(left) / whole,
+        "losses": len(left),
+    }
+    tell(options, [row], "each loss, seconds: " + ", ".join(f"{one:.3f}" for one in left))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

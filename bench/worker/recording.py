@@ -10,17 +10,15 @@ so other work on the machine meets all ways alike.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import itertools
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import p4reduce
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import (
     BatchSpanProcessor,
@@ -30,6 +28,9 @@ from opentelemetry.sdk.trace.export import (
 from p4reduce.communicator import Communicator
 from p4reduce.options import CommunicatorOptions
 from p4reduce.session.solo import Solo
+
+from bench.measure import in_turns, timed
+from bench.program import read_options, run, tell
 
 _CALLS = 400  # in a turn
 _PAUSE = 0.3  # seconds in which the spans of a turn are made, which no call pays for
@@ -42,43 +43,37 @@ class _Nowhere(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
+def turn(record: Callable[[Communicator], contextlib.AbstractContextManager[object]]) -> float:
+    """Return the median time of a call, in seconds."""
+    numbers = np.ones(256, np.float32)
+    with Communicator(Solo("recording"), CommunicatorOptions(60.0)) as comm, record(comm):
+        times = [timed(partial(comm.allreduce, numbers)) for _ in range(_CALLS)]
+        time.sleep(_PAUSE)
+    return statistics.median(times)
+
+
 def main() -> None:
-    """Measure, and print a line for each way."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=30)
-    options = parser.parse_args()
+    options = read_options(__doc__, turns=30)
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.json"
-        ways: dict[str, Callable[[Communicator], contextlib.AbstractContextManager[object]]] = {
-            "off": lambda _: contextlib.nullcontext(),
-            "trace": lambda comm: comm.trace(path),
-            "spans": lambda comm: comm.spans(provider),
+        ways = {
+            "off": partial(turn, lambda _: contextlib.nullcontext()),
+            "trace": partial(turn, lambda comm: comm.trace(path)),
+            "spans": partial(turn, lambda comm: comm.spans(provider)),
         }
-        found: dict[str, list[float]] = {}
-        for _, name in itertools.product(range(options.turns), ways):
-            with (
-                Communicator(Solo("recording"), CommunicatorOptions(60.0)) as comm,
-                ways[name](comm),
-            ):
-                found.setdefault(name, []).append(_turn(comm))
-                time.sleep(_PAUSE)
-    off = min(found["off"])
-    for name, medians in found.items():
-        print(f"{name:6} {min(medians) * 1e6:6.1f} µs per call, {(min(medians) - off) * 1e6:+.1f}")
-
-
-def _turn(comm: p4reduce.Communicator) -> float:
-    """Return the median time of a call, in seconds."""
-    numbers = np.ones(256, np.float32)
-    times = []
-    for _ in range(_CALLS):
-        begun = time.perf_counter()
-        comm.allreduce(numbers)
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times)
+        least = {
+            name: 1e6 * min(medians) for name, medians in in_turns(ways, options.turns).items()
+        }
+    tell(
+        options,
+        (
+            {"name": name, "us_per_call": us, "more_us": us - least["off"]}
+            for name, us in least.items()
+        ),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

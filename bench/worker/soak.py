@@ -13,7 +13,6 @@ all of its slots are free. Exit code 1 if not.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import ctypes
 import gc
@@ -28,9 +27,12 @@ import p4reduce
 from p4reduce.control import control_pb2 as pb
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab.choice import choose
-from p4reduce_lab.processes.children import ChildProcess, Processes
+from p4reduce_lab.processes.children import ChildProcess
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.system import System, rank_variables
+from p4reduce_lab.system import System
+
+from bench.program import SWITCH, Option, read_options, run
+from bench.ranks import start_ranks, wait_for
 
 SAMPLES = 240  # or one a second
 WARM_UP = 1 / 3
@@ -69,8 +71,8 @@ def look(process: str, pid: int, seconds: float) -> Sample:
 # -- A rank --------------------------------------------------------------------------------------
 
 
-def work(seconds: float, job_seconds: float) -> None:
-    """Reduce for so long, in one job after the other. Raises AssertionError for a wrong sum."""
+def work(seconds: float, job_seconds: float) -> int:
+    """Reduce for so long, in one job after the other; return how many. Wrong sums end it."""
     end = time.monotonic() + seconds
     life, libc = 0, ctypes.CDLL(None)
     going_on = True
@@ -82,6 +84,7 @@ def work(seconds: float, job_seconds: float) -> None:
         # threads of its own, so it takes a hundred jobs until all arenas are as large as ever.
         gc.collect()
         libc.malloc_trim(0)
+    return life
 
 
 def one_job(comm: p4reduce.Communicator, life: int, over: float, end: float) -> bool:
@@ -163,59 +166,33 @@ def watch(system: System, ranks: Sequence[ChildProcess], seconds: float) -> list
                 memory = ", ".join(f"{each.process} {each.memory >> 10} MiB" for each in latest)
                 print(f"{now / 60:4.0f} min  {memory}", flush=True)
         time.sleep(interval)
-    wait_for(system.processes, ranks)
+    wait_for(system.processes, ranks, 60.0)
     return samples
 
 
-def wait_for(processes: Processes, ranks: Sequence[ChildProcess]) -> None:
-    while any(child.returncode is None for child in ranks):
-        processes.check(may_finish=ranks)
-        time.sleep(0.1)
-    processes.check(may_finish=ranks)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--loss", type=float, default=0.0, help="share of frames, each way")
-    parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
-    parser.add_argument("--network", choices=["local", "udp"], default="local", help="the ports")
-    parser.add_argument("--job-seconds", type=float, default=5.0, help="how long a job lives")
-    parser.add_argument("--work", type=float, help=argparse.SUPPRESS)  # as a rank, for seconds
-    arguments = parser.parse_args()
-    if arguments.work is not None:
-        work(arguments.work, arguments.job_seconds)
-        return
-    seconds = 60.0 * arguments.minutes
-    faults = {FAULTS_ENVIRONMENT: f"drop={arguments.loss}"} if arguments.loss else {}
-    choice = choose(arguments.switch, arguments.network)
+    options = read_options(
+        __doc__,
+        to_json=False,
+        minutes=30.0,
+        workers=3,
+        loss=Option(0.0, "share of frames, each way"),
+        switch=SWITCH,
+        network=Option("local", "the ports", choices=("local", "udp")),
+        job_seconds=Option(5.0, "how long a job lives"),
+    )
+    seconds = 60.0 * options.minutes
+    # Else how much is kept of freed memory depends on which threads met: on a busy machine that
+    # rises for hours, with as many objects as ever.
+    environment = {"MALLOC_ARENA_MAX": "1"}
+    if options.loss:
+        environment[FAULTS_ENVIRONMENT] = f"drop={options.loss}"
+    choice = choose(options.switch, options.network)
+    given = {"seconds": seconds, "job_seconds": options.job_seconds}
     with run_directory() as directory, System(choice, directory, directory, 8) as system:
         system.start()
         system.wait_ready()
-        ranks = [
-            system.processes.start(
-                f"rank {rank}",
-                [
-                    sys.executable,
-                    "-m",
-                    "bench.worker.soak",
-                    "--work",
-                    str(seconds),
-                    "--job-seconds",
-                    str(arguments.job_seconds),
-                ],
-                environment={
-                    **rank_variables(rank, arguments.workers),
-                    **system.variables(),
-                    **faults,
-                    # Else how much is kept of freed memory depends on which threads met: on a
-                    # busy machine that rises for hours, with as many objects as ever.
-                    "MALLOC_ARENA_MAX": "1",
-                },
-            )
-            for rank in range(arguments.workers)
-        ]
+        ranks = start_ranks(system, directory, options.workers, work, given, environment)
         samples = watch(system, ranks, seconds)
         time.sleep(1.0)  # the controller takes the last job off the switch
         wrong = check_switch(system)
@@ -232,4 +209,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -46,7 +46,8 @@ RING_BYTE_SECONDS = 1.2e-9
 """Of a rank's CPU for each byte that it sends around the ring, with those that it receives
 (`python -m bench.planner.check --hosts --rates 1000`: 2 hosts, 1 Gbit/s)."""
 
-# Of a rank's CPU for each number, beside what a block takes (`python -m bench.planner.lanes`).
+# Of a rank's CPU for each number, beside what a block takes: `python -m bench.worker.costs --of
+# sums`.
 _FLOAT32_SECONDS = PREPARE_SECONDS
 _INT16_SECONDS = 1.8e-9
 _INT8_SECONDS = 1.7e-9

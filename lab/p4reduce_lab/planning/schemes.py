@@ -27,7 +27,7 @@ CALL_SECONDS = 0.35e-3
 
 PREPARE_SECONDS = 0.47e-9
 """Of a rank for each number before its first frame leaves, to find exponents (`python -m
-bench.worker.prepare`: 2.0 ms for 16 MB)."""
+bench.worker.costs --of exponents`: 2.0 ms for 16 MB)."""
 
 RING_STEP_SECONDS = 50e-6
 """Of software for each step of a ring: two system calls and two wake-ups."""
