@@ -70,8 +70,8 @@ BENCHES = (
     Bench("Narrow lanes", "allreduce.precision", own_docs=True),
     Bench("Sparse tensors where links are the limit, Mininet", "sparse.sparsity", own_docs=True),
     Bench("Sparse tensor of 100 MB, bytes at the switch's ports", "sparse.traffic", own_docs=True),
-    Bench("BMv2 and embedded side by side", "bmv2.targets"),
-    Bench("Wide words against a register a lane, BMv2", "bmv2.wide_words"),
+    Bench("BMv2 and embedded side by side", "bmv2.compare", ("--of", "targets")),
+    Bench("Wide words against a register a lane, BMv2", "bmv2.compare", ("--of", "words")),
 )
 
 

@@ -6,21 +6,17 @@ when the result of the last has come, all lanes of which are checked. This proce
 all ranks; it shares the machine's cores with the switch, whose CPU time is taken from /proc,
 thread by thread: BMv2 parses, matches and sums in one thread, and that is the one that counts.
 
-    python -m bench.bmv2.contributions [--seconds 4] [--ranks 4] [--slots 32] [--json FILE]
+    python -m bench.bmv2.compare --of targets
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import select
 import socket
-import sys
+import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +24,9 @@ from p4reduce.transport.link import FramesOverLink
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.lanes import lane_type, pack
-from p4reduce_controller.fabric.compiled_program import PipelineProgram, load_program
+from p4reduce_controller.fabric.compiled_program import PipelineProgram
 from p4reduce_controller.fabric.p4client import SwitchClient
-from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
+from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.networks import veth
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches import bmv2
@@ -38,37 +34,14 @@ from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.launch import DEVICE_ID, SwitchLauncher
 from p4reduce_native.link import Link
 
-from bench.machine import describe, machine
+from bench.measure import in_turns, there_and_back, thread_seconds
+from bench.program import Row
+from bench.switch.job import RANKS, SLOTS, configure, contribution
 
-CANNOT_RUN = 77
 DEADLINE = 5.0  # seconds
 WARM_UP = 0.5  # seconds
 PAUSE = 0.0003  # seconds
 SOCKET_BYTES = 8 << 20
-SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
-JOB, GROUP_WHOLE, GROUP_HALVES = 1, 2, 3
-
-
-@dataclass(frozen=True)
-class Result:
-    """One measurement.
-
-    Attributes:
-        contributions_per_second: of all ranks together.
-        goodput_mbit_per_second: sums that each rank got, 8,192 bits a block.
-        switch_us: CPU time of all the switch's threads for a contribution.
-        busiest_thread_us: CPU time of the thread that uses most.
-        busiest_thread_load: the share of a core that this thread used, 0 to 1.
-        load_us: CPU time of this process for a contribution.
-    """
-
-    name: str
-    contributions_per_second: float
-    goodput_mbit_per_second: float
-    switch_us: float
-    busiest_thread_us: float
-    busiest_thread_load: float
-    load_us: float
 
 
 class Rank:
@@ -82,24 +55,12 @@ class Rank:
         lanes: bytes,
         lane_format: wire.Format = wire.Format.INT32,
     ) -> None:
-        self.at = _endpoint(number)
         with _open(where) as opened:
             self._transport = FramesOverLink(where, Link.over_packets(opened))
         self._out = FrameBuffer(slots)
         self._received = self._transport.received
         for slot in range(slots):
-            header = wire.header_bytes(
-                flags=int(wire.Flag.PAYLOAD) if lanes else 0,
-                rank=number,
-                job=JOB,
-                slot=slot,
-                format=lane_format,
-                next_exponent=127,
-                block=slot,
-                next_block=slot + 1,
-                tag=1,
-            )
-            self._out.put(slot, wire.template(self.at, SWITCH, header, lanes))
+            self._out.put(slot, contribution(number, slot, 0, lanes, slots, lane_format))
 
     def fileno(self) -> int:
         return self._transport.link.fileno()
@@ -135,10 +96,6 @@ class Rank:
         return np.asarray(self._out.records["round"], np.uint32)
 
 
-def _endpoint(rank: int) -> wire.Endpoint:
-    return wire.Endpoint(f"02:00:00:00:01:{rank:02x}", f"10.77.0.{rank + 1}", 49152 + rank)
-
-
 def _open(where: str) -> socket.socket:
     if where.startswith("unix:"):
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -148,53 +105,6 @@ def _open(where: str) -> socket.socket:
         opened = veth.open_interface(where)
     opened.setblocking(False)
     return opened
-
-
-def configure(
-    client: SwitchClient, ranks: int, slots: int, program: PipelineProgram | None = None
-) -> None:
-    """Put the program (another one with the same tables, if given) on the switch, with one job."""
-    client.set_pipeline(program or load_program())
-    client.insert("own_address", {"ip": _ip(SWITCH.ip)}, "is_own", {"mac": _mac(SWITCH.mac)})
-    rows: list[TableRow | MulticastGroup] = []
-    whole: list[tuple[int, int]] = []
-    halves: list[tuple[int, int]] = []
-    for rank in range(ranks):
-        at = _endpoint(rank)
-        to = {"mac": _mac(at.mac), "ip": _ip(at.ip), "udp_port": at.udp_port, "rank": rank}
-        for offset, action in enumerate(("whole", "first_half", "second_half"), start=1):
-            replica = 3 * rank + offset
-            rows.append(TableRow("delivery", {"replica": replica}, action, to))
-            (whole if action == "whole" else halves).append((rank + 1, replica))
-        match = {"ingress_port": rank + 1, "src_ip": _ip(at.ip), "job": JOB, "rank": rank}
-        grant = {
-            "worker_bit": 1 << rank,
-            "all_workers": (1 << ranks) - 1,
-            "slot_base": 0,
-            "slot_count": slots,
-            "group_full": GROUP_WHOLE,
-            "group_halves": GROUP_HALVES,
-        }
-        rows.append(TableRow("admission", match, "grant", grant))
-    rows += [MulticastGroup(GROUP_WHOLE, tuple(whole)), MulticastGroup(GROUP_HALVES, tuple(halves))]
-    client.write([Update(Op.INSERT, row) for row in rows])
-
-
-def _ip(text: str) -> int:
-    return int.from_bytes(socket.inet_aton(text), "big")
-
-
-def _mac(text: str) -> int:
-    return int(text.replace(":", ""), 16)
-
-
-def thread_seconds(pid: int) -> dict[int, float]:
-    """CPU time of each thread of a process."""
-    used = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        # In nanoseconds, where stat has hundredths of a second.
-        used[int(task.name)] = int((task / "schedstat").read_text().split()[0]) / 1e9
-    return used
 
 
 @contextmanager
@@ -216,28 +126,28 @@ def running(kind: str, ranks: int) -> Iterator[tuple[SwitchLauncher, Mapping[int
 
 def measure(
     kind: str,
-    ranks: int,
-    slots: int,
-    payload: bool,
     seconds: float,
     program: PipelineProgram | None = None,
     lane_format: wire.Format = wire.Format.INT32,
-) -> Result:
+) -> Row:
     """Run the loop for some seconds, with another program if given.
+
+    Returns:
+        `contributions_per_second` of all ranks together; in microseconds of CPU time for each,
+        `switch_us` of all the switch's threads, `busiest_thread_us` of the one that uses most, and
+        `load_us` of this process; and the share of a core that the busiest thread used.
 
     Raises:
         TimeoutError: frames were lost: some slot does not continue.
     """
-    block = np.arange(lane_format.lanes) % (lane_format.lane_maximum // ranks + 1)
-    lanes, expected = b"", np.empty(0, np.uint8)
-    if payload:
-        lanes = pack(block.astype(lane_type(lane_format)), lane_format).tobytes()
-        expected = pack((ranks * block).astype(lane_type(lane_format)), lane_format)
-    with running(kind, ranks) as (switch, ends), ExitStack() as cleanup:
+    block = np.arange(lane_format.lanes) % (lane_format.lane_maximum // RANKS + 1)
+    lanes = pack(block.astype(lane_type(lane_format)), lane_format).tobytes()
+    expected = pack((RANKS * block).astype(lane_type(lane_format)), lane_format)
+    with running(kind, RANKS) as (switch, ends), ExitStack() as cleanup:
         client = SwitchClient.connect(switch.grpc_address, DEVICE_ID, 1)
         cleanup.callback(client.close)
-        configure(client, ranks, slots, program)
-        members = [Rank(rank, ends[rank + 1], slots, lanes, lane_format) for rank in range(ranks)]
+        configure(client, RANKS, SLOTS, program)
+        members = [Rank(rank, ends[rank + 1], SLOTS, lanes, lane_format) for rank in range(RANKS)]
         poll = select.poll()
         for member in members:
             cleanup.callback(member.close)
@@ -252,7 +162,7 @@ def measure(
             return sum(member.turn(expected) for member in members)
 
         for member in members:
-            member.send(np.arange(slots))
+            member.send(np.arange(SLOTS))
         began = time.perf_counter()
         while time.perf_counter() - began < WARM_UP:
             turn()
@@ -261,65 +171,56 @@ def measure(
         began, count = time.perf_counter(), 0
         while (elapsed := time.perf_counter() - began) < seconds:
             count += turn()
-        used = {
-            thread: spent - threads.get(thread, 0.0)
-            for thread, spent in thread_seconds(switch.pid).items()
-        }
+        used = [
+            spent - threads.get(thread, 0.0) for thread, spent in thread_seconds(switch.pid).items()
+        ]
         load = time.process_time() - load
         rounds = np.array([member.rounds() for member in members])
         if rounds.max() - rounds.min() > max(64, rounds.max() // 2):
             raise TimeoutError("some slots stand still: frames were lost")
-    rate = count / elapsed
-    carried = lane_format.name.lower() if payload else "no lanes"
-    return Result(
-        name=f"{kind}, {ranks} ranks, {slots} slots, {carried}",
-        contributions_per_second=rate,
-        goodput_mbit_per_second=rate / ranks * 8 * len(lanes) / 1e6,
-        switch_us=sum(used.values()) / count * 1e6,
-        busiest_thread_us=max(used.values()) / count * 1e6,
-        busiest_thread_load=max(used.values()) / elapsed,
-        load_us=load / count * 1e6,
-    )
+    return {
+        "contributions_per_second": count / elapsed,
+        "switch_us": sum(used) / count * 1e6,
+        "busiest_thread_us": max(used) / count * 1e6,
+        "busiest_thread_load": max(used) / elapsed,
+        "load_us": load / count * 1e6,
+    }
 
 
-def begin() -> dict[str, Any]:
-    """Print and return what this machine is; end where there is no BMv2 to measure."""
+def compared(cases: Mapping[str, Callable[[], Row]], turns: int) -> Iterator[Row]:
+    """Measure cases in turns, and sum up: medians, and ratios to the first case in each turn.
+
+    `rate_ratio` is of the rates, `thread_us_ratio` of the busiest threads, which other load on the
+    machine hardly changes. A quarter of the turns had a ratio below `thread_us_ratio_low`, and a
+    quarter had one above `thread_us_ratio_high`: they say what this many turns can tell.
+    """
+    found = in_turns(cases, turns, order=there_and_back)
+    first = found[next(iter(cases))]
+    for name, rows in found.items():
+        median = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+
+        def ratios(key: str, rows: list[Row] = rows) -> list[float]:
+            return sorted(one[key] / other[key] for one, other in zip(rows, first, strict=True))
+
+        rates = [row["contributions_per_second"] for row in rows]
+        by_thread = ratios("busiest_thread_us")
+        yield {
+            "name": name,
+            "contributions_per_second": median["contributions_per_second"],
+            "slowest": min(rates),
+            "fastest": max(rates),
+            "rate_ratio": statistics.median(ratios("contributions_per_second")),
+            "switch_us": median["switch_us"],
+            "busiest_thread_us": median["busiest_thread_us"],
+            "busiest_thread_load": median["busiest_thread_load"],
+            "thread_us_ratio": statistics.median(by_thread),
+            "thread_us_ratio_low": by_thread[len(by_thread) // 4],
+            "thread_us_ratio_high": by_thread[-1 - len(by_thread) // 4],
+            "load_us": median["load_us"],
+        }
+
+
+def need_bmv2() -> None:
+    """Raise UnavailableError where there is no BMv2 to measure."""
     if reason := bmv2.unavailable():
-        print(reason, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    host = machine()
-    print(describe(host))
-    return host
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each measurement")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--slots", type=int, default=32, help="rounds that each rank has under way")
-    parser.add_argument("--only", help="kinds of switch to measure: those whose name has this")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    options = parser.parse_args()
-    host = begin()
-    results = []
-    for kind in ("BMv2, veths", "embedded, veths", "embedded, sockets"):
-        if options.only and options.only not in kind:
-            continue
-        for payload in (True, False):
-            result = measure(kind, options.ranks, options.slots, payload, options.seconds)
-            results.append(result)
-            print(
-                f"{result.name:48} {result.contributions_per_second:8,.0f}/s"
-                f" {result.goodput_mbit_per_second:6.0f} Mbit/s"
-                f"  switch {result.switch_us:5.1f} us, busiest thread"
-                f" {result.busiest_thread_us:5.1f} us ({result.busiest_thread_load:4.0%} of a core)"
-                f"  load {result.load_us:4.1f} us",
-                flush=True,
-            )
-    if options.json is not None:
-        report = {"machine": host, "results": [asdict(result) for result in results]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        raise UnavailableError(reason)

@@ -4,17 +4,15 @@
 BMv2's speed varies by half from run to run on a virtual machine, so that some per cent cannot be
 told by the clock; a count of instructions is nearly the same each time, whatever else runs. The
 load is that of contributions.py; each program is counted with few and with many contributions, and
-the difference is what these take, without the start.
+the difference is what these take, without the start. The busiest thread parses, matches and sums.
 
-    python -m bench.bmv2.instructions /tmp/earlier [--contributions 2000] [--json FILE]
+    python -m bench.bmv2.instructions --earlier /tmp/earlier [--contributions 2000] [--json FILE]
 
-See programs.py for how to get the earlier program. Takes valgrind, and some minutes.
+See compare.py for how to get the earlier program. Takes valgrind, and some minutes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import select
 import shutil
@@ -22,7 +20,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,26 +30,14 @@ from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.launch import DEVICE_ID
 
-from bench.bmv2.contributions import Rank, begin, configure
-from bench.bmv2.programs import RANKS, SLOTS, earlier_program
+from bench.bmv2.compare import earlier_program
+from bench.bmv2.contributions import Rank, need_bmv2
+from bench.program import Option, Row, read_options, run, tell
+from bench.switch.job import RANKS, SLOTS, configure
 
 DEADLINE = 60.0  # seconds without a result: valgrind is slow
 FEW = 200  # contributions
 _TOTALS = re.compile(r"^totals: (\d+)", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Instructions for a contribution, its share of a result included.
-
-    Attributes:
-        all_threads: of the whole process.
-        busiest_thread: of the one that has most, which parses, matches and sums.
-    """
-
-    name: str
-    all_threads: float
-    busiest_thread: float
 
 
 class CountedSwitch(Bmv2Switch):
@@ -113,40 +98,28 @@ def drive(
                 raise TimeoutError(f"no result within {DEADLINE:g} s: frames were lost")
 
 
-def measure(name: str, program: PipelineProgram, contributions: int) -> Counted:
-    """Count with few contributions and with more, and take the difference."""
+def measure(name: str, program: PipelineProgram, contributions: int) -> Row:
+    """Count with few contributions and with more, and take the difference for each."""
     few, many = count(program, FEW), count(program, FEW + contributions)
-    return Counted(
-        name,
-        (sum(many.values()) - sum(few.values())) / contributions,
-        (max(many.values()) - max(few.values())) / contributions,
-    )
+    return {
+        "name": name,
+        "all_threads": (sum(many.values()) - sum(few.values())) / contributions,
+        "busiest_thread": (max(many.values()) - max(few.values())) / contributions,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("earlier", type=Path, help="folder of the other program, compiled")
-    parser.add_argument("--contributions", type=int, default=2000)
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    options = parser.parse_args()
-    earlier = earlier_program(options.earlier)
+    options = read_options(
+        __doc__,
+        earlier=Option(None, "folder of the other program, compiled", Path),
+        contributions=2000,
+    )
+    programs = {"earlier": earlier_program(options.earlier), "now": load_program()}
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is not on PATH: apt-get install valgrind")
-    host = begin()
-    found = [
-        measure(name, program, options.contributions)
-        for name, program in (("earlier", earlier), ("now", load_program()))
-    ]
-    for one in found:
-        print(
-            f"{one.name:8} {one.all_threads:12,.0f} instructions per contribution"
-            f" ({one.all_threads / found[0].all_threads:.3f}x), busiest thread"
-            f" {one.busiest_thread:12,.0f} ({one.busiest_thread / found[0].busiest_thread:.3f}x)"
-        )
-    if options.json is not None:
-        report = {"machine": host, "results": [asdict(one) for one in found]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    need_bmv2()
+    tell(options, (measure(name, one, options.contributions) for name, one in programs.items()))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

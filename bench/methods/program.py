@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,28 +24,13 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, FrameKind
 from p4reduce.wire.lanes import lane_type, pack, unpack
 from p4reduce_switch.native_pipeline import NativePipeline
-from p4reduce_switch.state.multicast import Replica
-from p4reduce_switch.state.tables import TableEntry
 
-CONFIG = Path(__file__).resolve().parents[2] / "p4src" / "compiled" / "p4reduce.json"
-SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+from bench.switch.job import CONFIG, SWITCH, endpoint, insert, job_entities, switch_entities
+
 SLOTS = 8  # of a job, as `bench.methods.rank` asks for
 _HEADER = struct.Struct(">BBHIHBBIIIIQ")
-_FIRST_REPLICA = 1
-_GROUPS = 2  # of a job: whole results and halves
 
 Array = npt.NDArray[Any]
-
-
-def _endpoint(rank: int) -> wire.Endpoint:
-    return wire.Endpoint(f"02:00:00:00:00:{rank + 1:02x}", f"10.77.0.{rank + 1}", 49152 + rank)
-
-
-def _number(text: str, base: int, separator: str, bits: int) -> int:
-    number = 0
-    for part in text.split(separator):
-        number = number << bits | int(part, base)
-    return number
 
 
 @dataclass
@@ -71,18 +55,17 @@ class Program:
         self._ranks = ranks
         self._random = np.random.default_rng(seed)
         self._pipeline = NativePipeline(CONFIG.read_bytes())
-        tables = self._pipeline.tables
-        mac, ip = _number(SWITCH.mac, 16, ":", 8), _number(SWITCH.ip, 10, ".", 8)
-        tables["own_address"].insert(TableEntry((ip,), 0, "is_own", (mac,)))
+        for entity in switch_entities():
+            insert(self._pipeline, entity)
         self._jobs: dict[tuple[int, ...], _Job] = {}
-        self._replicas = _FIRST_REPLICA
+        self._replicas = 1
         self._below = [self._addresses(rank) for rank in range(ranks)]
 
     @staticmethod
     def _addresses(rank: int) -> tuple[bytes, bytes]:
         """What is before the aggregation header, in an empty frame and in one with lanes."""
         header = wire.header_bytes()
-        here = _endpoint(rank)
+        here = endpoint(rank)
         return (
             wire.template(here, SWITCH, header)[: wire.AGG_OFFSET],
             wire.template(here, SWITCH, header, bytes(wire.PAYLOAD_BYTES))[: wire.AGG_OFFSET],
@@ -121,24 +104,12 @@ class Program:
         base = (number - 1) * SLOTS
         if base + SLOTS > wire.MAX_SLOTS:
             raise RuntimeError(f"{number} groups: the switch has {wire.MAX_SLOTS} slots")
-        tables, whole_group = self._pipeline.tables, 2 + _GROUPS * number
-        wholes: list[Replica] = []
-        halves: list[Replica] = []
-        for rank, member in enumerate(members):
-            here = _endpoint(member)
-            mac, ip = _number(here.mac, 16, ":", 8), _number(here.ip, 10, ".", 8)
-            grant = (1 << rank, (1 << len(members)) - 1, base, SLOTS, whole_group, whole_group + 1)
-            tables["admission"].insert(
-                TableEntry((member + 1, ip, number, rank), 0, "grant", grant)
-            )
-            for action in ("whole", "first_half", "second_half"):
-                address = (mac, ip, here.udp_port, rank)
-                tables["delivery"].insert(TableEntry((self._replicas,), 0, action, address))
-                replica = Replica(member + 1, self._replicas)
-                (wholes if action == "whole" else halves).append(replica)
-                self._replicas += 1
-        self._pipeline.multicast.insert(whole_group, wholes)
-        self._pipeline.multicast.insert(whole_group + 1, halves)
+        entities = job_entities(
+            members, SLOTS, job=number, slot_base=base, first_replica=self._replicas
+        )
+        for entity in entities:
+            insert(self._pipeline, entity)
+        self._replicas += 3 * len(members)
         return _Job(number, [0] * SLOTS)
 
     def __call__(

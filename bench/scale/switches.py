@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from p4reduce.wire.format import Endpoint
 from p4reduce_controller.fabric.layout import lay_out, own_addresses
-from p4reduce_controller.fabric.schema import Entity, MulticastGroup, TableRow
+from p4reduce_controller.fabric.schema import Entity
 from p4reduce_controller.jobs.job import (
     REPLICAS_A_CHILD,
     Attachment,
@@ -22,37 +21,20 @@ from p4reduce_controller.topology.switches import Switch, Topology, Uplink
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.pipeline_choice import load_pipeline
-from p4reduce_switch.state.multicast import Replica
-from p4reduce_switch.state.tables import TableEntry
 
 from bench.scale.ranks import endpoint_of, switch_endpoint
 from bench.scale.shape import Shape, name_of
+from bench.switch.job import CONFIG, insert
 
 MEETING = switch_endpoint(200)  # where ranks greet a tree; nobody does here
-
-CONFIG = Path(__file__).resolve().parents[2] / "p4src" / "compiled" / "p4reduce.json"
 
 
 def make_switch(here: Endpoint, entities: Iterable[Entity]) -> Pipeline:
     """Load the program and put entries in, as machine code where that can be."""
     pipeline = load_pipeline(CONFIG.read_bytes())
     for entity in (*own_addresses(parse_ip(here.ip), parse_mac(here.mac)), *entities):
-        _insert(pipeline, entity)
+        insert(pipeline, entity)
     return pipeline
-
-
-def _insert(pipeline: Pipeline, entity: Entity) -> None:
-    if isinstance(entity, MulticastGroup):
-        replicas = [Replica(port, instance) for port, instance in entity.replicas]
-        pipeline.multicast.insert(entity.group, replicas)
-        return
-    if not isinstance(entity, TableRow):
-        raise TypeError(f"a job needs tables and groups only, not {entity}")
-    table = pipeline.tables[entity.table]
-    args = tuple(entity.params[name] for name, _ in table.actions[entity.action].params)
-    table.insert(
-        TableEntry(tuple(entity.match[key.name] for key in table.key), 0, entity.action, args)
-    )
 
 
 def lay_out_job(shape: Shape, job: int, slots: int) -> dict[int, list[Entity]]:

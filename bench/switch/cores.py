@@ -15,26 +15,22 @@ each other by shared caches, memory and clock rates is in both.
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import os
 import statistics
-import sys
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
 from p4reduce.wire.frames import HEADER
+from p4reduce_lab.errors import UnavailableError
 from p4reduce_switch.native_pipeline import NativePipeline
 
-from bench.machine import describe, machine
-from bench.switch.pipeline import CONFIG, SLOTS, configure, frames_of
+from bench.program import Option, read_options, run, tell
+from bench.switch.job import CONFIG, SLOTS, admit, frames_of
 from bench.switch.run_many import run_many
 
-CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 ROUNDS = 8  # in each batch
 _COUNTED = {"round": 1, "block": SLOTS, "next_block": SLOTS}  # what a further round adds to
 
@@ -52,7 +48,7 @@ class Load:
 
     def __init__(self) -> None:
         self._pipeline = NativePipeline(CONFIG.read_bytes())
-        configure(self._pipeline)
+        admit(self._pipeline)
         batch = frames_of(1, ROUNDS)
         self._ports = np.array([port for port, _ in batch], np.uint32).tobytes()
         self._length = len(batch[0][1])
@@ -94,16 +90,11 @@ def serve(connection: Connection, processor: int) -> None:
         connection.send(load.run(seconds))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    options = parser.parse_args()
+def main() -> None:
+    options = read_options(__doc__, turns=15, seconds=Option(0.5, "of each measurement"))
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) < 2:
-        print("this takes two processors, and here is one", file=sys.stderr)
-        return CANNOT_RUN
+        raise UnavailableError("this takes two processors, and here is one")
     context = multiprocessing.get_context("spawn")
     ends, processes = [], []
     for processor in processors[:2]:
@@ -126,9 +117,7 @@ def main() -> int:
     for end, process in zip(ends, processes, strict=True):
         end.send(None)
         process.join(10)
-    host = machine()
-    print(describe(host))
-    report = []
+    rows = []
     for name in ("clock", "processor"):
         times = sorted(
             getattr(two, name) / getattr(one, name) for two, one in zip(both, alone, strict=True)
@@ -137,23 +126,18 @@ def main() -> int:
             statistics.median(getattr(each, name) for each in found) for found in (alone, both)
         )
         per = "second" if name == "clock" else "second of processor time"
-        print(
-            f"contributions per {per}: one core {one:,.0f}, two {two:,.0f}; in half of "
-            f"{len(times)} turns {times[len(times) // 4]:.2f} to {times[-1 - len(times) // 4]:.2f} "
-            f"times, median {statistics.median(times):.2f}"
-        )
-        report.append(
+        rows.append(
             {
                 "name": f"two cores, per {per}",
                 "contributions_per_second": two,
                 "of_one_core": one,
                 "times_one_core": statistics.median(times),
+                "times_lower_quartile": times[len(times) // 4],
+                "times_upper_quartile": times[-1 - len(times) // 4],
             }
         )
-    if options.json is not None:
-        options.json.write_text(json.dumps({"machine": host, "results": report}, indent=2) + "\n")
-    return 0
+    tell(options, rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

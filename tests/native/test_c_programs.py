@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "switch"))
 
 from pipeline_programs import AGGREGATION, NAMES, config
 
-from bench.switch import pipeline as contributions
+from bench.switch import job as contributions
 
 try:
     find_compiler()
@@ -89,7 +89,7 @@ def test_contributions(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = random.Random(seed)
     pair = Pair(text_of("p4reduce"), monkeypatch, cpu_port=255)
     for pipeline in pair.both:
-        contributions.configure(pipeline)
+        contributions.admit(pipeline)
     sent = conversation(generator)
     frames = mutilated(generator, (frame for _, frame in sent))
     results = 0
@@ -104,7 +104,7 @@ def test_registers_beyond_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slot that no register has a cell for: the wide variables keep what they had."""
     pair = Pair(text_of("p4reduce"), monkeypatch)
     for pipeline in pair.both:
-        contributions.configure(pipeline)
+        contributions.admit(pipeline)
         table = pipeline.tables["admission"]
         for entry in table.entries():
             grant = (*entry.args[:2], 2000, *entry.args[3:])
@@ -123,7 +123,7 @@ def test_frames_of_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = contributions.contribution(0, 3, 1, generator.randbytes(1024))
     pair = Pair(text_of("p4reduce"), monkeypatch)
     for pipeline in pair.both:
-        contributions.configure(pipeline)
+        contributions.admit(pipeline)
     for length in [*range(120), *range(120, len(frame) + 1, 61)]:
         pair.process(1, frame[:length])
     pair.check()

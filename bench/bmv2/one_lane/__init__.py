@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The P4 program with one register per lane, compiled: what `bench.bmv2.wide_words` compares."""
+"""The P4 program with one register per lane, compiled: what `bench.bmv2.compare` compares."""

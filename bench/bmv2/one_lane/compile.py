@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile p4src/ with one register a lane instead of wide words, for bench/bmv2/wide_words.py.
+"""Compile p4src/ with one register a lane instead of wide words, for bench/bmv2/compare.py.
 
 The two programs differ in lanes.p4 and in what a `word_h` is, and in nothing else:
 
