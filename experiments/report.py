@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from p4reduce_lab.plots import in_style
 from PIL import Image
 from simulate import Trace
 from study import AGREED, BANDWIDTH, CAT, MEMORY_CAT, RADIO, UNCOMPRESSED, Outcome
+
+from bench.pages import table
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -59,12 +60,6 @@ def number(value: float | None) -> str:
     if value is None or not np.isfinite(value):
         return "-"
     return f"{value:.3g}" if value < 1000 else f"{value:.2e}".replace("e+0", "e")
-
-
-def table(head: list[str], rows: Iterable[list[str]]) -> str:
-    """Markdown."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
 def groups(outcomes: list[Outcome]) -> dict[tuple[str, str, bool], list[Outcome]]:

@@ -14,13 +14,14 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import argparse  # noqa: E402
+import itertools  # noqa: E402
 import json  # noqa: E402
 import shutil  # noqa: E402
 import sys  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
-from types import TracebackType  # noqa: E402
 from typing import Any  # noqa: E402
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # for bench
@@ -30,17 +31,18 @@ import report  # noqa: E402
 import study  # noqa: E402
 from over_switch import METHODS, RADIO_METHOD, compressor  # noqa: E402
 from p4reduce.compression import Cat, Compressor, CostModel, Scheme  # noqa: E402
-from p4reduce_lab.errors import Interrupted, LabError  # noqa: E402
+from p4reduce_lab.errors import Interrupted  # noqa: E402
 from p4reduce_lab.processes.foreground import raise_on_signals, run_through  # noqa: E402
 from p4reduce_lab.progress import LongWork  # noqa: E402
-from simulate import run, spent  # noqa: E402
+from simulate import run as train  # noqa: E402
+from simulate import spent  # noqa: E402
 from tasks import TASKS, Network, Task  # noqa: E402
 
-from bench.pages import put_text  # noqa: E402
+from bench.pages import DOCS, IMAGES, put_text, table  # noqa: E402
+from bench.program import Option, read_options, run  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs" / "experiments.md"
-IMAGES = ROOT / "docs" / "images"
+PAGE = DOCS / "experiments.md"
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Plan:
     switch_steps: int = 0
 
 
+Say = Callable[[str], None]
 TARGET = 0.9
 PLANS = {
     "cancer": Plan(sorted([9, *study.powers(496, 1, 2), 287]), 60, 1500, blocks=False),
@@ -76,37 +79,24 @@ PLANS = {
 ACCURACY_SEEDS = 3
 
 
-class TrainingProgress:
-    """Says which training runs, and counts it when the next one begins. A context manager.
+@contextmanager
+def training_progress(total: int, output: Path) -> Iterator[Say]:
+    """Give what says which training runs, and counts it when the next one begins.
 
     Args:
         total: how many trainings there are.
         output: where pictures and tables go at the end.
     """
+    begun = itertools.count()
+    kept = f"only {output / 'switch-*.json'} are kept"
+    with LongWork("trainings", total, kept=lambda: kept) as work:
 
-    def __init__(self, total: int, output: Path) -> None:
-        switch = output / "switch-*.json"
-        self._work = LongWork("trainings", total, kept=lambda: f"only {switch} are kept")
-        self._begun = 0
+        def say(text: str) -> None:
+            work.to(next(begun))
+            work.now(text)
 
-    def __call__(self, text: str) -> None:
-        self._work.to(self._begun)
-        self._begun += 1
-        self._work.now(text)
-
-    def __enter__(self) -> TrainingProgress:
-        self._work.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self._work.to(self._begun)
-        self._work.__exit__(kind, error, trace)
+        yield say
+        work.to(next(begun))
 
 
 def trainings(tasks: list[str], with_switch: bool) -> int:
@@ -123,9 +113,7 @@ def trainings(tasks: list[str], with_switch: bool) -> int:
     return number + ((len(METHODS) + 2) * ACCURACY_SEEDS if "digits" in tasks else 0)
 
 
-def compare(
-    name: str, plan: Plan, share: float, say: TrainingProgress
-) -> tuple[str, list[study.Outcome]]:
+def compare(name: str, plan: Plan, share: float, say: Say) -> tuple[str, list[study.Outcome]]:
     """One task's sweeps and CAT runs; also a sentence on the target."""
     task = TASKS[name]()
     dense = study.uncompressed_run(task, plan.dense_steps)
@@ -150,7 +138,7 @@ def made_by(method: str, task: Task) -> Callable[[int], Compressor]:
     return lambda rank: compressor(method, task, rank, True)
 
 
-def accuracies(steps: int, say: TrainingProgress) -> str:
+def accuracies(steps: int, say: Say) -> str:
     """Test accuracy of the network at the end of a full run, over several seeds."""
     rows, reference = [], None
     for name, longer in (*((name, 1) for name in METHODS), (RADIO_METHOD, 2), (RADIO_METHOD, 4)):
@@ -158,7 +146,7 @@ def accuracies(steps: int, say: TrainingProgress) -> str:
         for seed in range(ACCURACY_SEEDS):
             say(f"accuracy: {name}, seed {seed}")
             task = Network(seed)
-            trace = run(task, made_by(name, task), steps=longer * steps)
+            trace = train(task, made_by(name, task), steps=longer * steps)
             finals.append(100 * trace.accuracy)
             unit = compressor(name, task, 0, True).unit
             encoding = Scheme.SPARSE.encoding(task.dimension, unit)
@@ -185,10 +173,10 @@ def accuracies(steps: int, say: TrainingProgress) -> str:
         "difference",
         "payload bits sent per rank",
     ]
-    return report.table(head, rows)
+    return table(head, rows)
 
 
-def schemes(share: float, say: TrainingProgress) -> str:
+def schemes(share: float, say: Say) -> str:
     """CAT over each of its schemes without feedback, on the logistic task with real data."""
     task = TASKS["cancer"]()
     dense = study.uncompressed_run(task, PLANS["cancer"].dense_steps)
@@ -209,7 +197,7 @@ def schemes(share: float, say: TrainingProgress) -> str:
                     seed=rank,
                 )
 
-            trace = run(task, make, steps=PLANS["cancer"].steps, target=target)
+            trace = train(task, make, steps=PLANS["cancer"].steps, target=target)
             reached = trace.steps_to(target)
             paid = spent(trace, task, model, scheme, 1)
             level = np.median(trace.levels)
@@ -219,12 +207,10 @@ def schemes(share: float, say: TrainingProgress) -> str:
                 else f"not in {len(paid)} steps (T {level:.0f})"
             )
         rows.append([scheme.value, *cells])
-    return report.table(["scheme", *(f"{link} (bits)" for link in study.ELEMENT_MODELS)], rows)
+    return table(["scheme", *(f"{link} (bits)" for link in study.ELEMENT_MODELS)], rows)
 
 
-def over_switch(
-    name: str, steps: int, output: Path, switch: str, say: TrainingProgress
-) -> list[dict[str, Any]]:
+def over_switch(name: str, steps: int, output: Path, switch: str, say: Say) -> list[dict[str, Any]]:
     """Four processes, a switch and a controller; what rank 0 counted.
 
     Raises:
@@ -248,7 +234,7 @@ def switch_table(name: str, results: list[dict[str, Any]], steps: int) -> str:
     dense = results[0]["bytes_sent"] + results[0]["bytes_received"]
     for result in results:
         task = TASKS[name]()
-        trace = run(task, made_by(result["method"], task), steps=steps)
+        trace = train(task, made_by(result["method"], task), steps=steps)
         counted = result["bytes_sent"] + result["bytes_received"]
         rows.append(
             [
@@ -276,18 +262,13 @@ def switch_table(name: str, results: list[dict[str, Any]], steps: int) -> str:
         "same, summed by numpy",
         "accuracy (%)",
     ]
-    return f"{results[0]['steps'][-1]} steps of {TASKS[name]().title}:\n\n" + report.table(
-        head, rows
-    )
+    return f"{results[0]['steps'][-1]} steps of {TASKS[name]().title}:\n\n" + table(head, rows)
 
 
 def into_docs(sections: dict[str, str], drawn: list[Path]) -> None:
     """Put the tables of docs/experiments.md in their places, and pictures beside it."""
-    try:
-        for name, body in sections.items():
-            put_text(DOCS, name, body)
-    except LabError as error:
-        raise SystemExit(str(error)) from None
+    for name, body in sections.items():
+        put_text(PAGE, name, body)
     IMAGES.mkdir(exist_ok=True)
     for picture in drawn:
         shutil.copy(picture, IMAGES / f"experiments-{picture.name}")
@@ -319,18 +300,16 @@ def redraw(output: Path) -> list[Path]:
 
 def main() -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "experiments")
-    parser.add_argument("--tasks", nargs="+", choices=sorted(TASKS), default=list(PLANS))
-    parser.add_argument("--switch", choices=["auto", "embedded", "bmv2", "none"], default="auto")
-    parser.add_argument(
-        "--target", type=float, default=TARGET, help="share of the uncompressed gain to reach"
+    given = read_options(
+        __doc__,
+        to_json=False,
+        docs="docs/experiments.md",
+        output=ROOT / "build" / "experiments",
+        tasks=Option(list(PLANS), choices=sorted(TASKS)),
+        switch=Option("auto", choices=("auto", "embedded", "bmv2", "none")),
+        target=Option(TARGET, "share of the uncompressed gain to reach"),
+        redraw=Option(False, "only the pictures, from an earlier run's output"),
     )
-    parser.add_argument("--docs", action="store_true", help="update docs/experiments.md")
-    parser.add_argument(
-        "--redraw", action="store_true", help="only the pictures, from an earlier run's output"
-    )
-    given = parser.parse_args()
     output: Path = given.output
     output.mkdir(parents=True, exist_ok=True)
     if given.redraw:
@@ -340,13 +319,13 @@ def main() -> None:
         return
     raise_on_signals()
     try:
-        with TrainingProgress(trainings(given.tasks, given.switch != "none"), output) as say:
+        with training_progress(trainings(given.tasks, given.switch != "none"), output) as say:
             run_experiments(given, output, say)
     except Interrupted as interruption:
         sys.exit(interruption.exit_code)
 
 
-def run_experiments(given: argparse.Namespace, output: Path, say: TrainingProgress) -> None:
+def run_experiments(given: argparse.Namespace, output: Path, say: Say) -> None:
     """Run what the command line asks for; pictures, tables and steps are written at the end."""
     targets, outcomes = [], []
     for name in given.tasks:
@@ -382,4 +361,4 @@ def run_experiments(given: argparse.Namespace, output: Path, say: TrainingProgre
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
