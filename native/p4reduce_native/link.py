@@ -17,20 +17,26 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from p4reduce_native.c_header import CHeader
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
 from p4reduce_native.udp_handshake import HandshakeResult
 
-MESSAGE_FRAMES = 64
+_HEADER = CHeader("link/link.h")
+_LinkCounts = _HEADER.structure("p4r_link_counts")
+_DatagramCounts = _HEADER.structure("p4r_datagram_counts")
+_Frame = _HEADER.structure("p4r_frame")
+
+MESSAGE_FRAMES = _HEADER.constants["P4R_LINK_FRAMES"]
 """The most frames of one message; whoever receives has room for so many at least."""
 
-MAX_FRAMES = 128
+MAX_FRAMES = _HEADER.constants["P4R_LINK_MOST"]
 """The most frames of one call."""
 
-_CONTROL_MESSAGE_BYTES = 128
-_ROW_BYTES = 2112  # P4R_ROW_STRIDE
+_CONTROL_MESSAGE_BYTES = _HEADER.constants["P4R_CONTROL_MESSAGE_BYTES"]
+_ROW_BYTES = _HEADER.constants["P4R_ROW_BYTES"]
 _MAX_WAIT_MS = 2**31 - 1
-_WOKEN = 2
+_WOKEN = _HEADER.constants["P4R_LINK_WOKEN"]
 
 
 class LinkKind(enum.IntEnum):
@@ -57,49 +63,10 @@ def offers(best: LinkKind) -> int:
     return sum(1 << kind for kind in UNIX_KINDS if LinkKind.SINGLE < kind <= best)
 
 
-class LinkCounts(ctypes.Structure):
-    """The counts of a link. Frames of bad length are in no other count."""
-
-    _fields_ = (
-        ("rx_frames", ctypes.c_uint64),
-        ("rx_bytes", ctypes.c_uint64),
-        ("rx_too_short", ctypes.c_uint64),
-        ("rx_too_long", ctypes.c_uint64),
-        ("tx_frames", ctypes.c_uint64),
-        ("tx_bytes", ctypes.c_uint64),
-        ("tx_bad_length", ctypes.c_uint64),
-    )
-
-
-class DatagramCounts(ctypes.Structure):
-    """The counts of a link over UDP; see `p4r_datagram_counts` in link.h."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_uint64)
-        for name in (
-            "strangers",
-            "path_bytes",
-            "path_narrowed",
-            "path_widened",
-            "path_too_narrow",
-            "control_messages",
-            "rx_calls",
-            "rx_datagrams",
-            "tx_calls",
-            "tx_too_long",
-            "tx_runs_refused",
-        )
-    )
-
-
-class _LinkFrame(ctypes.Structure):
-    _fields_ = (("bytes", ctypes.c_uint64), ("length", ctypes.c_uint32))
-
-
 _POINTER, _INT, _UINT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_size_t
 
 
-_COUNTS = ctypes.POINTER(LinkCounts)
+_COUNTS = ctypes.POINTER(_LinkCounts)
 _BYTES = ctypes.c_char_p
 _ERROR = ctypes.POINTER(_INT)
 _WAITING: Signatures = {
@@ -122,7 +89,7 @@ _QUICK: Signatures = {
         _ERROR,
     ),
     "p4r_link_keepalive": (_INT, _POINTER),
-    "p4r_link_datagram_counts": (ctypes.POINTER(DatagramCounts), _POINTER),
+    "p4r_link_datagram_counts": (ctypes.POINTER(_DatagramCounts), _POINTER),
     "p4r_link_control_message": (_SIZE, _POINTER, _BYTES),
     "p4r_link_free": (None, _POINTER),
     "p4r_link_kind": (_INT, _POINTER),
@@ -158,6 +125,12 @@ def why_not() -> str | None:
     return None
 
 
+def _each(field: str) -> slice:
+    """The places of a field in an array of frames, in steps of its own size."""
+    at = getattr(_Frame, field)
+    return slice(at.offset // at.size, None, ctypes.sizeof(_Frame) // at.size)
+
+
 class Link:
     """One end of a link, for one thread. The class methods make it.
 
@@ -165,21 +138,22 @@ class Link:
     before.
 
     Attributes:
-        counts: of this link, kept up to date by it. Not to be read after `close`.
+        counts: `struct p4r_link_counts` of this link, kept up to date by it. Not to be read after
+            `close`.
         address: where it is. Known after `close` too, when nothing may use it any more.
     """
 
-    counts: Any  # LinkCounts, whose fields ctypes makes
+    counts: Any
 
     def __init__(self, pointer: int) -> None:
         self._library = _quick()
         self._pointer = self.address = pointer
         self.counts = self._library.p4r_link_counts(pointer).contents
-        frames = (_LinkFrame * MESSAGE_FRAMES)()
+        frames = (_Frame * MESSAGE_FRAMES)()
         self._frames = ctypes.addressof(frames)
         raw: Any = memoryview(frames).cast("B")
-        self._starts = raw.cast("Q")[::2]
-        self._lengths = raw.cast("I")[2::4]
+        self._starts = raw.cast("Q")[_each("bytes")]
+        self._lengths = raw.cast("I")[_each("length")]
 
     @classmethod
     def _over(cls, sock: socket.socket, make: Callable[..., int | None], *arguments: Any) -> Link:
@@ -300,8 +274,8 @@ class Link:
         return int(self.datagram_counts.strangers)
 
     @property
-    def datagram_counts(self) -> Any:  # DatagramCounts, whose fields ctypes makes
-        """The present counts of a link over UDP; zeros for other kinds."""
+    def datagram_counts(self) -> Any:
+        """The present `struct p4r_datagram_counts` of a link over UDP; zeros for other kinds."""
         return self._library.p4r_link_datagram_counts(self.pointer).contents
 
     def control_message(self) -> bytes:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
 
+from p4reduce_native.c_header import CHeader, field_types
 from p4reduce_native.cpus import usable_cpus
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
 from p4reduce_native.link import Link
 
-_NO_PORT = 0xFFFFFFFF
+_NO_PORT = 0xFFFFFFFF  # P4R_NO_PORT
 _EPOLL_CTL_ADD, _EPOLL_CTL_DEL, _EPOLL_CTL_MOD = 1, 2, 3
 
 
@@ -62,17 +63,15 @@ class NativeEntry:
     release: int | None = None
 
 
-class _LoopFrame(ctypes.Structure):
-    _fields_ = (("bytes", ctypes.c_void_p), ("length", ctypes.c_uint32))
-
+_HEADER = CHeader("loop/loop.h")
+_Frame = _HEADER.structure("p4r_frame")
+_PortStats = _HEADER.structure("p4r_port_stats")
+_LoopStats = _HEADER.structure("p4r_loop_stats")
 
 FramesHandler = Callable[[int, list[bytes]], None]
 """Called with a port's number and the frames that came in there; must not raise."""
 
-_FRAMES_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.POINTER(_LoopFrame), ctypes.c_int)
-_PORT_COUNTS = 14
-_PORT_STATS = ctypes.c_uint64 * _PORT_COUNTS
-_LOOP_STATS = ctypes.c_uint64 * 3
+_FRAMES_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.POINTER(_Frame), ctypes.c_int)
 
 _pointer, _u32, _int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
 _error = ctypes.POINTER(_int)
@@ -98,8 +97,8 @@ _OTHERS: Signatures = {
     "p4r_port_attach_link": (_int, _pointer, _pointer),
     "p4r_port_link": (_pointer, _pointer),
     "p4r_port_detach": (None, _pointer),
-    "p4r_port_stats": (ctypes.POINTER(_PORT_STATS), _pointer),
-    "p4r_loop_stats": (ctypes.POINTER(_LOOP_STATS), _pointer),
+    "p4r_port_stats": (ctypes.POINTER(_PortStats), _pointer),
+    "p4r_loop_stats": (ctypes.POINTER(_LoopStats), _pointer),
 }
 
 
@@ -124,12 +123,12 @@ class LoopPort:
         self._library = library
         self._handle: int | None = handle
         self._counts = library.p4r_port_stats(handle).contents
-        self._last: tuple[int, ...] | None = None
+        self._last: dict[str, int] | None = None
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        """The fields of `struct p4r_port_stats`; once closed, those at the end."""
-        return self._last if self._last is not None else tuple(self._counts)
+    def counts(self) -> dict[str, int]:
+        """The fields of `struct p4r_port_stats` by name; once closed, those at the end."""
+        return self._last if self._last is not None else _values(self._counts)
 
     @property
     def handle(self) -> int | None:
@@ -212,7 +211,7 @@ class Loop:
         self._handle: int | None = handle
         self._ports: list[LoopPort] = []
         self._callback = _FRAMES_CALLBACK(0)  # kept alive while it may be called
-        self._last_counts: tuple[int, ...] | None = None
+        self._last_counts: dict[str, int] | None = None
 
     def close(self) -> None:
         if self._handle is not None:
@@ -320,14 +319,15 @@ class Loop:
             yield ctypes.string_at(address.value or 0, length)
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        """Counts of frames before there was a program, frames to no port, and lost packet-ins.
-
-        Once the loop is closed, they are those at its end.
-        """
+    def counts(self) -> dict[str, int]:
+        """The fields of `struct p4r_loop_stats` by name; once closed, those at the end."""
         if self._last_counts is not None:
             return self._last_counts
-        return tuple(self._library.p4r_loop_stats(self._handle).contents)
+        return _values(self._library.p4r_loop_stats(self._handle).contents)
+
+
+def _values(counts: ctypes.Structure) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in field_types(type(counts))}
 
 
 def _checked(result: int) -> None:

@@ -296,9 +296,11 @@ class DataPlane:
             self._guarded(port.flush)
 
     def _counts(self) -> dict[str, dict[str, int]]:
-        self.stats.no_pipeline, self.stats.no_such_port, lost = self._loop.counts
+        in_loop = self._loop.counts
+        self.stats.no_pipeline = in_loop["no_pipeline"]
+        self.stats.no_such_port = in_loop["no_such_port"]
         counts = {"switch": self.stats.as_dict()}
-        counts["switch"]["packet_ins_dropped"] += lost
+        counts["switch"]["packet_ins_dropped"] += in_loop["packet_ins_lost"]
         for number, port in self.ports.items():
             port.poll_stats()
             counts[f"port {number}"] = port.stats.as_dict()

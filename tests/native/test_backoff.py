@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from link_ends import NO_LINKS
 from p4reduce.machine_code import BackoffStructure
+from p4reduce_native.c_header import CHeader
 from p4reduce_native.library import runtime
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
@@ -22,17 +23,25 @@ FRAME = 88e-6  # seconds; of 1,102 bytes at 100 Mbit/s
 STEADY_NS = 20_000  # between the frames of several such links, as they come to the switch
 
 
-class ReceiveBackoff(BackoffStructure):
+class ReceiveBackoff:
     """A worker's."""
 
+    def __init__(self, *, allowed: bool) -> None:
+        self._shared = BackoffStructure(allowed=allowed)
+
+    @property
+    def received_at(self) -> float:
+        return float(self._shared.received_at)
+
     def receive(self, count: int, now: float) -> None:
-        runtime().p4r_receive_backoff_received(ctypes.byref(self), count, ctypes.c_double(now))
+        shared = ctypes.byref(self._shared)
+        runtime().p4r_receive_backoff_received(shared, count, ctypes.c_double(now))
 
     def length(self, in_flight: int) -> float:
         """Seconds to sleep for, from the latest frame on; 0 or less: not at all."""
         function = runtime().p4r_receive_backoff_until
         function.restype = ctypes.c_double
-        return float(function(ctypes.byref(self), in_flight)) - self.received_at
+        return float(function(ctypes.byref(self._shared), in_flight)) - self.received_at
 
 
 def after_a_stream(apart: float, batch: int = 1, *, allowed: bool = True) -> ReceiveBackoff:
@@ -80,36 +89,30 @@ def test_a_pause_counts_as_a_slow_stream() -> None:
     assert backoff.length(128) <= 0
 
 
-class PollBackoff(ctypes.Structure):
-    """`struct p4r_poll_backoff`."""
-
-    _fields_ = (
-        ("looked_ns", ctypes.c_uint64),
-        ("apart_ns", ctypes.c_uint64),
-        ("counted_ns", ctypes.c_uint64),
-        ("counted", ctypes.c_uint32),
-        ("streak", ctypes.c_uint32),
-        ("threshold", ctypes.c_uint32),
-        ("has_slept", ctypes.c_int),
-    )
+class PollBackoff:
+    """The switch's."""
 
     def __init__(self, wake_fd: int) -> None:
-        super().__init__()
+        self._shared = CHeader("loop/poll_backoff.h").structure("p4r_poll_backoff")()
         self._wake_fd = wake_fd
         self._now_ns = time.monotonic_ns() + 10**12  # so that it is never too late to sleep
         self.frame_ns = STEADY_NS
         self._call("init")
 
     def _call(self, name: str, *arguments: Any) -> None:
-        getattr(runtime(), f"p4r_poll_backoff_{name}")(ctypes.byref(self), *arguments)
+        getattr(runtime(), f"p4r_poll_backoff_{name}")(ctypes.byref(self._shared), *arguments)
+
+    @property
+    def threshold(self) -> int:
+        return int(self._shared.threshold)
 
     def look(self, *, waited_ns: int = 0, deadline_ns: int = 2**62) -> bool:
         """Look for frames, long before it is time to. Returns whether it would have slept first."""
-        self.looked_ns = began = self._now_ns
+        self._shared.looked_ns = began = self._now_ns
         self._call("sleep", ctypes.c_uint64(deadline_ns), self._wake_fd)
         self._now_ns += waited_ns
         self._call("polled", ctypes.c_uint64(began), ctypes.c_uint64(self._now_ns))
-        return bool(self.has_slept)
+        return bool(self._shared.has_slept)
 
     def take(self, by_interfaces: int, by_others: int = 0) -> None:
         self._call("received", by_interfaces, by_others)

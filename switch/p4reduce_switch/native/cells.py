@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Iterator
 from typing import Any
 
-from p4reduce_switch.native.program import NativeProgram
+from p4reduce_switch.native.program import HEADER, NativeProgram
 from p4reduce_switch.state.pipeline_stats import PipelineStats
 
 
@@ -66,10 +66,7 @@ class WideCells:
         return self._bytes * index
 
 
-class _StatsStruct(ctypes.Structure):
-    """`struct p4r_stats`."""
-
-    _fields_ = tuple((name, ctypes.c_uint64) for name in PipelineStats.__dataclass_fields__)
+_StatsStructure = HEADER.structure("p4r_stats")
 
 
 def _stat(name: str) -> Any:
@@ -87,7 +84,7 @@ class NativeStats(PipelineStats):
     """Counts of the frames, as machine code keeps them."""
 
     def __init__(self, program: NativeProgram) -> None:
-        self._memory = _view(_StatsStruct, program.common, program)
+        self._memory = _view(_StatsStructure, program.common, program)
 
     def as_dict(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in PipelineStats.__dataclass_fields__}

@@ -6,33 +6,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from p4reduce_switch.native.program import NativeProgram
+from p4reduce_switch.native.program import HEADER, NativeProgram
 from p4reduce_switch.state.meters import Meter, MeterArray, Rates
 from p4reduce_switch.state.timers import Clock
 
-
-class _BucketStruct(ctypes.Structure):
-    """`struct p4r_bucket`."""
-
-    _fields_ = (
-        ("per_microsecond", ctypes.c_double),
-        ("burst", ctypes.c_int64),
-        ("tokens", ctypes.c_int64),
-        ("filled_low", ctypes.c_uint64),
-        ("filled_high", ctypes.c_uint64),
-    )
-
-
-class _MeterStruct(ctypes.Structure):
-    """`struct p4r_meter`."""
-
-    _fields_ = (
-        ("start_ns", ctypes.c_uint64),
-        ("is_configured", ctypes.c_uint32),
-        ("in_bytes", ctypes.c_uint32),
-        ("peak", _BucketStruct),
-        ("committed", _BucketStruct),
-    )
+_MeterStructure = HEADER.structure("p4r_meter")
 
 
 class NativeMeter(Meter):
@@ -48,7 +26,7 @@ class NativeMeter(Meter):
     ) -> None:
         super().__init__(clock, in_bytes=in_bytes)
         self._program = program
-        self._cell = _MeterStruct() if cell is None else cell
+        self._cell = _MeterStructure() if cell is None else cell
         self._cell.start_ns = max(self._start_ns, 0)
         self._cell.in_bytes = in_bytes
 
@@ -88,7 +66,7 @@ class NativeMeterArray(MeterArray):
         super().__init__(array.name, 0, clock, in_bytes=array.in_bytes, table=array.table)
         self.size = array.size
         if address:
-            self._memory = (_MeterStruct * array.size).from_address(address)
+            self._memory = (_MeterStructure * array.size).from_address(address)
             self._memory.owner = program  # type: ignore[attr-defined]
             self.cells = [self._make(cell) for cell in self._memory]
 

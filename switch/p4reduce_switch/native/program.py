@@ -11,15 +11,19 @@ import os
 import sys
 import weakref
 
+from p4reduce_native.c_header import CHeader
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC, Signatures, bind, load
 
 from p4reduce_switch.state.queue_settings import QueueSettings
 
-_ABI = 1
-_COMMON = 0  # P4R_COMMON of control.h
-_MAX_PORTS = 512  # P4R_QUEUE_PORTS of queues.h
+HEADER = CHeader("p4/control.h")
+"""What Python sees of every compiled program."""
+
+_ABI = HEADER.constants["P4R_PIPELINE_ABI"]
+_COMMON = HEADER.constants["P4R_COMMON"]
+_MAX_PORTS = HEADER.constants["P4R_QUEUE_PORTS"]
 _PARTS = CSRC / "p4"
 INCLUDE = (CSRC, _PARTS)
 _pointer, _u32, _u64, _bytes = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p
@@ -38,7 +42,6 @@ _SIGNATURES: Signatures = {
     "p4r_table_use_ranges": (None, _pointer, _u32),
     "p4r_table_fix": (None, _pointer, ctypes.c_bool),
     "p4r_table_lookup": (_pointer, _pointer, _bytes),
-    "p4r_entry_offset": (_u32, _u32),
     "p4r_set_group": (_bool, _pointer, _u32, _u32, _bytes, _bool),
     "p4r_set_session": (_bool, _pointer, _u32, _u32, _bytes, _u64, _bool),
     "p4r_seed": (None, _pointer, _bytes),
@@ -91,8 +94,6 @@ class NativeProgram:
         self.state: int = state
         self.common: int = self.object(_COMMON)
         self.library.p4r_seed(self.common, os.urandom(32))
-        self.entry_offsets = [self.library.p4r_entry_offset(which) for which in range(4)]
-        """Where in an entry its packets, bytes, last hit and meter are."""
         weakref.finalize(self, self.library.p4r_program_free, state)
 
     def object(self, number: int) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from p4reduce_switch.native.meters import NativeMeter
-from p4reduce_switch.native.program import NativeProgram
+from p4reduce_switch.native.program import HEADER, NativeProgram
 from p4reduce_switch.state.profiles import CHOOSE
 from p4reduce_switch.state.tables import (
     Lookup,
@@ -26,6 +26,8 @@ from p4reduce_switch.state.tables import (
 )
 from p4reduce_switch.state.value_sets import ValueSet
 
+_COUNTS = ("packets", "bytes", "last_hit_ns", "meter")
+_PLACES = [getattr(HEADER.structure("p4r_entry"), name).offset for name in _COUNTS]
 _PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
 _MOST_PRIORITY = (1 << 63) - 1
 
@@ -37,12 +39,11 @@ def _words(width: int) -> int:
 class _EntryCounters:
     """Where an entry's counts are. It keeps the memory alive, as an entry may outlive its table."""
 
-    __slots__ = ("address", "places", "program")
+    __slots__ = ("address", "program")
 
     def __init__(self, program: NativeProgram, address: int) -> None:
         self.program = program
         self.address = address
-        self.places = program.entry_offsets
 
 
 def _count(which: int) -> Any:
@@ -50,11 +51,11 @@ def _count(which: int) -> Any:
 
     def read(entry: TableEntry) -> int:
         cell = entry.cell
-        return ctypes.c_int64.from_address(cell.address + cell.places[which]).value
+        return ctypes.c_int64.from_address(cell.address + _PLACES[which]).value
 
     def write(entry: TableEntry, value: int) -> None:
         cell = entry.cell
-        ctypes.c_int64.from_address(cell.address + cell.places[which]).value = value
+        ctypes.c_int64.from_address(cell.address + _PLACES[which]).value = value
 
     return property(read, write)
 
@@ -74,13 +75,12 @@ class _LiveEntry(TableEntry):
 
     @meter.setter
     def meter(self, meter: NativeMeter | None) -> None:
-        place = self.cell.address + self.cell.places[3]
+        place = self.cell.address + _PLACES[3]
         ctypes.c_void_p.from_address(place).value = None if meter is None else meter.address
         _METER.__set__(self, meter)
 
 
 _METER: Any = TableEntry.__dict__["meter"]
-_COUNTS = ("packets", "bytes", "last_hit_ns", "meter")
 
 
 class NativeIndex:

@@ -107,7 +107,7 @@ class SwitchPort(ABC):
 
     @property
     def stats(self) -> PortStats:
-        return PortStats() if self._served is None else PortStats(*self._served.counts)
+        return PortStats() if self._served is None else PortStats(**self._served.counts)
 
     @property
     @abstractmethod

@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 from p4reduce_native.link import LinkKind
 
-from p4reduce.machine_code import BackoffStructure, IterationStructure, Library, LinkLockStructure
+from p4reduce.machine_code import (
+    CONSTANTS,
+    ROW_PAD,
+    BackoffStructure,
+    IterationStructure,
+    Library,
+    LinkLockStructure,
+)
 from p4reduce.protocol.transport_ops import TransportOps
 from p4reduce.transport.base import Transport
 from p4reduce.wire.frames import FrameBuffer
 
-_ROW_PAD = 2  # a frame begins that many bytes into its row
-_FREE, _TAKEN = 0, 1  # enum p4r_link_lock_state
+_FREE, _TAKEN = CONSTANTS["P4R_FREE"], CONSTANTS["P4R_TAKEN"]
 _ROUNDS_OF_BACKLOG = 4  # rows that wait for the link, for each slot, beyond which nothing is taken
 
 
@@ -95,7 +101,7 @@ class NativeIteration:
         self._iteration = IterationStructure(
             slots=slots,
             ops=self._ops.structure,
-            received=self._received.address - _ROW_PAD,
+            received=self._received.address - ROW_PAD,
             received_lengths=self._received.lengths.ctypes.data,
             backlog=self._backlog.ctypes.data,
             backlog_room=len(self._backlog),

@@ -15,20 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.machine_code import SlotsStructure
+from p4reduce.machine_code import CONSTANTS, ROW_PAD, SlotsStructure
 from p4reduce.statistics import RoundTrips
 from p4reduce.wire.calls import class_slots
 from p4reduce.wire.frames import FrameBuffer
 
-SHAPES = 3
-"""Rows of a slot in the frames to send: without lanes, with, and padded (P4R_SHAPES)."""
+SHAPES = CONSTANTS["P4R_SHAPES"]
+"""Rows of a slot in the frames to send: without lanes, with, and padded."""
 
-IDLE, OPENING = -1, -1
-"""In `expected`: no round. In `block`: the round that opens a stripe (P4R_IDLE, P4R_OPENING)."""
+IDLE, OPENING = CONSTANTS["P4R_IDLE"], CONSTANTS["P4R_OPENING"]
+"""In `expected`: no round. In `block`: the round that opens a stripe."""
 
 _LAST = np.iinfo(np.int64).max  # P4R_LAST
-_ROW_PAD = 2  # a frame begins that many bytes into its row
-_MOST_NUMBER_BYTES = 16384  # of a block: 2,048 numbers of float64
+_MOST_NUMBER_BYTES = 8 * CONSTANTS["P4R_MOST_LANES"]  # of a block: numbers of float64
 _TIMEOUT, _FLOOR, _CEILING = 0.05, 0.01, 0.25  # seconds
 _WINDOW, _LEAST_WINDOW = 32, 4  # slots
 
@@ -118,9 +117,9 @@ class SlotState:
             deferral=deferral,
             tries_a_doubling=tries_a_doubling,
             stretch=stretch,
-            outgoing=outgoing.address - _ROW_PAD,
+            outgoing=outgoing.address - ROW_PAD,
             lengths=outgoing.lengths.ctypes.data,
-            kept=kept.address - _ROW_PAD,
+            kept=kept.address - ROW_PAD,
             round_trips=self.trips.seconds.ctypes.data,
             latest=math.inf,
             heard_switch_at=-math.inf,

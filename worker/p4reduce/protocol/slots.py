@@ -21,7 +21,7 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce.errors import (
     P4ReduceError,
 )
-from p4reduce.machine_code import COUNTED, VISIT, Library, engine_library
+from p4reduce.machine_code import CONSTANTS, COUNTED, ROW_PAD, VISIT, Library, engine_library
 from p4reduce.protocol.native_iteration import LinkLock, NativeIteration
 from p4reduce.protocol.slot_state import IDLE, SHAPES, SlotState
 from p4reduce.statistics import Counts, RoundTrips
@@ -55,10 +55,11 @@ FEW = 8
 """So many ranks at a switch all ask by themselves, which costs little and is soonest."""
 
 _LOCAL_FLOOR = 0.1  # seconds; longer than a process waits for a core on a busy machine
-_ROW_PAD = 2  # a frame begins that many bytes into its row
 _MESSAGE = slice(AGG_OFFSET, PAYLOAD_FRAME_BYTES)  # of a frame: its header and lanes
-_READ, _ZEROS, _NONFINITE = 0, 4, 5  # enum p4r_visit
-_LEFT, _DEADLINE = 2, 3  # enum p4r_trouble; else the ranks do not agree
+_READ, _ZEROS = CONSTANTS["P4R_READ"], CONSTANTS["P4R_ZEROS"]
+_NONFINITE = CONSTANTS["P4R_NONFINITE"]
+_LEFT = CONSTANTS["P4R_RANKS_LEFT"]  # else, and without a deadline, the ranks do not agree
+_DEADLINE = CONSTANTS["P4R_DEADLINE"]
 
 
 def _messages(frames: FrameBuffer, rows: Indices) -> Messages:
@@ -249,7 +250,7 @@ class SlotMachine:
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
         """Process received frames: the first `count` rows of a buffer."""
-        at = buffer.address - _ROW_PAD
+        at = buffer.address - ROW_PAD
         self._library.receive(self._address, at, buffer.lengths.ctypes.data, count, now)
         self.take_events(now)
 
@@ -379,7 +380,7 @@ class SlotMachine:
         frames.frames[:, _MESSAGE] = results
         frames.records["slot"], frames.records["round"] = slots, awaited
         frames.records["flags"] |= np.uint8(Flag.RETRANSMISSION)  # no sample of a round trip
-        self._library.take_handed(self._address, frames.address - _ROW_PAD, len(slots), now)
+        self._library.take_handed(self._address, frames.address - ROW_PAD, len(slots), now)
         stuck = slots[self.state.expected[slots] == awaited]
         if len(stuck) and not self._shared.trouble:
             raise P4ReduceError(

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from p4reduce.machine_code import (
-    LINK_READY,
-    LINK_WOKEN,
+    CONSTANTS,
     TRANSPORT_DROP,
     TRANSPORT_LOOK,
     TRANSPORT_SEND,
@@ -23,6 +22,7 @@ from p4reduce.transport.base import Transport
 from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import FrameBuffer
 
+_READY, _WOKEN = CONSTANTS["P4R_LINK_READY"], CONSTANTS["P4R_LINK_WOKEN"]
 _INT64 = ctypes.POINTER(ctypes.c_int64)
 
 
@@ -56,7 +56,7 @@ class TransportOps:
 
 def _by_python(
     transport: Transport, outgoing: FrameBuffer, problems: list[BaseException]
-) -> TransportOpsStructure:
+) -> ctypes.Structure:
     """Return calls of a transport's methods; what these raise is appended to `problems`."""
     received = transport.received
     starts = received.address + np.arange(len(received), dtype=np.uint64) * np.uint64(FRAME_STRIDE)
@@ -86,7 +86,7 @@ def _by_python(
     @guarded
     def wait(_link: int, _wake_fd: int, milliseconds: int, writable: int) -> int:
         woken = transport.wait(milliseconds / 1000, writable=bool(writable))
-        return LINK_WOKEN if woken else LINK_READY
+        return _WOKEN if woken else _READY
 
     return TransportOpsStructure(
         None, TRANSPORT_SEND(send), TRANSPORT_LOOK(look), TRANSPORT_DROP(), TRANSPORT_WAIT(wait)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.machine_code import Library, native_library
+from p4reduce.machine_code import ROW_PAD, Library, native_library
 from p4reduce.tensors.blocks import Array, BlockMemory, Indices, Piece
 from p4reduce.tensors.native_stream import NativeBlocks, NativeStream
 from p4reduce.tensors.stream import Collective
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from p4reduce.reference.codec import ReferenceCodec
 
 AnyCodec: TypeAlias = "Codec | ReferenceCodec"
-
-_ROW_PAD = 2  # a frame begins that many bytes into its row
 
 
 def codec_for(collective: Collective, world_size: int, frames: FrameBuffer) -> AnyCodec:
@@ -78,7 +76,7 @@ class Codec:
             places.ctypes.data,
             blocks.ctypes.data,
             np.ascontiguousarray(exponents).ctypes.data,
-            self._frames.address - _ROW_PAD,
+            self._frames.address - ROW_PAD,
             np.ascontiguousarray(rows).ctypes.data,
             len(blocks),
         )
@@ -114,7 +112,7 @@ class Codec:
             ctypes.addressof(target.structure),
             places.ctypes.data,
             np.ascontiguousarray(exponents).ctypes.data,
-            self._frames.address - _ROW_PAD,
+            self._frames.address - ROW_PAD,
             np.ascontiguousarray(rows).ctypes.data,
             len(blocks),
             part,

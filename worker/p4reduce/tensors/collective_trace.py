@@ -7,7 +7,10 @@ import ctypes
 import time
 from collections.abc import Callable
 
-from p4reduce.machine_code import MOST_REPEATS, MOST_STATUSES, TraceStructure
+from p4reduce.machine_code import CONSTANTS, TraceStructure
+
+_MOST_STATUSES = CONSTANTS["P4R_STATUSES_MOST"]
+_MOST_REPEATS = CONSTANTS["P4R_REPEATS_MOST"]
 
 
 class CollectiveTrace:
@@ -89,7 +92,7 @@ class CollectiveTrace:
         """Record which ranks the switch has heard (p4r_trace_status)."""
         shared = self._shared
         count = shared.status_count
-        if count == MOST_STATUSES or (count and shared.statuses[count - 1].heard == heard):
+        if count == _MOST_STATUSES or (count and shared.statuses[count - 1].heard == heard):
             return
         shared.statuses[count].at, shared.statuses[count].heard = time.monotonic(), heard
         shared.status_count = count + 1
@@ -98,7 +101,7 @@ class CollectiveTrace:
         """Record that a timer has repeated frames."""
         shared = self._shared
         shared.repeated += frames
-        if (count := shared.repeat_count) < MOST_REPEATS:
+        if (count := shared.repeat_count) < _MOST_REPEATS:
             shared.repeats[count].at, shared.repeats[count].frames = time.monotonic(), frames
             shared.repeat_count = count + 1
 

@@ -93,9 +93,9 @@ class NativeStream:
         self.address = ctypes.addressof(self._structure)
 
     @property
-    def residual(self) -> BlocksStructure:
+    def residual(self) -> ctypes.Structure:
         """Where rounding errors go; without pieces if they are dropped."""
-        residual: BlocksStructure = self._structure.residual
+        residual: ctypes.Structure = self._structure.residual
         return residual
 
     def postpone(self, deadline: float) -> None:
@@ -103,11 +103,11 @@ class NativeStream:
         self._structure.deadline = deadline
 
 
-_Codec = tuple[CodecStructure, LaneFactors | None]  # with the tables that it points to
+_Codec = tuple[ctypes.Structure, LaneFactors | None]  # with the tables that it points to
 _codecs: dict[tuple[np.dtype[Any], Format, int, bool], _Codec] = {}
 
 
-def codec_structure(collective: Collective, world_size: int) -> CodecStructure:
+def codec_structure(collective: Collective, world_size: int) -> ctypes.Structure:
     """Return `struct p4r_codec` for a collective. Any thread may call it."""
     kind = collective.dtype, collective.format, world_size, collective.is_mean
     made = _codecs.get(kind)

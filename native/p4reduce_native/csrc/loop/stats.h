@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* As `PortStats` of ports.py, in its order. */
+/* As `PortStats` of p4reduce_switch/ports/port.py, by name. */
 struct p4r_port_stats {
     uint64_t rx_frames;
     uint64_t rx_bytes;

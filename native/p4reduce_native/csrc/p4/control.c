@@ -20,17 +20,6 @@ void p4r_common_free(struct p4r_common *common)
     free(common->collected);
 }
 
-uint32_t p4r_entry_offset(uint32_t which)
-{
-    static const size_t offsets[] = {
-        offsetof(struct p4r_entry, packets),
-        offsetof(struct p4r_entry, bytes),
-        offsetof(struct p4r_entry, last_hit_ns),
-        offsetof(struct p4r_entry, meter),
-    };
-    return (uint32_t)offsets[which];
-}
-
 /* -- Queues --------------------------------------------------------------------------------------- */
 
 bool p4r_set_queues(struct p4r_common *common, uint32_t priorities, uint32_t depth,

@@ -28,8 +28,6 @@ void p4r_table_fix(struct p4r_table *table, bool fixed);
 /* Of a value set, which is empty: how many of its fields each member has bounds for. */
 void p4r_table_use_ranges(struct p4r_table *table, uint32_t count);
 struct p4r_entry *p4r_table_lookup(const struct p4r_table *table, const uint64_t *key);
-/* The counts and the meter of an entry are at these places of it. */
-uint32_t p4r_entry_offset(uint32_t which);
 
 /* -- Copies --------------------------------------------------------------------------------------- */
 

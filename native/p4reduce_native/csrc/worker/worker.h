@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker's part of the protocol: docs/protocol.md, "What a worker does". Contract with
- * worker/p4reduce/machine_code.py.
+ * worker/p4reduce/machine_code.py, which reads the structures and constants of this text.
  *
  * Nothing here allocates memory, has a thread or a socket, or looks at a clock: frames and times go
  * in, rows of frames to be sent come out. The specification that can be read as a program is
@@ -11,15 +11,6 @@
 #include "worker/header.h"
 
 #include <stdint.h>
-
-/* Where a field of a structure that Python sees is, and how large; or a whole structure. (layout.c) */
-struct p4r_layout {
-    const char *name; /* "p4r_slots.expected"; NULL: there are no more */
-    uint32_t offset, size;
-};
-
-/* All of them, for Python to compare with its own when it loads the library. */
-const struct p4r_layout *p4r_worker_layouts(void);
 
 /* A row of a FrameBuffer: a frame begins two bytes into it, so that what follows Ethernet is
  * aligned. */
