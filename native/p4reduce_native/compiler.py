@@ -128,7 +128,8 @@ def zig_for(machine: str, glibc: str) -> Compiler:
     """Return the `ziglang` wheel as a compiler for another machine.
 
     Args:
-        machine: "x86_64" or "aarch64". glibc: the oldest C library to run with, "2.28".
+        machine: "x86_64" or "aarch64".
+        glibc: the oldest C library to run with, "2.28".
 
     Raises:
         CompilerMissingError: `ziglang` is not installed.

@@ -28,7 +28,8 @@ def usable_cpus(root: Path = Path("/")) -> int:
 
 
 def use_all_cpus() -> None:
-    """Let this process and those that it starts run on all CPUs of its cgroup.
+    """Let this thread, and the threads and processes that it starts from now on, run on all CPUs
+    of its cgroup.
 
     A rank that is bound to a core passes its affinity on to what it starts.
     """

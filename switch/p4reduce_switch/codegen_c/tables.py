@@ -71,13 +71,13 @@ class TableWriter:
             with writer.block("else" if misses_matter else f"if ({entry})"):
                 self._touch(table, entry)
                 self._count(table, entry)
-                self._run(table, proceed, f"{entry}->slots")
+                self._run(table, proceed, f"{entry}->choices")
                 if table.next_by_action is None:
                     self._go_inside(table, proceed, None, hit=True)
             flow.join(missed)
         elif not table.key:
             self._count(table, self._miss(table))
-            self._run(table, proceed, f"{self._miss(table)}->slots")
+            self._run(table, proceed, f"{self._miss(table)}->choices")
             if table.next_by_action is None:
                 self._go_inside(table, proceed, None, hit=False)
         else:
@@ -127,7 +127,7 @@ class TableWriter:
             entry = self._lookup(table)
             start = flow.fork()
             with writer.block(f"if ({entry})"):
-                self._run(table, lambda _: None, f"{entry}->slots")
+                self._run(table, lambda _: None, f"{entry}->choices")
             hit = flow.resume(start)
             with writer.block("else"):
                 self._const_default(table)
@@ -167,7 +167,7 @@ class TableWriter:
                 self._touch(table, entry)
         found = f"({entry} ? {entry} : {self._miss(table)})"
         self._count(table, found)
-        self._run(table, proceed, f"{found}->slots")
+        self._run(table, proceed, f"{found}->choices")
         if needs_hit:
             before = flow.fork()
             with writer.block(f"if ({entry})"):
@@ -222,31 +222,31 @@ class TableWriter:
         action = self._context.program.actions[table.default_action]
         self._actions.action(action, [constant(value) for value in table.default_args])
 
-    def _run(self, table: ir.ApplyTable, proceed: Proceed, slots: str) -> None:
-        """Run the action of the slots."""
+    def _run(self, table: ir.ApplyTable, proceed: Proceed, choices: str) -> None:
+        """Run the action of the choices."""
         context, writer, flow = self._context, self._context.writer, self._context.function.flow
         actions = [context.program.actions[action] for action in table.actions]
         if not self._context.runs_anything(table):
             return
         by_action = table.goes_on_by_action
         only_one = len(actions) == 1
-        slot = context.function.temporary("slot")
+        choice = context.function.temporary("choice")
         if table.profile is not None and table.profile.selector is not None:
-            slot = self._choose(table.profile.selector, slots, slot)
+            choice = self._choose(table.profile.selector, choices, choice)
         else:
-            writer.line(f"const struct p4r_slot *const {slot} = &{slots}->slot[0];")
+            writer.line(f"const struct p4r_choice *const {choice} = &{choices}->choice[0];")
         if only_one:
-            self._inline(table, actions[0], proceed, by_action, slot)
+            self._inline(table, actions[0], proceed, by_action, choice)
             return
         before = flow.fork()
         ends = []
-        with writer.block(f"switch ({slot}->action)"):
+        with writer.block(f"switch ({choice}->action)"):
             for index, action in enumerate(actions):
                 last = index == len(actions) - 1
                 flow.resume(before)
                 with writer.block("default:" if last else f"case {index}:"):
                     writer.comment(action.name)
-                    self._inline(table, action, proceed, by_action, slot)
+                    self._inline(table, action, proceed, by_action, choice)
                     writer.line("break;")
                 ends.append(flow.fork())
         for end in ends[:-1]:
@@ -259,18 +259,18 @@ class TableWriter:
         if table.meter is not None:
             self._actions.execute_direct_meter(table.meter, entry)
 
-    def _choose(self, selector: ir.Calculation, slots: str, slot: str) -> str:
+    def _choose(self, selector: ir.Calculation, choices: str, choice: str) -> str:
         """If the entry leads to a group, take the choice that the hash of the selector key says."""
         context, writer = self._context, self._context.writer
-        chosen = context.function.temporary("choice")
-        all_slots = context.function.temporary("slots")
-        writer.line(f"const struct p4r_slots *const {all_slots} = {slots};")
-        writer.line(f"uint64_t {chosen} = 0;")
-        with writer.block(f"if ({all_slots}->chooses)"):
+        hashed = context.function.temporary("hash")
+        all_choices = context.function.temporary("choices")
+        writer.line(f"const struct p4r_choices *const {all_choices} = {choices};")
+        writer.line(f"uint64_t {hashed} = 0;")
+        with writer.block(f"if ({all_choices}->chooses)"):
             value = write_hash(context, selector, None)
-            writer.line(f"{chosen} = {value.text};")
-        writer.line(f"const struct p4r_slot *const {slot} = p4r_choose({all_slots}, {chosen});")
-        return slot
+            writer.line(f"{hashed} = {value.text};")
+        writer.line(f"const struct p4r_choice *const {choice} = p4r_choose({all_choices}, {hashed});")
+        return choice
 
     def _inline(
         self,
@@ -278,7 +278,7 @@ class TableWriter:
         action: ir.Action,
         proceed: Proceed,
         by_action: bool,
-        slot: str,
+        choice: str,
     ) -> None:
         writer = self._context.writer
         arguments: list[Value] = []
@@ -289,7 +289,7 @@ class TableWriter:
             width = param.width + param.negative  # a bit more for the sign
             kind = kind_of_width(width, param.negative)
             limbs = limbs_of(width)
-            words = f"{slot}->arguments"
+            words = f"{choice}->arguments"
             if limbs > 2:
                 writer.line(f"const uint64_t *const {name} = {words} + {at};")
             else:

@@ -6,11 +6,11 @@
  *             for FRAMES records (datagram_impl.h); for PING and PONG a nonce (8 bytes) or nothing, and
  *             any number of zeros behind that of a PING; for CONTEXT and CONFIRMED see there
  *
- * A PING is answered by a PONG with the same nonce, a CONTEXT by CONFIRMED with its number. Nobody who cannot read the path knows the token,
- * so a datagram without it is counted as a stranger's and has no effect. But for two: the greeting
- * that the peer was taken in by, whose answer may have been lost, so it is sent again; and messages of
- * another handshake from the peer's address, which are kept for Python: the peer may have been started
- * again.
+ * A PING is answered by a PONG with the same nonce, a CONTEXT by CONFIRMED with its number. Nobody
+ * who cannot read the path knows the token, so a datagram without it is counted as a stranger's and
+ * has no effect. But for two: the greeting that the peer was taken in by, whose answer may have
+ * been lost, so it is sent again; and messages of another handshake from the peer's address, which
+ * are kept for Python: the peer may have been started again.
  */
 #include "datagram_impl.h"
 

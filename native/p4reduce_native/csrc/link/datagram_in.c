@@ -67,7 +67,7 @@ static void receive_context(struct p4r_link *link, int type, const uint8_t *body
 }
 
 /* Judges a datagram, and does what it asks for; returns whether it has frames. */
-static int receive_control(struct p4r_link *link, const uint8_t *bytes, size_t length)
+static int judge(struct p4r_link *link, const uint8_t *bytes, size_t length)
 {
     struct p4r_datagrams *own = link->datagrams;
     own->counts.rx_datagrams++;
@@ -124,7 +124,7 @@ static struct p4r_frame restored(struct p4r_link *link, const uint8_t *compresse
     return length != 0 ? (struct p4r_frame){place, length} : of_bad_length;
 }
 
-/* Finds the frames of a message from `*at` on, and moves it behind them; what is left where a record
+/* Finds the frames of a message from `*at` on, and moves it behind them. What is left where a record
  * does not fit is one frame of bad length. `row`: of the first one, if it has to be restored. */
 static int find_frames(struct p4r_link *link, const uint8_t *message, size_t bytes, size_t *at,
                        struct p4r_frame *frames, int most, int row)
@@ -161,7 +161,7 @@ static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most, 
     const size_t length = segment < left ? segment : left;
     int count = 0;
     if (own->record == 0)
-        own->record = receive_control(link, bytes + own->at, length) ? P4R_UDP_HEAD : length;
+        own->record = judge(link, bytes + own->at, length) ? P4R_UDP_HEAD : length;
     count = find_frames(link, bytes + own->at, length, &own->record, frames, most, row);
     if (own->record < length)
         return count;
@@ -212,11 +212,10 @@ int p4r_datagrams_receive(struct p4r_link *link, struct p4r_frame *frames, int m
             return error;
     }
     int count = 0;
-    if (most > P4R_LINK_MOST)
-        most = P4R_LINK_MOST;
     while (own->message < own->messages && count < most) {
         count += take_some(link, frames + count, most - count, count);
-        /* Half of a message would be answered by half of a run. */
+        /* Rows for less than half: the next message would be split between two calls, and its answers
+         * sent in two short runs. */
         if (own->at == 0 && own->record == 0 && count >= most / 2)
             break;
     }

@@ -8,10 +8,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* As link.h says of what to wait for. */
+/* link.h promises that poll and epoll have the same values. */
 _Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLRDHUP == POLLRDHUP,
                "poll's values");
-/* As link.py has them. */
+/* link.py repeats these structs, field by field. */
 _Static_assert(sizeof(struct p4r_link_counts) == 7 * sizeof(uint64_t), "LinkCounts");
 _Static_assert(sizeof(struct p4r_datagram_counts) == 11 * sizeof(uint64_t), "DatagramCounts");
 
@@ -143,7 +143,7 @@ int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
         return -link->broken;
     int count;
     if (link->ops->receive != NULL) {
-        count = link->ops->receive(link, frames, most);
+        count = link->ops->receive(link, frames, at_most(most));
     } else {
         int64_t lengths[P4R_LINK_MOST];
         count = link->ops->receive_rows(link, link->rows, P4R_ROW_STRIDE, P4R_ROW_ROOM, lengths,
@@ -251,17 +251,14 @@ static int send_some(struct p4r_link *link, const struct p4r_frame *frames, int 
     return sent;
 }
 
-static int is_good(const struct p4r_frame *frame)
-{
-    return frame->length != 0 && frame->length <= P4R_LINK_MAX_FRAME;
-}
+static int is_good(uint32_t length) { return length != 0 && length <= P4R_LINK_MAX_FRAME; }
 
 int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
 {
     int done = 0;
     while (done < count) {
         int run = 0;
-        while (done + run < count && is_good(&frames[done + run]))
+        while (done + run < count && is_good(frames[done + run].length))
             run++;
         if (run == 0) {
             link->counts.tx_bad_length++;
@@ -280,8 +277,8 @@ int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int cou
 
 int p4r_link_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
 {
-    if (link->ops->put == NULL || link->broken || link->is_deaf ||
-        length - 1 >= P4R_LINK_MAX_FRAME || !link->ops->put(link, bytes, length))
+    if (link->ops->put == NULL || link->broken || link->is_deaf || !is_good(length) ||
+        !link->ops->put(link, bytes, length))
         return 0;
     link->counts.tx_bytes += length;
     link->counts.tx_frames++;

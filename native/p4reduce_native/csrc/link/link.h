@@ -47,7 +47,9 @@ enum p4r_link_kind {
 
 struct p4r_link;
 
-/* Since the link was made. Frames of bad length are in no other count. */
+/* Since the link was made. Frames of bad length that p4r_link_receive, _peek and _send leave out are in
+ * no other count. _receive_rows and _look count every frame in rx_frames and rx_bytes, as their caller
+ * checks the lengths. */
 struct p4r_link_counts {
     uint64_t rx_frames;
     uint64_t rx_bytes;

@@ -21,9 +21,13 @@
 #include <unistd.h>
 
 #define HEADERS 42 /* Ethernet, IPv4 without options, UDP */
+#define ETHER_TYPE 12
 #define IP_HEADER 14
 #define IP_LENGTH 16
+#define IP_FRAGMENT 20
+#define IP_PROTOCOL 23
 #define IP_CHECKSUM 24
+#define UDP_HEADER 34
 #define UDP_LENGTH 38
 #define UDP_CHECKSUM 40
 #define UDP_BYTES 8
@@ -41,13 +45,15 @@ struct vnet {
 #define GSO_UDP_L4 5
 
 struct p4r_packets {
-    int is_known;           /* the peer understands it, whatever it sends */
+    int peer_understands;   /* whatever it sends */
     uint64_t trusted_until; /* else the end of the trust */
     uint64_t single_until;  /* the kernel or the device took no packet of many frames */
     /* A packet that is being taken apart: its bytes, its payload's part that is left. */
     uint8_t *packet;
     size_t at, end, segment;
-    int is_right; /* its IPv4 checksum; a peer of the version before leaves that of a single frame */
+    /* Of the IPv4 header. A peer of the version before sends the checksum of a single frame: then it
+     * is left as it is. */
+    int checksum_is_right;
 };
 
 struct p4r_link *p4r_link_over_interface(int fd, int peer_understands, int *error)
@@ -68,7 +74,7 @@ struct p4r_link *p4r_link_over_interface(int fd, int peer_understands, int *erro
         *error = errno;
         return p4r_unmake(link);
     }
-    link->packets->is_known = peer_understands;
+    link->packets->peer_understands = peer_understands;
     return link;
 }
 
@@ -90,9 +96,10 @@ static void write16(uint8_t *bytes, size_t value)
 /* Whether it is UDP over IPv4 with a valid length, without options and fragments. */
 static int is_plain_udp(const uint8_t *bytes, size_t length)
 {
-    return length >= HEADERS && read16(bytes + 12) == 0x0800 && bytes[14] == 0x45 &&
-           (read16(bytes + 20) & 0x3FFF) == 0 && bytes[23] == 17 &&
-           read16(bytes + IP_LENGTH) == length - 14 && read16(bytes + UDP_LENGTH) == length - 34;
+    return length >= HEADERS && read16(bytes + ETHER_TYPE) == 0x0800 && bytes[IP_HEADER] == 0x45 &&
+           (read16(bytes + IP_FRAGMENT) & 0x3FFF) == 0 && bytes[IP_PROTOCOL] == 17 &&
+           read16(bytes + IP_LENGTH) == length - IP_HEADER &&
+           read16(bytes + UDP_LENGTH) == length - UDP_HEADER;
 }
 
 /* One's complement sum of an IPv4 header without options (RFC 1071); 0xFFFF: its checksum is right. */
@@ -148,7 +155,7 @@ static int take_apart(struct p4r_link *link, struct p4r_frame *frames, int count
         size_t payload = it->end - it->at < it->segment ? it->end - it->at : it->segment;
         uint8_t *row = link->rows + (size_t)count * P4R_ROW_STRIDE;
         memcpy(row, headers, HEADERS);
-        if (it->is_right)
+        if (it->checksum_is_right)
             set_ip_length(row, IP_UDP_BYTES + payload);
         else
             write16(row + IP_LENGTH, IP_UDP_BYTES + payload);
@@ -163,8 +170,6 @@ static int take_apart(struct p4r_link *link, struct p4r_frame *frames, int count
 static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
     struct p4r_packets *it = link->packets;
-    if (most > P4R_LINK_MOST)
-        most = P4R_LINK_MOST;
     int count = take_apart(link, frames, 0, most);
     while (count < most && it->at >= it->end) {
         struct vnet vnet;
@@ -178,7 +183,7 @@ static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int mos
             is_plain_udp(packet, (size_t)bytes) && read16(packet + UDP_CHECKSUM) == 0) {
             it->trusted_until = p4r_now_ns() + TRUST_NS;
             it->segment = vnet.gso_size;
-            it->is_right = sum_of(packet + IP_HEADER) == 0xFFFF;
+            it->checksum_is_right = sum_of(packet + IP_HEADER) == 0xFFFF;
             it->at = start + HEADERS;
             it->end = start + (size_t)bytes;
             count = take_apart(link, frames, count, most);
@@ -233,7 +238,7 @@ static int send_frames(struct p4r_link *link, const struct p4r_frame *frames, in
     struct iovec vectors[2 * P4R_LINK_FRAMES];
     int runs[P4R_LINK_FRAMES], messages = 0, used = 0, done = 0;
     const uint64_t now = p4r_now_ns();
-    int coalesces = (link->packets->is_known || now < link->packets->trusted_until) &&
+    int coalesces = (link->packets->peer_understands || now < link->packets->trusted_until) &&
                     now >= link->packets->single_until;
     if (count > P4R_LINK_FRAMES)
         count = P4R_LINK_FRAMES;
@@ -250,8 +255,8 @@ static int send_frames(struct p4r_link *link, const struct p4r_frame *frames, in
             vectors[used++] = (struct iovec){(void *)(uintptr_t)run->bytes, run->length};
         } else {
             size_t payload = run->length - HEADERS;
-            head->vnet =
-                (struct vnet){NEEDS_CHECKSUM, GSO_UDP_L4, HEADERS, (uint16_t)payload, 34, 6};
+            head->vnet = (struct vnet){NEEDS_CHECKSUM,    GSO_UDP_L4, HEADERS,
+                                       (uint16_t)payload, UDP_HEADER, UDP_CHECKSUM - UDP_HEADER};
             memcpy(head->headers, run->bytes, HEADERS);
             set_ip_length(head->headers, IP_UDP_BYTES + (size_t)length * payload);
             write16(head->headers + UDP_LENGTH, UDP_BYTES + (size_t)length * payload);

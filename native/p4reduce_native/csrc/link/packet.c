@@ -34,8 +34,6 @@ static void free_auxdata(struct p4r_link *link) { free(link->auxdata); }
 
 static int receive(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
-    if (most > P4R_LINK_MOST)
-        most = P4R_LINK_MOST;
     for (int i = 0; i < most; i++)
         link->in_messages[i].msg_hdr.msg_controllen = sizeof *link->auxdata;
     const int count = recvmmsg(link->fd, link->in_messages, (unsigned)most, MSG_DONTWAIT, NULL);

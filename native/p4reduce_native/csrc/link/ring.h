@@ -14,7 +14,8 @@
 
 #include "link.h"
 
-/* A frame's length and its bytes. 33 cache lines: an odd number spreads slots over a cache's sets. */
+/* A frame's length and its bytes. 33 cache lines: an odd number spreads slots over a cache's
+ * sets. */
 #define P4R_SLOT_BYTES 2112
 #define P4R_SLOT_HEAD 2
 #define P4R_MAX_SLOTS 4096
@@ -55,19 +56,20 @@ void p4r_ring_attach(struct p4r_ring *, uint8_t *memory, uint32_t count);
 int p4r_ring_ready(const struct p4r_ring *);
 int p4r_ring_room(const struct p4r_ring *);
 
-/* Whether it is worth a sender's while that had found the ring full: half of it is free (or its
- * other end is broken). Else a full ring would be passed on frame by frame. */
+/* For a sender that found the ring full: whether half of it is free by now, or the other end is
+ * broken. With less, a full ring would be passed on frame by frame. */
 int p4r_ring_has_room(const struct p4r_ring *);
 
 /* Take `count` frames, at most what is ready, into rows; a length above `room` is cut down to it.
- * Put `count` frames, at most the room. */
+ * Put `count` frames, at most the room: the sender sets `limit` to at least its index behind them
+ * before. */
 void p4r_ring_take(struct p4r_ring *, uint8_t *rows, size_t stride, size_t room, int64_t *lengths,
                    int count);
 void p4r_ring_put(struct p4r_ring *, const struct p4r_frame *, int count);
 
-/* Look at `count` frames, at most what is ready: copies of their first `head` bytes into rows, their
- * lengths as of `take`, and where they lie in memory that the peer can write to. They stay there
- * until they are taken by `drop`. */
+/* Look at `count` frames, at most what is ready: copies of their first `head` bytes into rows,
+ * their lengths as of `take`, and where they lie in memory that the peer can write to. They stay
+ * there until they are taken by `drop`. */
 void p4r_ring_look(const struct p4r_ring *, uint8_t *rows, size_t stride, size_t room, size_t head,
                    int64_t *lengths, const uint8_t **frames, int count);
 void p4r_ring_drop(struct p4r_ring *, int count);
@@ -75,7 +77,7 @@ void p4r_ring_drop(struct p4r_ring *, int count);
 /* Where the next `count` frames lie, at most what is ready, and their lengths as of `take`. */
 void p4r_ring_peek(const struct p4r_ring *, struct p4r_frame *frames, size_t room, int count);
 
-/* The same in steps: fill the next slot, which there has to be room for; tell of all that have been
+/* As `put`, in steps: fill the next slot, which `limit` has to allow; tell of all that have been
  * filled. */
 void p4r_ring_write(struct p4r_ring *, const uint8_t *bytes, uint32_t length);
 void p4r_ring_tell(struct p4r_ring *);

@@ -7,8 +7,8 @@
 
 struct p4r_capture;
 
-/* Takes over `fd`, a file that is empty, and writes the file header. NULL: no memory, and the file is the
- * caller's. */
+/* Takes over `fd`, a file that is empty, and writes the file header. NULL: no memory, and the file
+ * is the caller's. */
 struct p4r_capture *p4r_capture_new(int fd, uint32_t longest_frame);
 
 /* Buffered; what cannot be written (a full disk) is left out. */

@@ -21,7 +21,7 @@ enum p4r_loop_reason {
     P4R_LOOP_DESCRIPTOR = 4, /* a descriptor that Python watches is ready */
     P4R_LOOP_EVENTS = 8,     /* a port has an event */
     P4R_LOOP_PACKET_IN = 16, /* frames have left by the CPU port */
-    P4R_LOOP_PROGRAM = 32,   /* the program has something for Python */
+    P4R_LOOP_PROGRAM = 32,   /* digests or other events of the program wait */
     P4R_LOOP_ERROR = 64,     /* epoll failed */
     P4R_LOOP_ROOM = 128,     /* a port has room again; only while the program runs in Python */
 };
@@ -37,19 +37,18 @@ struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port, uint32_t cpus, int
 void p4r_loop_free(struct p4r_loop *loop);
 
 /* A port that belongs to the loop; `type` is an `enum p4r_port_type`. `max_bytes`: longer frames
- * are not sent, 0: the switch's own limit. `capture_fd`: a file for its capture, which the loop owns
- * from now on, or -1. NULL: no memory, and the file is the caller's. */
+ * are not sent, 0: the switch's own limit. `capture_fd`: a file for its capture, which the loop
+ * owns from now on, or -1. NULL: no memory, and the file is the caller's. */
 struct p4r_port *p4r_loop_add_port(struct p4r_loop *loop, uint32_t type, uint32_t number,
                                    uint32_t max_bytes, int capture_fd);
 
-/* Where frames go from now on. */
 typedef void (*p4r_process)(struct p4r_program *program, uint32_t ingress_port,
                             const uint8_t *frame, uint32_t length, uint64_t now_ns, p4r_emit emit,
                             void *context);
 typedef uint32_t (*p4r_events)(const struct p4r_program *program);
 typedef uint64_t (*p4r_release)(struct p4r_program *program, uint64_t now_ns, p4r_emit emit,
                                 void *context, p4r_ready ready);
-/* `release`: of a program with egress queues, else NULL. */
+/* Where frames go from now on. `release`: of a program with egress queues, else NULL. */
 void p4r_loop_set_program(struct p4r_loop *loop, p4r_process process, p4r_events events,
                           p4r_release release, struct p4r_program *program);
 void p4r_loop_set_callback(struct p4r_loop *loop, p4r_frames_callback callback);
@@ -58,7 +57,7 @@ void p4r_loop_set_callback(struct p4r_loop *loop, p4r_frames_callback callback);
  * Returns reasons; with P4R_LOOP_ERROR, *error is the errno. */
 uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns, int *error);
 
-/* If a port's peer has hung up, takes in what it has sent and lets it go. */
+/* If a port's peer has hung up, takes in what it has sent, up to the end. */
 void p4r_loop_drain(struct p4r_loop *loop, struct p4r_port *port);
 
 /* Runs one frame as if it had come in at `port`. */
@@ -67,7 +66,8 @@ void p4r_loop_inject(struct p4r_loop *loop, uint32_t port, const uint8_t *frame,
 void p4r_loop_emit(struct p4r_loop *loop, uint32_t port, const uint8_t *frame, uint32_t length);
 /* Whether nothing waits for room at a port; also for one that does not exist. */
 int p4r_loop_has_room(struct p4r_loop *loop, uint32_t port);
-/* Sends what inject and emit have left behind; run does so by itself. Returns reasons as run does. */
+/* Sends what inject and emit have left behind; run does so by itself. Returns reasons as run
+ * does. */
 uint32_t p4r_loop_flush(struct p4r_loop *loop);
 /* Writes captures out. */
 void p4r_loop_flush_captures(struct p4r_loop *loop);
@@ -78,8 +78,8 @@ int p4r_loop_watch(struct p4r_loop *loop, int operation, int fd, uint32_t events
 int p4r_loop_next_ready(struct p4r_loop *loop, int *fd, uint32_t *events);
 /* The next frame for the controller, valid until the loop runs; its length, or -1. */
 int64_t p4r_loop_next_packet_in(struct p4r_loop *loop, const uint8_t **bytes);
-/* Frames that leave are written to a file of their own, which the port owns from now on. 0, or -1: no
- * memory, and the file is the caller's. */
+/* Frames that leave are written to a file of their own, which the port owns from now on. 0, or -1:
+ * no memory, and the file is the caller's. */
 int p4r_port_capture_out(struct p4r_port *port, int fd);
 /* A port's event, once: an enum p4r_port_event. */
 int p4r_port_take_event(struct p4r_port *port, int *error);

@@ -21,7 +21,7 @@ void p4r_table_remove(struct p4r_table *table, struct p4r_entry *entry);
 /* What runs on a hit: `count` actions with `lengths[i]` words of arguments each. */
 bool p4r_entry_set(struct p4r_entry *entry, uint32_t count, bool chooses, const uint32_t *actions,
                    const uint32_t *lengths, const uint64_t *arguments);
-/* What a miss finds, which has no slots at first; NULL: no memory. */
+/* What a miss finds, which has no choices at first; NULL: no memory. */
 struct p4r_entry *p4r_table_miss(struct p4r_table *table);
 /* Whether entries are the program's own and stay as they are. */
 void p4r_table_fix(struct p4r_table *table, bool fixed);

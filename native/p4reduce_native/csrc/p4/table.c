@@ -43,7 +43,7 @@ void p4r_table_init(struct p4r_table *table, uint32_t key_words, const struct p4
 
 static void free_entry(struct p4r_entry *entry)
 {
-    free(entry->slots);
+    free(entry->choices);
     free(entry);
 }
 
@@ -218,37 +218,37 @@ void p4r_table_remove(struct p4r_table *table, struct p4r_entry *entry)
 }
 
 /* Slots and their arguments in one piece of memory. */
-static struct p4r_slots *make_slots(uint32_t count, bool chooses, const uint32_t *actions,
-                                    const uint32_t *lengths, const uint64_t *arguments)
+static struct p4r_choices *make_choices(uint32_t count, bool chooses, const uint32_t *actions,
+                                        const uint32_t *lengths, const uint64_t *arguments)
 {
     size_t total = 0;
     for (uint32_t i = 0; i < count; i++)
         total += lengths[i];
-    const size_t head = sizeof(struct p4r_slots) + count * sizeof(struct p4r_slot);
-    struct p4r_slots *slots = malloc(head + total * sizeof *arguments);
-    if (!slots)
+    const size_t head = sizeof(struct p4r_choices) + count * sizeof(struct p4r_choice);
+    struct p4r_choices *choices = malloc(head + total * sizeof *arguments);
+    if (!choices)
         return NULL;
-    slots->count = count;
-    slots->chooses = chooses;
-    uint64_t *own = (uint64_t *)(void *)((char *)slots + head);
+    choices->count = count;
+    choices->chooses = chooses;
+    uint64_t *own = (uint64_t *)(void *)((char *)choices + head);
     if (total)
         memcpy(own, arguments, total * sizeof *own);
     for (uint32_t i = 0; i < count; i++) {
-        slots->slot[i].action = actions[i];
-        slots->slot[i].arguments = own;
+        choices->choice[i].action = actions[i];
+        choices->choice[i].arguments = own;
         own += lengths[i];
     }
-    return slots;
+    return choices;
 }
 
 bool p4r_entry_set(struct p4r_entry *entry, uint32_t count, bool chooses, const uint32_t *actions,
                    const uint32_t *lengths, const uint64_t *arguments)
 {
-    struct p4r_slots *slots = make_slots(count, chooses, actions, lengths, arguments);
-    if (!slots)
+    struct p4r_choices *choices = make_choices(count, chooses, actions, lengths, arguments);
+    if (!choices)
         return false;
-    free(entry->slots);
-    entry->slots = slots;
+    free(entry->choices);
+    entry->choices = choices;
     return true;
 }
 

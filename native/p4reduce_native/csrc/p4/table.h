@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Match-action tables, and parser value sets, which are tables without actions.
  *
- * Tuple space search (Srinivasan, Suri, Varghese, SIGCOMM 1999), as in tables.py: entries with the
- * same mask are a group with a hash table of its own, and the groups are tried in the order of
- * their best entry until none can do better. An exact table is one group. A range is no part of
- * the mask: what its hash bucket has is tested. Of several entries that match, the one of the
- * higher priority wins (LPM: the prefix length), then the one that was added first.
+ * Tuple space search (Srinivasan, Suri, Varghese, SIGCOMM 1999), as in
+ * switch/p4reduce_switch/state/tables.py: entries with the same mask are a group with a hash table of
+ * its own, and the groups are tried in the order of their best entry until none can do better. An
+ * exact table is one group. A range is no part of the mask: what its hash bucket has is tested. Of
+ * several entries that match, the one of the higher priority wins (LPM: the prefix length), then the
+ * one that was added first.
  *
  * A key is words of 64 bits, each field starting with a new one, its lowest word first. Python
- * (native/tables.py) is the authority on what is in a table; it checks all before it comes here.
+ * (switch/p4reduce_switch/native/tables.py) is the authority on what is in a table; it checks all
+ * before it comes here.
  */
 #ifndef P4R_P4_TABLE_H
 #define P4R_P4_TABLE_H
@@ -17,16 +19,16 @@
 #include "meter.h"
 
 /* What runs on a hit or a miss. */
-struct p4r_slot {
+struct p4r_choice {
     uint32_t action; /* its index in the table's actions */
     const uint64_t *arguments;
 };
 
-/* The slots of an entry: one, or with a selector as many as it can choose from. */
-struct p4r_slots {
+/* The choices of an entry: one, or with a selector as many as it can choose from. */
+struct p4r_choices {
     uint32_t count;
     uint32_t chooses;
-    struct p4r_slot slot[];
+    struct p4r_choice choice[];
 };
 
 /* An entry, or what a miss finds: that one is in no group. */
@@ -37,7 +39,7 @@ struct p4r_entry {
     uint64_t order;
     uint64_t packets, bytes, last_hit_ns;
     struct p4r_meter *meter;
-    struct p4r_slots *slots;
+    struct p4r_choices *choices;
     struct p4r_group *group;
     uint64_t words[]; /* the masked key; then low and high of each field that is a range */
 };
@@ -117,10 +119,10 @@ P4R_INLINE void p4r_entry_count(struct p4r_entry *entry, uint32_t size)
     entry->bytes += size;
 }
 
-/* The slot of an entry, or of a miss; `hash` chooses among several. */
-P4R_INLINE const struct p4r_slot *p4r_choose(const struct p4r_slots *slots, uint64_t hash)
+/* The choice of an entry, or of a miss; `hash` chooses among several. */
+P4R_INLINE const struct p4r_choice *p4r_choose(const struct p4r_choices *choices, uint64_t hash)
 {
-    return &slots->slot[slots->chooses ? (uint32_t)hash % slots->count : 0];
+    return &choices->choice[choices->chooses ? (uint32_t)hash % choices->count : 0];
 }
 
 /* An empty table. The caller has zeroed it. */

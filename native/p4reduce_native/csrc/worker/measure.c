@@ -47,10 +47,10 @@ static uint64_t largest_double(const uint8_t *numbers, uint64_t count)
     return (uint64_t)largest;
 }
 
-/* Adds a block of floats to another one, which a core's nearest cache has from then on. */
-static void add_numbers(uint32_t numbers, uint8_t *to, const uint8_t *from, uint64_t count)
+/* Adds `from` to `to` in place. The block is measured right after, while it is in the nearest cache. */
+static void add_numbers(uint32_t kind, uint8_t *to, const uint8_t *from, uint64_t count)
 {
-    if (numbers == P4R_FLOAT16) {
+    if (kind == P4R_FLOAT16) {
         for (uint64_t i = 0; i < count; i++) {
             uint16_t sum, other;
             memcpy(&sum, to + 2 * i, sizeof sum);
@@ -58,7 +58,7 @@ static void add_numbers(uint32_t numbers, uint8_t *to, const uint8_t *from, uint
             sum = p4r_half_of_float(p4r_float_of_half(sum) + p4r_float_of_half(other));
             memcpy(to + 2 * i, &sum, sizeof sum);
         }
-    } else if (numbers == P4R_FLOAT32) {
+    } else if (kind == P4R_FLOAT32) {
         for (uint64_t i = 0; i < count; i++) {
             float sum, other;
             memcpy(&sum, to + 4 * i, sizeof sum);
@@ -94,24 +94,24 @@ static int any_bits(const uint8_t *bytes, uint64_t count)
     return 0;
 }
 
-int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint64_t blocks,
+int64_t p4r_measure(uint32_t kind, uint32_t number_bytes, uint8_t *base, uint64_t blocks,
                     uint64_t width, uint8_t *exponents, uint8_t *nonzero, const uint8_t *residual)
 {
     const uint64_t block_bytes = width * number_bytes;
 
-    assert(!residual || numbers != P4R_INTEGERS);
+    assert(!residual || kind != P4R_INTEGERS);
     for (uint64_t i = 0; i < blocks; i++) {
         uint8_t *block = base + i * block_bytes;
         if (residual)
-            add_numbers(numbers, block, residual + i * block_bytes, width);
-        if (numbers == P4R_INTEGERS) {
+            add_numbers(kind, block, residual + i * block_bytes, width);
+        if (kind == P4R_INTEGERS) {
             exponents[i] = 0;
             nonzero[i] = (uint8_t)any_bits(block, block_bytes);
-        } else if (numbers == P4R_FLOAT16) {
+        } else if (kind == P4R_FLOAT16) {
             uint16_t largest = largest_half(block, width);
             exponents[i] = (uint8_t)(p4r_bits_of_float(p4r_float_of_half(largest)) >> 23);
             nonzero[i] = largest != 0;
-        } else if (numbers == P4R_FLOAT32) {
+        } else if (kind == P4R_FLOAT32) {
             uint32_t largest = largest_float(block, width);
             exponents[i] = (uint8_t)(largest >> 23);
             nonzero[i] = largest != 0;

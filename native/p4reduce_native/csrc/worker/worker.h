@@ -64,10 +64,10 @@ void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint3
                       uint8_t exponent, uint8_t *numbers);
 
 /* Find the exponents of blocks, and whether they are not all zeros; `width` numbers each, of
- * `number_bytes`. Unless it is NULL, `residual` is added to the blocks first, which have to be floats
+ * `number_bytes` and of `kind`, an enum p4r_numbers. Unless it is NULL, `residual` is added to the blocks first, which have to be floats
  * then. Returns the first block with a float64 that is no float32, or -1; behind that block nothing is
  * added. */
-int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, uint8_t *base, uint64_t blocks,
+int64_t p4r_measure(uint32_t kind, uint32_t number_bytes, uint8_t *base, uint64_t blocks,
                     uint64_t width, uint8_t *exponents, uint8_t *nonzero, const uint8_t *residual);
 
 /* For each of `blocks` blocks find the first one from it on in its stripe that is not all zeros, or
