@@ -7,7 +7,7 @@ import ipaddress
 import re
 
 FORM = "HOST:PORT"
-LAST_TCP_PORT = 65535
+LAST_PORT = 65535
 _NAME = re.compile(r"[\w.-]{1,255}")
 
 
@@ -51,8 +51,8 @@ def parse_host_port(text: str, form: str = FORM, default: int | None = None) -> 
         raise ValueError(f"write an IPv6 address in brackets: [{host}]:{port}")
     if not host or (not port and (default is None or text.endswith(":"))):
         raise ValueError(f"{text!r} is not of the form {form}")
-    if port and (not (port.isascii() and port.isdigit()) or int(port) > LAST_TCP_PORT):
-        raise ValueError(f"port {port!r} of {text!r} is not within 0 to {LAST_TCP_PORT}")
+    if port and (not (port.isascii() and port.isdigit()) or int(port) > LAST_PORT):
+        raise ValueError(f"port {port!r} of {text!r} is not within 0 to {LAST_PORT}")
     if not (_NAME.fullmatch(host) or _is_ipv6(host)):
         raise ValueError(f"{host!r} of {text!r} is neither a host's name nor its IP address")
     return host, int(port or default or 0)

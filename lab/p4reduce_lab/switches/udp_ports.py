@@ -7,7 +7,7 @@ import ipaddress
 import secrets
 import socket
 
-from p4reduce_common.host_port import LAST_TCP_PORT, format_host_port
+from p4reduce_common.host_port import LAST_PORT, format_host_port
 
 from p4reduce_lab.errors import ArgumentsError, LabError
 
@@ -56,8 +56,8 @@ def free_udp_ports(host: str, count: int, first: int = 0) -> int:
         LabError: no such row was found.
     """
     family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
-    if first + count - 1 > LAST_TCP_PORT:
-        raise ArgumentsError(f"{count} ports from {first} on end above {LAST_TCP_PORT}")
+    if first + count - 1 > LAST_PORT:
+        raise ArgumentsError(f"{count} ports from {first} on end above {LAST_PORT}")
     try:
         _bind(family, host, 0).close()
     except OSError as error:

@@ -31,7 +31,7 @@ _LIST_TYPE = re.compile(r"tuple_\d+")
 
 
 def load_state(context: LoaderContext, root: Json) -> None:
-    """Load all of them."""
+    """Load value sets, counters, meters, registers, digests and field lists."""
     _load_value_sets(context, root.get("parse_vsets", ()))
     # Direct counters and meters are as many as their table has entries.
     sizes = {
@@ -118,8 +118,8 @@ def _check_room(context: LoaderContext) -> None:
         ),
     ]
     total = 0
-    for what, size, bytes_ in cells:
-        total += size * bytes_
+    for what, size, cell_bytes in cells:
+        total += size * cell_bytes
         if total > MAX_STATE_BYTES:
             raise LoadError(
                 f"the size of {what} is {size}; counters, meters and registers of more than "
@@ -130,9 +130,9 @@ def _check_room(context: LoaderContext) -> None:
 def _load_digests(context: LoaderContext, items: Iterable[Json]) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a digest")
-        otherwise = f"digest '{name}' of a value that is not a field"
+        complaint = f"digest '{name}' of a value that is not a field"
         fields = tuple(
-            context.expressions.field(part, source_of(item), otherwise) for part in item["elements"]
+            context.expressions.field(part, source_of(item), complaint) for part in item["elements"]
         )
         for field in fields:
             context.headers.check_fixed(f"digest '{name}'", field, source_of(item))
@@ -147,15 +147,15 @@ def _load_digests(context: LoaderContext, items: Iterable[Json]) -> None:
 
 def _field_list(context: LoaderContext, item: Json) -> ir.FieldList:
     name, source = item["name"], context.mentions.of_field_list(item["id"])
-    otherwise = f"field list '{name}' with a field that is not metadata"
+    complaint = f"field list '{name}' with a field that is not metadata"
     fields = []
     for part in item["elements"]:
         if part["type"] == "field" and part["value"][1] == "<null>":
             # So p4c writes an annotated header or struct.
-            raise refusal(otherwise, source)
-        field = context.expressions.field(part, source, otherwise)
+            raise refusal(complaint, source)
+        field = context.expressions.field(part, source, complaint)
         if not context.headers.by_name[field.header].is_metadata:
-            raise refusal(otherwise, source)
+            raise refusal(complaint, source)
         context.headers.check_fixed(f"field list '{name}'", field, source)
         if field.header == "standard_metadata":
             raise refusal(

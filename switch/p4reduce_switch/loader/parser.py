@@ -51,8 +51,8 @@ def load_deparser(context: LoaderContext, deparsers: Sequence[Json]) -> tuple[st
     """Return the headers that leave, in order."""
     if len(deparsers) != 1:
         raise LoadError(f"there are {len(deparsers)} deparsers; v1model has one")
-    for primitive in deparsers[0].get("primitives", ()):
-        raise refusal(f"'{primitive['op']}' in the deparser", source_of(primitive))
+    if primitives := deparsers[0].get("primitives"):
+        raise refusal(f"'{primitives[0]['op']}' in the deparser", source_of(primitives[0]))
     source = source_of(deparsers[0])
     return tuple(context.headers.header(name, source) for name in deparsers[0]["order"])
 
@@ -72,7 +72,7 @@ class _States:
         source = source_of(item, SourceLocation(f"parser state {name}"))
         ops: list[ir.ParserOp] = []
         for op in item["parser_ops"]:
-            where = _named(source_of(op, source), name)
+            where = _with_state(source_of(op, source), name)
             with located(where):
                 ops += self._op(op, name, where)
         with located(source):
@@ -96,7 +96,7 @@ class _States:
         op, args = item["op"], item["parameters"]
         if op == "primitive":
             statements = load_statements(self._context, args[0], source_of(args[0], source))
-            checks = self._in_bounds(args[0], source)
+            checks = self._bounds_checks(args[0], source)
             return [*checks, *(ir.Execute(statement) for statement in statements)]
         if op == "set":
             if self._headers.is_empty(args[0]):
@@ -106,9 +106,9 @@ class _States:
                 return [ir.Execute(statement) for statement in assigned]
         if op in ("extract", "extract_VL"):
             return self._extract(item, state, source)
-        return [self._single(item, state, source)]
+        return [self._plain_op(item, state, source)]
 
-    def _in_bounds(self, item: Json, source: SourceLocation) -> list[ir.ParserOp]:
+    def _bounds_checks(self, item: Json, source: SourceLocation) -> list[ir.ParserOp]:
         """Tests of whether a stack has the `last` or `next` that a primitive copies.
 
         P4_16 says that parsing stops where it has not. (BMv2 copies neither.)
@@ -135,7 +135,7 @@ class _States:
                 return load_statements(self._context, varbit, source)
         return at_run_time(self._context, {"op": "assign", "parameters": args}, source)
 
-    def _single(self, item: Json, state: str, source: SourceLocation) -> ir.ParserOp:
+    def _plain_op(self, item: Json, state: str, source: SourceLocation) -> ir.ParserOp:
         op, args = item["op"], item["parameters"]
         if op == "set":
             field = self._expressions.target(args[0], source)
@@ -198,7 +198,7 @@ class _States:
     # -- Select ------------------------------------------------------------------------------------
 
     def _key(self, item: Json, ops: list[ir.ParserOp], source: SourceLocation) -> FieldRef:
-        """The field to select on; what is none is first put into a hidden one."""
+        """The field to select on; a value that is no field is first copied into a hidden one."""
         if item["type"] == "lookahead":
             offset, width = _lookahead(item["value"])
             hidden = self._hidden(width)
@@ -272,6 +272,6 @@ def _lookahead(value: Any) -> tuple[int, int]:
     )
 
 
-def _named(source: SourceLocation, state: str) -> SourceLocation:
+def _with_state(source: SourceLocation, state: str) -> SourceLocation:
     """p4c gives parser states no source line: name the state instead."""
     return source if source.line else SourceLocation(f"parser state {state}", 0)

@@ -20,7 +20,7 @@ import socket
 import time
 from dataclasses import dataclass, replace
 
-from p4reduce_common.host_port import LAST_TCP_PORT, format_host_port, parse_host_port
+from p4reduce_common.host_port import LAST_PORT, format_host_port, parse_host_port
 from p4reduce_native.link import Link
 from p4reduce_native.loop import Loop, LoopPort, PortEvent, PortKind
 from p4reduce_native.udp_handshake import (
@@ -39,7 +39,7 @@ from p4reduce_switch.ports.port import PortError, PortStats, SwitchPort
 log = logging.getLogger(__name__)
 
 GONE_AFTER = 10
-"""So many seconds a peer may say nothing, though it is asked."""
+"""Seconds without a word from the peer, although it is asked, until it counts as gone."""
 
 _HANDSHAKES = 64  # of one iteration, so that a flood of them does not stop the port's frames
 
@@ -77,8 +77,8 @@ class UdpPlace(PortPlace):
     def after(self, steps: int) -> UdpPlace:
         if not self.udp_port:
             return self
-        if self.udp_port + steps > LAST_TCP_PORT:
-            raise ValueError(f"needs UDP port {self.udp_port + steps}; {LAST_TCP_PORT} is the last")
+        if self.udp_port + steps > LAST_PORT:
+            raise ValueError(f"needs UDP port {self.udp_port + steps}; {LAST_PORT} is the last")
         return replace(self, udp_port=self.udp_port + steps)
 
     def open(self, spec: PortSpec, options: PortOptions) -> SwitchPort:
@@ -124,7 +124,7 @@ class UdpPort(PeerListener):
         self._token = b""  # the peer's
         self._peer_address: _Address | None = None
         self._challenge: _PathChallenge | None = None
-        self._path_bytes = self._too_narrow = 0  # that are in the log
+        self._path_bytes = self._too_narrow = 0  # as last logged
         self._strangers = 0  # of the listener; the loop counts those of its peers
         address = spec.place
         try:
@@ -164,7 +164,7 @@ class UdpPort(PeerListener):
         return event
 
     def flush(self) -> None:
-        """Check whether the peer is still there."""
+        """Once per second: drop a peer that is silent, and log changes of its path."""
         link = self._in_loop.link
         if link is not None and link.keepalive() > GONE_AFTER:
             self._disconnect(f"has not been heard for {GONE_AFTER} s")
@@ -279,7 +279,7 @@ class UdpPort(PeerListener):
         self._token, self._peer_address, self._challenge = b"", None, None
 
     def _accept(self, address: _Address, entered: HandshakeResult) -> bool:
-        with contextlib.ExitStack() as undo:  # what has found an owner, none of this touches
+        with contextlib.ExitStack() as undo:  # undoes nothing that has found an owner
             try:
                 peer = undo.enter_context(_socket_for(self._listener, address))
                 link = Link.over_datagrams(peer, entered)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters by P4Runtime: indirect ones, and direct ones that are written apart from their entry.
+"""Meters by P4Runtime: indirect ones, and the rates of direct ones in a `TableEntry`.
 
-P4Runtime 1.4.1, "MeterEntry & DirectMeterEntry". Counters by colour are not supported, as in BMv2.
+`direct.py` has `DirectMeterEntry`. P4Runtime 1.4.1, "MeterEntry & DirectMeterEntry". Counters by
+colour are not supported, as in BMv2.
 """
 
 from __future__ import annotations

@@ -15,15 +15,15 @@ from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.p4info import ValueSetSpec
 from p4reduce_switch.state.tables import Match
 
-_Row = tuple["ValueSetSpec", tuple["Match", ...]]
+_Row = tuple[ValueSetSpec, tuple[Match, ...]]
 
 
 def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of one update: all members at once."""
     spec = find(config.p4info.value_sets, message.value_set_id, "value set")
-    if update_type != p4runtime_pb2.Update.MODIFY:
-        raise invalid(f"value set '{spec.name}' can only be changed as a whole, with MODIFY")
     owner = f"value set '{spec.name}'"
+    if update_type != p4runtime_pb2.Update.MODIFY:
+        raise invalid(f"{owner} can only be changed as a whole, with MODIFY")
     members = [match_fields.decode(owner, spec.fields, m.match) for m in message.members]
     if len(set(members)) < len(members):
         raise already_exists(f"a member of {owner} is given more than once")
