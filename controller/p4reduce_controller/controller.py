@@ -432,13 +432,13 @@ class Controller:
         comparison = job.comparison
         comparison.add(member.rank, calls)
         if comparison.complete(each.rank for each in job.active):
-            comparison.published.set()
+            comparison.all_reported.set()
         left = max(comparison.ends - self._loop.time(), 0.0)
         with (
             comparison.asked_by(member.rank, str(member)),
             contextlib.suppress(asyncio.TimeoutError),
         ):
-            await asyncio.wait_for(comparison.published.wait(), left)
+            await asyncio.wait_for(comparison.all_reported.wait(), left)
         return comparison
 
     async def settle(

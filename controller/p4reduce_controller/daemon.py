@@ -64,7 +64,7 @@ class Daemon:
         servers = [(server.address, server.device_id) for server in settings.servers.values()]
         self._file = TableFile(settings.state_directory, servers)
         try:
-            self._jobs = self._restored()
+            self._jobs = self._restore()
             self.taken = self._take_switches()
         except BaseException:
             self._hang_up()
@@ -83,15 +83,16 @@ class Daemon:
         """Host and port of the live page; None if there is none."""
         return self._page.getsockname()[:2] if self._page is not None else None
 
-    def _restored(self) -> list[Job]:
-        """Return the jobs of a former life that ended without ending them."""
+    def _restore(self) -> list[Job]:
+        """Return the jobs that a controller before this one left, and tell each fabric which entries
+        its switch should have."""
         table = self._file.read()
         if table is None:
             return []
         header, jobs = table
         topology = self._settings.topology
         layouts: dict[str, dict[int, Layout]] = {name: {} for name in self._fabrics}
-        unfit: set[str] = set()  # what is on these is for links that are no longer the same
+        unfit: set[str] = set()  # links of their jobs have changed: they are configured anew
         for job in filter(_is_on_switch, jobs):
             planned = plan_as_it_was(job, topology)
             if planned is None:
@@ -127,13 +128,11 @@ class Daemon:
     def _check_ports(self, name: str, client: SwitchClient) -> None:
         """Refuse ports that the switch does not have, where it says which it has."""
         there = client.ports()
-        missing = frozenset(self._settings.topology.switches[name].ports) - (there or frozenset())
-        if there is not None and missing:
-            number = (
-                f"port {port_ranges(missing)}"
-                if len(missing) == 1
-                else f"ports {port_ranges(missing)}"
-            )
+        if there is None:
+            return
+        missing = frozenset(self._settings.topology.switches[name].ports) - there
+        if missing:
+            number = f"port{'s' * (len(missing) > 1)} {port_ranges(missing)}"
             raise SwitchError(
                 f"the switch at {client.address} has no {number}, which --ports or the topology "
                 f"names; it has {port_ranges(there) or 'none'}"

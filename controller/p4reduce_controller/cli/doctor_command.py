@@ -18,7 +18,7 @@ from p4reduce_controller.cli.common import (
     tls_options,
     with_json,
 )
-from p4reduce_controller.storage.incarnation import default_state_directory
+from p4reduce_controller.storage.state_directory import default_state_directory
 from p4reduce_controller.terminal.exit_codes import Exit
 
 

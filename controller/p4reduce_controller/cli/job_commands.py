@@ -18,7 +18,7 @@ from p4reduce_common.command_group import CommandGroup
 from p4reduce_controller.cli.common import CliOptions, put, state_dir_option, with_json
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.job import DEFAULT_SLOTS, MAX_CHILDREN, MAX_WORLD_SIZE, SLOTS
-from p4reduce_controller.storage.incarnation import default_state_directory
+from p4reduce_controller.storage.state_directory import default_state_directory
 from p4reduce_controller.terminal import render
 from p4reduce_controller.terminal.json_output import plain
 

@@ -366,7 +366,7 @@ def serve(
     # These take long to load, and no other command needs them.
     from p4reduce_controller import serving
     from p4reduce_controller.settings import ControllerSettings
-    from p4reduce_controller.storage.incarnation import default_state_directory
+    from p4reduce_controller.storage.state_directory import default_state_directory
 
     configure(log_level, log_format)
     topology, servers = _network(

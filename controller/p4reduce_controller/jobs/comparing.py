@@ -13,7 +13,7 @@ from p4reduce_controller.jobs.refusals import Cause, JobRefusedError
 from p4reduce_controller.jobs.request_checks import printable
 
 WAIT = 2.0  # seconds from the first rank's word on; all are told of a mismatch at once
-MOST_WAITS = 8  # of a rank at once; a repeated one may overlap with its forerunner
+MOST_WAITS = 8  # calls of one rank that wait at once: it may call again before the last has ended
 MOST_CALLS = 32
 MOST_PIECES = 2048
 LONGEST_TEXT = 400  # characters
@@ -42,7 +42,7 @@ class Comparison:
 
     def __init__(self, ends: float) -> None:
         self.ends = ends
-        self.published = asyncio.Event()  # by all ranks that still take part
+        self.all_reported = asyncio.Event()  # set when all ranks that still take part have
         self._calls: dict[int, dict[int, Called]] = {}
         self._asking: Counter[int] = Counter()
 
@@ -72,7 +72,7 @@ class Comparison:
         """Whether all remaining ranks have reported."""
         return self._calls.keys() >= set(ranks)
 
-    def callings(self) -> list[tuple[int, Called, list[int]]]:
+    def differing_calls(self) -> list[tuple[int, Called, list[int]]]:
         """Return the calls at the first place where ranks differ, and the ranks of each.
 
         The call of most ranks comes first. Empty if the reports do not differ.

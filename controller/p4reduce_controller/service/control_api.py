@@ -288,7 +288,7 @@ class Service(ControlServicer):
                     called=pb.Called(sequence=place, text=called.text, pieces=called.pieces),
                     ranks=ranks,
                 )
-                for place, called, ranks in comparison.callings()
+                for place, called, ranks in comparison.differing_calls()
             ],
             silent=comparison.silent(job.members),
         )

@@ -9,7 +9,6 @@ on average. The 32 bits last until 2042.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -83,29 +82,23 @@ class Reserve:
         self._take = take
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="incarnation")
         self._coming: deque[Future[int]] = deque()
-        self._order(AHEAD)
+        self._request(AHEAD)
 
     def next(self) -> int:
         """Return an id above all earlier ones. Raises what `take` raises."""
-        self._order(1)
+        self._request(1)
         try:
             return self._coming.popleft().result()
         except (OSError, ValueError, OverflowError):
             # What kept the thread from it then may have passed. Later ids are higher, so those
             # ordered before this one are not used any more.
             self._coming.clear()
-            self._order(1 + AHEAD)
+            self._request(1 + AHEAD)
             return self._coming.popleft().result()
 
     def close(self) -> None:
         """Stop taking ids."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _order(self, count: int) -> None:
+    def _request(self, count: int) -> None:
         self._coming.extend(self._thread.submit(self._take) for _ in range(count))
-
-
-def default_state_directory() -> Path:
-    """`$XDG_STATE_HOME/p4reduce`, else ~/.local/state/p4reduce."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return Path(state or Path.home() / ".local" / "state") / "p4reduce"

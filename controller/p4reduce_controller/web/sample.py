@@ -61,13 +61,13 @@ async def take(service: Service, *, slots: bool) -> MetricsSample:
             ranks[job.incarnation] = {each.rank: each for each in statistics.ranks}
     outcomes, shown = {}, {}
     for switch in switches:
-        name = pb.GetCountersRequest(switch=switch.name)
-        counters = await _unless_gone(service.GetCounters(name, context))
+        of_counters = pb.GetCountersRequest(switch=switch.name)
+        counters = await _unless_gone(service.GetCounters(of_counters, context))
         counts = counters.counts if counters is not None else ()
         outcomes[switch.name] = {count.name: count for count in counts}
         if slots:
-            which = pb.GetSlotsRequest(switch=switch.name)
-            shown[switch.name] = await _unless_gone(service.GetSlots(which, context))
+            of_slots = pb.GetSlotsRequest(switch=switch.name)
+            shown[switch.name] = await _unless_gone(service.GetSlots(of_slots, context))
     return MetricsSample(
         time.time(), time.monotonic(), tuple(jobs), tuple(switches), ranks, outcomes, shown
     )

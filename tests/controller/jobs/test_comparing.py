@@ -25,22 +25,22 @@ def test_the_first_place_at_which_ranks_differ_counts() -> None:
     comparison.add(0, [(5, called("a")), (6, called("b")), (7, called("c"))])
     comparison.add(1, [(6, called("b")), (7, called("x")), (8, called("z"))])
     comparison.add(2, [(7, called("c"))])
-    assert comparison.callings() == [(7, called("c"), [0, 2]), (7, called("x"), [1])]
+    assert comparison.differing_calls() == [(7, called("c"), [0, 2]), (7, called("x"), [1])]
 
 
 def test_pieces_count_as_well() -> None:
     comparison = Comparison(0.0)
     comparison.add(0, [(0, called("a", "v", "w"))])
     comparison.add(1, [(0, called("a", "v", "x"))])
-    assert [ranks for _, _, ranks in comparison.callings()] == [[0], [1]]
+    assert [ranks for _, _, ranks in comparison.differing_calls()] == [[0], [1]]
 
 
 def test_ranks_that_told_the_same_do_not_differ() -> None:
     comparison = Comparison(0.0)
-    assert comparison.callings() == []
+    assert comparison.differing_calls() == []
     comparison.add(0, [(0, called("a"))])
     comparison.add(1, [(0, called("a")), (1, called("b"))])
-    assert comparison.callings() == []
+    assert comparison.differing_calls() == []
 
 
 def test_what_a_rank_says_twice_counts_once() -> None:
@@ -48,7 +48,7 @@ def test_what_a_rank_says_twice_counts_once() -> None:
     comparison.add(0, [(0, called("a"))])
     comparison.add(0, [(0, called("b"))])
     comparison.add(1, [(0, called("a"))])
-    assert comparison.callings() == []
+    assert comparison.differing_calls() == []
 
 
 def test_ranks_that_left_are_silent_but_not_waited_for() -> None:
@@ -89,4 +89,4 @@ def test_what_others_are_shown_is_bounded_and_printable() -> None:
     comparison = Comparison(0.0)
     comparison.add(0, [(n, called("a")) for n in range(MOST_CALLS + 1)])
     comparison.add(1, [(MOST_CALLS, called("b"))])
-    assert comparison.callings() == []
+    assert comparison.differing_calls() == []
