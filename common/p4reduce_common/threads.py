@@ -2,7 +2,7 @@
 """Threads and tasks that report how they end.
 
 Everything else runs in pools of `concurrent.futures` or in `session/threaded_call.py`, which hand
-the exception to whoever asks for the result.
+the exception to the caller that asks for the result.
 
 An exception that nobody expects ends a thread. Its owner is then told, with the cause, instead of
 waiting for work that nobody does any more. docs/architecture.md lists all of them.

@@ -84,8 +84,10 @@ class Daemon:
         return self._page.getsockname()[:2] if self._page is not None else None
 
     def _restore(self) -> list[Job]:
-        """Return the jobs that a controller before this one left, and tell each fabric which entries
-        its switch should have."""
+        """Return the jobs that a controller before this one left.
+
+        Tell each fabric which entries its switch should have.
+        """
         table = self._file.read()
         if table is None:
             return []

@@ -142,7 +142,9 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
     one that starts a network.
     """
     placed = {
-        name for one in (*LAUNCHERS, OWN) for name in (one.rank, one.world_size, one.local_rank)
+        name
+        for one in (*LAUNCHERS, OWN)
+        for name in (one.rank_name, one.world_size_name, one.local_rank_name)
     }
     hidden = {
         name: value

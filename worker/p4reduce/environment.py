@@ -23,9 +23,9 @@ class Launcher:
     """The environment variables by which a launcher sets a process's rank."""
 
     name: str
-    rank: str
-    world_size: str
-    local_rank: str
+    rank_name: str
+    world_size_name: str
+    local_rank_name: str
 
 
 LAUNCHERS = (
@@ -62,7 +62,7 @@ class Placement:
 
 
 def placement(
-    rank: int | None, world_size: int | None, environ: Mapping[str, str] | None = None
+    rank: int | None, world_size: int | None, environ: Mapping[str, str] = os.environ
 ) -> Placement:
     """Find rank and world size.
 
@@ -80,11 +80,13 @@ def placement(
         ConfigurationError: a value is missing, no number or out of range, or P4REDUCE_… differs
             from the launcher's; names the variables.
     """
-    environ = os.environ if environ is None else environ
-    launcher = next((one for one in LAUNCHERS if _says(one, environ)), None)
-    own = OWN if _says(OWN, environ) else None
+    launcher = next((one for one in LAUNCHERS if _is_used_by(one, environ)), None)
+    own = OWN if _is_used_by(OWN, environ) else None
     if launcher is not None and own is not None and launcher is not SLURM:
-        for theirs, ours in ((launcher.rank, own.rank), (launcher.world_size, own.world_size)):
+        for theirs, ours in (
+            (launcher.rank_name, own.rank_name),
+            (launcher.world_size_name, own.world_size_name),
+        ):
             if theirs in environ and ours in environ and environ[theirs] != environ[ours]:
                 raise ConfigurationError(
                     f"{theirs}={environ[theirs]} ({launcher.name}) and {ours}={environ[ours]} "
@@ -95,10 +97,10 @@ def placement(
     sources = [one for one in order if one is not None]
     ranked = _source(sources, "rank", environ)
     if rank is None:
-        rank = _number(environ, ranked.rank, "rank", bool(sources))
+        rank = _number(environ, ranked.rank_name, "rank", bool(sources))
     rank = whole_number("rank", rank)
     if world_size is None:
-        name = _source(sources, "world_size", environ).world_size
+        name = _source(sources, "world_size", environ).world_size_name
         world_size = _number(environ, name, "world_size", bool(sources))
     world_size = whole_number("world_size", world_size)
     if not 1 <= world_size <= MAX_WORLD_SIZE:
@@ -110,16 +112,15 @@ def placement(
         raise ConfigurationError(
             f"rank {rank} does not fit world size {world_size}: ranks are 0 to {world_size - 1}"
         )
-    local = environ.get(ranked.local_rank, "")
+    local = environ.get(ranked.local_rank_name, "")
     return Placement(rank, world_size, int(local) if local.isdecimal() else rank)
 
 
-def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str:
+def job_name(given: str | None, environ: Mapping[str, str] = os.environ) -> str:
     """Return the job's name: the argument, $P4REDUCE_JOB, the launcher's id, or "default".
 
     After an elastic restart, torchrun's ranks get another name.
     """
-    environ = os.environ if environ is None else environ
     if given is not None:
         return given
     name = next((environ[name] for name in _JOB_NAMES if environ.get(name)), _DEFAULT_JOB)
@@ -131,7 +132,7 @@ def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str
 
 
 def urgent_slots(
-    given: int | Sequence[int] | None, environ: Mapping[str, str] | None = None
+    given: int | Sequence[int] | None, environ: Mapping[str, str] = os.environ
 ) -> tuple[int, ...]:
     """Return the slots of classes 1, 2 and so on: the argument, $P4REDUCE_URGENT_SLOTS, or none.
 
@@ -139,7 +140,6 @@ def urgent_slots(
         TypeError, ValueError: the argument is neither a number of slots nor a list of these.
         ConfigurationError: the variable is neither of these.
     """
-    environ = os.environ if environ is None else environ
     if given is not None:
         if not isinstance(given, (list, tuple)):
             number = number_within("urgent_slots", given, 0, MAX_SLOTS - 1)
@@ -174,50 +174,44 @@ def _fit_classes(numbers: tuple[int, ...]) -> bool:
     return len(numbers) < MAX_CLASSES and sum(numbers) < MAX_SLOTS and min(numbers, default=1) > 0
 
 
-def check_shapes(given: bool | None, environ: Mapping[str, str] | None = None) -> bool:
+def check_shapes(given: bool | None, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether ranks must agree on shapes: the argument, $P4REDUCE_CHECK_SHAPES, or True.
 
     Raises:
         TypeError: the argument is no bool.
         ConfigurationError: the variable is neither 0 nor 1.
     """
-    environ = os.environ if environ is None else environ
     if given is not None:
         check_flag("check_shapes", given)
         return bool(given)
-    text = environ.get(CHECK_SHAPES_ENVIRONMENT) or "1"
-    if text not in ("0", "1"):
-        raise ConfigurationError(
-            f"{CHECK_SHAPES_ENVIRONMENT}={text!r}: 1 is possible, or 0 where ranks' shapes differ"
-        )
-    return text == "1"
+    return _flag(environ, CHECK_SHAPES_ENVIRONMENT, "1", "or 0 where ranks' shapes differ")
 
 
-def records_spans(environ: Mapping[str, str] | None = None) -> bool:
+def records_spans(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether communicators record spans from their start: $P4REDUCE_SPANS, or False.
 
     Raises:
         ConfigurationError: the variable is neither 0 nor 1.
     """
-    environ = os.environ if environ is None else environ
-    text = environ.get(SPANS_ENVIRONMENT) or "0"
+    return _flag(environ, SPANS_ENVIRONMENT, "0", "to record spans of all collectives, or 0")
+
+
+def _flag(environ: Mapping[str, str], name: str, default: str, meaning: str) -> bool:
+    text = environ.get(name) or default
     if text not in ("0", "1"):
-        raise ConfigurationError(
-            f"{SPANS_ENVIRONMENT}={text!r}: 1 is possible, to record spans of all collectives, or 0"
-        )
+        raise ConfigurationError(f"{name}={text!r}: 1 is possible, {meaning}")
     return text == "1"
 
 
-def is_placed(environ: Mapping[str, str] | None = None) -> bool:
+def is_placed(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the environment sets the rank or the world size."""
-    environ = os.environ if environ is None else environ
-    return any(_says(one, environ) for one in (*LAUNCHERS, OWN))
+    return any(_is_used_by(one, environ) for one in (*LAUNCHERS, OWN))
 
 
-def _says(launcher: Launcher, environ: Mapping[str, str]) -> bool:
+def _is_used_by(launcher: Launcher, environ: Mapping[str, str]) -> bool:
     if launcher is SLURM and not _is_in_step(environ):
         return False
-    return launcher.rank in environ or launcher.world_size in environ
+    return launcher.rank_name in environ or launcher.world_size_name in environ
 
 
 def _is_in_step(environ: Mapping[str, str]) -> bool:
@@ -228,19 +222,24 @@ def _is_in_step(environ: Mapping[str, str]) -> bool:
 
 def _source(sources: Sequence[Launcher], argument: str, environ: Mapping[str, str]) -> Launcher:
     """Return the first that has the argument; else the one that should have it."""
-    having = (one for one in sources if getattr(one, argument) in environ)
+    having = (one for one in sources if _name(one, argument) in environ)
     return next(having, next(iter(sources), OWN))
 
 
-def _number(environ: Mapping[str, str], name: str, argument: str, known: bool) -> int:
+def _name(launcher: Launcher, argument: str) -> str:
+    """Return the name of the variable for an argument, "rank" or "world_size"."""
+    return launcher.rank_name if argument == "rank" else launcher.world_size_name
+
+
+def _number(environ: Mapping[str, str], name: str, argument: str, launcher_found: bool) -> int:
     text = environ.get(name)
-    if text is None and known:
+    if text is None and launcher_found:
         raise ConfigurationError(
             f"{name} is not set, though the other variable of that launcher is; set it or pass "
             f"{argument}="
         )
     if text is None:
-        tried = ", ".join(getattr(one, argument) for one in (*LAUNCHERS, OWN))
+        tried = ", ".join(_name(one, argument) for one in (*LAUNCHERS, OWN))
         raise ConfigurationError(
             f"no {argument}: pass {argument}= or set one of {tried}; or start all ranks, with a "
             "switch and a controller, by p4reduce-lab exec -n 4 -- python …"

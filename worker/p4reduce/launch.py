@@ -297,7 +297,7 @@ def prepare() -> None:
     It takes a moment, in which this process imports what else a rank needs.
     """
     global _spare
-    names = [launcher.local_rank for launcher in (*LAUNCHERS, OWN)]
+    names = [launcher.local_rank_name for launcher in (*LAUNCHERS, OWN)]
     local = next((os.environ[name] for name in names if name in os.environ), "")
     if _spare is None and local == "0":
         _spare = Network()

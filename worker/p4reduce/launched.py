@@ -69,15 +69,15 @@ def network_of_launcher(place: Placement, timeout: float) -> Started | None:
 def is_launched() -> bool:
     """Whether a launcher says where its ranks meet."""
     return all(map(os.environ.get, _MASTER)) or any(
-        os.environ.get(one.world_size) for one in LAUNCHERS
+        os.environ.get(one.world_size_name) for one in LAUNCHERS
     )
 
 
 def _is_of_launcher(place: Placement) -> bool:
     said = [
-        (os.environ.get(one.rank), os.environ.get(one.world_size))
+        (os.environ.get(one.rank_name), os.environ.get(one.world_size_name))
         for one in LAUNCHERS
-        if os.environ.get(one.world_size)
+        if os.environ.get(one.world_size_name)
     ]
     here = (str(place.rank), str(place.world_size))
     return said[0] == here if said else all(map(os.environ.get, _MASTER))

@@ -31,9 +31,6 @@ TransportOpsStructure = _HEADER.structure("p4r_transport_ops")
 IterationStructure = _HEADER.structure("p4r_iteration")
 LinkLockStructure = _HEADER.structure("p4r_link_lock")
 
-ROW_PAD = CONSTANTS["P4R_BUFFER_PAD"]
-"""Bytes of a `FrameBuffer`'s row in front of the frame."""
-
 COUNTED = tuple(field_types(_HEADER.structure("p4r_counts")))
 """The fields of `struct p4r_counts`, named as in `statistics.Counts`."""
 

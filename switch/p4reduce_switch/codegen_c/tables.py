@@ -269,7 +269,9 @@ class TableWriter:
         with writer.block(f"if ({all_choices}->chooses)"):
             value = write_hash(context, selector, None)
             writer.line(f"{hashed} = {value.text};")
-        writer.line(f"const struct p4r_choice *const {choice} = p4r_choose({all_choices}, {hashed});")
+        writer.line(
+            f"const struct p4r_choice *const {choice} = p4r_choose({all_choices}, {hashed});"
+        )
         return choice
 
     def _inline(

@@ -57,7 +57,9 @@ Start = Callable[..., RunningController]
 def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["P4REDUCE_INTERFACE", "P4REDUCE_CONTROLLER", "P4REDUCE_STATE_DIR", *variables.TLS]
     names += [
-        name for one in (*LAUNCHERS, OWN) for name in (one.rank, one.world_size, one.local_rank)
+        name
+        for one in (*LAUNCHERS, OWN)
+        for name in (one.rank_name, one.world_size_name, one.local_rank_name)
     ]
     for name in names:
         monkeypatch.delenv(name, raising=False)

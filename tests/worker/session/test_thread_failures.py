@@ -67,7 +67,7 @@ def assert_both_hear(errors: list[BaseException | None], what: str, fault: Threa
         "NativeStream.__init__",
         "NativeIteration.run",
         "SlotMachine.take_events",
-        "SlotMachine._end_of",  # within the end of a collective
+        "SlotMachine._close",  # within the end of a collective
         "Collective.finish",
     ],
 )

@@ -94,7 +94,9 @@ class Ranks:
     ) -> None:
         self.here = here
         self.environment = environment
-        placed = {name for one in (*LAUNCHERS, OWN) for name in (one.rank, one.world_size)}
+        placed = {
+            name for one in (*LAUNCHERS, OWN) for name in (one.rank_name, one.world_size_name)
+        }
         clean = {name: text for name, text in environment.items() if name not in placed}
         port = free_port()
         self.processes = []
@@ -153,7 +155,9 @@ def test_two_jobs_of_mpich_at_once_do_not_meet(tmp_path: Path) -> None:
     program += "sys.stdout.write(f'{sum[0]}\\n')"
     start = 'for rank in 0 1; do PMI_RANK=$rank sh -c \'"$@"; true\' sh "$@" & done; wait'
     with marked() as environment:
-        placed = {name for one in (*LAUNCHERS, OWN) for name in (one.rank, one.world_size)}
+        placed = {
+            name for one in (*LAUNCHERS, OWN) for name in (one.rank_name, one.world_size_name)
+        }
         clean = {name: text for name, text in environment.items() if name not in placed}
         world = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "HYDI_CONTROL_FD": "7"}
         jobs = [

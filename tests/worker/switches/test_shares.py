@@ -41,7 +41,7 @@ def test_few_blocks_stay_together() -> None:
 
 def test_what_is_not_cut_stays_at_a_switch_for_a_run() -> None:
     shares = Shares(2, 2)
-    turns = [shares.single(1) for _ in range(8 * RUN)]
+    turns = [shares.take_one(1) for _ in range(8 * RUN)]
     changes = sum(one != other for one, other in itertools.pairwise(turns))
     assert turns[:RUN] == [0] * RUN
     assert changes <= 9
@@ -51,7 +51,7 @@ def test_what_is_not_cut_stays_at_a_switch_for_a_run() -> None:
 def test_what_is_not_cut_goes_by_the_shares() -> None:
     shares = Shares(2, 2)
     shares.weights = [768, 256]
-    turns = [shares.single(8) for _ in range(4000)]
+    turns = [shares.take_one(8) for _ in range(4000)]
     assert abs(turns.count(0) - 3000) <= RUN / 8
 
 
@@ -59,10 +59,10 @@ def test_new_shares_hold_for_what_comes_after() -> None:
     """What was not cut before has no weight then, or all goes to one switch for a long time."""
     shares = Shares(2, 2)
     for _ in range(10_000):
-        shares.single(30)
+        shares.take_one(30)
     assert agreed(shares, [9000.0, 3000.0])
     assert shares.weights == [640, 384]
-    turns = [shares.single(30) for _ in range(4000)]
+    turns = [shares.take_one(30) for _ in range(4000)]
     assert abs(turns.count(0) - 2500) <= RUN
 
 

@@ -22,7 +22,7 @@ class Policy(Protocol):
         """Return the seconds until a decision without further ranks; infinity if there is none."""
 
     def early(self, negotiation: Negotiation) -> int:
-        """Return after how many ticks the ranks that are always needed had come, if some are.
+        """Return how many ticks after the last sum enough ranks for this one had called.
 
         The next negotiation takes place at about that time, unless all ranks call the sum before.
         """
@@ -75,10 +75,8 @@ class AtLeast:
     def check(self, lost: Sequence[int], negotiation: Negotiation | None) -> None:
         if negotiation is None or not negotiation.present:
             return
-        needed, left = (
-            negotiation.call().at_least,
-            self._size - len(lost) - len(negotiation.leaving),
-        )
+        needed = negotiation.call().at_least
+        left = self._size - len(lost) - len(negotiation.leaving)
         if left < needed:
             gone = sorted({*lost, *negotiation.leaving})
             raise WorkerLostError(
@@ -112,7 +110,7 @@ class OneOfEachGroup:
         present = set(negotiation.present)
         if not present:
             return None
-        negotiation.call()
+        negotiation.call()  # raises MismatchError if they called different sums
         members = []
         for group in self._groups:
             there = [rank for rank in group if rank in present]
@@ -129,10 +127,9 @@ class OneOfEachGroup:
         return max((negotiation.rows[rank].came for rank in members), default=0)
 
     def check(self, lost: Sequence[int], negotiation: Negotiation | None) -> None:
-        gone = {
-            *lost,
-            *(() if negotiation is None or not negotiation.present else negotiation.leaving),
-        }
+        gone = {*lost}
+        if negotiation is not None and negotiation.present:
+            gone.update(negotiation.leaving)
         for number, group in enumerate(self._groups):
             if gone.issuperset(group):
                 raise WorkerLostError(

@@ -93,8 +93,8 @@ def dslsr1(
     begin(comm, "dslsr1", problem, settings, trouble, same=same)
 
     def total(mine: Array, what: str) -> Array:
-        away = f"dslsr1: {what} is not finite on all ranks: another start or radius is needed"
-        return finite_sum(comm, mine, f"dslsr1/{what}", away)
+        not_finite = f"dslsr1: {what} is not finite on all ranks: another start or radius is needed"
+        return finite_sum(comm, mine, f"dslsr1/{what}", not_finite)
 
     def objective(at: Array) -> float:
         """NaN where it is too large for lanes: such a step is refused."""
@@ -128,7 +128,7 @@ def dslsr1(
 
 
 def _shared(directions: Array, own: Array, total: Callable[[Array, str], Array]) -> Product:
-    """Q → B·q by sums of m and of d floats, after one of m²."""
+    """Return q → B·q by sums of m and of d floats, after one of m²."""
     kept, inverse = inverse_of(total(directions.T @ own, "M"))  # M = Σ SᵀY_i
     own = own[:, kept]
 
@@ -140,7 +140,7 @@ def _shared(directions: Array, own: Array, total: Callable[[Array, str], Array])
 
 
 def _local(directions: Array, images: Array) -> Product:
-    """Q → B·q where Y is on all ranks."""
+    """Return q → B·q where Y is on all ranks."""
     kept, inverse = inverse_of(directions.T @ images)
     images = images[:, kept]
     return lambda vector: np.asarray(images @ (inverse @ (images.T @ vector)))

@@ -35,7 +35,7 @@ def gd(
         rate: α; 1/L for L the smoothness of the sum.
         steps: how many.
         momentum: β, from 0 to below 1.
-        watch: called at each step.
+        watch: called after each step; a true value ends the method (`Watch`).
 
     Returns:
         The model is θ, shape (d,), the same on all ranks.
@@ -55,8 +55,8 @@ def gd(
     before = model
     progress = SolverProgress(comm, model, watch)
     for step in range(1, steps + 1):
-        away = f"gd: the model diverges at step {step}: a smaller rate than {rate:g} is needed"
-        total = finite_sum(comm, problem.gradient(model), "gd/gradient", away)
+        diverged = f"gd: the model diverges at step {step}: a smaller rate than {rate:g} is needed"
+        total = finite_sum(comm, problem.gradient(model), "gd/gradient", diverged)
         model, before = model - rate * total + momentum * (model - before), model
         if progress.ends(step, model):
             break

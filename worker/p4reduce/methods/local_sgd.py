@@ -103,11 +103,11 @@ def local_sgd(
         model = model - rate * gradient  # the local (inner) step
         if step % every and step < steps:
             continue
-        away = (
+        diverged = (
             f"local-sgd: a rank's model diverges before step {step}: a smaller rate than "
             f"{rate:g} is needed"
         )
-        total = finite_sum(comm, model - shared, "local-sgd/moved", away, precision=precision)
+        total = finite_sum(comm, model - shared, "local-sgd/moved", diverged, precision=precision)
         moved = total / comm.size  # Δ
         speed = outer_momentum * speed + moved  # v
         shared = shared + outer_rate * (moved + outer_momentum * speed)  # the outer step

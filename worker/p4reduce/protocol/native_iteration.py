@@ -13,7 +13,6 @@ from p4reduce_native.link import LinkKind
 
 from p4reduce.machine_code import (
     CONSTANTS,
-    ROW_PAD,
     BackoffStructure,
     IterationStructure,
     Library,
@@ -101,7 +100,7 @@ class NativeIteration:
         self._iteration = IterationStructure(
             slots=slots,
             ops=self._ops.structure,
-            received=self._received.address - ROW_PAD,
+            received=self._received.rows_address,
             received_lengths=self._received.lengths.ctypes.data,
             backlog=self._backlog.ctypes.data,
             backlog_room=len(self._backlog),

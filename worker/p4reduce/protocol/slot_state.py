@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.machine_code import CONSTANTS, ROW_PAD, SlotsStructure
+from p4reduce.machine_code import CONSTANTS, SlotsStructure
 from p4reduce.statistics import RoundTrips
 from p4reduce.wire.calls import class_slots
 from p4reduce.wire.frames import FrameBuffer
@@ -117,9 +117,9 @@ class SlotState:
             deferral=deferral,
             tries_a_doubling=tries_a_doubling,
             stretch=stretch,
-            outgoing=outgoing.address - ROW_PAD,
+            outgoing=outgoing.rows_address,
             lengths=outgoing.lengths.ctypes.data,
-            kept=kept.address - ROW_PAD,
+            kept=kept.rows_address,
             round_trips=self.trips.seconds.ctypes.data,
             latest=math.inf,
             heard_switch_at=-math.inf,

@@ -18,10 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from p4reduce_native.errors import NativeUnavailableError
 
-from p4reduce.errors import (
-    P4ReduceError,
-)
-from p4reduce.machine_code import CONSTANTS, COUNTED, ROW_PAD, VISIT, Library, engine_library
+from p4reduce.errors import P4ReduceError
+from p4reduce.machine_code import CONSTANTS, COUNTED, VISIT, Library, engine_library
 from p4reduce.protocol.native_iteration import LinkLock, NativeIteration
 from p4reduce.protocol.slot_state import IDLE, SHAPES, SlotState
 from p4reduce.statistics import Counts, RoundTrips
@@ -56,6 +54,7 @@ FEW = 8
 
 _LOCAL_FLOOR = 0.1  # seconds; longer than a process waits for a core on a busy machine
 _MESSAGE = slice(AGG_OFFSET, PAYLOAD_FRAME_BYTES)  # of a frame: its header and lanes
+# What a visit is for; 1 to 3 are parts of sums (`wire.answers`).
 _READ, _ZEROS = CONSTANTS["P4R_READ"], CONSTANTS["P4R_ZEROS"]
 _NONFINITE = CONSTANTS["P4R_NONFINITE"]
 _LEFT = CONSTANTS["P4R_RANKS_LEFT"]  # else, and without a deadline, the ranks do not agree
@@ -134,8 +133,8 @@ class SlotMachine:
         self._visiting_failed: BaseException | None = None
         # By a weak reference: `state` has a NumPy array over the structure that holds the callback,
         # and the garbage collector finds no cycle that goes through one.
-        reach = weakref.WeakMethod(self._reach)
-        self._visit = VISIT(lambda *what: reach()(*what))  # type: ignore[misc]
+        visit = weakref.WeakMethod(self._visit_blocks)
+        self._visit = VISIT(lambda *what: visit()(*what))  # type: ignore[misc]
         self.outgoing = FrameBuffer(slots * SHAPES)
         self.kept = FrameBuffer(slots)
         self._origin = np.zeros(slots, np.uint32)  # rounds before those of this life of the job
@@ -221,7 +220,10 @@ class SlotMachine:
         return not self.collectives
 
     def use_local_floor(self) -> None:
-        """Frames go by memory or by a Unix socket, which lose none: what does not come is late."""
+        """Set timeouts for a transport within this machine, which loses no frame.
+
+        What does not come is only late.
+        """
         for timeout in (self._shared.timeout, self._shared.opening_timeout):
             timeout.floor = _LOCAL_FLOOR
             timeout.seconds = max(timeout.seconds, _LOCAL_FLOOR)
@@ -250,8 +252,8 @@ class SlotMachine:
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
         """Process received frames: the first `count` rows of a buffer."""
-        at = buffer.address - ROW_PAD
-        self._library.receive(self._address, at, buffer.lengths.ctypes.data, count, now)
+        lengths = buffer.lengths.ctypes.data
+        self._library.receive(self._address, buffer.rows_address, lengths, count, now)
         self.take_events(now)
 
     def expire(self, now: float) -> None:
@@ -289,7 +291,9 @@ class SlotMachine:
         self.state.make_room_for(len(self.collectives))
         return stream
 
-    def _reach(self, sequence: int, what: int, blocks_at: int, count: int, rows_at: int) -> None:
+    def _visit_blocks(
+        self, sequence: int, what: int, blocks_at: int, count: int, rows_at: int
+    ) -> None:
         """Read or write blocks that only Python can reach: `p4r_visit`."""
         try:
             collective = self.collectives[sequence]
@@ -320,7 +324,7 @@ class SlotMachine:
         self._library.stop(self._address)
         while self.collectives:
             collective = next(iter(self.collectives.values()))
-            self._end_of(collective, error)
+            self._close(collective, error)
             self.collectives.pop(collective.sequence, None)
 
     def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
@@ -380,7 +384,7 @@ class SlotMachine:
         frames.frames[:, _MESSAGE] = results
         frames.records["slot"], frames.records["round"] = slots, awaited
         frames.records["flags"] |= np.uint8(Flag.RETRANSMISSION)  # no sample of a round trip
-        self._library.take_handed(self._address, frames.address - ROW_PAD, len(slots), now)
+        self._library.take_handed(self._address, frames.rows_address, len(slots), now)
         stuck = slots[self.state.expected[slots] == awaited]
         if len(stuck) and not self._shared.trouble:
             raise P4ReduceError(
@@ -390,7 +394,7 @@ class SlotMachine:
         self.take_events(now)
 
     def continue_from(self, before: SlotMachine, newest: Rounds, now: float) -> None:
-        """Take over all that another machine has under way, which ends it.
+        """Take over all that another machine has under way. It is of no use afterwards.
 
         Args:
             before: of the same rank in an earlier life of the job, with as many slots.
@@ -420,8 +424,8 @@ class SlotMachine:
             if not collective.remaining:
                 block = collective.overflowed  # an exception has cut its caller off
                 error = None if block is None else overflow_error(collective, block)
-                self._end_of(collective, error)
-            if collective.remaining and collective.sequence < before.next_sequence:
+                self._close(collective, error)
+            elif collective.sequence < before.next_sequence:
                 self.collectives[collective.sequence] = collective
         before.collectives.clear()
         self.state.make_room_for(len(self.collectives))
@@ -453,10 +457,10 @@ class SlotMachine:
         del self.collectives[collective.sequence]  # blocks that only Python can reach
         return None
 
-    def is_over(self, collective: Collective) -> None:
+    def completed_by_caller(self, collective: Collective) -> None:
         """Note that a caller has completed its collective. C has counted it."""
         self.collectives.pop(collective.sequence, None)
-        self._end_of(collective)
+        self._close(collective)
 
     # -- What has happened ---------------------------------------------------------------------
 
@@ -479,24 +483,24 @@ class SlotMachine:
         if shared.trouble:
             trouble, shared.trouble = shared.trouble, 0
             if self.broken is None and not self.in_dispute:
-                self._end(trouble, now)
+                self._stopped_by(trouble, now)
 
     def _finish(self, collective: Collective) -> None:
-        """All stripes of a collective are over."""
+        """End a collective whose stripes are all over, with an error if a sum overflowed."""
         if collective.overflowed is None:
             self._shared.counts.collectives += collective.counted
-            self._end_of(collective)
+            self._close(collective)
         else:
             self._shared.counts.overflows += 1
-            self._end_of(collective, overflow_error(collective, collective.overflowed))
+            self._close(collective, overflow_error(collective, collective.overflowed))
 
-    def _end_of(self, collective: Collective, error: P4ReduceError | None = None) -> None:
+    def _close(self, collective: Collective, error: P4ReduceError | None = None) -> None:
         """End a collective that C has no more to do with."""
         collective.stream = None  # it holds what C has read and written
         collective.finish(error)
 
-    def _end(self, trouble: int, now: float) -> None:
-        """Nothing can be summed any more."""
+    def _stopped_by(self, trouble: int, now: float) -> None:
+        """C has stopped: fail everything, or report a dispute."""
         shared = self._shared
         if trouble == _DEADLINE:
             late = self.collectives[shared.trouble_sequence]

@@ -23,7 +23,8 @@ class P4ReduceConfig(TorchConfig):
 
     Attributes:
         backend: of `torch.distributed`: "p4reduce", or "cpu:p4reduce,cuda:nccl".
-        switches: which hosts run a switch, as `P4REDUCE_SWITCHES`. "": each.
+        switches: which hosts run a switch, as `P4REDUCE_SWITCHES`. "": what that says in the
+            workers, or each; of more than 64 ranks the first.
         lease: seconds that a worker may be silent before it is lost. 0: those of
             `P4REDUCE_LEASE`, or 10.
     """

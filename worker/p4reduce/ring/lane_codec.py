@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.machine_code import ROW_PAD, Library, native_library
+from p4reduce.machine_code import Library, native_library
 from p4reduce.tensors.blocks import Array, BlockMemory, Indices, Piece
 from p4reduce.tensors.native_stream import NativeBlocks, NativeStream
 from p4reduce.tensors.stream import Collective
@@ -76,7 +76,7 @@ class Codec:
             places.ctypes.data,
             blocks.ctypes.data,
             np.ascontiguousarray(exponents).ctypes.data,
-            self._frames.address - ROW_PAD,
+            self._frames.rows_address,
             np.ascontiguousarray(rows).ctypes.data,
             len(blocks),
         )
@@ -112,7 +112,7 @@ class Codec:
             ctypes.addressof(target.structure),
             places.ctypes.data,
             np.ascontiguousarray(exponents).ctypes.data,
-            self._frames.address - ROW_PAD,
+            self._frames.rows_address,
             np.ascontiguousarray(rows).ctypes.data,
             len(blocks),
             part,

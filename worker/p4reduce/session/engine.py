@@ -142,7 +142,7 @@ class Engine:
         if slots.next_sequence <= collective.sequence:
             slots.submit(collective)
         elif not collective.remaining:
-            slots.is_over(collective)  # an exception has cut its caller off
+            slots.completed_by_caller(collective)  # an exception has cut its caller off
 
     def _run_here(
         self,
@@ -163,7 +163,7 @@ class Engine:
             why = iteration.run_for_caller(stream, iterations, collective.counted)
         if why == ITERATION_DONE:
             self._withdraw(start)
-            slots.is_over(collective)
+            slots.completed_by_caller(collective)
             return
         with self.lock:
             if not self._stopped:

@@ -126,7 +126,7 @@ class Dealer:
 
     def _deal_whole(self, plan: CollectivePlan[Any]) -> Deal:
         blocks, number = len(plan.source), self._number
-        switch = self._shares.place(blocks)
+        switch = self._shares.next_switch(blocks)
         sequence = self._sequences[switch]
 
         def keep() -> None:
@@ -141,7 +141,7 @@ class Dealer:
         number, self._number = self._number, self._number + 1
         blocks = len(plan.source)
         if not self._shares.cuts(blocks):
-            return [self._to(self._shares.single(blocks), plan, number, self._whole_over)]
+            return [self._to(self._shares.take_one(blocks), plan, number, self._whole_over)]
         to_agree = not plan.call.priority and self._shares.due()
         if to_agree and self._agreement is not None:
             self._agreement.settle(self._shares)
@@ -154,7 +154,7 @@ class Dealer:
             row = self._shares.row([rate.take() for rate in self._rates])
             self._agreement = _RateAgreement(row, self._sessions[0].world_size, self._failed)
             part = self._to(
-                self._shares.single(0), self._agreement.plan, number, self._agreement.over
+                self._shares.take_one(0), self._agreement.plan, number, self._agreement.over
             )
             parts.append(replace(part, wanted=False))
         return parts

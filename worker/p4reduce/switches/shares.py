@@ -8,9 +8,10 @@ collective that is cut, the ranks add up their rates by a collective of a few by
 from the 16th one after that on. No rank decides alone, because ranges that differ would not fit
 each other. (If ranks still cut in different places, their tags differ, which is an error.)
 
-A share in proportion to the rate is right whatever else takes time. Let n_i of the blocks take w +
-n_i / c_i seconds, where c_i is the rate of the switch and w the wait for the slowest rank. Then all
-take equally long if n_i is in proportion to n_i / (w + n_i / c_i).
+The measured rate holds the wait for the slowest rank as well, and that is right. Let n_i blocks
+take t_i = w + n_i / c_i seconds, where w is the wait and c_i the switch's own speed. The measured
+rate is n_i / t_i. Shares stay as they are only if n_i is in proportion to n_i / t_i, and then all
+t_i are equal.
 """
 
 from __future__ import annotations
@@ -76,14 +77,14 @@ class Shares:
     def __init__(self, switches: int, world_size: int) -> None:
         self.weights = [WHOLE // switches] * switches
         self._most = np.iinfo(np.int32).max // world_size  # so that the sum is in range
-        self._single = [0] * switches  # blocks of collectives that were not cut
-        self._here = 0  # the switch of the latest of these
+        self._blocks_at = [0] * switches  # of collectives that were not cut
+        self._last_switch = 0  # where the latest of these went
         self._until_agreed = PERIOD
 
     def copy(self) -> Shares:
         """Return a copy."""
         other = copy.copy(self)
-        other.weights, other._single = list(self.weights), list(self._single)
+        other.weights, other._blocks_at = list(self.weights), list(self._blocks_at)
         return other
 
     def cuts(self, blocks: int) -> bool:
@@ -95,26 +96,28 @@ class Shares:
         ends = [blocks * int(end) // sum(self.weights) for end in np.cumsum(self.weights)]
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
-    def single(self, blocks: int) -> int:
-        """Return the switch of a collective that is not cut, and count it: see `place`."""
-        switch = self.place(blocks)
+    def take_one(self, blocks: int) -> int:
+        """Return `next_switch` for a collective that is not cut, and count it there."""
+        switch = self.next_switch(blocks)
         self.count_at(switch, blocks)
         return switch
 
-    def place(self, blocks: int) -> int:
+    def next_switch(self, blocks: int) -> int:
         """Return the switch of a collective that is not cut: the last one's, for `RUN` blocks."""
         total = sum(self.weights)
         after = [
             (had + max(blocks, 1)) * total / weight
-            for had, weight in zip(self._single, self.weights, strict=True)
+            for had, weight in zip(self._blocks_at, self.weights, strict=True)
         ]
         least = min(after)
-        return after.index(least) if after[self._here] > least + RUN * len(after) else self._here
+        if after[self._last_switch] > least + RUN * len(after):
+            return after.index(least)
+        return self._last_switch
 
     def count_at(self, switch: int, blocks: int) -> None:
         """Count a collective that goes through a switch whole."""
-        self._here = switch
-        self._single[switch] += max(blocks, 1)  # what has none makes the ranks meet all the same
+        self._last_switch = switch
+        self._blocks_at[switch] += max(blocks, 1)  # what has none makes the ranks meet all the same
 
     def due(self) -> bool:
         """Count a collective that is cut; return whether the ranks agree on shares with it."""
@@ -143,5 +146,5 @@ class Shares:
         if all(abs(new - old) * LEAST_CHANGE < old for new, old in pairs):
             return False
         self.weights = [(new + old) // 2 for new, old in zip(weights, self.weights, strict=True)]
-        self._single = [0] * len(self.weights)  # counted by the old weights
+        self._blocks_at = [0] * len(self.weights)  # counted by the old weights
         return True

@@ -3,8 +3,8 @@
 
 Codes are those of Elias, "Efficient Storage and Retrieval by Content and Address of Static Files",
 JACM 1974, and Fano, MIT Project MAC memorandum 61, 1971. Of each index the low bits stand as they
-are. The rest of the k-th index sets bit (rest + k) of a bitmap. That is at most 2 + log2(N / k)
-bits per index, and their number follows from N and k alone.
+are. The rest r of the j-th index, from 0, sets bit r + j of a bitmap. With k of N indices that is
+at most 2 + log2(N / k) bits per index. The code's length follows from N and k alone.
 
 Marks are a few bits for each of N, in which all ranks that have an index add up.
 """
@@ -24,6 +24,7 @@ def code_bytes(size: int, count: int) -> int:
     if not count:
         return 0
     low = _low_bits(size, count)
+    # The bitmap has one bit more than is ever set: its length is part of the format.
     return _whole_bytes(count * low) + _whole_bytes(count + ((size - 1) >> low) + 1)
 
 

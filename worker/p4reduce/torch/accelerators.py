@@ -68,9 +68,9 @@ def copies_up(pairs: Pairs) -> DeviceWork:
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Return a copy of an array on a device; the current stream copies it, and nobody waits.
+    """Return an array as a tensor of a device. On the CPU it is the same memory.
 
-    On the CPU it shares the array's memory.
+    Elsewhere it is a copy, which the current stream makes and nobody waits for.
     """
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
@@ -97,7 +97,7 @@ class Accelerator:
         """Enqueue work and copies to the host, after what the caller's stream has now.
 
         Args:
-            jobs: enqueue them, at once.
+            jobs: called here, in order, with that stream as the current one; each enqueues work.
 
         Returns:
             An event after each job.
@@ -106,7 +106,7 @@ class Accelerator:
         return self._enqueue(self._down, *jobs)
 
     def between(self, job: DeviceWork) -> DeviceEvent:
-        """Enqueue work and copies, as `down`, but after nothing of the other streams.
+        """As `down`, in a stream that waits for no other one.
 
         What `down` has enqueued may wait for the rest of a backward pass.
         """

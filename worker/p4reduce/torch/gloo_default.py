@@ -20,13 +20,13 @@ def install() -> None:
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
-    torchs = c10d.init_process_group
-    if getattr(torchs, "is_p4reduce", False):
+    original = c10d.init_process_group
+    if getattr(original, "is_p4reduce", False):
         return
 
-    @wraps(torchs)
+    @wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> None:
-        torchs(*args, **kwargs)
+        original(*args, **kwargs)
         _warn()
 
     init_process_group.is_p4reduce = True  # type: ignore[attr-defined]

@@ -18,11 +18,11 @@ def install() -> None:
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
-    torchs = c10d.monitored_barrier
-    if getattr(torchs, "is_p4reduce", False):
+    original = c10d.monitored_barrier
+    if getattr(original, "is_p4reduce", False):
         return
 
-    @wraps(torchs)
+    @wraps(original)
     def monitored_barrier(
         group: Any = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
     ) -> None:
@@ -31,7 +31,7 @@ def install() -> None:
         known = c10d._get_default_group() if group is None else group
         backend = ours(known)
         if backend is None:
-            torchs(group, timeout, wait_all_ranks)
+            original(group, timeout, wait_all_ranks)
             return
         if isinstance(timeout, float):
             warnings.warn(f"timeout={timeout}: give a timedelta; seconds are taken", stacklevel=2)

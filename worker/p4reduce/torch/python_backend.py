@@ -40,8 +40,8 @@ def _keep_futures() -> None:
     `Work.get_future` of such a work asks ours, but returns another object for the same future.
     A second call changes nothing.
     """
-    torchs, own = dist.Work.get_future, OutcomeWork.get_future
-    if getattr(torchs, "is_p4reduce", False):
+    original, own = dist.Work.get_future, OutcomeWork.get_future
+    if getattr(original, "is_p4reduce", False):
         return
 
     def get_own(self: OutcomeWork) -> Any:
@@ -50,7 +50,7 @@ def _keep_futures() -> None:
 
     def get_future(work: Any) -> Any:
         before = getattr(_made, "count", 0)
-        future = torchs(work)
+        future = original(work)
         return future if before == getattr(_made, "count", 0) else in_order(future)
 
     get_future.is_p4reduce = True  # type: ignore[attr-defined]

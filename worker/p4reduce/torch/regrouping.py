@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch.distributed as dist
 
 from p4reduce.checks import check_timeout
@@ -36,10 +35,10 @@ from p4reduce.torch.errors import torch_errors
 from p4reduce.torch.group import ours
 from p4reduce.torch.held_port import HeldPort
 from p4reduce.torch.names import NAME
+from p4reduce.torch.rank_zero import broadcast_text
 from p4reduce.torch.routes import Formed
 
 _WAITING = "a rank that waits"  # in the name of a newcomer's job
-_WORD = 1024  # bytes of what rank 0 tells
 _MEETING = 10.0  # seconds for a newcomer that waits, to be there
 _CLOSING = 5.0  # seconds to list jobs
 
@@ -109,7 +108,7 @@ def _go_on(world: Any, own: Any, seconds: float) -> Any:
     comm = before if before.broken is None else before.reform(timeout=seconds)
     with ExitStack() as meetings:
         newcomers = _meet_waiting(comm, interface, meetings)
-        count = int(_told(comm, str(len(newcomers))))
+        count = int(broadcast_text(comm, str(len(newcomers))))
         if comm is before and not count:
             return world
         told, store = "", None
@@ -118,9 +117,9 @@ def _go_on(world: Any, own: Any, seconds: float) -> Any:
             store = _listening(address)
             new = _NewGroup(new_name("all ranks"), f"{address} {store.port}", comm.size + count)
             for number, newcomer in enumerate(newcomers):
-                _told(newcomer, json.dumps(new._replace(rank=comm.size + number)))
+                broadcast_text(newcomer, json.dumps(new._replace(rank=comm.size + number)))
             told = json.dumps(new)
-        new = _NewGroup(*json.loads(_told(comm, told)))
+        new = _NewGroup(*json.loads(broadcast_text(comm, told)))
         store = store or _connected(new, end)
         if count:
             joined = _joined(new._replace(rank=comm.rank), interface, end)
@@ -136,7 +135,7 @@ def _come_back(seconds: float) -> Any:
         interface = _port.take(0)
         name = new_name(_WAITING)
         with init(1, 2, job=name, timeout=seconds, interface=interface) as meeting:
-            new = _NewGroup(*json.loads(_told(meeting, "")))
+            new = _NewGroup(*json.loads(broadcast_text(meeting, "")))
         comm = _joined(new, interface, max(end, time.monotonic() + _MEETING))
         return _made_anew(comm, _connected(new, end), interface, None)
 
@@ -185,15 +184,6 @@ def _waiting(interface: str | None) -> Sequence[str]:
             raise ControllerUnreachableError(f"nobody says which ranks wait: {error}") from None
     names = {job.name for job in jobs if job.state == pb.FORMING and job.name.startswith(start)}
     return sorted(names)
-
-
-def _told(comm: Communicator, text: str) -> str:
-    """Return what rank 0 says."""
-    word = np.zeros(_WORD, np.uint8)
-    said = text.encode()
-    word[: len(said)] = np.frombuffer(said, np.uint8)
-    comm.broadcast(word, out=word)
-    return word.tobytes().rstrip(b"\0").decode()
 
 
 def _joined(new: _NewGroup, interface: str | None, end: float) -> Communicator:

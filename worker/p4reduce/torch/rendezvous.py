@@ -19,8 +19,7 @@ from urllib.parse import parse_qs, urlparse
 if TYPE_CHECKING:
     from p4reduce.communicator import Communicator
 
-_PLACES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_BYTES = 256  # of a host's name and a port
+_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _LOOPBACK = "127.0.0.1"
 
 
@@ -31,8 +30,8 @@ def install() -> None:
     module = import_module("torch.distributed.rendezvous")
     default_pg_timeout = import_module("torch.distributed.constants").default_pg_timeout
     handlers = getattr(module, "_rendezvous_handlers", {})
-    torchs = handlers.get("env")
-    if torchs is None or getattr(torchs, "is_p4reduce", False):
+    original = handlers.get("env")
+    if original is None or getattr(original, "is_p4reduce", False):
         return
 
     # As with torch's own, who calls it need not give a timeout: `torch.distributed.rpc` does not.
@@ -40,7 +39,7 @@ def install() -> None:
         url: str, timeout: timedelta = default_pg_timeout, **kwargs: Any
     ) -> Iterator[tuple[Any, int, int]]:
         if _is_for_torch(url) or not _is_placed():
-            yield from torchs(url, timeout=timeout, **kwargs)
+            yield from original(url, timeout=timeout, **kwargs)
         else:
             yield _meet(timeout)
             raise RuntimeError("Unable to perform re-rendezvous using env:// method")
@@ -51,7 +50,7 @@ def install() -> None:
 
 def _is_for_torch(url: str) -> bool:
     asked = parse_qs(urlparse(url).query)
-    return bool(asked) or any(name in os.environ for name in _PLACES)
+    return bool(asked) or any(name in os.environ for name in _VARIABLES)
 
 
 def _is_placed() -> bool:
@@ -86,11 +85,11 @@ def meet_over(comm: Communicator, address: str, timeout: timedelta) -> tuple[Any
     Raises:
         P4ReduceError: of the communicator.
     """
-    import numpy as np
     import torch.distributed as dist
 
-    word = np.zeros(_BYTES, np.uint8)
-    store = None
+    from p4reduce.torch.rank_zero import broadcast_text
+
+    store, announced = None, ""
     if comm.rank == 0:
         store = dist.TCPStore(
             address,
@@ -101,11 +100,10 @@ def meet_over(comm: Communicator, address: str, timeout: timedelta) -> tuple[Any
             wait_for_workers=False,
             multi_tenant=True,
         )
-        message = f"{address} {store.port}".encode()
-        word[: len(message)] = np.frombuffer(message, np.uint8)
-    comm.broadcast(word, out=word)
+        announced = f"{address} {store.port}"
+    announced = broadcast_text(comm, announced)
     if store is None:
-        host, port = word.tobytes().rstrip(b"\0").decode().split()
+        host, port = announced.split()
         store = dist.TCPStore(host, int(port), comm.size, is_master=False, timeout=timeout)
     return store, comm.rank, comm.size
 

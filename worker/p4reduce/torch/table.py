@@ -62,6 +62,7 @@ class Method:
         if len(values) < len(self.arguments):
             values = *values, *self._named_values(len(values), given)
         options, fields = given.pop("opts", None), self.fields
+        # None stands for the first field: what follows are the others; `timeout` alone stays.
         if rest and (rest[0] is None or isinstance(rest[0], self.options)):
             options, rest = rest[0] or options, rest[1:]
             fields = fields[1:] or fields

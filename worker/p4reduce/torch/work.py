@@ -297,15 +297,15 @@ def _hand_over_works() -> None:
     half in Python: `Join(divide_by_initial_world_size=False)` learns from it how many ranks have
     inputs.
     """
-    torchs = dist.Reducer._set_forward_pass_work_handle
-    if getattr(torchs, "is_p4reduce", False):
+    original = dist.Reducer._set_forward_pass_work_handle
+    if getattr(original, "is_p4reduce", False):
         return
 
-    @functools.wraps(torchs)
+    @functools.wraps(original)
     def set_work(self: Any, work: Any, use_static_world_size: bool) -> None:
         if isinstance(work, OutcomeWork) and not use_static_world_size:
             work = c10d._create_work_from_future(work.get_future())
-        torchs(self, work, use_static_world_size)
+        original(self, work, use_static_world_size)
 
     set_work.is_p4reduce = True  # type: ignore[attr-defined]
     dist.Reducer._set_forward_pass_work_handle = set_work

@@ -44,7 +44,8 @@ class FrameBuffer:
         records: the same as records of `HEADER`, shape (count,).
         payload: what follows them as bytes, shape (count, 1024).
         lengths: int64, shape (count,): how many bytes of each are the frame.
-        address: of the first frame in memory; the next one is 2,048 bytes on.
+        rows_address: of the first row in memory; the next one is 2,048 bytes on.
+        address: of the first frame, two bytes into that row.
     """
 
     def __init__(self, count: int) -> None:
@@ -56,7 +57,8 @@ class FrameBuffer:
         self.records = np.ndarray(count, HEADER, raw.data, start + _PAD, (FRAME_STRIDE,))
         self.payload = self.frames[:, PAYLOAD_OFFSET : PAYLOAD_OFFSET + PAYLOAD_BYTES]
         self.lengths: npt.NDArray[np.int64] = np.zeros(count, np.int64)
-        self.address: int = rows.ctypes.data + _PAD
+        self.rows_address: int = rows.ctypes.data
+        self.address: int = self.rows_address + _PAD
 
     def __len__(self) -> int:
         return len(self.lengths)

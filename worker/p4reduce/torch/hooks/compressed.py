@@ -21,7 +21,7 @@ from p4reduce.wire.calls import Operation
 
 @hook
 def compressed_hook(state: HookState, bucket: Any) -> OutcomeWork:
-    """Take the mean of what `HookState.compressor` chooses: any that has a name.
+    """Take the mean of what a compressor chooses: `HookState.compressor`, a name or an object.
 
     For example:
 
@@ -49,15 +49,15 @@ def cat_hook(state: HookState, bucket: Any) -> OutcomeWork:
     return _mean(state, bucket, "cat_hook", "cat")
 
 
-def _mean(state: HookState, bucket: Any, hook: str, compressor: str) -> OutcomeWork:
+def _mean(state: HookState, bucket: Any, hook_name: str, compressor: str) -> OutcomeWork:
     tensor, name = bucket.buffer(), state.name(bucket)
     if tensor.layout != torch.strided:
-        return send_sparse(state, hook, tensor, name, None)
+        return send_sparse(state, hook_name, tensor, name, None)
     lent = array_of(tensor)
     chosen = state.compressor(compressor)
     chosen.describe(name, [tuple(one.shape) for one in bucket.parameters()])
     mean = _CompressedMean(state, chosen, name, lent)
-    return mean.send(hook, tensor, agrees=mean.wanted is not None)
+    return mean.send(hook_name, tensor, agrees=mean.wanted is not None)
 
 
 class _CompressedMean(BucketMean):

@@ -117,8 +117,8 @@ class HookState:
 
         All ranks call it in the same turn. A compressor that the user made keeps its link.
         """
-        ours = any(compressor is made for made in self._made.values())
-        if self._link is not None or not (ours and compressor.prices):
+        made_here = any(compressor is made for made in self._made.values())
+        if self._link is not None or not (made_here and compressor.prices):
             return
         comm = self.channel.comm
         self._link = measure_link(comm, blocks=4 * comm.slots, repetitions=2)
