@@ -13,6 +13,7 @@ from p4reduce_native.cores import MAX_CORES
 
 from p4reduce_lab import units
 from p4reduce_lab.errors import ArgumentsError, LabError
+from p4reduce_lab.limits import MAX_RANKS
 
 if TYPE_CHECKING:
     from p4reduce_lab.tree import TreeShape
@@ -23,7 +24,6 @@ else:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-MAX_RANKS = 64
 MAX_SWITCHES = 8
 
 

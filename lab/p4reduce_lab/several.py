@@ -21,9 +21,11 @@ def switches_of(switches: int, tree: TreeShape | None, cores: int = 1) -> Switch
     if tree is None:
         return switches
     if cores > 1:
-        raise ArgumentsError("CORES and TREE exclude each other: a tree's links lead to one core")
+        raise ArgumentsError(
+            "--cores (CORES) and --tree (TREE) exclude each other: a tree's links lead to one core"
+        )
     if switches > 1:
-        raise ArgumentsError("SWITCHES and TREE exclude each other")
+        raise ArgumentsError("--switches (SWITCHES) and --tree (TREE) exclude each other")
     return tree
 
 

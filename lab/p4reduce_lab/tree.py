@@ -12,6 +12,7 @@ from pathlib import Path
 
 from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import ArgumentsError, LabError
+from p4reduce_lab.limits import MAX_RANKS
 from p4reduce_lab.networks.links import set_rate
 from p4reduce_lab.networks.mininet_net import MininetNetwork
 from p4reduce_lab.networks.veth import VethError, VethPorts
@@ -19,8 +20,6 @@ from p4reduce_lab.system import INTERFACE_VARIABLE, System
 from p4reduce_lab.topology_file import link_table, switch_table
 
 MAX_CHILDREN = 64  # of a switch: ranks, or switches below it
-MAX_RANKS = 64  # as many workers as one machine is asked to start
-_LEVELS = ("leaf", "spine")
 _UPLINK = 500  # a port above those of all children
 
 
@@ -70,7 +69,7 @@ class TreeShape:
 
 @dataclass(frozen=True)
 class _Node:
-    """A switch of the tree, with the ranks that are its own (their port is the rank's + 1)."""
+    """A switch of the tree, with the ranks that are its own, at ports 1, 2, … in this order."""
 
     name: str
     parent: str | None
@@ -82,14 +81,15 @@ def _nodes(shape: TreeShape) -> list[_Node]:
     """Return the switches, each after its parent."""
     nodes = [_Node("root", None, 0, range(0))]
     above = ["root"]
-    for level, fanout in enumerate(shape.children[:-1]):
-        kind = _LEVELS[len(shape.children) - 2 - level]
-        is_leaf = kind == _LEVELS[0]
+    *above_leaves, of_leaf = shape.children
+    kinds = ("spine", "leaf")[-len(above_leaves) :]
+    for kind, fanout in zip(kinds, above_leaves, strict=True):
+        is_leaf = kind == "leaf"
         names: list[str] = []
         for parent in above:
             for port in range(1, fanout + 1):
-                name, first = f"{kind}-{len(names) + 1}", len(names) * shape.children[-1]
-                own = range(first, first + shape.children[-1]) if is_leaf else range(0)
+                name, first = f"{kind}-{len(names) + 1}", len(names) * of_leaf
+                own = range(first, first + of_leaf) if is_leaf else range(0)
                 nodes.append(_Node(name, parent, port, own))
                 names.append(name)
         above = names
@@ -201,5 +201,5 @@ class TreeSystem(System):
         )
 
     def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        self._undo.close()
+        with self._undo:
+            super().__exit__(*error)

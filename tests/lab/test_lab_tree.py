@@ -48,7 +48,10 @@ def test_what_is_no_tree(text: str, complaint: str) -> None:
     ("arguments", "complaint"),
     [
         (["--tree", "2x2", "--ranks", "3"], "--ranks 3 does not fit the tree, which has 4"),
-        (["--tree", "2x2", "--switches", "2"], "SWITCHES and TREE exclude each other"),
+        (
+            ["--tree", "2x2", "--switches", "2"],
+            "--switches (SWITCHES) and --tree (TREE) exclude each other",
+        ),
     ],
 )
 def test_what_does_not_go_together(arguments: list[str], complaint: str) -> None:
@@ -62,7 +65,10 @@ def test_what_does_not_go_together(arguments: list[str], complaint: str) -> None
     ("arguments", "complaint"),
     [
         (["--tree", "2x2", "--ports", "3"], "--ports 3 does not fit the tree, which has 4"),
-        (["--tree", "2x2", "--switches", "2"], "SWITCHES and TREE exclude each other"),
+        (
+            ["--tree", "2x2", "--switches", "2"],
+            "--switches (SWITCHES) and --tree (TREE) exclude each other",
+        ),
     ],
 )
 def test_what_does_not_go_together_for_up(arguments: list[str], complaint: str) -> None:

@@ -117,11 +117,11 @@ class TrainingConfig:
             raise LabError(str(error)) from error
 
     def save(self, path: Path) -> None:
-        """Writes it as JSON, for the workers."""
+        """Write it as JSON, for the workers."""
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, path: Path) -> TrainingConfig:
-        """Reads what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote."""
         values = json.loads(path.read_text())
         return cls(**{field.name: values[field.name] for field in fields(cls)})

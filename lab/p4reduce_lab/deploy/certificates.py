@@ -22,8 +22,8 @@ from p4reduce_lab.deploy.credentials import TlsPaths, write_private
 
 _VALID = timedelta(days=30)  # a network lives as long as a job does
 _EARLIER = timedelta(days=1)  # the clocks of other hosts may be behind this one's
-_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-_SIGNS = x509.KeyUsage(
+_SERVER_AND_CLIENT = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+_CA_KEY_USAGE = x509.KeyUsage(
     **dict.fromkeys(("key_cert_sign", "crl_sign"), True),
     **dict.fromkeys(
         (
@@ -112,12 +112,16 @@ def _certificate(
     )
     if authority is None:
         identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        builder = builder.add_extension(_SIGNS, critical=True).add_extension(identifier, False)
+        builder = builder.add_extension(_CA_KEY_USAGE, critical=True).add_extension(
+            identifier, False
+        )
     else:
-        of = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+        authority_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(
+            authority_key.public_key()
+        )
         builder = (
-            builder.add_extension(of, False)
+            builder.add_extension(authority_id, False)
             .add_extension(x509.SubjectAlternativeName(names), False)
-            .add_extension(x509.ExtendedKeyUsage(_USES), False)
+            .add_extension(x509.ExtendedKeyUsage(_SERVER_AND_CLIENT), False)
         )
     return builder.sign(authority_key, hashes.SHA256())

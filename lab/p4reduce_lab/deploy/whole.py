@@ -30,11 +30,11 @@ def parts_of(settings: DeploySettings, directory: Path) -> Parts:
         LabError: ports are not free, something is missing, or the settings do not fit the ranks.
     """
     arrangement = arrange(settings)
-    ports = sum(arrangement.ranks)
-    plan = draw(settings, ports, directory)
+    ranks = sum(arrangement.ranks)
+    plan = draw(settings, ranks, directory)
     key_file = Path(plan.key_file) if plan.key_file else None
-    every = dict(enumerate(plan.ports, start=1))
-    switches = _SwitchUnits(settings, arrangement, directory, every, key_file)
+    addresses = dict(enumerate(plan.ports, start=1))
+    switches = _DeployedSwitches(settings, arrangement, directory, addresses, key_file)
     given = {**plan.variables, variables.INTERFACE: switches.interface()}
     common = serve_options(
         plan.listen, plan.certificates, slots=settings.slots, lease=settings.lease
@@ -43,30 +43,40 @@ def parts_of(settings: DeploySettings, directory: Path) -> Parts:
     at = f" at {settings.host} (TLS)" if settings.is_remote else " on this host"
     return Parts(
         f"{arrangement.text} with {where} for {settings.ranks} ranks{at}",
-        switches.every,
+        switches.by_name,
         [*common, *_switch_options(settings, switches)],
         given,
         plan.certificates,
     )
 
 
-class _SwitchUnits:
+class _DeployedSwitches:
+    """The network's embedded switches, and how workers and the controller find them.
+
+    Args:
+        settings: of the network.
+        arrangement: which switch has how many ranks.
+        directory: for sockets and logs.
+        addresses: of the ports, by number from 1 on, rank 0's first.
+        key_file: that of UDP ports; None: there are none.
+    """
+
     def __init__(
         self,
         settings: DeploySettings,
         arrangement: Arrangement,
         directory: Path,
-        ports: dict[int, str],
+        addresses: dict[int, str],
         key_file: Path | None,
     ) -> None:
         self.arrangement = arrangement
-        self.every: dict[str, EmbeddedSwitch] = {}
+        self.by_name: dict[str, EmbeddedSwitch] = {}
         self._settings = settings
         self._directory = directory
-        self._ports = ports
+        self._addresses = addresses
         first = 1
         for name, ranks in zip(arrangement.names, arrangement.ranks, strict=True):
-            own = {1 + n: ports[first + n] for n in range(ranks)}
+            own = {1 + n: addresses[first + n] for n in range(ranks)}
             if arrangement.root:
                 own[_UPLINK] = f"unix-to:{self._link(name)}"
             self._add(name, own, key_file)
@@ -79,10 +89,11 @@ class _SwitchUnits:
         """The variable by which workers find their ports."""
         names, ranks = self.arrangement.names, self.arrangement.ranks
         if self.arrangement.root or len(names) == 1:
-            return self._interface(1)
+            return self._of_ranks_from(1)
         firsts = [1 + sum(ranks[:number]) for number in range(len(names))]
         return ",".join(
-            f"{name}={self._interface(first)}" for name, first in zip(names, firsts, strict=True)
+            f"{name}={self._of_ranks_from(first)}"
+            for name, first in zip(names, firsts, strict=True)
         )
 
     def topology(self) -> Path:
@@ -90,7 +101,7 @@ class _SwitchUnits:
         root = self.arrangement.root
         tables = [
             switch_table(name, switch.address, 0 if name == root else len(switch.ports) - 1)
-            for name, switch in self.every.items()
+            for name, switch in self.by_name.items()
         ]
         tables += [
             link_table(root, number, name, _UPLINK)
@@ -100,7 +111,7 @@ class _SwitchUnits:
         file.write_text(topology_text(tables))
         return file
 
-    def _interface(self, first: int) -> str:
+    def _of_ranks_from(self, first: int) -> str:
         """Of one switch: rank 0's port is `first`, and the others follow."""
         if self._settings.unix:
             # Of switches side by side each has a row of its own in one directory: by links.
@@ -113,7 +124,7 @@ class _SwitchUnits:
                 if not link.is_symlink():
                     link.symlink_to(self._directory / f"port{number}.sock")
             return f"unix:{beside}/port{{port}}.sock"
-        host, port = parse_host_port(self._ports[first].removeprefix("udp:"))
+        host, port = parse_host_port(self._addresses[first].removeprefix("udp:"))
         return f"udp:{format_host_port(host, port - 1)}+{{port}}"
 
     def _link(self, leaf: str) -> Path:
@@ -122,7 +133,7 @@ class _SwitchUnits:
     def _add(self, name: str, ports: dict[int, str], key_file: Path | None) -> None:
         own = self._directory / name
         own.mkdir(exist_ok=True)
-        self.every[name] = EmbeddedSwitch(
+        self.by_name[name] = EmbeddedSwitch(
             own, ports, key_file=key_file, captures=self._captures(name)
         )
 
@@ -134,11 +145,11 @@ class _SwitchUnits:
         return everything if alone else everything / name
 
 
-def _switch_options(settings: DeploySettings, switches: _SwitchUnits) -> list[str]:
+def _switch_options(settings: DeploySettings, switches: _DeployedSwitches) -> list[str]:
     if switches.arrangement.root:
         return ["--topology", str(switches.topology())]
     options = ["--ports", f"1-{settings.ranks}"]
-    for name, switch in switches.every.items():
-        called = "" if len(switches.every) == 1 else f"{name}="
+    for name, switch in switches.by_name.items():
+        called = "" if len(switches.by_name) == 1 else f"{name}="
         options += ["--switch", f"{called}{switch.address}"]
     return options

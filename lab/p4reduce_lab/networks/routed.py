@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Interface
 
 from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.limits import MAX_RANKS
 from p4reduce_lab.networks.links import check_rate, set_congestion, set_rate, unavailable
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 from p4reduce_lab.networks.namespaces import Namespace
 from p4reduce_lab.networks.started import StartedNetwork
 from p4reduce_lab.processes.children import Processes
-
-MAX_RANKS = 64
 
 
 class RoutedNetwork(StartedNetwork):

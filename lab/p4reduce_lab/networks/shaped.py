@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Interface
 
 from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.limits import MAX_RANKS
 from p4reduce_lab.networks.links import check_rate, set_congestion, set_rate, unavailable
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, PREFIX_LENGTH, SUBNET
 from p4reduce_lab.networks.namespaces import Namespace, run
@@ -26,7 +27,6 @@ from p4reduce_lab.processes.children import Processes
 
 BRIDGE_INTERFACE = "eth1"
 BRIDGE_SUBNET = "10.1.0"
-MAX_RANKS = 64
 _BRIDGE = "bridge0"
 
 

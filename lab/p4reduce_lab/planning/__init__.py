@@ -5,7 +5,8 @@ One piece of code for `p4reduce-lab plan` and for the pictures of `make scale`. 
 `framing` says what is on the wire, `network` describes links, switches and hosts, and `window` how
 many slots send. `events` and `ring` have the time of one all-reduce, `schemes` that of each way to
 sum, and `training` that of a step. On top, `profile` measures a script, `sizing` finds slots,
-window and switches, and `advice` puts all of it together; `report` and `picture` show it. `home` is
-a closed form for the `hosts` of a plan with `--hosts`, and `home_report` shows it.
-`command_line` is `p4reduce-lab plan`. Of the rest of the lab this imports only its errors.
+window and switches, and `advice` puts all of it together. `report` and `picture` show it, and
+`commands` writes the proposal as commands. `home` is a closed form for a plan with `--hosts`, which
+`hosts` reads, and `home_report` shows it. Of the rest of the lab this imports `errors`, `plots` and
+`units`.
 """

@@ -74,7 +74,10 @@ class Cluster:
 
     @property
     def port_link(self) -> PlannedLink:
-        """`link`, framed: as frames to and from the switch have it, and a ring's segments not."""
+        """`link` with the switch's framing.
+
+        A ring's segments do not have that: `by_ring` takes `link`.
+        """
         return self.framed(self.link)
 
     @property

@@ -40,12 +40,12 @@ class CompressionHistory:
     total_blocks: int = 0
 
     def save(self, directory: Path, rank: int) -> None:
-        """Writes it as JSON."""
+        """Write it as JSON."""
         _path(directory, rank).write_text(json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, directory: Path, rank: int) -> CompressionHistory:
-        """Reads what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote."""
         return cls(**json.loads(_path(directory, rank).read_text()))
 
     @classmethod

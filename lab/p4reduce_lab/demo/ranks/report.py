@@ -43,7 +43,7 @@ class ProgressWriter:
         return progress.step == self._steps or time.monotonic() >= self._next
 
     def write(self, progress: SgdProgress, contributions: int) -> None:
-        """Appends a line."""
+        """Append a line."""
         now = time.monotonic()
         self._next = now + INTERVAL
         sample = ProgressSample(
@@ -128,7 +128,7 @@ class RankReport:
         sent, retransmissions: Contribution frames sent, with repeated ones; repeated ones alone.
         round_trip_us: Median round trip, microseconds.
         seconds: From the first step to the last.
-        connected_seconds: With all that was all-reduced besides.
+        connected_seconds: The same, with the sums outside the training included.
         compared: None where there was one training only.
         link: None where gradients were sent whole.
         step_ends: Of each step, on the monotonic clock; empty without a fault.
@@ -158,12 +158,12 @@ class RankReport:
         return (self.weights, *([self.compared.weights] if self.compared else []))
 
     def save(self, directory: Path, rank: int) -> None:
-        """Writes it as JSON."""
+        """Write it as JSON."""
         report_path(directory, rank).write_text(json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, directory: Path, rank: int) -> RankReport:
-        """Reads what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote."""
         values = json.loads(report_path(directory, rank).read_text())
         for name, kind in (("compared", Compared), ("link", MeasuredLink)):
             if values[name] is not None:

@@ -18,10 +18,10 @@ class Curve:
     accuracies: list[float] = field(default_factory=list)
 
     def save(self, path: Path) -> None:
-        """Writes it as JSON."""
+        """Write it as JSON."""
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, path: Path) -> Curve:
-        """Reads what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote."""
         return cls(**json.loads(path.read_text()))

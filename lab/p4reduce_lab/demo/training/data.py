@@ -26,7 +26,7 @@ class Digits:
     test_labels: npt.NDArray[np.int64]
 
     def save(self, path: Path) -> None:
-        """Writes the split to an .npz file, so that workers need not import scikit-learn."""
+        """Write the split to an .npz file, so that workers need not import scikit-learn."""
         np.savez(
             path,
             train_images=self.train_images,
@@ -37,7 +37,7 @@ class Digits:
 
     @classmethod
     def load(cls, path: Path) -> Digits:
-        """Reads what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote."""
         with np.load(path) as arrays:
             return cls(
                 arrays["train_images"],

@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class LayerSlice:
-    """A layer's place in the flat vectors: ``weights`` (inputs, outputs), then ``bias``."""
+    """A layer's place in the flat vectors: `weights` (inputs, outputs), then `bias`."""
 
     name: str
     start: int
@@ -29,19 +29,19 @@ class LayerSlice:
     outputs: int
 
     @property
-    def slice(self) -> slice:
+    def place(self) -> slice:
         """The layer's place in a flat vector."""
         return slice(self.start, self.start + (self.inputs + 1) * self.outputs)
 
     def views(self, vector: Floats) -> tuple[Floats, Floats]:
         """The layer's weights and bias as views into a flat vector."""
-        part = vector[self.slice]
+        part = vector[self.place]
         split = self.inputs * self.outputs
         return part[:split].reshape(self.inputs, self.outputs), part[split:]
 
 
 def tensor_sizes(inputs: int, hidden: int, classes: int = CLASSES) -> dict[str, int]:
-    """Return names and sizes of the tensors of :meth:`Perceptron.backward`, in order."""
+    """Return names and sizes of the tensors of `Perceptron.backward`, in order."""
     return {"loss": 1, "output": (hidden + 1) * classes, "hidden": (inputs + 1) * hidden}
 
 
@@ -50,8 +50,8 @@ class Perceptron:
 
     def __init__(self, inputs: int, hidden: int, seed: int, classes: int = CLASSES) -> None:
         self.hidden = LayerSlice("hidden", 0, inputs, hidden)
-        self.output = LayerSlice("output", self.hidden.slice.stop, hidden, classes)
-        self.parameters: Floats = np.zeros(self.output.slice.stop, np.float32)
+        self.output = LayerSlice("output", self.hidden.place.stop, hidden, classes)
+        self.parameters: Floats = np.zeros(self.output.place.stop, np.float32)
         generator = np.random.default_rng(seed)
         for layer in (self.hidden, self.output):
             # He et al. 2015: variance 2 / inputs keeps the scale through ReLU layers.
@@ -71,9 +71,9 @@ class Perceptron:
     def backward(
         self, images: Floats, labels: npt.NDArray[np.int64], batch: int, gradient: Floats
     ) -> Iterator[tuple[str, Floats]]:
-        """Writes this shard's part of the gradient into ``gradient``, layer by layer.
+        """Write this shard's part of the gradient into `gradient`, layer by layer.
 
-        The part is the gradient of Σ loss / ``batch`` over the shard, with ``batch`` the size of
+        The part is the gradient of Σ loss / `batch` over the shard, with `batch` the size of
         the *global* batch. So the sum over all ranks' parts is the gradient of the mean loss, for
         any number of ranks.
 
@@ -96,11 +96,11 @@ class Perceptron:
         delta[rows, labels] -= 1
         delta /= np.float32(batch)
         self._layer_gradient(self.output, hidden, delta, gradient)
-        yield self.output.name, gradient[self.output.slice]
+        yield self.output.name, gradient[self.output.place]
 
         delta = (delta @ output_weights.T) * (hidden > 0)
         self._layer_gradient(self.hidden, images, delta, gradient)
-        yield self.hidden.name, gradient[self.hidden.slice]
+        yield self.hidden.name, gradient[self.hidden.place]
 
     def _activations(self, images: Floats) -> Floats:
         weights, bias = self.hidden.views(self.parameters)
@@ -124,7 +124,7 @@ class Momentum:
         self._momentum = np.float32(momentum)
 
     def step(self, gradient: Floats) -> None:
-        """Changes the parameters in place."""
+        """Change the parameters in place."""
         self.velocity *= self._momentum
         self.velocity += gradient
         self._parameters -= self._learning_rate * self.velocity

@@ -278,7 +278,7 @@ class Summary:
         return found
 
     def write(self, path: Path) -> None:
-        """Writes summary.json: the keys above, and the verdict as "problems" and "warnings"."""
+        """Write summary.json: the keys above, and the verdict as "problems" and "warnings"."""
         verdict = {"problems": self.problems(), "warnings": self.warnings()}
         path.write_text(json.dumps({**asdict(self), **verdict}, indent=2) + "\n")
 
