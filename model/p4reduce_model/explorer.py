@@ -22,8 +22,8 @@ class Outcome(Found[Event]):
         runs: how often the real code was run; all else was remembered.
         left_out, tried: frames left out of the network, and the deliveries of them that `verify`
             tried.
-        run: if it is that the ranks do not finish, what happens from there on, though all frames
-            that were in flight are lost and no other is.
+        run: where `violation` is of PROGRESS, the events after `trace`. All frames in flight are
+            lost and no later one is, and still the ranks do not finish.
     """
 
     cores: int = 0

@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from p4reduce.tensors.continuing import Continuation, Rounds, Words
 
-from p4reduce_model.cases import zeros
 from p4reduce_model.explorer import Outcome, explore
 from p4reduce_model.jobs import Control, control_steps, installation, removal, restart
 from p4reduce_model.process import REAL, Code
@@ -248,9 +247,9 @@ def _same_job_after_restart(scenario: Scenario) -> Control:
 _ONE = Scenario("one slot", ranks=2, slots=1, lives=((Call(3),),))
 _TWO = Scenario("two slots", ranks=2, slots=2, lives=((Call(2),),))
 _SPARSE = Scenario(
-    "zeros", ranks=2, slots=1, lives=((Call(3, zeros=zeros((0, 0), (1, 1), (0, 2))),),)
+    "zeros", ranks=2, slots=1, lives=((Call(3, zeros=frozenset({(0, 0), (1, 1), (0, 2)})),),)
 )
-_HALVES = Scenario("halves", ranks=2, slots=1, lives=((Call(1, zeros=zeros((0, 0))),),))
+_HALVES = Scenario("halves", ranks=2, slots=1, lives=((Call(1, zeros=frozenset({(0, 0)})),),))
 _CALLS = Scenario("calls in a row", ranks=2, slots=1, lives=((Call(1), Call(1)),))
 _DIFFERENT = Scenario(
     "different calls", ranks=2, slots=1, lives=((Call(1, differs=frozenset({1})),),)
@@ -260,7 +259,7 @@ _RECOVERED_HALVES = Scenario(
     "recovery, halves",
     ranks=3,
     slots=1,
-    lives=((Call(1, in_place=True, zeros=zeros((0, 0))),),),
+    lives=((Call(1, in_place=True, zeros=frozenset({(0, 0)})),),),
     recoveries=1,
 )
 _RECOVERY = Scenario(

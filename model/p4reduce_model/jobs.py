@@ -61,9 +61,9 @@ def stages(scenario: Scenario, life: int) -> list[Stages]:
 def control_steps(scenario: Scenario) -> Control:
     """All that the controller does after the first job runs.
 
-    The order is that of `Fabric.install` and `Fabric.remove`, in a tree the root first and last.
-    Entries of the admission table come and go one by one; a stage that nothing refers to is one
-    step, as no frame can tell.
+    The order is that of `Fabric.install` and `Fabric.remove`. In a tree the root is installed first
+    and removed last. Each entry of the admission table is a step. Any other stage is one step,
+    since no entry refers to it yet and so no frame can see half of it.
     """
     steps: list[ControlStep] = []
     ready, lost = [0], []

@@ -37,13 +37,16 @@ def port_of(rank: int) -> int:
 
 
 def endpoint_of(rank: int) -> Endpoint:
-    """A rank's addresses; those of an earlier life are used again, as only the worst is of use."""
+    """A rank's addresses. It keeps them in later lives.
+
+    That is the harder case, as late frames then pass for present ones.
+    """
     return Endpoint(format_mac(0x02_00_00_00_01_00 + rank), format_ip(0x0A4D0001 + rank), 49152)
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """Of a scenario."""
+    """The switches, ports and addresses of a scenario."""
 
     scenario: Scenario
 

@@ -97,7 +97,8 @@ class Worker:
     """One rank and all states that it was found in.
 
     Attributes:
-        agreements: by number, what it can get of them.
+        agreements: by number: where this rank continues after a loss, and the results that others
+            hand to it.
 
     Args:
         scenario: what is explored.
@@ -125,7 +126,7 @@ class Worker:
         self._check_sent = check_sent
         self._process = Process(scenario, life, rank, code)
         self._heap = Heap(self._process.roots, without=NOT_STATE, module="p4reduce")
-        self._ways: dict[str, Callable[..., None]] = {
+        self._handlers: dict[str, Callable[..., None]] = {
             "submit": self._process.submit,
             "receive": self._receive,
             "timer": self._process.expire,
@@ -197,7 +198,7 @@ class Worker:
         self._process.set_aside(disturbed=disturbed)
         self._out = 0
         try:
-            self._ways[what](*about)
+            self._handlers[what](*about)
         except P4ReduceError as error:
             raise Violation("no error", f"{self.name}: {error}") from error
         return self._arrive()

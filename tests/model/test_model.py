@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from long_cases import marked
-from p4reduce_model.cases import SMALL
+from p4reduce_model.cases import LARGE, SMALL
 from p4reduce_model.explorer import Outcome, explore
 from p4reduce_model.scenario import Call, Scenario
 from p4reduce_model.system import System
@@ -32,6 +32,11 @@ LONG = (
     "mismatch, 2 slots",
     "late ranks",
 )
+
+
+def test_a_name_says_which_case_it_is() -> None:
+    names = [scenario.name for scenario in (*SMALL, *LARGE)]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("scenario", marked(SMALL, LONG))
