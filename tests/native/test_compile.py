@@ -303,9 +303,9 @@ def test_processes_at_the_same_time_compile_once(cache: Path, counted: Path) -> 
     assert runs(counted) == 1
 
 
-def test_without_the_lock_in_time_both_compile(cache: Path, counted: Path) -> None:
-    with Cache(cache).lock("x", 0), Cache(cache).lock("x", 0):
-        assert answer(compile_shared("answer", ANSWER)) == 42
+def test_who_does_not_get_a_lock_in_time_goes_on_without_it(cache: Path) -> None:
+    with Cache(cache).lock("x", 240), Cache(cache).lock("x", 0):
+        pass
 
 
 @pytest.mark.long
