@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forked import fast_start
 from fuzzing import Fuzz
 from hypothesis import HealthCheck, settings
 from records import (
@@ -122,16 +121,6 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests draw their seeds from `random`, which each begins with its own name."""
     random.seed(None if FRESH_SEEDS else item.nodeid)
-
-
-@pytest.fixture(autouse=True)
-def forked_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Processes are forked from one that has their imports, but where their start is tested."""
-    if request.node.get_closest_marker("own_start"):
-        yield
-        return
-    with fast_start():
-        yield
 
 
 @pytest.fixture

@@ -42,7 +42,6 @@ sys.exit(failed)
 
 
 @pytest.mark.long
-@pytest.mark.own_start
 def test_each_can_be_imported_first() -> None:
     names = [
         ".".join(file.relative_to(ROOT).with_suffix("").parts)

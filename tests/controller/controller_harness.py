@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 import grpc
 import pytest
 from click.testing import CliRunner, Result
-from forked import fast_start
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.wire import format as wire
@@ -93,8 +92,7 @@ class SwitchProcess:
             command += ["--port", f"{port}=unix:{self.port_path(port)}"]
         for port, path in self._calls.items():
             command += ["--port", f"{port}=unix-to:{path}"]
-        with fast_start():
-            process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         eventually(lambda: ready.exists() or process.poll() is not None, "the switch is up")
         if process.poll() is not None:
             raise AssertionError((self.directory / "switch.log").read_text())
@@ -432,7 +430,7 @@ class ServingProcess(Calls):
         command += ["--switch", switch.address, "--ports", "1-4", "--lease", "30"]
         command += ["--state-dir", str(directory / "state")]
         self.log = directory / "controller.log"
-        with self.log.open("ab") as log, fast_start():
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         assert self.process.stdout is not None
         assert self.process.stdout.readline().startswith(b"ready"), self.log.read_text()

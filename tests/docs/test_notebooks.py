@@ -13,7 +13,6 @@ import pytest
 from notebooks import NOTEBOOKS, run_notebook
 
 
-@pytest.mark.own_start
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["first-allreduce.ipynb", "compression.ipynb"])
 def test_a_notebook_runs_from_top_to_bottom(name: str) -> None:

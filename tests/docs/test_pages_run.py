@@ -67,7 +67,6 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
 
 
 @pytest.mark.timeout(SECONDS + 60)
-@pytest.mark.own_start
 @pytest.mark.p4reduce(ranks=8)
 @pytest.mark.parametrize("block", [_marked(one) for one in RUNNING if "torch" not in one.words])
 def test_a_block_runs(

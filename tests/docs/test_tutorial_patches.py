@@ -109,7 +109,6 @@ def test_a_counter_of_what_ranks_repeat(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.own_start
 @pytest.mark.p4reduce(ranks=4)
 def test_a_prefix_sum(tmp_path: Path, p4reduce_network: LocalNetwork) -> None:
     worker = patched("scan.patch", "worker", tmp_path)
@@ -132,7 +131,6 @@ def test_a_prefix_sum(tmp_path: Path, p4reduce_network: LocalNetwork) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1300)
 @pytest.mark.p4c
-@pytest.mark.own_start
 def test_a_field_of_the_header(tmp_path: Path) -> None:
     """A patched copy: its own header, program and machine code, and one all-reduce over them."""
     if shutil.which("p4c-bm2-ss") is None:

@@ -9,7 +9,7 @@ import sys
 import pytest
 from needed import left_of, mark_of, marked, marked_processes, wait_for_socket
 
-pytestmark = [pytest.mark.engines, pytest.mark.own_start]
+pytestmark = pytest.mark.engines
 
 # Binds a socket, and leaves it to a child that has another environment.
 PARENT = """

@@ -10,8 +10,6 @@ from importlib.metadata import requires
 import pytest
 from packaging.requirements import Requirement
 
-pytestmark = pytest.mark.own_start
-
 # Makes packages look as if they were not installed, then does as `python -m` or an import does.
 _WITHOUT = """
 import sys

@@ -15,7 +15,7 @@ import pytest
 from launched import DEADLINE, ENVIRONMENT, LAB, Launched
 from p4reduce_lab.switches import bmv2
 
-pytestmark = [pytest.mark.own_start, pytest.mark.usefixtures("nothing_left")]
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 # Every dtype and every width of lanes, sums that do not fit, zeros and the other collectives.
 COLLECTIVES = """

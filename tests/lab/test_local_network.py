@@ -95,7 +95,6 @@ def test_without():
 """
 
 
-@pytest.mark.own_start
 def test_the_fixture_is_a_real_switch(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

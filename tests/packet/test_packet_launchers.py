@@ -24,8 +24,6 @@ from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.launch import SwitchLauncher
 from packet_testbed import link
 
-pytestmark = pytest.mark.own_start
-
 DEADLINE = 120.0  # seconds; a test fails by it, and passes long before
 CLASSES: dict[str, type[EmbeddedSwitch] | type[bmv2.Bmv2Switch]] = {
     "embedded": EmbeddedSwitch,

@@ -14,8 +14,3 @@ def system() -> Iterator[TorchSystem]:
     """Shared by a file's tests: jobs have names of their own."""
     with torch_system() as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def forked_processes() -> None:
-    """PyTorch's ranks start as they do for users; `torch_system` has the others forked."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forked import fast_start
 from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
@@ -58,11 +57,9 @@ class TorchSystem:
         command += ["--default-slots", str(SLOTS)]
         command += ["--state-dir", f"{directory}/state", "--ready-file", str(ready)]
         try:
-            with fast_start():
-                self._switch.start(self._processes)
+            self._switch.start(self._processes)
             self._switch.wait_ready()
-            with fast_start():
-                self._processes.start("controller", command, log=directory / "controller.log")
+            self._processes.start("controller", command, log=directory / "controller.log")
             end = time.monotonic() + DEADLINE
             while not ready.exists():
                 self._processes.check()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from forked import fast_start
 from p4reduce_lab.networks.veth import VethPorts
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
@@ -76,8 +75,7 @@ class FaultSystem(System):
         self._switch.stop()
 
     def start_switch(self) -> None:
-        with fast_start():
-            self._switch.start(self._processes)
+        self._switch.start(self._processes)
         self._switch.wait_ready()
 
     def kill_controller(self) -> None:

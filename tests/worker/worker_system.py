@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import p4reduce
 import pytest
-from forked import fast_start
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce_lab.processes.children import Processes
@@ -102,8 +101,7 @@ class System:
         self.controller = f"unix:{directory}/controller.sock"
         self.control = ControlClient(self.controller)
         try:
-            with fast_start():
-                switch.start(self._processes)
+            switch.start(self._processes)
             switch.wait_ready()
             self.start_controller()
         except BaseException:
@@ -119,8 +117,7 @@ class System:
         command += ["--ports", f"1-{self._ports}", "--lease", f"{self.lease:g}"]
         command += ["--state-dir", f"{directory}/state", "--ready-file", str(ready)]
         log = directory / "controller.log"
-        with fast_start():
-            self._controller = self._processes.start("controller", command, log=log)
+        self._controller = self._processes.start("controller", command, log=log)
 
         def is_ready() -> bool:
             self._processes.check()

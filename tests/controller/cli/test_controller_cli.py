@@ -143,7 +143,6 @@ def test_cannot_listen(tmp_path: Path) -> None:
 # -- With one -----------------------------------------------------------------------------------
 
 
-@pytest.mark.own_start
 def test_serve_from_start_to_end(switch: SwitchProcess, tmp_path: Path) -> None:
     listen, ready = f"unix:{tmp_path}/run/c.sock", tmp_path / "ready"
     log = tmp_path / "log"

@@ -11,7 +11,6 @@ from needed import needs
 
 pytestmark = [
     pytest.mark.engines,
-    pytest.mark.own_start,
     pytest.mark.timeout(3600),
     needs_podman,
     needs(programs=("debootstrap",), packages=("hatchling", "ziglang")),

@@ -18,7 +18,6 @@ from needed import DEADLINE, needs
 
 pytestmark = [
     pytest.mark.engines,
-    pytest.mark.own_start,
     pytest.mark.timeout(3600),
     needs_podman,
     needs(

@@ -16,7 +16,7 @@ from needed import DEADLINE, ROOT, marked, needs, pid_of, wait_for_socket
 from p4reduce import ConfigurationError, LaunchError
 from p4reduce.mpi import building, sums
 
-pytestmark = [pytest.mark.engines, pytest.mark.own_start]
+pytestmark = pytest.mark.engines
 HERE = Path(__file__).parent
 
 SERVICES = ("p4reduce_switch", "p4reduce_controller")

@@ -18,7 +18,6 @@ from roots import debian_root
 
 pytestmark = [
     pytest.mark.engines,
-    pytest.mark.own_start,
     pytest.mark.timeout(3600),
     needs(
         programs=("qemu-aarch64-static", "debootstrap"),

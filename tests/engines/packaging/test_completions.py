@@ -12,7 +12,7 @@ import pytest
 from distributions import run
 from needed import ROOT, needs
 
-pytestmark = [pytest.mark.engines, pytest.mark.own_start]
+pytestmark = pytest.mark.engines
 
 # zsh completes in its line editor, so its file is run with compadd replaced.
 ASK = {

@@ -17,7 +17,6 @@ from roots import debian_root, inside
 
 pytestmark = [
     pytest.mark.engines,
-    pytest.mark.own_start,
     pytest.mark.timeout(3600),
     needs(packages=("build", "hatchling", "ziglang", "uv")),
 ]

@@ -18,7 +18,7 @@ from distributions import Distributions, build, run
 from needed import ROOT, needs
 
 with_build = needs(packages=("build", "hatchling", "ziglang"))
-pytestmark = [pytest.mark.engines, pytest.mark.own_start, pytest.mark.timeout(1800), with_build]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800), with_build]
 
 GLIBC = (2, 28)
 PACKAGES = (

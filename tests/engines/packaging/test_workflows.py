@@ -10,7 +10,7 @@ import pytest
 from distributions import run
 from needed import ROOT, needs
 
-pytestmark = [pytest.mark.engines, pytest.mark.own_start]
+pytestmark = pytest.mark.engines
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 

@@ -29,7 +29,6 @@ from needed import (
 
 pytestmark = [
     pytest.mark.engines,
-    pytest.mark.own_start,
     pytest.mark.timeout(900),
     needs(packages=("ray", "torch", "pyarrow", "sklearn")),
 ]

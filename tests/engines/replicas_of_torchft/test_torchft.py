@@ -21,7 +21,6 @@ from p4reduce import launch
 
 pytestmark = [
     pytest.mark.engines,
-    pytest.mark.own_start,
     needs(packages=("torch", "torchft")),
 ]
 REPLICAS = 4

@@ -30,7 +30,6 @@ from needed import (
 
 pytestmark = [
     pytest.mark.engines,
-    pytest.mark.own_start,
     needs(programs=("slurmctld", "slurmd", "munged", "setpriv")),
     pytest.mark.skipif(os.geteuid() != 0, reason="slurmd with a prolog needs root"),
 ]

@@ -17,7 +17,6 @@ from needed import DEADLINE, ROOT, marked, needs, pid_of, wait_for_socket
 
 pytestmark = [
     pytest.mark.engines,
-    pytest.mark.own_start,
     needs(programs=("java",), packages=("pyspark",)),
 ]
 ENGINES = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from needed import DEADLINE, marked, needs, pid_of, wait_for_socket
 
-pytestmark = [pytest.mark.engines, pytest.mark.own_start, needs(packages=("torch",))]
+pytestmark = [pytest.mark.engines, needs(packages=("torch",))]
 SERVICES = ("p4reduce_switch", "p4reduce_controller")
 DEPLOY = "p4reduce_lab deploy"
 

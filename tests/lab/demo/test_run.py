@@ -14,7 +14,6 @@ from p4reduce_lab.networks import mininet_net
 from p4reduce_lab.switches import bmv2
 
 
-@pytest.mark.own_start
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_short_run_gives_what_numpy_gives(tmp_path: Path, workers: int) -> None:

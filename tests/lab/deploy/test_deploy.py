@@ -289,7 +289,6 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.own_start
 @pytest.mark.parametrize("how", ["alone", "fork"])
 def test_a_network_ends_with_whoever_started_it(how: str) -> None:
     starter = subprocess.Popen(
@@ -348,7 +347,6 @@ atexit.register(print, '{"failed": "it did not"}')
 """
 
 
-@pytest.mark.own_start
 def test_a_site_may_write_to_standard_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

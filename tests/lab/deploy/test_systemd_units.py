@@ -18,8 +18,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.own_start
-
 ROOT = Path(__file__).parents[3]
 UNITS = ROOT / "deploy" / "systemd"
 BIN = Path(sys.executable).parent

@@ -16,8 +16,6 @@ from p4reduce_lab.processes import tether
 from p4reduce_lab.processes.children import ChildFailedError, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 
-pytestmark = pytest.mark.own_start
-
 DEADLINE = 120.0  # seconds; a test fails by it, and passes long before
 
 

@@ -110,7 +110,6 @@ def plug(directory: Path, number: int) -> Peer:
     return Peer(directory / f"p{number}.sock")
 
 
-@pytest.mark.own_start
 def test_life_of_a_switch(start: Any, tmp_path: Path, engine: str) -> None:
     dump_c = tmp_path / "program.c"
     process = start(

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 import p4reduce
 import pytest
-from forked import fast_start
 from p4reduce.control import control_pb2 as pb
 from p4reduce.transport import open_port
 from p4reduce_controller.jobs.leases import LOST_AFTER
@@ -168,20 +167,19 @@ print("ready", flush=True)
 
 
 def crashing_rank(system: System, job: str, then: str) -> subprocess.Popen[str]:
-    with fast_start():
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                CRASHING_RANK.format(then=then),
-                system.controller,
-                job,
-                system.interface(2),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            CRASHING_RANK.format(then=then),
+            system.controller,
+            job,
+            system.interface(2),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_a_killed_worker_is_named_and_not_before_its_lease_is_over(system: System) -> None:

@@ -15,7 +15,6 @@ import p4reduce
 import p4reduce_lab
 import pytest
 from fault_system import PATIENT_LEASE, FaultSystem, fault_system_with
-from forked import fast_start
 from late_ranks import wait_until_behind
 from p4reduce.late import FractionalRepetition, PartialSums
 from worker_system import DEADLINE, at_once, wait_for
@@ -43,8 +42,7 @@ def test_a_rank_that_is_killed_costs_no_bit(broken: FaultSystem) -> None:
     """The other rank of its group has its parts; and all know that it is lost."""
     job = broken.new_job()
     command = [sys.executable, "-c", DOOMED, broken.controller, job, broken.interface(2)]
-    with fast_start():
-        doomed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    doomed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     steps_after = 3
 
     def rank(number: int) -> int:

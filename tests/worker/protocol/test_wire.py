@@ -154,7 +154,6 @@ def test_a_frame_needs_mac_addresses(mac: str) -> None:
         wire.template(wire.Endpoint(mac, "10.77.0.1", 1), SWITCH, Aggregation())
 
 
-@pytest.mark.own_start
 def test_neither_library_nor_controller_loads_scapys_ip_layers() -> None:
     # They would read all interfaces and routes of the machine: seconds, where there are hundreds.
     code = (

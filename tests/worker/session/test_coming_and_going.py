@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -96,22 +97,32 @@ def test_the_switch_goes_away_when_all_ranks_are_there(
 ) -> None:
     """The controller has said so, and the rank has not begun to compute."""
     attach = JobClient.attach
+    attached, lost = threading.Event(), threading.Event()
 
     def attach_and_lose(*arguments: Any, **options: Any) -> JoinedJob:
         there = attach(*arguments, **options)
         monkeypatch.setattr(JobClient, "attach", attach)
-        broken.kill_switch()
+        attached.set()
         wait_for(lambda: there.transport.port.over, "the connection to the switch is lost")
-        broken.start_switch()
+        assert lost.wait(DEADLINE)
         return there
 
+    def rank() -> None:
+        with broken.init(0, 1, broken.new_job(), recover=recover) as comm:
+            if recover:
+                assert (comm.allreduce(PAIR) == 1).all()
+                return
+            with pytest.raises(p4reduce.SwitchUnreachableError, match="hung up"):
+                comm.allreduce(PAIR)
+
+    def break_and_mend() -> None:
+        assert attached.wait(DEADLINE)
+        broken.kill_switch()
+        broken.start_switch()
+        lost.set()
+
     monkeypatch.setattr(JobClient, "attach", attach_and_lose)
-    with broken.init(0, 1, broken.new_job(), recover=recover) as comm:
-        if recover:
-            assert (comm.allreduce(PAIR) == 1).all()
-            return
-        with pytest.raises(p4reduce.SwitchUnreachableError, match="hung up"):
-            comm.allreduce(PAIR)
+    beside(rank, break_and_mend)
 
 
 def test_init_joins_again_where_the_connection_to_the_controller_breaks(

@@ -109,19 +109,16 @@ def output_of(program: str, setting: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.own_start
 def test_a_forked_child_has_one_thread() -> None:
     assert output_of(PROGRAM, {}) == "1 [1 1 1]"
 
 
 @pytest.mark.long
-@pytest.mark.own_start
 def test_a_rank_that_has_ended_is_lost_although_its_child_lives() -> None:
     assert output_of(OUTLIVED, {}).splitlines() == ["its process has ended", "[1 1 1]"]
 
 
 @pytest.mark.long
-@pytest.mark.own_start
 def test_init_in_a_child() -> None:
     assert output_of(JOINING, {}).split() == ["2", "1"]
 
@@ -147,7 +144,6 @@ def test_a_child_does_not_keep_the_rings_port() -> None:
         os.waitpid(child, 0)
 
 
-@pytest.mark.own_start
 @pytest.mark.parametrize(("setting", "kept"), [({}, "0"), ({SETTING: "1"}, "1")])
 def test_what_a_program_wants_of_grpc_is_kept(setting: dict[str, str], kept: str) -> None:
     program = f"import os, p4reduce; print(os.environ['{SETTING}'])"
@@ -177,7 +173,6 @@ with p4reduce_lab.local(ranks=1) as network:
 
 
 @pytest.mark.long
-@pytest.mark.own_start
 def test_a_child_forked_after_close_has_jobs_of_its_own() -> None:
     """gRPC's threads end a moment after the last channel: the fork waits for that."""
     assert output_of(AFTER_CLOSE, {}).split() == ["7"] * 5

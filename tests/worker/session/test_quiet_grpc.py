@@ -23,7 +23,6 @@ except RuntimeError:
 """
 
 
-@pytest.mark.own_start
 @pytest.mark.parametrize(
     ("first", "setting", "logged"),
     [

@@ -15,7 +15,6 @@ import p4reduce
 import pytest
 from cables import Cables
 from fault_system import EMBEDDED, FaultSystem
-from forked import fast_start
 from worker_system import DEADLINE, at_once, in_time, outcome, silence, wait_for
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "elastic.py"
@@ -41,8 +40,7 @@ class Process:
     def __init__(self, system: FaultSystem, job: str, rank: int, size: int) -> None:
         where = (system.controller, job, str(rank), str(size), system.interface(rank + 1))
         command = [sys.executable, "-c", RANK, *where]
-        with fast_start():
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def line(self) -> str:
         assert self.process.stdout is not None

@@ -24,7 +24,6 @@ import numpy.typing as npt
 import p4reduce
 import pytest
 from fault_system import EMBEDDED, FaultSystem
-from forked import fast_start
 from p4reduce.switches import addresses
 from p4reduce.transport import open_port
 from p4reduce.transport.base import Transport
@@ -52,10 +51,9 @@ def trio(broken: FaultSystem, elements: int) -> Iterator[tuple[list[Any], Any]]:
     """Ranks 0 and 1, and rank 2, which all-reduces again and again in a process of its own."""
     job = broken.new_job()
     where = [broken.controller, job, str(KILLED), "3", broken.interface(KILLED + 1), str(elements)]
-    with fast_start():
-        process = subprocess.Popen(
-            [sys.executable, "-c", RANK, *where], stdout=subprocess.PIPE, text=True
-        )
+    process = subprocess.Popen(
+        [sys.executable, "-c", RANK, *where], stdout=subprocess.PIPE, text=True
+    )
     comms: list[p4reduce.Communicator] = []
     try:
         comms += at_once([lambda rank=rank: broken.init(rank, 3, job) for rank in range(2)])
