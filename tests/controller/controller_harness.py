@@ -480,7 +480,7 @@ def cli_here(*arguments: str) -> Result:
 
 
 def cli_json(*arguments: str) -> Any:
-    """Run `p4reduce-controller` and return what it printed."""
-    done = cli(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
+    """Run `p4reduce-controller` in this process and return what it printed."""
+    done = cli_here(*arguments, "--json")
+    assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
