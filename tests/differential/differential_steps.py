@@ -19,8 +19,9 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, FrameKind
 from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
-from packet_jobs import TAG, Job, PartialJob, from_parent, lane_limits, lane_type
+from packet_jobs import TAG, Job, lane_limits, lane_type
 from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH
+from packet_tree_jobs import PartialJob, from_parent
 from scapy.fields import Field
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6

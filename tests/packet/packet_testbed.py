@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -27,6 +27,9 @@ from p4reduce_controller.fabric.p4client import PacketIn, StreamEnded, SwitchCli
 from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
 from p4reduce_controller.values.counts import CounterValue
 from p4reduce_lab.networks.veth import open_interface
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.switches import bmv2
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.launch import SwitchLauncher
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
@@ -409,3 +412,41 @@ def station(mac: str, port: int) -> TableRow:
 def flooded(frame: bytes, port: int) -> dict[int, list[bytes]]:
     """What comes out if a frame from a port goes to every other one."""
     return {other: [frame] for other in PORTS if other != port}
+
+
+# -- Fixtures --------------------------------------------------------------------------------------
+
+EMBEDDED = pytest.param("embedded", id="embedded")
+BMV2 = pytest.param("bmv2", id="bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])
+
+
+@pytest.fixture(scope="session", params=[EMBEDDED, BMV2])
+def shared_bed(request: pytest.FixtureRequest) -> Iterator[Testbed]:
+    """A switch for all tests."""
+    if request.param == "bmv2" and (reason := bmv2.unavailable()):
+        pytest.skip(reason)
+    with run_directory() as directory:
+        kinds = {"embedded": EmbeddedSwitch, "bmv2": bmv2.Bmv2Switch}
+        launcher: SwitchLauncher = kinds[request.param](directory, len(PORTS))
+        with launcher as switch:
+            bed = Testbed(switch)
+            try:
+                yield bed
+            finally:
+                bed.close()
+
+
+@pytest.fixture
+def bed(shared_bed: Testbed) -> Testbed:
+    """The same, unless an earlier test brought it down."""
+    shared_bed.switch.check()
+    return shared_bed
+
+
+@pytest.fixture
+def known(bed: Testbed) -> Iterator[TableRow]:
+    """The station KNOWN is at port 3."""
+    row = station(KNOWN, KNOWN_PORT)
+    bed.insert([row])
+    yield row
+    bed.remove([row])

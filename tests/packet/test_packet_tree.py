@@ -4,13 +4,15 @@ where. The test is the ranks (or the switches below) and the parent."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from p4reduce.wire.format import NO_BLOCK, Flag, FrameKind
 from p4reduce_controller.fabric.outcome import FrameOutcome
-from packet_jobs import CHILD, PARENT, TAG, Jobs, PartialJob, constant, ramp
+from packet_jobs import TAG, constant, ramp
 from packet_testbed import Testbed
+from packet_tree_jobs import CHILD, PARENT, PartialJob, TreeJobs
 from test_packet_garbage import with_right_checksum
 
 PADDED = Flag.RETRANSMISSION | Flag.PADDED
@@ -18,6 +20,14 @@ ROOM = Flag.PADDED  # what a contribution is repeated with that a switch has ask
 GARBAGE = 0xAA
 
 both_roles = pytest.mark.parametrize("spine", [False, True], ids=["leaf", "spine"])
+
+
+@pytest.fixture
+def jobs(bed: Testbed) -> Iterator[TreeJobs]:
+    """Makes jobs, with a parent or not, that are gone after the test."""
+    made = TreeJobs(bed)
+    yield made
+    made.close()
 
 
 def send_up(bed: Testbed, job: PartialJob, round_: int = 0) -> None:
@@ -38,7 +48,7 @@ def finish(bed: Testbed, job: PartialJob, total: int = 10, **header: Any) -> Non
 
 
 @both_roles
-def test_sums_go_up_and_the_result_comes_down(bed: Testbed, jobs: Jobs, spine: bool) -> None:
+def test_sums_go_up_and_the_result_comes_down(bed: Testbed, jobs: TreeJobs, spine: bool) -> None:
     """And is kept: a repetition is answered here."""
     job = jobs.partial(3, spine=spine)
     bed.expect([job.send(0, ramp(0))], {}, FrameOutcome.ROUND_OPENED)
@@ -52,7 +62,7 @@ def test_sums_go_up_and_the_result_comes_down(bed: Testbed, jobs: Jobs, spine: b
     bed.expect([again], job.repeated(again, 1, ramp(50), **told), FrameOutcome.RESULT_REPEATED)
 
 
-def test_a_root_sums_switches_as_a_switch_sums_ranks(bed: Testbed, jobs: Jobs) -> None:
+def test_a_root_sums_switches_as_a_switch_sums_ranks(bed: Testbed, jobs: TreeJobs) -> None:
     """What is a child of the root shows in nothing but the port that it hears at."""
     job = jobs(2)
     bed.expect([job.send(0, constant(3))], {}, FrameOutcome.ROUND_OPENED)
@@ -60,7 +70,7 @@ def test_a_root_sums_switches_as_a_switch_sums_ranks(bed: Testbed, jobs: Jobs) -
     bed.expect([last], job.results(last, constant(7)), FrameOutcome.ROUND_COMPLETED)
 
 
-def test_the_smallest_next_block_goes_up(bed: Testbed, jobs: Jobs) -> None:
+def test_the_smallest_next_block_goes_up(bed: Testbed, jobs: TreeJobs) -> None:
     job = jobs.partial()
     bed.expect([job.send(0, next_block=9, next_exponent=1)], {}, FrameOutcome.ROUND_OPENED)
     last = job.send(1, next_block=NO_BLOCK, next_exponent=0)
@@ -71,7 +81,7 @@ def test_the_smallest_next_block_goes_up(bed: Testbed, jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("flag", [Flag.OVERFLOW, Flag.NONFINITE])
-def test_flags_go_up_and_come_down(bed: Testbed, jobs: Jobs, flag: Flag) -> None:
+def test_flags_go_up_and_come_down(bed: Testbed, jobs: TreeJobs, flag: Flag) -> None:
     job = jobs.partial()
     bed.expect([job.send(0, constant(1), flags=flag)], {}, FrameOutcome.ROUND_OPENED)
     last = job.send(1, constant(2))
@@ -85,7 +95,7 @@ def test_flags_go_up_and_come_down(bed: Testbed, jobs: Jobs, flag: Flag) -> None
     )
 
 
-def test_room_that_is_there_goes_up_as_well(bed: Testbed, jobs: Jobs) -> None:
+def test_room_that_is_there_goes_up_as_well(bed: Testbed, jobs: TreeJobs) -> None:
     """A padded frame of a round without payload: the parent's sums fit into it."""
     job = jobs.partial()
     bed.expect([job.send(0)], {}, FrameOutcome.ROUND_OPENED)
@@ -94,7 +104,7 @@ def test_room_that_is_there_goes_up_as_well(bed: Testbed, jobs: Jobs) -> None:
     finish(bed, job)
 
 
-def test_without_room_the_last_rank_is_asked_for_it(bed: Testbed, jobs: Jobs) -> None:
+def test_without_room_the_last_rank_is_asked_for_it(bed: Testbed, jobs: TreeJobs) -> None:
     job = jobs.partial()
     bed.expect([job.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
     last = job.send(1)
@@ -110,7 +120,7 @@ def test_without_room_the_last_rank_is_asked_for_it(bed: Testbed, jobs: Jobs) ->
 # -- Asking again --------------------------------------------------------------------------------
 
 
-def test_parents_result_is_lost(bed: Testbed, jobs: Jobs) -> None:
+def test_parents_result_is_lost(bed: Testbed, jobs: TreeJobs) -> None:
     """A rank's repetition asks the parent again, with the same sums; what it answers goes to all
     ranks, and from then on the switch knows it."""
     job = jobs.partial()
@@ -122,7 +132,7 @@ def test_parents_result_is_lost(bed: Testbed, jobs: Jobs) -> None:
     bed.expect([again], job.repeated(again, 1, constant(10)), FrameOutcome.RESULT_REPEATED)
 
 
-def test_the_parent_is_asked_once_for_all_ranks(bed: Testbed, jobs: Jobs) -> None:
+def test_the_parent_is_asked_once_for_all_ranks(bed: Testbed, jobs: TreeJobs) -> None:
     """By the first, and when one comes that has asked since; the others hear that their switch has
     all of its ranks."""
     job = jobs.partial(3)
@@ -140,14 +150,14 @@ def test_the_parent_is_asked_once_for_all_ranks(bed: Testbed, jobs: Jobs) -> Non
     bed.expect([again[2]], job.up(again[2], constant(3)), FrameOutcome.SUMS_SENT_UP_AGAIN)
 
 
-def test_incomplete_here_is_no_matter_for_the_parent(bed: Testbed, jobs: Jobs) -> None:
+def test_incomplete_here_is_no_matter_for_the_parent(bed: Testbed, jobs: TreeJobs) -> None:
     job = jobs.partial()
     bed.expect([job.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
     again = job.send(0, constant(1), flags=Flag.RETRANSMISSION)
     bed.expect([again], job.status(again, 0, 0b01), FrameOutcome.STATUS_SENT)
 
 
-def test_a_status_for_all_of_this_switch(bed: Testbed, jobs: Jobs) -> None:
+def test_a_status_for_all_of_this_switch(bed: Testbed, jobs: TreeJobs) -> None:
     """What goes to the parent does not ask it to tell others; what it does not go for is told."""
     job = jobs.partial(3)
     bed.exchange([job.send(rank, constant(1)) for rank in range(2)])
@@ -162,7 +172,7 @@ def test_a_status_for_all_of_this_switch(bed: Testbed, jobs: Jobs) -> None:
 
 @both_roles
 def test_what_the_parent_says_to_the_one_that_asks_for_all_is_kept_back(
-    bed: Testbed, jobs: Jobs, spine: bool
+    bed: Testbed, jobs: TreeJobs, spine: bool
 ) -> None:
     """Its questions all go up and take nobody's turn; what is said to another one goes to all."""
     job = jobs.partial(3, spine=spine)
@@ -206,7 +216,7 @@ def test_what_the_parent_says_to_the_one_that_asks_for_all_is_kept_back(
 
 
 @pytest.mark.parametrize("role", ["root", "spine"])
-def test_a_status_says_for_whom_it_is(bed: Testbed, jobs: Jobs, role: str) -> None:
+def test_a_status_says_for_whom_it_is(bed: Testbed, jobs: TreeJobs, role: str) -> None:
     """For one rank, where that one's switch has asked for it; a RESULT is for all in any case."""
     job = jobs.partial(2, spine=True) if role == "spine" else jobs(2)
     bed.exchange([job.send(0, constant(1))])
@@ -231,7 +241,7 @@ def test_a_status_says_for_whom_it_is(bed: Testbed, jobs: Jobs, role: str) -> No
 
 
 @both_roles
-def test_no_room_is_no_matter_of_one_rank(bed: Testbed, jobs: Jobs, spine: bool) -> None:
+def test_no_room_is_no_matter_of_one_rank(bed: Testbed, jobs: TreeJobs, spine: bool) -> None:
     job = jobs.partial(2, spine=spine)
     bed.exchange([job.send(rank, constant(1)) for rank in range(2)])
     flag = Flag.FOR_ONE if spine else Flag.TELL_ALL
@@ -240,7 +250,7 @@ def test_no_room_is_no_matter_of_one_rank(bed: Testbed, jobs: Jobs, spine: bool)
     bed.expect([bare], asked, FrameOutcome.ROOM_ASKED)
 
 
-def test_parents_result_in_halves(bed: Testbed, jobs: Jobs) -> None:
+def test_parents_result_in_halves(bed: Testbed, jobs: TreeJobs) -> None:
     """They are passed on and not kept: a rank that lost one asks, the parent is asked with room,
     whoever asks, and answers as a whole."""
     job = jobs.partial(3)
@@ -263,7 +273,7 @@ def test_parents_result_in_halves(bed: Testbed, jobs: Jobs) -> None:
 
 @both_roles
 @pytest.mark.parametrize("flags", [Flag(0), Flag.RETRANSMISSION, Flag.PADDED])
-def test_status_is_passed_down(bed: Testbed, jobs: Jobs, spine: bool, flags: Flag) -> None:
+def test_status_is_passed_down(bed: Testbed, jobs: TreeJobs, spine: bool, flags: Flag) -> None:
     """To all, from one switch further away; whom it is about stays as it is."""
     job = jobs.partial(spine=spine)
     send_up(bed, job)
@@ -277,7 +287,7 @@ def test_status_is_passed_down(bed: Testbed, jobs: Jobs, spine: bool, flags: Fla
     bed.expect([status], {}, FrameOutcome.ANSWER_DUPLICATE)
 
 
-def test_who_has_room_gets_through_after_the_parent_has_asked(bed: Testbed, jobs: Jobs) -> None:
+def test_who_has_room_gets_through_after_the_parent_has_asked(bed: Testbed, jobs: TreeJobs) -> None:
     """Whatever other ranks' repetitions were before."""
     job = jobs.partial(3)
     bed.exchange([job.send(rank) for rank in range(3)])
@@ -291,7 +301,7 @@ def test_who_has_room_gets_through_after_the_parent_has_asked(bed: Testbed, jobs
 # -- What does not fit ---------------------------------------------------------------------------
 
 
-def test_duplicates_and_late_results(bed: Testbed, jobs: Jobs) -> None:
+def test_duplicates_and_late_results(bed: Testbed, jobs: TreeJobs) -> None:
     job = jobs.partial()
     send_up(bed, job)
     finish(bed, job)
@@ -305,7 +315,7 @@ def test_duplicates_and_late_results(bed: Testbed, jobs: Jobs) -> None:
 
 @pytest.mark.parametrize("begun", [False, True], ids=["nobody-yet", "one-rank-again"])
 def test_a_leaf_restarted_between_contribution_and_result(
-    bed: Testbed, jobs: Jobs, begun: bool
+    bed: Testbed, jobs: TreeJobs, begun: bool
 ) -> None:
     """The result finds nothing to be about, or a round that has begun once more, and is not taken
     for its sums: the slots here are as an empty switch has them. In the job's next life it is
@@ -323,7 +333,7 @@ def test_a_leaf_restarted_between_contribution_and_result(
     finish(bed, after)
 
 
-def test_a_root_restarted_between_contribution_and_result(bed: Testbed, jobs: Jobs) -> None:
+def test_a_root_restarted_between_contribution_and_result(bed: Testbed, jobs: TreeJobs) -> None:
     """It answers nothing any more, however often it is asked. In the job's next life, on the same
     slots, sums that wait here are overwritten and not added to, and late answers are nobody's."""
     old = jobs.partial()
@@ -343,7 +353,7 @@ def test_a_root_restarted_between_contribution_and_result(bed: Testbed, jobs: Jo
     finish(bed, new, 20)
 
 
-def test_late_duplicates_of_a_leafs_earlier_life(bed: Testbed, jobs: Jobs) -> None:
+def test_late_duplicates_of_a_leafs_earlier_life(bed: Testbed, jobs: TreeJobs) -> None:
     """At the parent they are another job's, admitted or not any more: nothing is added."""
     old = jobs(2)
     bed.expect([old.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
@@ -358,7 +368,7 @@ def test_late_duplicates_of_a_leafs_earlier_life(bed: Testbed, jobs: Jobs) -> No
     bed.expect([last], new.results(last, constant(11)), FrameOutcome.ROUND_COMPLETED)
 
 
-def test_a_rank_a_round_ahead_of_one_on_another_leaf(bed: Testbed, jobs: Jobs) -> None:
+def test_a_rank_a_round_ahead_of_one_on_another_leaf(bed: Testbed, jobs: TreeJobs) -> None:
     """This leaf's ranks have the result and continue; the parent is still asked about the round
     before by the other leaf, whose answer comes here by no way. The versions do not meet."""
     job = jobs.partial()
@@ -374,7 +384,7 @@ def test_a_rank_a_round_ahead_of_one_on_another_leaf(bed: Testbed, jobs: Jobs) -
     finish(bed, job, 20, round=1)
 
 
-def test_mismatch_inside_a_leaf(bed: Testbed, jobs: Jobs) -> None:
+def test_mismatch_inside_a_leaf(bed: Testbed, jobs: TreeJobs) -> None:
     """It goes up as what it is, without sums, and comes back to all."""
     job = jobs.partial()
     bed.expect([job.send(0, constant(1))], {}, FrameOutcome.ROUND_OPENED)
@@ -390,7 +400,7 @@ def test_mismatch_inside_a_leaf(bed: Testbed, jobs: Jobs) -> None:
     bed.expect([again], repeated, FrameOutcome.RESULT_REPEATED)
 
 
-def test_mismatch_across_leaves(bed: Testbed, jobs: Jobs) -> None:
+def test_mismatch_across_leaves(bed: Testbed, jobs: TreeJobs) -> None:
     """The ranks here agree; the parent has the other leaf's tag, and says that they do not."""
     job = jobs.partial()
     send_up(bed, job)
@@ -401,7 +411,7 @@ def test_mismatch_across_leaves(bed: Testbed, jobs: Jobs) -> None:
     bed.expect([again], job.repeated(again, 0, flags=Flag.MISMATCH), FrameOutcome.RESULT_REPEATED)
 
 
-def test_mismatch_at_the_root(bed: Testbed, jobs: Jobs) -> None:
+def test_mismatch_at_the_root(bed: Testbed, jobs: TreeJobs) -> None:
     """Of two leaves, or told by one of them."""
     for changes in ({"tag": TAG + 1}, {"flags": Flag.MISMATCH}):
         job = jobs(2)
@@ -414,7 +424,7 @@ def test_mismatch_at_the_root(bed: Testbed, jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     "change", ["port", "address", "job", "number"], ids=lambda change: f"other-{change}"
 )
-def test_only_the_parent_answers(bed: Testbed, jobs: Jobs, change: str) -> None:
+def test_only_the_parent_answers(bed: Testbed, jobs: TreeJobs, change: str) -> None:
     job = jobs.partial()
     send_up(bed, job)
     port, frame = job.from_parent(constant(10))
@@ -431,14 +441,14 @@ def test_only_the_parent_answers(bed: Testbed, jobs: Jobs, change: str) -> None:
     finish(bed, job)
 
 
-def test_slots_of_others(bed: Testbed, jobs: Jobs) -> None:
+def test_slots_of_others(bed: Testbed, jobs: TreeJobs) -> None:
     job = jobs.partial()
     beyond = job.from_parent(constant(1), slot=job.slots)
     bed.expect([beyond], {}, FrameOutcome.SLOT_OUT_OF_RANGE)
 
 
 @pytest.mark.parametrize("cut", [1, 100])
-def test_lengths_of_answers(bed: Testbed, jobs: Jobs, cut: int) -> None:
+def test_lengths_of_answers(bed: Testbed, jobs: TreeJobs, cut: int) -> None:
     """A half has 512 bytes, a whole 1,024."""
     job = jobs.partial()
     send_up(bed, job)
@@ -450,7 +460,7 @@ def test_lengths_of_answers(bed: Testbed, jobs: Jobs, cut: int) -> None:
     finish(bed, job)
 
 
-def test_counters_of_the_uplink(bed: Testbed, jobs: Jobs) -> None:
+def test_counters_of_the_uplink(bed: Testbed, jobs: TreeJobs) -> None:
     """What goes up counts as delivered to the parent, what comes down as answered by it."""
     job = jobs.partial()
     send_up(bed, job)
