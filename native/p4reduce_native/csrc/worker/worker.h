@@ -272,6 +272,7 @@ struct p4r_slots {
     int64_t trouble_slot, trouble_level, trouble_sequence;
     int64_t next_sequence; /* of the first stream that has not been submitted */
     uint64_t trouble_bits;
+    double hears_until; /* no stream is late before; of a process that was stopped */
 
     /* Scratch. */
     int64_t *queued;    /* slots that have got a frame to send since p4r_release */
