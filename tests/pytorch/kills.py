@@ -146,12 +146,21 @@ class Trial:
         return [one for one in commands if lasting or WORDS["torchrun"] not in one]
 
     def _wrong(self, runs: Torchruns, here: Path) -> list[str]:
-        """Say which ranks neither have right sums nor name what has died."""
+        """Say which ranks neither have right sums nor name what has died.
+
+        The first error of a host's ranks is enough: torchrun ends the others of that host.
+        """
+        files = [here / f"{rank}.ended" for rank in range(self.hosts * self.each)]
+        said = [file.read_text() if file.exists() else "" for file in files]
+        right = [
+            self._is_right(rank, ended, runs.network.addresses[0])
+            for rank, ended in enumerate(said)
+        ]
         wrong = []
-        for rank in range(self.hosts * self.each):
-            file = here / f"{rank}.ended"
-            ended = file.read_text() if file.exists() else ""
-            if not self._is_right(rank, ended, runs.network.addresses[0]):
+        for rank, ended in enumerate(said):
+            first = rank - rank % self.each
+            beside = range(first, first + self.each)
+            if not right[rank] and (ended or not any(right[one] and said[one] for one in beside)):
                 wrong.append(f"rank {rank}: {ended or 'said nothing'}")
         return [*wrong, runs.said] if wrong else []
 
