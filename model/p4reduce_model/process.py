@@ -64,6 +64,7 @@ NOT_STATE = {
     ("Collective", "stream"): "follows from the rest of the collective",
     **{("FrameBuffer", name): "the same memory as `raw`" for name in _VIEWS},
     ("FrameBuffer", "address"): "where it happens to be in memory",
+    ("FrameBuffer", "rows_address"): "where it happens to be in memory",
     ("Collective", "call"): "constant",
     ("Collective", "next_nonzero"): "constant",
     ("Collective", "exponents"): "constant",
