@@ -11,9 +11,6 @@
 /* link.h promises that poll and epoll have the same values. */
 _Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLRDHUP == POLLRDHUP,
                "poll's values");
-/* link.py repeats these structs, field by field. */
-_Static_assert(sizeof(struct p4r_link_counts) == 7 * sizeof(uint64_t), "LinkCounts");
-_Static_assert(sizeof(struct p4r_datagram_counts) == 11 * sizeof(uint64_t), "DatagramCounts");
 
 struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots, int *error)
 {

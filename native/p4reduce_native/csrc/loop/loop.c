@@ -2,7 +2,6 @@
 #include "loop/loop.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -26,10 +25,6 @@ enum {
 /* What an epoll event belongs to, in the upper half of its data; the lower half says which. */
 enum { OF_WAKE_FD, OF_PORT, OF_PYTHON };
 
-/* As loop.py has them. */
-_Static_assert(sizeof(struct p4r_frame) == 16 && offsetof(struct p4r_frame, length) == 8, "_Frame");
-_Static_assert(sizeof(struct p4r_port_stats) == 14 * sizeof(uint64_t), "_PORT_STATS");
-_Static_assert(sizeof(struct p4r_loop_stats) == 3 * sizeof(uint64_t), "_LOOP_STATS");
 _Static_assert((int)P4R_BATCH >= (int)P4R_LINK_FRAMES, "a link's receive has room");
 
 struct p4r_loop {
