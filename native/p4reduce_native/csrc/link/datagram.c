@@ -14,6 +14,7 @@
  */
 #include "datagram_impl.h"
 
+#include <assert.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
@@ -65,31 +66,26 @@ struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t 
     return link;
 }
 
-void p4r_datagrams_say(const struct p4r_link *link, enum p4r_udp_type type, const uint8_t *nonce)
+void p4r_datagrams_say(const struct p4r_link *link, enum p4r_udp_type type, const uint8_t *body,
+                       size_t length)
 {
-    uint8_t head[P4R_UDP_HEAD + P4R_PATH_NONCE] = {0};
-    memcpy(head, link->datagrams->token, sizeof link->datagrams->token);
-    head[8] = (uint8_t)type;
-    if (nonce != NULL)
-        memcpy(head + P4R_UDP_HEAD, nonce, P4R_PATH_NONCE);
-    (void)!send(link->fd, head, nonce != NULL ? sizeof head : P4R_UDP_HEAD,
-                MSG_DONTWAIT | MSG_NOSIGNAL);
+    uint8_t message[P4R_UDP_HEAD + P4R_UDP_NUMBER + P4R_CONTEXT_BYTES] = {0};
+    assert(length <= sizeof message - P4R_UDP_HEAD);
+    memcpy(message, link->datagrams->token, sizeof link->datagrams->token);
+    message[8] = (uint8_t)type;
+    if (length != 0)
+        memcpy(message + P4R_UDP_HEAD, body, length);
+    (void)!send(link->fd, message, P4R_UDP_HEAD + length, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void p4r_datagrams_say_context(const struct p4r_link *link, enum p4r_udp_type type, uint16_t number,
                                const uint8_t *context)
 {
-    uint8_t message[P4R_UDP_HEAD + P4R_UDP_NUMBER + P4R_CONTEXT_BYTES] = {0};
-    uint8_t *body = message + P4R_UDP_HEAD;
-    memcpy(message, link->datagrams->token, sizeof link->datagrams->token);
-    message[8] = (uint8_t)type;
-    body[0] = (uint8_t)(number & 0xFF);
-    body[1] = (uint8_t)(number >> 8);
+    uint8_t body[P4R_UDP_NUMBER + P4R_CONTEXT_BYTES] = {(uint8_t)(number & 0xFF),
+                                                        (uint8_t)(number >> 8)};
     if (context != NULL)
         memcpy(body + P4R_UDP_NUMBER, context, P4R_CONTEXT_BYTES);
-    (void)!send(link->fd, message,
-                context != NULL ? sizeof message : (size_t)P4R_UDP_HEAD + P4R_UDP_NUMBER,
-                MSG_DONTWAIT | MSG_NOSIGNAL);
+    p4r_datagrams_say(link, type, body, context != NULL ? sizeof body : P4R_UDP_NUMBER);
 }
 
 static void say_bye_and_free(struct p4r_link *link)
@@ -98,7 +94,7 @@ static void say_bye_and_free(struct p4r_link *link)
     if (own == NULL)
         return;
     if (link->broken == 0 && link->fd >= 0)
-        p4r_datagrams_say(link, P4R_UDP_BYE, NULL);
+        p4r_datagrams_say(link, P4R_UDP_BYE, NULL, 0);
     free(own->arrivals);
     free(own);
 }
@@ -109,7 +105,7 @@ int p4r_link_keepalive(struct p4r_link *link)
     if (own == NULL || link->broken != 0)
         return 0;
     if (own->unheard > 0)
-        p4r_datagrams_say(link, P4R_UDP_PING, NULL);
+        p4r_datagrams_say(link, P4R_UDP_PING, NULL, 0);
     return own->unheard++;
 }
 

@@ -73,10 +73,11 @@ struct p4r_datagrams {
 int p4r_datagrams_receive(struct p4r_link *, struct p4r_frame *, int most);
 int p4r_datagrams_send(struct p4r_link *, const struct p4r_frame *, int count);
 void p4r_datagrams_prepare_arrivals(struct p4r_datagrams *);
-/* Sends a datagram without frames, with `nonce` or NULL; whatever becomes of it, a later one does
- * the same. */
-void p4r_datagrams_say(const struct p4r_link *, enum p4r_udp_type, const uint8_t *nonce);
-/* The same with a context's number, and with the context or NULL. */
+/* Sends a datagram without frames, with a body of at most a context; whatever becomes of it, a later one
+ * does the same. */
+void p4r_datagrams_say(const struct p4r_link *, enum p4r_udp_type, const uint8_t *body,
+                       size_t length);
+/* The same: a context's number, and the context or NULL. */
 void p4r_datagrams_say_context(const struct p4r_link *, enum p4r_udp_type, uint16_t number,
                                const uint8_t *context);
 /* An error of the socket. Returns 0, or minus an errno: it has ended the link, but for -EPIPE of a send

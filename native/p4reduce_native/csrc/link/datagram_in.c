@@ -82,7 +82,7 @@ static int judge(struct p4r_link *link, const uint8_t *bytes, size_t length)
     case P4R_UDP_FRAMES:
         return 1;
     case P4R_UDP_PING:
-        p4r_datagrams_say(link, P4R_UDP_PONG, nonce);
+        p4r_datagrams_say(link, P4R_UDP_PONG, nonce, nonce != NULL ? P4R_PATH_NONCE : 0);
         return 0;
     case P4R_UDP_PONG:
         p4r_path_answered(&own->path, nonce, p4r_now_ns());

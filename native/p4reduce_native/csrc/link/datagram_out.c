@@ -141,7 +141,7 @@ static void ask(struct p4r_link *link, uint32_t bytes)
     if (sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         (void)!sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (own->path.echoes) /* so that its silence means this size, and not the peer */
-        p4r_datagrams_say(link, P4R_UDP_PING, NULL);
+        p4r_datagrams_say(link, P4R_UDP_PING, NULL, 0);
 }
 
 static size_t bytes_of(const struct msghdr *message)

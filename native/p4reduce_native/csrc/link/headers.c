@@ -94,6 +94,7 @@ size_t p4r_contexts_compress(struct p4r_contexts *contexts, struct p4r_frame fra
     struct p4r_context *context = nearest(contexts, words, &mask);
     if (context == NULL || count_of(mask) > USUAL_WORDS)
         propose(contexts, words, now_ns);
+    /* A new one may just have taken its place. */
     if (context == NULL || !context->confirmed || count_of(mask) > MOST_WORDS)
         return 0;
     contexts->last_used = context->number;
