@@ -910,25 +910,12 @@ def test_status_tells_who_is_missing_at_the_deadline() -> None:
     (opening,) = script.sent()
     script.now = time.monotonic()
     assert script.receive(status(opening, 1 << RANK)) == []
-    script.expire(script.machine.collectives[0].deadline + 0.1)
+    script.expire(time.monotonic() + 10)
     with pytest.raises(P4ReduceTimeoutError, match="slot 0 waits for rank 0") as error:
         collective.wait(0)
     assert error.value.missing == (0,)
     assert error.value.slot == 0
     assert script.machine.counts.statuses == 1
-
-
-def test_a_process_that_was_stopped_first_hears_whether_it_is_missed() -> None:
-    """It looks long after its deadline; from then on it has a second more."""
-    script = Script()
-    collective = script.submit(np.ones(256, np.int32), timeout=5.0)
-    awake = script.machine.collectives[0].deadline + 100
-    script.expire(awake)
-    script.expire(awake + 0.9)
-    assert script.machine.collectives
-    script.expire(awake + 1.1)
-    with pytest.raises(P4ReduceTimeoutError):
-        collective.wait(0)
 
 
 def test_a_switch_that_answers_nothing_is_unreachable() -> None:

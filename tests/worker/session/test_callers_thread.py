@@ -20,7 +20,10 @@ from interrupting import interrupted, places
 from p4reduce.communicator import Communicator
 from p4reduce.machine_code import native_library
 from p4reduce.protocol.native_iteration import LinkLock
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.session import engine
 from p4reduce.session.port import PORTS, WorkerPort
+from p4reduce.tensors.stream import Collective
 from p4reduce.transport.link import FramesOverLink
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.udp_ports import udp_ports
@@ -168,6 +171,37 @@ def test_a_rank_that_comes_late(system: System) -> None:
         sums = at_once([lambda: comms[0].allreduce(np.ones(900, np.float32)), late])
         assert all((one == 3).all() for one in sums)
         assert lock_of(system, comms[0]).calls > calls
+
+
+@pytest.mark.parametrize("by_caller", [True, False], ids=["caller", "progress thread"])
+def test_a_call_that_was_stopped_before_it_began(
+    system: System, by_caller: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its deadline has passed before its first frame. It does not blame the others at once.
+
+    They may have given this rank up, which it has to hear first.
+    """
+    prepare = SlotMachine.prepare if by_caller else SlotMachine.submit
+    woken_at = []
+
+    def stopped(machine: SlotMachine, collective: Collective) -> int | None:
+        time.sleep(1.1)  # as long as a loop that runs never takes
+        woken_at.append(time.monotonic())
+        return prepare(machine, collective)
+
+    with two(system) as comms:
+        at_once([comm.barrier for comm in comms])
+        wait_until_free(system, comms[0])
+        monkeypatch.setattr(SlotMachine, prepare.__name__, stopped)
+        monkeypatch.setattr(engine, "GRACE", 0.3)
+        ones = np.ones(900, np.float32)
+        if by_caller:
+            error = outcome(lambda: comms[0].allreduce(ones, timeout=0.1))
+        else:
+            error = outcome(lambda: comms[0].allreduce_async(ones, timeout=0.1).wait())
+        assert isinstance(error, p4reduce.P4ReduceTimeoutError)
+        assert error.missing == (1,)
+        assert time.monotonic() > woken_at[0] + engine.GRACE
 
 
 def test_ranks_that_call_different_things(system: System) -> None:

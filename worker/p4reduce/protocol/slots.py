@@ -427,6 +427,7 @@ class SlotMachine:
                 self._close(collective, error)
             elif collective.sequence < before.next_sequence:
                 self.collectives[collective.sequence] = collective
+                collective.stream.taken_over(now)
         before.collectives.clear()
         self.state.make_room_for(len(self.collectives))
         self.state.relink({n: one.stream.address for n, one in self.collectives.items()})

@@ -57,7 +57,6 @@ from p4reduce.wire.rank_sets import Level, one_switch
 log = logging.getLogger("p4reduce.reference")
 
 _ROUNDS = 1 << 32
-_STOPPED, _HEARING = 1.0, 1.0  # seconds
 
 
 @dataclass
@@ -157,7 +156,6 @@ class Worker:
         self.broken: P4ReduceError | None = None
         self.disputed: Callable[[Dispute], object] | None = None
         self.in_dispute = False
-        self._hears_until = 0.0
         self.heard_switch_at = -math.inf
         self.next_sequence = 0
         self.name = job, rank
@@ -488,27 +486,18 @@ class Worker:
         """Return when the next timer or deadline runs out; infinite if there is none."""
         if self.in_dispute:
             return math.inf
-        deadlines = [self._ends(call) for call in self._calls.values()]
+        deadlines = [call.collective.deadline for call in self._calls.values()]
         return min([slot.due for slot in self.slots] + deadlines)
 
-    def _ends(self, call: ReferenceCall) -> float:
-        return max(call.collective.deadline, self._hears_until)
-
     def tick(self, now: float) -> None:
-        """Repeat the frames whose timers ran out. If a deadline has passed, end everything.
-
-        Who looks at it more than a second late was stopped. It has a second to hear whether it is
-        missed itself ("What goes wrong, and what then").
-        """
+        """Repeat the frames whose timers ran out. If a deadline has passed, end everything."""
         for slot in self.slots:
             if slot.due <= now:
                 self.repeat(slot)
         if self.in_dispute:
             return
         for call in self._calls.values():
-            if now - self._ends(call) > _STOPPED:
-                self._hears_until = now + _HEARING
-            if self._ends(call) <= now:
+            if call.collective.deadline <= now:
                 self.fail(self._late_error(call.collective, now))
                 return
 

@@ -36,7 +36,7 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 
 _TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
-_GRACE = 4.0  # seconds for the lease's thread to hear what has happened meanwhile
+GRACE = 4.0  # seconds for the lease's thread to hear what has happened meanwhile
 _ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there at all
 
 
@@ -317,7 +317,7 @@ class Engine:
         if why & ITERATION_OVERSLEPT:
             # A stopped process has not waited: before it says that the others are missing, it has
             # to hear whether it is missed itself.
-            machine.postpone(time.monotonic() + _GRACE)
+            machine.postpone(time.monotonic() + GRACE)
         if machine.idle or machine.heard_switch_at >= iteration.asked_at:
             iteration.asked_at, iteration.asked = math.inf, 0
 

@@ -84,6 +84,7 @@ class NativeStream:
             BEFORE_LOWER * collective.priority,
             tables.left_at,
             collective.deadline,
+            collective.started,
             collective.tag,
             collective.format,
             None if trace is None else trace.address,
@@ -97,6 +98,10 @@ class NativeStream:
         """Where rounding errors go; without pieces if they are dropped."""
         residual: ctypes.Structure = self._structure.residual
         return residual
+
+    def taken_over(self, now: float) -> None:
+        """Note that nobody had to look after it until now."""
+        self._structure.unattended_since = now
 
     def postpone(self, deadline: float) -> None:
         """Set another deadline."""

@@ -286,6 +286,8 @@ static uint32_t loop(struct jobs *jobs, int called, double began)
         if ((count = full ? 0 : receive_more(jobs)) < 0)
             return broken(jobs, count);
         now = seconds_now();
+        if (!count && now - looked > OVERSLEPT) /* stopped while it looked */
+            return P4R_ITERATION_OVERSLEPT;
         has_slept &= !count;
         if (count && !is_wanted(link, called))
             continue;
@@ -296,9 +298,21 @@ static uint32_t loop(struct jobs *jobs, int called, double began)
         uint32_t why = wait_for_more(jobs, looked, now, called, &has_slept);
         if (why)
             return why;
-        began += seconds_now() - now; /* waiting is not work */
-        now = seconds_now();
+        double waited = seconds_now() - now;
+        began += waited; /* waiting is not work */
+        now += waited;
     }
+}
+
+/* Since when nobody has looked after what is under way. */
+static double unattended_since(const struct p4r_iteration *iteration)
+{
+    const struct p4r_slots *slots = iteration->slots;
+
+    /* What Python has ended meanwhile is not under way any more. */
+    if (!slots->live_count)
+        return INFINITY;
+    return iteration->left_at > 0 ? iteration->left_at : slots->live[0]->unattended_since;
 }
 
 static uint32_t run(struct jobs *jobs, int called)
@@ -309,11 +323,8 @@ static uint32_t run(struct jobs *jobs, int called)
     for (uint32_t i = 0; i < jobs->count; i++) {
         assert(!jobs->iterations[i]->lock ||
                __atomic_load_n(&jobs->iterations[i]->lock->state, __ATOMIC_RELAXED) != P4R_FREE);
-        double *left_at = &jobs->iterations[i]->left_at;
-        /* What Python has ended meanwhile is not under way any more. */
-        if (*left_at > 0 && jobs->iterations[i]->slots->live_count && began - *left_at > OVERSLEPT)
+        if (began - unattended_since(jobs->iterations[i]) > OVERSLEPT)
             why = P4R_ITERATION_OVERSLEPT;
-        *left_at = 0;
     }
     why = why ? why : loop(jobs, called, began);
     for (uint32_t i = 0; i < jobs->count; i++)

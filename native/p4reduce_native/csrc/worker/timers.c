@@ -10,8 +10,6 @@
 #define VARIATIONS 4.0
 #define QUIET 0.5    /* of the timeout */
 #define APART 1e-9   /* seconds: frames of one batch are sent one after the other */
-#define STOPPED 1.0  /* seconds behind a deadline: no process that runs is that late */
-#define HEARING 1.0  /* seconds, for what the controller says to a process that was stopped */
 #define DOUBLINGS 10 /* of the frames that ask for all: more than there are slots */
 
 static void sample(struct p4r_timeout *timeout, double round_trip)
@@ -189,12 +187,6 @@ void p4r_expire_timers(struct p4r_slots *slots, int waiting, double now)
             slots->due[slot] = fmin(slots->sent_at[slot], now);
 }
 
-/* When a stream has no time left. */
-static double ends(const struct p4r_slots *slots, const struct p4r_stream *stream)
-{
-    return fmax(stream->deadline, slots->hears_until);
-}
-
 double p4r_next_due(const struct p4r_slots *slots, uint32_t *in_flight)
 {
     double due = INFINITY;
@@ -205,7 +197,7 @@ double p4r_next_due(const struct p4r_slots *slots, uint32_t *in_flight)
         due = slots->due[slot] < due ? slots->due[slot] : due;
     }
     for (uint32_t i = 0; i < slots->live_count; i++)
-        due = fmin(due, ends(slots, slots->live[i]));
+        due = slots->live[i]->deadline < due ? slots->live[i]->deadline : due;
     return due;
 }
 
@@ -279,16 +271,6 @@ static void expire_class(struct p4r_slots *slots, uint32_t first, uint32_t stop,
         repeat(slots, (uint32_t)slots->sorted[i], now);
 }
 
-/* Whether a stream has no time left. A process that was stopped has not waited: it shows as a deadline
- * that lies back for long. Before it says that others are missing, it has to hear whether it is missed
- * itself. */
-static int is_late(struct p4r_slots *slots, const struct p4r_stream *stream, double now)
-{
-    if (now - ends(slots, stream) > STOPPED)
-        slots->hears_until = now + HEARING;
-    return ends(slots, stream) <= now;
-}
-
 void p4r_expire(struct p4r_slots *slots, double now)
 {
     uint32_t stop = slots->slots;
@@ -296,7 +278,7 @@ void p4r_expire(struct p4r_slots *slots, double now)
     for (uint32_t class = slots->classes; class-- > 0; stop = slots->starts[class])
         expire_class(slots, slots->starts[class], stop, now);
     for (uint32_t i = 0; i < slots->live_count && !slots->trouble; i++)
-        if (is_late(slots, slots->live[i], now)) {
+        if (slots->live[i]->deadline <= now) {
             slots->trouble = P4R_DEADLINE;
             slots->trouble_sequence = slots->live[i]->sequence;
         }

@@ -162,6 +162,7 @@ struct p4r_stream {
     int64_t before; /* taken from its order: more, the higher its class */
     int64_t *left;  /* stripes that are not over; and the first block with an overflow */
     double deadline;
+    double unattended_since; /* seconds: when its caller came, or another engine took it over */
     uint32_t tag, format;
     struct p4r_trace *trace; /* NULL: it is not traced */
     uint32_t reads, writes;  /* whether `source` and `target` are there; else see p4r_visit */
@@ -272,7 +273,6 @@ struct p4r_slots {
     int64_t trouble_slot, trouble_level, trouble_sequence;
     int64_t next_sequence; /* of the first stream that has not been submitted */
     uint64_t trouble_bits;
-    double hears_until; /* no stream is late before; of a process that was stopped */
 
     /* Scratch. */
     int64_t *queued;    /* slots that have got a frame to send since p4r_release */
