@@ -31,6 +31,9 @@ another part takes longer than the link is busy with that many blocks."""
 RUN = 128
 """Blocks that a switch may be ahead of the others by collectives that are not cut. A small
 collective is faster where the one before it was, because that switch is still awake."""
+KEPT_BACK = 0.25
+"""Of the blocks that a switch ahead of others left to them, counted as summed there. One that is
+always ahead is faster, and gets more. To be ahead by chance changes little."""
 PERIOD = 16  # collectives that are cut between two agreements
 
 
@@ -41,11 +44,11 @@ class SwitchRate:
     """
 
     def __init__(self) -> None:
-        self._blocks = 0
+        self._blocks = 0.0
         self._busy = 0.0
         self._from = self._over_at = 0.0  # the latest time in which something was in flight
 
-    def add(self, blocks: int, started: float, over: float) -> None:
+    def add(self, blocks: float, started: float, over: float) -> None:
         """Count a part of a collective. Times are of the monotonic clock."""
         if started >= self._over_at:
             self._busy += over - started
@@ -59,7 +62,7 @@ class SwitchRate:
     def take(self) -> float:
         """Return the rate since the last call; 0 without measurements."""
         rate = self._blocks / self._busy if self._busy > 0 else 0.0
-        self._blocks, self._busy = 0, 0.0
+        self._blocks, self._busy = 0.0, 0.0
         return rate
 
 

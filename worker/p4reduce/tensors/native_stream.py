@@ -12,17 +12,20 @@ from p4reduce_native.frame_lanes import SUMS_WORDS
 from p4reduce.machine_code import (
     BlocksStructure,
     CodecStructure,
+    PaceStructure,
     PieceStructure,
     StreamStructure,
 )
 from p4reduce.tensors.blocks import BlockMemory, BlockRows, BlockTarget
 from p4reduce.tensors.measure import INTEGERS, numbers_of
+from p4reduce.tensors.pace import PacePlace
 from p4reduce.tensors.quantise import LaneFactors, factors_to_nearest
 from p4reduce.tensors.stochastic import factors_at_random
 from p4reduce.tensors.stream import BEFORE_LOWER, Collective
 from p4reduce.wire.format import Format
 
 _NOTHING = BlocksStructure()
+_ALONE = PaceStructure()
 
 
 class NativeBlocks:
@@ -88,6 +91,7 @@ class NativeStream:
             collective.tag,
             collective.format,
             None if trace is None else trace.address,
+            _paced(collective.pace),
             source is not None,
             target is not None,
         )
@@ -106,6 +110,15 @@ class NativeStream:
     def postpone(self, deadline: float) -> None:
         """Set another deadline."""
         self._structure.deadline = deadline
+
+
+def _paced(place: PacePlace | None) -> ctypes.Structure:
+    if place is None:
+        return _ALONE
+    pace = place.pace
+    return PaceStructure(
+        pace.places_at, pace.kept_back_at, place.switch, pace.switches, place.before
+    )
 
 
 _Codec = tuple[ctypes.Structure, LaneFactors | None]  # with the tables that it points to

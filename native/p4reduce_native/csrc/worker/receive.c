@@ -268,6 +268,7 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
             will_send(slots, i + AHEAD);
         uint32_t slot = (uint32_t)slots->completed[i], next = slots->next[2 * i];
         const struct p4r_stream *stream = slots->streams[slot];
+        int64_t block = slots->block[slot];
         int goes_on = 1;
 
         slots->parts[slot] = 0;
@@ -287,6 +288,7 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
         /* What follows a repeated result is late by this rank's timer, for the others too. */
         if (goes_on && slots->how[i] & P4R_TRIED)
             *p4r_flags(slots, slot) |= P4R_FLAG_RETRANSMISSION;
+        p4r_window_passed(stream, block, next);
     }
     read_visited(slots, reading, to_read);
 }

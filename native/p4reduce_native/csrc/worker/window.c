@@ -10,6 +10,7 @@
 #define TROUBLED 0.25
 #define QUEUEING 4
 #define CAREFULLY 8
+#define LEAD 16 /* blocks that a switch may be ahead of others */
 
 /* Returns the number that would be at `which` if they were sorted; puts them in another order. */
 static double select_double(double *numbers, int64_t count, int64_t which)
@@ -142,6 +143,53 @@ void p4r_window_heard(struct p4r_slots *slots, double now)
     slots->latest = now;
 }
 
+/* -- Pace --------------------------------------------------------------------------------------- */
+
+/* The first collective that is cut among several switches; NULL: there is none. */
+static const struct p4r_stream *cut_stream(const struct p4r_slots *slots)
+{
+    for (uint32_t i = 0; i < slots->live_count; i++)
+        if (slots->live[i]->pace.at)
+            return slots->live[i];
+    return NULL;
+}
+
+static double place_of(const struct p4r_pace *pace, uint32_t which)
+{
+    double at;
+
+    __atomic_load(&pace->at[which], &at, __ATOMIC_RELAXED);
+    return at;
+}
+
+/* The window of a switch that is ahead of the slowest one. Where they share links, what it leaves free
+ * is theirs, and a collective is over when its last part is. */
+static int64_t paced(const struct p4r_slots *slots, const struct p4r_stream *stream)
+{
+    const struct p4r_pace *pace = &stream->pace;
+    double least = INFINITY;
+
+    for (uint32_t i = 0; i < pace->count; i++)
+        least = fmin(least, place_of(pace, i));
+    double ahead = (place_of(pace, pace->own) - least) * (double)stream->count - LEAD;
+    return slots->window - (int64_t)fmin(fmax(ahead, 0.0), (double)(slots->window / 2));
+}
+
+void p4r_window_passed(const struct p4r_stream *stream, int64_t block, int64_t next)
+{
+    const struct p4r_pace *pace = &stream->pace;
+
+    if (!pace->at)
+        return;
+    /* Blocks that no rank has are passed with the one before them. */
+    const int64_t stop = next == P4R_NO_BLOCK ? stream->count + stream->stripes - 1 : next;
+    const double passed = block == P4R_OPENING ? 0 : (double)((stop - block) / stream->stripes);
+    double at = place_of(pace, pace->own) + passed / fmax((double)stream->count, 1);
+    if (!stream->left[0])
+        at = fmax(at, pace->before + 1);
+    __atomic_store(&pace->at[pace->own], &at, __ATOMIC_RELAXED);
+}
+
 /* -- Gate ---------------------------------------------------------------------------------------- */
 
 /* Whether collectives of several classes are under way. */
@@ -175,9 +223,14 @@ uint32_t p4r_release(struct p4r_slots *slots, int64_t *out)
 {
     uint32_t busy = 0, found = 0, queued = slots->queued_count;
 
+    if (!queued && !slots->holds_back)
+        return 0;
+    const int mixed = mixes_classes(slots);
+    const struct p4r_stream *cut = mixed ? NULL : cut_stream(slots);
+    const int64_t window = cut ? paced(slots, cut) : slots->window;
+
     slots->queued_count = 0;
-    if (!slots->holds_back &&
-        (!queued || (slots->window >= slots->slots && !mixes_classes(slots)))) {
+    if (!slots->holds_back && window >= slots->slots && !mixed) {
         for (uint32_t i = 0; i < queued; i++) {
             int64_t slot = slots->queued[i];
             slots->waiting[slot] = 0;
@@ -205,12 +258,14 @@ uint32_t p4r_release(struct p4r_slots *slots, int64_t *out)
         open += !opening;
         if (!slots->waiting[slot])
             continue;
-        if (slots->window && (first || (i < slots->window && (ahead || opening)))) {
+        if (window && (first || (i < window && (ahead || opening)))) {
             slots->waiting[slot] = 0;
             out[found++] = slots->row[slot];
         } else {
             slots->holds_back = 1;
         }
     }
+    if (cut && window)
+        cut->pace.kept_back[cut->pace.own] += found * ((double)slots->window / (double)window - 1);
     return found;
 }

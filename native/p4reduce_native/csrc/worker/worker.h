@@ -146,6 +146,15 @@ struct p4r_trace {
 /* What becomes of `left[1]` of a stream. */
 #define P4R_NO_OVERFLOW (-1)
 
+/* How far each switch is with the collectives that are cut among several, side by side. Each switch
+ * writes its own values, and all read them. */
+struct p4r_pace {
+    double *at;        /* collectives, the present one in part; NULL: it is not cut */
+    double *kept_back; /* frames that the whole window would have sent, beside those that went */
+    uint32_t own, count;
+    double before; /* collectives */
+};
+
 /* A collective. Nothing here changes while it runs, but for what `left` and `trace` point to. */
 struct p4r_stream {
     struct p4r_codec codec;
@@ -165,7 +174,8 @@ struct p4r_stream {
     double unattended_since; /* seconds: when its caller came, or another engine took it over */
     uint32_t tag, format;
     struct p4r_trace *trace; /* NULL: it is not traced */
-    uint32_t reads, writes;  /* whether `source` and `target` are there; else see p4r_visit */
+    struct p4r_pace pace;
+    uint32_t reads, writes; /* whether `source` and `target` are there; else see p4r_visit */
 };
 
 /* A round of it is complete, one that opens a stripe or another one. (trace.c) */
@@ -365,6 +375,8 @@ void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now);
 
 /* Results have come, `troubled` of them after a repetition. Any frame has come. */
 void p4r_window_completed(struct p4r_slots *slots, int64_t results, int64_t troubled);
+/* A round of a stream is complete, and its slot goes on with the block `next`. */
+void p4r_window_passed(const struct p4r_stream *stream, int64_t block, int64_t next);
 void p4r_window_heard(struct p4r_slots *slots, double now);
 
 /* Round trips grow faster than timers, so the window doubles no more (RFC 9406: slow start ends when
