@@ -194,7 +194,7 @@ class Dispatcher:
             number=part.number,
             counted=plan.counted,
             on_end=part.on_end,
-            pace=part.pace,
+            place=part.place,
         )
 
     # -- Observers -------------------------------------------------------------------------------

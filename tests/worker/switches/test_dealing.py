@@ -23,7 +23,7 @@ def places(dealer: Dealer, one: CollectivePlan[Any]) -> list[tuple[int, int] | N
     """Start a call; return each part's switch, and how many calls were cut before it."""
     deal = dealer.deal([one])
     deal.keep()
-    found = [part.pace for part in deal.parts]
+    found = [part.place for part in deal.parts]
     return [None if one is None else (one.switch, one.before) for one in found]
 
 

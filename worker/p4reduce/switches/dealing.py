@@ -20,10 +20,10 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.latch import Latch
 from p4reduce.session.session import Session
 from p4reduce.session.solo import Solo
-from p4reduce.switches.shares import KEPT_BACK, Shares, SwitchRate
+from p4reduce.switches.shares import HELD_BACK, Shares, SwitchRate
 from p4reduce.tensors import plans
-from p4reduce.tensors.pace import PacePlace, SwitchPace
 from p4reduce.tensors.plans import CollectivePlan
+from p4reduce.tensors.progress import PartPlace, SwitchProgress
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
 
@@ -43,7 +43,7 @@ class CallShare:
         number: of the call within the communicator.
         wanted: whether the call's result depends on it.
         on_end: called when it is complete.
-        pace: its place among the parts of the call; None: it is all of it.
+        place: where it belongs among the parts of the call; None: it is all of it.
     """
 
     plan: CollectivePlan[Any]
@@ -52,7 +52,7 @@ class CallShare:
     number: int
     wanted: bool = True
     on_end: OnEnd | None = None
-    pace: PacePlace | None = None
+    place: PartPlace | None = None
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Dealer:
         self._sequences = [0] * len(sessions)
         self._number = 0
         self._rates = [SwitchRate() for _ in sessions]
-        self._pace = SwitchPace(len(sessions))
+        self._progress = SwitchProgress(len(sessions))
         self._cuts = 0
         self._shares = Shares(len(sessions), sessions[0].world_size)
         self._agreement: _RateAgreement | None = None
@@ -154,7 +154,7 @@ class Dealer:
         parts = [
             replace(
                 self._to(switch, plan.part(switch, len(ranges), first, stop), number, self._over),
-                pace=self._place(switch, plan),
+                place=self._place(switch, plan),
             )
             for switch, (first, stop) in enumerate(ranges)
         ]
@@ -174,15 +174,15 @@ class Dealer:
         sequence, self._sequences[switch] = self._sequences[switch], self._sequences[switch] + 1
         return CallShare(plan, self._sessions[switch], sequence, number, on_end=on_end)
 
-    def _place(self, switch: int, plan: CollectivePlan[Any]) -> PacePlace | None:
+    def _place(self, switch: int, plan: CollectivePlan[Any]) -> PartPlace | None:
         # Urgent ones overtake the others, so they say nothing about how far a switch is.
-        return None if plan.call.priority else PacePlace(self._pace, switch, self._cuts)
+        return None if plan.call.priority else PartPlace(self._progress, switch, self._cuts)
 
     def _over(self, collective: Collective) -> None:
         part = collective.call.part
         assert part is not None
         if collective.error is None:
-            blocks = collective.count + KEPT_BACK * self._pace.take_kept_back(part.number)
+            blocks = collective.count + HELD_BACK * self._progress.take_held_back(part.number)
             self._rates[part.number].add(blocks, collective.started, collective.over_at)
         else:
             self._failed()

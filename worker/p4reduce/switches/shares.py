@@ -31,7 +31,7 @@ another part takes longer than the link is busy with that many blocks."""
 RUN = 128
 """Blocks that a switch may be ahead of the others by collectives that are not cut. A small
 collective is faster where the one before it was, because that switch is still awake."""
-KEPT_BACK = 0.25
+HELD_BACK = 0.25
 """Of the blocks that a switch ahead of others left to them, counted as summed there. One that is
 always ahead is faster, and gets more. To be ahead by chance changes little."""
 PERIOD = 16  # collectives that are cut between two agreements

@@ -12,20 +12,20 @@ from p4reduce_native.frame_lanes import SUMS_WORDS
 from p4reduce.machine_code import (
     BlocksStructure,
     CodecStructure,
-    PaceStructure,
     PieceStructure,
+    ProgressStructure,
     StreamStructure,
 )
 from p4reduce.tensors.blocks import BlockMemory, BlockRows, BlockTarget
 from p4reduce.tensors.measure import INTEGERS, numbers_of
-from p4reduce.tensors.pace import PacePlace
+from p4reduce.tensors.progress import PartPlace
 from p4reduce.tensors.quantise import LaneFactors, factors_to_nearest
 from p4reduce.tensors.stochastic import factors_at_random
 from p4reduce.tensors.stream import BEFORE_LOWER, Collective
 from p4reduce.wire.format import Format
 
 _NOTHING = BlocksStructure()
-_ALONE = PaceStructure()
+_ALONE = ProgressStructure()
 
 
 class NativeBlocks:
@@ -70,7 +70,8 @@ class NativeStream:
         self.codec = codec_structure(collective, world_size)
         trace, tables = collective.trace, collective.tables
         feedback = collective.residual, residual
-        self._kept = collective.source, collective.target, tables, trace, feedback
+        place = collective.place
+        self._kept = collective.source, collective.target, tables, trace, feedback, place
         self._structure = StreamStructure(
             self.codec,
             _NOTHING if source is None else source.structure,
@@ -91,7 +92,7 @@ class NativeStream:
             collective.tag,
             collective.format,
             None if trace is None else trace.address,
-            _paced(collective.pace),
+            _progress(place),
             source is not None,
             target is not None,
         )
@@ -112,12 +113,12 @@ class NativeStream:
         self._structure.deadline = deadline
 
 
-def _paced(place: PacePlace | None) -> ctypes.Structure:
+def _progress(place: PartPlace | None) -> ctypes.Structure:
     if place is None:
         return _ALONE
-    pace = place.pace
-    return PaceStructure(
-        pace.places_at, pace.kept_back_at, place.switch, pace.switches, place.before
+    progress = place.progress
+    return ProgressStructure(
+        progress.places_at, progress.held_back_at, place.switch, progress.switches, place.before
     )
 
 

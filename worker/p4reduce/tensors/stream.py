@@ -17,7 +17,7 @@ from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, BlockSource, Bloc
 from p4reduce.tensors.collective_trace import CollectiveTrace
 from p4reduce.tensors.measure import BlockTables
 from p4reduce.tensors.noise import Noise
-from p4reduce.tensors.pace import PacePlace
+from p4reduce.tensors.progress import PartPlace
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format, stripes_of
 
@@ -65,7 +65,7 @@ class Collective:
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
         runner: what runs it in the thread that waits for it; None: the progress thread does.
         trace: what is written down about it; None: it is not traced.
-        pace: its place among the parts at other switches; None: there are none.
+        place: where it belongs among the parts at other switches; None: there are none.
     """
 
     # With so many attributes, each object would have a dictionary with keys of its own.
@@ -90,7 +90,7 @@ class Collective:
         "offset",
         "on_end",
         "over_at",
-        "pace",
+        "place",
         "placed",
         "priority",
         "residual",
@@ -124,7 +124,7 @@ class Collective:
         number: int | None = None,
         counted: bool = True,
         on_end: Callable[[Collective], object] | None = None,
-        pace: PacePlace | None = None,
+        place: PartPlace | None = None,
     ) -> None:
         """Measure the input.
 
@@ -141,7 +141,7 @@ class Collective:
             number: see above. None: `sequence`; nothing is called.
             counted: as `number`.
             on_end: as `number`.
-            pace: as `number`.
+            place: as `number`.
 
         Raises:
             ValueRangeError: see `quantise.block_exponents`.
@@ -183,7 +183,7 @@ class Collective:
         self.counted = counted
         self.over_at = math.inf
         self.on_end = on_end
-        self.pace = pace
+        self.place = place
         self.stream: Any = None
         self.runner: Callable[[], object] | None = None
         self.trace: CollectiveTrace | None = None

@@ -143,51 +143,51 @@ void p4r_window_heard(struct p4r_slots *slots, double now)
     slots->latest = now;
 }
 
-/* -- Pace --------------------------------------------------------------------------------------- */
+/* -- Progress of switches side by side ----------------------------------------------------------- */
 
 /* The first collective that is cut among several switches; NULL: there is none. */
 static const struct p4r_stream *cut_stream(const struct p4r_slots *slots)
 {
     for (uint32_t i = 0; i < slots->live_count; i++)
-        if (slots->live[i]->pace.at)
+        if (slots->live[i]->progress.at)
             return slots->live[i];
     return NULL;
 }
 
-static double place_of(const struct p4r_pace *pace, uint32_t which)
+static double place_of(const struct p4r_progress *progress, uint32_t which)
 {
     double at;
 
-    __atomic_load(&pace->at[which], &at, __ATOMIC_RELAXED);
+    __atomic_load(&progress->at[which], &at, __ATOMIC_RELAXED);
     return at;
 }
 
 /* The window of a switch that is ahead of the slowest one. Where they share links, what it leaves free
  * is theirs, and a collective is over when its last part is. */
-static int64_t paced(const struct p4r_slots *slots, const struct p4r_stream *stream)
+static int64_t window_beside_others(const struct p4r_slots *slots, const struct p4r_stream *stream)
 {
-    const struct p4r_pace *pace = &stream->pace;
+    const struct p4r_progress *progress = &stream->progress;
     double least = INFINITY;
 
-    for (uint32_t i = 0; i < pace->count; i++)
-        least = fmin(least, place_of(pace, i));
-    double ahead = (place_of(pace, pace->own) - least) * (double)stream->count - LEAD;
+    for (uint32_t i = 0; i < progress->count; i++)
+        least = fmin(least, place_of(progress, i));
+    double ahead = (place_of(progress, progress->own) - least) * (double)stream->count - LEAD;
     return slots->window - (int64_t)fmin(fmax(ahead, 0.0), (double)(slots->window / 2));
 }
 
 void p4r_window_passed(const struct p4r_stream *stream, int64_t block, int64_t next)
 {
-    const struct p4r_pace *pace = &stream->pace;
+    const struct p4r_progress *progress = &stream->progress;
 
-    if (!pace->at)
+    if (!progress->at)
         return;
     /* Blocks that no rank has are passed with the one before them. */
     const int64_t stop = next == P4R_NO_BLOCK ? stream->count + stream->stripes - 1 : next;
     const double passed = block == P4R_OPENING ? 0 : (double)((stop - block) / stream->stripes);
-    double at = place_of(pace, pace->own) + passed / fmax((double)stream->count, 1);
+    double at = place_of(progress, progress->own) + passed / fmax((double)stream->count, 1);
     if (!stream->left[0])
-        at = fmax(at, pace->before + 1);
-    __atomic_store(&pace->at[pace->own], &at, __ATOMIC_RELAXED);
+        at = fmax(at, progress->before + 1);
+    __atomic_store(&progress->at[progress->own], &at, __ATOMIC_RELAXED);
 }
 
 /* -- Gate ---------------------------------------------------------------------------------------- */
@@ -213,7 +213,7 @@ static uint32_t widest_class(const struct p4r_slots *slots)
 }
 
 /* The first slots in the order of classes, collectives and stripes, which all ranks have. The first
- * slot of each class with something to do is kept back by no rank, however much their windows
+ * slot of each class with something to do is held back by no rank, however much their windows
  * differ, and whatever else they have called.
  *
  * All classes together have as many blocks under way as the widest of them has alone. So a higher
@@ -227,7 +227,7 @@ uint32_t p4r_release(struct p4r_slots *slots, int64_t *out)
         return 0;
     const int mixed = mixes_classes(slots);
     const struct p4r_stream *cut = mixed ? NULL : cut_stream(slots);
-    const int64_t window = cut ? paced(slots, cut) : slots->window;
+    const int64_t window = cut ? window_beside_others(slots, cut) : slots->window;
 
     slots->queued_count = 0;
     if (!slots->holds_back && window >= slots->slots && !mixed) {
@@ -266,6 +266,7 @@ uint32_t p4r_release(struct p4r_slots *slots, int64_t *out)
         }
     }
     if (cut && window)
-        cut->pace.kept_back[cut->pace.own] += found * ((double)slots->window / (double)window - 1);
+        cut->progress.held_back[cut->progress.own] +=
+            found * ((double)slots->window / (double)window - 1);
     return found;
 }

@@ -148,9 +148,9 @@ struct p4r_trace {
 
 /* How far each switch is with the collectives that are cut among several, side by side. Each switch
  * writes its own values, and all read them. */
-struct p4r_pace {
+struct p4r_progress {
     double *at;        /* collectives, the present one in part; NULL: it is not cut */
-    double *kept_back; /* frames that the whole window would have sent, beside those that went */
+    double *held_back; /* frames that the whole window would have sent, beside those that went */
     uint32_t own, count;
     double before; /* collectives */
 };
@@ -174,7 +174,7 @@ struct p4r_stream {
     double unattended_since; /* seconds: when its caller came, or another engine took it over */
     uint32_t tag, format;
     struct p4r_trace *trace; /* NULL: it is not traced */
-    struct p4r_pace pace;
+    struct p4r_progress progress;
     uint32_t reads, writes; /* whether `source` and `target` are there; else see p4r_visit */
 };
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 
-class SwitchPace:
+class SwitchProgress:
     """What the sessions with the switches tell each other, in memory that C reads and writes.
 
     Args:
@@ -22,31 +22,31 @@ class SwitchPace:
     def __init__(self, switches: int) -> None:
         self.switches = switches
         self._places = np.zeros(switches)
-        self._kept_back = np.zeros(switches)
+        self._held_back = np.zeros(switches)
         self.places_at = self._places.ctypes.data
-        self.kept_back_at = self._kept_back.ctypes.data
+        self.held_back_at = self._held_back.ctypes.data
         self._taken = [0.0] * switches
 
-    def take_kept_back(self, switch: int) -> float:
+    def take_held_back(self, switch: int) -> float:
         """Return how many blocks a switch left to others since the last call.
 
         For the progress thread of the session with that switch.
         """
-        all_of_them = float(self._kept_back[switch])
+        all_of_them = float(self._held_back[switch])
         since, self._taken[switch] = all_of_them - self._taken[switch], all_of_them
         return since
 
 
 @dataclass(frozen=True, slots=True)
-class PacePlace:
+class PartPlace:
     """Where a part of a collective belongs.
 
     Attributes:
-        pace: of all switches.
+        progress: of all switches.
         switch: that sums this part.
         before: how many collectives were cut before this one.
     """
 
-    pace: SwitchPace
+    progress: SwitchProgress
     switch: int
     before: int
