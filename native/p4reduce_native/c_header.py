@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structures, callbacks and constants of the C headers in `csrc/`, read from their text.
+"""Structures, functions and constants of the C headers in `csrc/`, read from their text.
 
 So what C and Python share is written once, in C. What is read is a small part of C: fields of the
-types below, pointers, arrays, other structures, and pointers to functions. Anything else in a
-structure is an error, so no field is left out. ctypes lays the fields out as the platform's C does;
-tests/native/test_c_header.py compares that with a compiler's layout.
+types below, pointers, arrays, other structures, and pointers to functions; parameters and results
+of these types, and pointers. Anything else is an error where it is asked for, so nothing is left
+out. ctypes lays the fields out as the platform's C does; tests/native/test_c_header.py compares
+that, and the types of functions, with what a compiler makes of them.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,16 +22,21 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
 
 _FIXED = ("int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_OTHERS = ("bool", "double", "int", "size_t")
 _TYPES: dict[str, Any] = {f"{width}_t": getattr(ctypes, f"c_{width}") for width in _FIXED}
-_TYPES |= {"int": ctypes.c_int, "size_t": ctypes.c_size_t, "double": ctypes.c_double}
-_COMMENT = re.compile(r"(?s)/\*.*?\*/")
-_INCLUDE = re.compile(r'(?m)^#include "(.+)"$')
-_OPTION = re.compile(r"(?m)^#ifndef (\w+)$")
-_DEFINE = re.compile(r"(?m)^#define (\w+) \(?(-?(?:0x[0-9a-f]+|[0-9]+))u?\)? *$")
-_ENUMERATION = re.compile(r"(?m)^enum(?: \w+)? \{([\w\s=,-]+)\};")
-_STRUCTURE = re.compile(r"(?ms)^struct (\w+) \{(.*?)^\};$")
-_CALLBACK = re.compile(r"(?m)^typedef (\w+ \(\*(\w+)\)\([^;]*\));$")
+_TYPES |= {name: getattr(ctypes, f"c_{name}") for name in _OTHERS}
+# In a file each begins with a character to search for, as `(?m)^` would take twice as long.
+_COMMENT = re.compile(r"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/")
+_INCLUDE = re.compile(r'\n#include "(.+)"')
+_OPTION = re.compile(r"\n#ifndef (\w+)")
+_DEFINE = re.compile(r"(?m)\n#define (\w+) \(?(-?(?:0x[0-9a-f]+|[0-9]+))u?\)? *$")
+_ENUMERATION = re.compile(r"\nenum(?: (\w+))? \{([\w\s=,-]+)\};")
+_STRUCTURE = re.compile(r"(?s)\nstruct (\w+) \{(.*?)\n\};")
+_CALLBACK = re.compile(r"\ntypedef (\w+ \(\*(\w+)\)\([^;]*\));")
+_PROTOTYPE = re.compile(r"\n((?:const )?(?:struct )?\w+ \**)(\w+)\(([^;{}]*)\);")
 _FUNCTION = re.compile(r"(\w+) \(\*(\w+)\)\((.*)\)")
+_POINTER = re.compile(r"(?:const )?(?:struct )?\w+ \*(?:\*|const \*)*\w*")
+_PARAMETER = re.compile(r"(\w+)(?: \w+)?")
 _FIELDS = re.compile(r"(?:const )?((?:struct )?\w+) (.+)")
 _FIELD = re.compile(r"(\**)(\w+)(?:\[(\w*)\])?")
 
@@ -44,20 +51,32 @@ class CHeader:
     Attributes:
         constants: integers by name: those of `#define` with nothing but a number, and of
             enumerations. Those that a compiler's option may set are left out.
+        enumerations: the members of each one that has a name, with their numbers.
         structures: the text of each structure's fields, by its name.
+        prototypes: the texts of each function's result and parameters, by its name.
     """
 
     def __init__(self, path: str, directory: Path = CSRC) -> None:
         self._texts: dict[Path, str] = {}
         self._read(directory / path, directory)
-        text = _COMMENT.sub("", "\n".join(self._texts.values()))
+        text = _COMMENT.sub("", "\n".join(("", *self._texts.values())))
         self.constants = dict(_constants(text))
+        self.enumerations: dict[str, dict[str, int]] = {}
+        for name, members in _ENUMERATION.findall(text):
+            values = dict(_members(members))
+            self.constants |= values
+            if name:
+                self.enumerations[name] = values
         self.structures = {name: _words(body) for name, body in _STRUCTURE.findall(text)}
+        self.prototypes = {
+            name: (result.rstrip(), _words(parameters))
+            for result, name, parameters in _PROTOTYPE.findall(text)
+        }
         self._callbacks = {name: _words(declared) for declared, name in _CALLBACK.findall(text)}
         self._made: dict[str, type[ctypes.Structure]] = {}
 
     def _read(self, path: Path, directory: Path) -> None:
-        self._texts[path] = text = path.read_text("utf-8")
+        self._texts[path] = text = _text_of(path)
         for name in _INCLUDE.findall(text):
             beside = path.parent / name
             included = (beside if beside.exists() else directory / name).resolve()
@@ -91,12 +110,32 @@ class CHeader:
         return self._made[name]
 
     def callback(self, name: str) -> Any:
-        """Return the type of a pointer to a function, by the name of its `typedef`."""
-        return _function(self._callbacks[name])[1]
+        """Return the type of a pointer to a function, by the name of its `typedef`.
+
+        Raises:
+            KeyError, ValueError: as of `signature`.
+        """
+        return self._function(self._callbacks[name])[1]
+
+    def signature(self, name: str) -> tuple[Any, list[Any]]:
+        """Return the types of a function's result and parameters.
+
+        All pointers are `c_void_p`, also those to functions. For such a parameter a caller passes
+        an address, bytes, an array, a function, `ctypes.byref` of something, or None.
+
+        Raises:
+            KeyError: nothing is known here of it, or of one of these types.
+            ValueError: a parameter is not of the part of C that is read.
+        """
+        return self._signature(*self.prototypes[name])
+
+    def functions(self, library: ctypes.CDLL) -> Functions:
+        """Return the functions of a library that the header declares."""
+        return Functions(self, library)
 
     def _fields(self, declared: str) -> Iterator[tuple[str, Any]]:
         if "(" in declared:
-            yield _function(declared)
+            yield self._function(declared)
             return
         base, parts = _groups(_FIELDS, declared)
         for part in parts.split(", "):
@@ -111,10 +150,51 @@ class CHeader:
             return self.structure(name.removeprefix("struct "))
         return self.callback(name) if name in self._callbacks else _TYPES[name]
 
+    def _function(self, declared: str) -> tuple[str, Any]:
+        result, name, parameters = _groups(_FUNCTION, declared)
+        type_, types = self._signature(result, parameters)
+        return name, ctypes.CFUNCTYPE(type_, *types)
+
+    def _signature(self, result: str, parameters: str) -> tuple[Any, list[Any]]:
+        declared = () if parameters == "void" else parameters.split(", ")
+        type_ = None if result == "void" else self._passed(result)
+        return type_, [self._passed(one) for one in declared]
+
+    def _passed(self, declared: str) -> Any:
+        if _POINTER.fullmatch(declared):
+            return ctypes.c_void_p
+        (name,) = _groups(_PARAMETER, declared)
+        return ctypes.c_void_p if name in self._callbacks else _TYPES[name]
+
+
+class Functions:
+    """The functions of a library that a header declares, as attributes.
+
+    Each gets the types of its declaration when it is first asked for. Raises AttributeError if the
+    library does not have it or the header does not declare it; else as `CHeader.signature`.
+    """
+
+    def __init__(self, header: CHeader, library: ctypes.CDLL) -> None:
+        self._header, self._library = header, library
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._header.prototypes:
+            raise AttributeError(f"no header that was read declares {name}")
+        function = self._library[name]  # a new one, so no thread can call it before it has types
+        function.restype, function.argtypes = self._header.signature(name)
+        setattr(self, name, function)  # where Python finds it from now on
+        return function
+
 
 def field_types(structure: type[ctypes.Structure]) -> dict[str, Any]:
     """Return the types of a structure's fields, in order."""
     return {name: type_ for name, type_, *_ in structure._fields_}
+
+
+@functools.cache
+def _text_of(path: Path) -> str:
+    """All headers of a process see the same text of a file, which is read once."""
+    return path.read_text("utf-8")
 
 
 def _constants(text: str) -> Iterator[tuple[str, int]]:
@@ -122,12 +202,14 @@ def _constants(text: str) -> Iterator[tuple[str, int]]:
     for name, number in _DEFINE.findall(text):
         if name not in options:
             yield name, int(number, 0)
-    for members in _ENUMERATION.findall(text):
-        value = -1
-        for member in _words(members).removesuffix(",").split(", "):
-            name, _, given = member.partition(" = ")
-            value = int(given, 0) if given else value + 1
-            yield name, value
+
+
+def _members(text: str) -> Iterator[tuple[str, int]]:
+    value = -1
+    for member in _words(text).removesuffix(",").split(", "):
+        name, _, given = member.partition(" = ")
+        value = int(given, 0) if given else value + 1
+        yield name, value
 
 
 def _words(text: str) -> str:
@@ -139,12 +221,3 @@ def _groups(pattern: re.Pattern[str], declared: str) -> Sequence[str]:
     if found is None:
         raise ValueError(f"C that cannot be read here: '{declared}'")
     return found.groups()
-
-
-def _function(declared: str) -> tuple[str, Any]:
-    result, name, arguments = _groups(_FUNCTION, declared)
-    types = [
-        ctypes.c_void_p if "*" in argument else _TYPES[argument.split()[0]]
-        for argument in arguments.split(", ")
-    ]
-    return name, ctypes.CFUNCTYPE(None if result == "void" else _TYPES[result], *types)

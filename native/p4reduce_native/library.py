@@ -6,16 +6,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.frame_lanes import FRAME_LANES, SUMS_WORDS
-
-Signatures: TypeAlias = Mapping[str, tuple[Any, ...]]
-"""By a function's name the type of its result, then those of its arguments."""
 
 CSRC = Path(__file__).parent / "csrc"
 _PROGRAM_PARTS = "p4"  # belongs to compiled programs, which are libraries of their own
@@ -78,15 +73,6 @@ def load(path: Path) -> ctypes.CDLL:
         raise NativeUnavailableError(f"cannot load {path}: {error}") from None
 
 
-def bind(library: ctypes.CDLL, signatures: Signatures) -> None:
-    """Give functions of a library their types."""
-    for name, (result, *arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-
-
-def keeping_lock(library: ctypes.CDLL, signatures: Signatures) -> ctypes.PyDLL:
+def keeping_lock(library: ctypes.CDLL) -> ctypes.PyDLL:
     """The same library, whose calls keep the interpreter lock: of functions that never wait."""
-    keeping = ctypes.PyDLL(library._name, handle=library._handle)
-    bind(keeping, signatures)
-    return keeping
+    return ctypes.PyDLL(library._name, handle=library._handle)

@@ -17,15 +17,16 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from p4reduce_native.c_header import CHeader
+from p4reduce_native.c_header import CHeader, Functions
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
+from p4reduce_native.library import keeping_lock, runtime
 from p4reduce_native.udp_handshake import HandshakeResult
 
 _HEADER = CHeader("link/link.h")
 _LinkCounts = _HEADER.structure("p4r_link_counts")
 _DatagramCounts = _HEADER.structure("p4r_datagram_counts")
 _Frame = _HEADER.structure("p4r_frame")
+_KINDS = _HEADER.enumerations["p4r_link_kind"]
 
 MESSAGE_FRAMES = _HEADER.constants["P4R_LINK_FRAMES"]
 """The most frames of one message; whoever receives has room for so many at least."""
@@ -42,15 +43,15 @@ _WOKEN = _HEADER.constants["P4R_LINK_WOKEN"]
 class LinkKind(enum.IntEnum):
     """The kinds of links, from slow to fast."""
 
-    SINGLE = 0
+    SINGLE = _KINDS["P4R_LINK_SINGLE"]
     """One frame per message, as of peers that know no other."""
-    SHARED = 2
+    SHARED = _KINDS["P4R_LINK_SHARED"]
     """Rings in shared memory; the socket carries doorbells."""
-    OFFLOAD = 3
+    OFFLOAD = _KINDS["P4R_LINK_OFFLOAD"]
     """Not of a Unix socket: many frames per packet of a veth pair."""
-    DATAGRAM = 4
+    DATAGRAM = _KINDS["P4R_LINK_DATAGRAM"]
     """A connected UDP socket."""
-    PACKET = 5
+    PACKET = _KINDS["P4R_LINK_PACKET"]
     """A packet socket of the switch, one frame per packet."""
 
 
@@ -63,57 +64,16 @@ def offers(best: LinkKind) -> int:
     return sum(1 << kind for kind in UNIX_KINDS if LinkKind.SINGLE < kind <= best)
 
 
-_POINTER, _INT, _UINT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_size_t
-
-
-_COUNTS = ctypes.POINTER(_LinkCounts)
-_BYTES = ctypes.c_char_p
-_ERROR = ctypes.POINTER(_INT)
-_WAITING: Signatures = {
-    "p4r_link_connect": (_POINTER, _INT, _UINT, _INT, _ERROR),
-    "p4r_link_wait": (_INT, _POINTER, _INT, _INT, _INT),
-}
-_QUICK: Signatures = {
-    "p4r_link_accept": (_POINTER, _INT, _UINT, _UINT, _ERROR),
-    "p4r_link_over_interface": (_POINTER, _INT, _INT, _ERROR),
-    "p4r_link_over_datagrams": (
-        _POINTER,
-        _INT,
-        _BYTES,
-        _UINT,
-        _BYTES,
-        _UINT,
-        _BYTES,
-        _UINT,
-        _UINT,
-        _ERROR,
-    ),
-    "p4r_link_keepalive": (_INT, _POINTER),
-    "p4r_link_datagram_counts": (ctypes.POINTER(_DatagramCounts), _POINTER),
-    "p4r_link_control_message": (_SIZE, _POINTER, _BYTES),
-    "p4r_link_free": (None, _POINTER),
-    "p4r_link_kind": (_INT, _POINTER),
-    "p4r_link_counts": (_COUNTS, _POINTER),
-    "p4r_link_fd": (_INT, _POINTER),
-    "p4r_link_events": (_UINT, _POINTER, _INT),
-    "p4r_link_receive": (_INT, _POINTER, _POINTER, _INT),
-    "p4r_link_receive_rows": (_INT, _POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _INT),
-    "p4r_link_send_rows": (_INT, _POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _INT),
-}
-
-
 @functools.cache
-def _waiting() -> ctypes.CDLL:
+def _waiting() -> Functions:
     """The library, for calls that wait."""
-    library = runtime()
-    bind(library, _WAITING)
-    return library
+    return _HEADER.functions(runtime())
 
 
 @functools.cache
-def _quick() -> Any:
+def _quick() -> Functions:
     """The library, for all other calls."""
-    return keeping_lock(runtime(), _QUICK)
+    return _HEADER.functions(keeping_lock(runtime()))
 
 
 def why_not() -> str | None:
@@ -148,7 +108,7 @@ class Link:
     def __init__(self, pointer: int) -> None:
         self._library = _quick()
         self._pointer = self.address = pointer
-        self.counts = self._library.p4r_link_counts(pointer).contents
+        self.counts = _LinkCounts.from_address(self._library.p4r_link_counts(pointer))
         frames = (_Frame * MESSAGE_FRAMES)()
         self._frames = ctypes.addressof(frames)
         raw: Any = memoryview(frames).cast("B")
@@ -157,7 +117,7 @@ class Link:
 
     @classmethod
     def _over(cls, sock: socket.socket, make: Callable[..., int | None], *arguments: Any) -> Link:
-        error = _INT()
+        error = ctypes.c_int()
         pointer = make(sock.fileno(), *arguments, ctypes.byref(error))
         if not pointer:
             raise OSError(error.value, os.strerror(error.value))
@@ -276,7 +236,7 @@ class Link:
     @property
     def datagram_counts(self) -> Any:
         """The present `struct p4r_datagram_counts` of a link over UDP; zeros for other kinds."""
-        return self._library.p4r_link_datagram_counts(self.pointer).contents
+        return _DatagramCounts.from_address(self._library.p4r_link_datagram_counts(self.pointer))
 
     def control_message(self) -> bytes:
         """Return the last handshake message from the peer's address; empty if none."""

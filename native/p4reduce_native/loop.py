@@ -12,38 +12,45 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Any
 
-from p4reduce_native.c_header import CHeader, field_types
+from p4reduce_native.c_header import CHeader, Functions, field_types
 from p4reduce_native.cpus import usable_cpus
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import Signatures, bind, keeping_lock, runtime
+from p4reduce_native.library import keeping_lock, runtime
 from p4reduce_native.link import Link
 
-_NO_PORT = 0xFFFFFFFF  # P4R_NO_PORT
 _EPOLL_CTL_ADD, _EPOLL_CTL_DEL, _EPOLL_CTL_MOD = 1, 2, 3
+
+_HEADER = CHeader("loop/loop.h")
+_Frame = _HEADER.structure("p4r_frame")
+_PortStats = _HEADER.structure("p4r_port_stats")
+_LoopStats = _HEADER.structure("p4r_loop_stats")
+_NO_PORT = _HEADER.constants["P4R_NO_PORT"]
+_REASONS = _HEADER.enumerations["p4r_loop_reason"]
+_EVENTS = _HEADER.enumerations["p4r_port_event"]
+_TYPES = _HEADER.enumerations["p4r_port_type"]
 
 
 class Reason(IntFlag):
     """Why `Loop.run` returned; `enum p4r_loop_reason` of loop.h."""
 
-    WOKEN = 1
-    DEADLINE = 2
-    DESCRIPTOR = 4
-    EVENTS = 8
-    PACKET_IN = 16
-    PROGRAM = 32
-    ERROR = 64
-    ROOM = 128
+    WOKEN = _REASONS["P4R_LOOP_WOKEN"]
+    DEADLINE = _REASONS["P4R_LOOP_DEADLINE"]
+    DESCRIPTOR = _REASONS["P4R_LOOP_DESCRIPTOR"]
+    EVENTS = _REASONS["P4R_LOOP_EVENTS"]
+    PACKET_IN = _REASONS["P4R_LOOP_PACKET_IN"]
+    PROGRAM = _REASONS["P4R_LOOP_PROGRAM"]
+    ERROR = _REASONS["P4R_LOOP_ERROR"]
+    ROOM = _REASONS["P4R_LOOP_ROOM"]
 
 
 class PortEvent(IntEnum):
     """An event of a port; `enum p4r_port_event` of port.h."""
 
-    NONE = 0
-    DOWN = 1
-    ERROR = 2
-    CONTROL_MESSAGE = 3
+    NONE = _EVENTS["P4R_EVENT_NONE"]
+    DOWN = _EVENTS["P4R_EVENT_DOWN"]
+    ERROR = _EVENTS["P4R_EVENT_ERROR"]
+    CONTROL_MESSAGE = _EVENTS["P4R_EVENT_CONTROL_MESSAGE"]
 
 
 @dataclass(frozen=True)
@@ -63,43 +70,11 @@ class NativeEntry:
     release: int | None = None
 
 
-_HEADER = CHeader("loop/loop.h")
-_Frame = _HEADER.structure("p4r_frame")
-_PortStats = _HEADER.structure("p4r_port_stats")
-_LoopStats = _HEADER.structure("p4r_loop_stats")
-
 FramesHandler = Callable[[int, list[bytes]], None]
 """Called with a port's number and the frames that came in there; must not raise."""
 
-_FRAMES_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.POINTER(_Frame), ctypes.c_int)
-
-_pointer, _u32, _int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
-_error = ctypes.POINTER(_int)
-_RUN: Signatures = {"p4r_loop_run": (_u32, _pointer, ctypes.c_uint64, _error)}
-_OTHERS: Signatures = {
-    "p4r_loop_new": (_pointer, _int, _u32, _u32, _error),
-    "p4r_loop_free": (None, _pointer),
-    "p4r_loop_add_port": (_pointer, _pointer, _u32, _u32, _u32, _int),
-    "p4r_loop_set_program": (None, *(_pointer,) * 5),
-    "p4r_loop_set_callback": (None, _pointer, _FRAMES_CALLBACK),
-    "p4r_loop_drain": (None, _pointer, _pointer),
-    "p4r_loop_inject": (None, _pointer, _u32, ctypes.c_char_p, _u32),
-    "p4r_loop_emit": (None, _pointer, _u32, ctypes.c_char_p, _u32),
-    "p4r_loop_has_room": (_int, _pointer, _u32),
-    "p4r_loop_flush": (_u32, _pointer),
-    "p4r_loop_flush_captures": (None, _pointer),
-    "p4r_loop_watch": (_int, _pointer, _int, _int, _u32),
-    "p4r_loop_next_ready": (_int, _pointer, _error, ctypes.POINTER(ctypes.c_uint32)),
-    "p4r_loop_next_packet_in": (ctypes.c_int64, _pointer, ctypes.POINTER(ctypes.c_void_p)),
-    "p4r_port_capture_out": (_int, _pointer, _int),
-    "p4r_port_take_event": (_int, _pointer, _error),
-    "p4r_port_attach": (_int, _pointer, _int),
-    "p4r_port_attach_link": (_int, _pointer, _pointer),
-    "p4r_port_link": (_pointer, _pointer),
-    "p4r_port_detach": (None, _pointer),
-    "p4r_port_stats": (ctypes.POINTER(_PortStats), _pointer),
-    "p4r_loop_stats": (ctypes.POINTER(_LoopStats), _pointer),
-}
+_FRAMES_CALLBACK = _HEADER.callback("p4r_frames_callback")
+_FRAME_BYTES = ctypes.sizeof(_Frame)
 
 
 class PortKind(IntEnum):
@@ -110,19 +85,19 @@ class PortKind(IntEnum):
     UDP: for links over connected UDP sockets.
     """
 
-    UNIX = 0
-    PACKET = 1
-    OFFLOAD = 2
-    UDP = 3
+    UNIX = _TYPES["P4R_UNIX"]
+    PACKET = _TYPES["P4R_PACKET"]
+    OFFLOAD = _TYPES["P4R_OFFLOAD"]
+    UDP = _TYPES["P4R_UDP"]
 
 
 class LoopPort:
     """A port of a `Loop`, without a descriptor at first. The loop's methods make it."""
 
-    def __init__(self, library: Any, handle: int) -> None:
+    def __init__(self, library: Functions, handle: int) -> None:
         self._library = library
         self._handle: int | None = handle
-        self._counts = library.p4r_port_stats(handle).contents
+        self._counts = _PortStats.from_address(library.p4r_port_stats(handle))
         self._last: dict[str, int] | None = None
 
     @property
@@ -196,9 +171,8 @@ class Loop:
 
     def __init__(self, wake_fd: int, cpu_port: int | None) -> None:
         library = runtime()
-        bind(library, _RUN)
-        self._library: Any = keeping_lock(library, _OTHERS)
-        self._run = library.p4r_loop_run
+        self._library = _HEADER.functions(keeping_lock(library))
+        self._run = _HEADER.functions(library).p4r_loop_run
         self._error = ctypes.c_int()
         handle = self._library.p4r_loop_new(
             wake_fd,
@@ -245,9 +219,10 @@ class Loop:
     def set_handler(self, handler: FramesHandler) -> None:
         """Give frames to Python from now on. It sends copies with `emit`."""
 
-        def called(port: int, frames: Any, count: int) -> None:
-            string_at = ctypes.string_at
-            handler(port, [string_at(frames[i].bytes, frames[i].length) for i in range(count)])
+        def called(port: int, address: int, count: int) -> None:
+            string_at, end = ctypes.string_at, address + count * _FRAME_BYTES
+            frames = map(_Frame.from_address, range(address, end, _FRAME_BYTES))
+            handler(port, [string_at(frame.bytes, frame.length) for frame in frames])
 
         callback = _FRAMES_CALLBACK(called)
         self._library.p4r_loop_set_callback(self._handle, callback)
@@ -323,7 +298,7 @@ class Loop:
         """The fields of `struct p4r_loop_stats` by name; once closed, those at the end."""
         if self._last_counts is not None:
             return self._last_counts
-        return _values(self._library.p4r_loop_stats(self._handle).contents)
+        return _values(_LoopStats.from_address(self._library.p4r_loop_stats(self._handle)))
 
 
 def _values(counts: ctypes.Structure) -> dict[str, int]:

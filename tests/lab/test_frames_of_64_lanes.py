@@ -69,6 +69,7 @@ comm.close()
 CHECKED = """
 import ctypes, sys, types
 import numpy as np
+from p4reduce_native.c_header import CHeader
 from p4reduce_native.library import engine
 from p4reduce.tensors.native_stream import codec_structure
 from p4reduce.wire.format import Format
@@ -79,8 +80,8 @@ call = types.SimpleNamespace(
     dtype=numbers.dtype, format=Format.INT8, is_mean=False, noise=None
 )
 codec, payload = codec_structure(call, ranks), ctypes.create_string_buffer(256)
-print(engine().p4r_lanes_encode(
-    ctypes.byref(codec), ctypes.c_void_p(numbers.ctypes.data), 0, ctypes.c_int64(0), payload, None
+print(CHeader("worker/worker.h").functions(engine()).p4r_lanes_encode(
+    ctypes.byref(codec), numbers.ctypes.data, 0, 0, payload, None
 ))
 """
 

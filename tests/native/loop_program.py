@@ -8,6 +8,7 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
+from p4reduce_native.c_header import CHeader
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.library import CSRC, load
 from p4reduce_native.loop import NativeEntry
@@ -87,14 +88,14 @@ class NativeProgram:
 
     def __init__(self) -> None:
         self._library: Any = load(compile_program())
-        self._library.p4r_program_new.restype = ctypes.c_void_p
         self._library.clear_events.argtypes = (ctypes.c_void_p,)
         self._library.last_ns.argtypes = (ctypes.c_void_p,)
         self._library.last_ns.restype = ctypes.c_uint64
-        self._state: int = self._library.p4r_program_new(511)
+        functions = CHeader("pipeline_abi.h").functions(self._library)
+        self._state: int = functions.p4r_program_new(511)
         self.native = NativeEntry(
-            process=address(self._library.p4r_program_process),
-            events=address(self._library.p4r_program_events),
+            process=address(functions.p4r_program_process),
+            events=address(functions.p4r_program_events),
             state=self._state,
         )
         self.stats = PipelineStats()

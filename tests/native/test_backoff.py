@@ -28,20 +28,19 @@ class ReceiveBackoff:
 
     def __init__(self, *, allowed: bool) -> None:
         self._shared = BackoffStructure(allowed=allowed)
+        self._functions = CHeader("worker/receive_backoff.h").functions(runtime())
 
     @property
     def received_at(self) -> float:
         return float(self._shared.received_at)
 
     def receive(self, count: int, now: float) -> None:
-        shared = ctypes.byref(self._shared)
-        runtime().p4r_receive_backoff_received(shared, count, ctypes.c_double(now))
+        self._functions.p4r_receive_backoff_received(ctypes.byref(self._shared), count, now)
 
     def length(self, in_flight: int) -> float:
         """Seconds to sleep for, from the latest frame on; 0 or less: not at all."""
-        function = runtime().p4r_receive_backoff_until
-        function.restype = ctypes.c_double
-        return float(function(ctypes.byref(self._shared), in_flight)) - self.received_at
+        until = self._functions.p4r_receive_backoff_until(ctypes.byref(self._shared), in_flight)
+        return float(until) - self.received_at
 
 
 def after_a_stream(apart: float, batch: int = 1, *, allowed: bool = True) -> ReceiveBackoff:
@@ -93,14 +92,17 @@ class PollBackoff:
     """The switch's."""
 
     def __init__(self, wake_fd: int) -> None:
-        self._shared = CHeader("loop/poll_backoff.h").structure("p4r_poll_backoff")()
+        header = CHeader("loop/poll_backoff.h")
+        self._shared: Any = header.structure("p4r_poll_backoff")()
+        self._functions = header.functions(runtime())
         self._wake_fd = wake_fd
         self._now_ns = time.monotonic_ns() + 10**12  # so that it is never too late to sleep
         self.frame_ns = STEADY_NS
         self._call("init")
 
     def _call(self, name: str, *arguments: Any) -> None:
-        getattr(runtime(), f"p4r_poll_backoff_{name}")(ctypes.byref(self._shared), *arguments)
+        function = getattr(self._functions, f"p4r_poll_backoff_{name}")
+        function(ctypes.byref(self._shared), *arguments)
 
     @property
     def threshold(self) -> int:
@@ -109,9 +111,9 @@ class PollBackoff:
     def look(self, *, waited_ns: int = 0, deadline_ns: int = 2**62) -> bool:
         """Look for frames, long before it is time to. Returns whether it would have slept first."""
         self._shared.looked_ns = began = self._now_ns
-        self._call("sleep", ctypes.c_uint64(deadline_ns), self._wake_fd)
+        self._call("sleep", deadline_ns, self._wake_fd)
         self._now_ns += waited_ns
-        self._call("polled", ctypes.c_uint64(began), ctypes.c_uint64(self._now_ns))
+        self._call("polled", began, self._now_ns)
         return bool(self._shared.has_slept)
 
     def take(self, by_interfaces: int, by_others: int = 0) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import select
 
 import numpy as np
@@ -18,6 +17,7 @@ from link_ends import (
 )
 from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
+from p4reduce_native.c_header import CHeader
 from p4reduce_native.library import runtime
 from p4reduce_native.link import MAX_FRAMES, MESSAGE_FRAMES, UNIX_KINDS, Link, LinkKind
 
@@ -52,18 +52,7 @@ def test_random_frames_in_random_batches_both_ways(kind: LinkKind, slots: int, f
 
 def look(end: Link, most: int = 64) -> list[int]:
     """The lengths of what is there, by the call of the worker's loop; all of it is taken."""
-    library = ctypes.PyDLL(runtime()._name)
-    library.p4r_link_look.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_size_t,
-        ctypes.c_size_t,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int,
-    )
-    library.p4r_link_drop.argtypes = (ctypes.c_void_p, ctypes.c_int)
+    library = CHeader("link/link.h").functions(runtime())
     rows, lengths = np.zeros((most, 2048), np.uint8), np.zeros(most, np.int64)
     frames = np.zeros(most, np.uint64)
     count = library.p4r_link_look(

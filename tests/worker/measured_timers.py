@@ -7,6 +7,7 @@ import ctypes
 from typing import Any
 
 from p4reduce.protocol.slots import SlotMachine
+from p4reduce_native.c_header import CHeader
 from p4reduce_native.library import engine
 
 
@@ -18,13 +19,7 @@ class Timers:
         self.timeout: Any = machine.state.structure.timeout
         for name, seconds in settings.items():
             setattr(self.timeout, name, seconds)
-        self._completed = engine().p4r_timers_completed
-        self._completed.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_uint32,
-            ctypes.c_double,
-            ctypes.POINTER(ctypes.c_int64),
-        )
+        self._completed = CHeader("worker/worker.h").functions(engine()).p4r_timers_completed
 
     def measured(self, round_trip: float, now: float) -> None:
         """A round of slot 0 is over that has taken so long."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 from p4reduce_native.c_header import CHeader, field_types
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import engine
+from p4reduce_native.library import engine, keeping_lock
 
 _HEADER = CHeader("worker/iteration.h")
 CONSTANTS = _HEADER.constants
@@ -57,62 +56,24 @@ class Library:
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        locked = ctypes.PyDLL(library._name)
-        array = c_void_p
+        locked, free = _HEADER.functions(keeping_lock(library)), _HEADER.functions(library)
         self.encode = locked.p4r_encode
-        self.encode.argtypes = (*(array,) * 8, c_uint64)
-        self.encode.restype = None
         self.withhold = locked.p4r_block_withhold
-        self.withhold.argtypes = (*(array,) * 3, c_int64)
-        self.withhold.restype = None
         self.decode = locked.p4r_decode
-        self.decode.argtypes = (*(array,) * 6, c_uint64, c_uint32)
-        self.decode.restype = None
         self.submit = locked.p4r_submit
-        self.submit.argtypes = (array, array, c_double)
-        self.submit.restype = None
         self.receive = locked.p4r_receive
-        self.receive.argtypes = (array, array, array, c_uint32, c_double)
-        self.receive.restype = None
         self.expire = locked.p4r_expire
-        self.expire.argtypes = (array, c_double)
-        self.expire.restype = None
         self.next_due = locked.p4r_next_due
-        self.next_due.argtypes = (array, ctypes.POINTER(c_uint32))
-        self.next_due.restype = c_double
         self.release_frames = locked.p4r_release
-        self.release_frames.argtypes = (array, array)
-        self.release_frames.restype = c_uint32
         self.sent = locked.p4r_sent
-        self.sent.argtypes = (array, array, c_uint64, c_double)
-        self.sent.restype = None
         self.stop = locked.p4r_stop
-        self.stop.argtypes = (array,)
-        self.stop.restype = None
         self.expire_timers = locked.p4r_expire_timers
-        self.expire_timers.argtypes = (array, c_int32, c_double)
-        self.expire_timers.restype = None
         self.take_handed = locked.p4r_take_handed
-        self.take_handed.argtypes = (array, array, c_uint32, c_double)
-        self.take_handed.restype = None
         self.resume = locked.p4r_resume
-        self.resume.argtypes = (array, c_double)
-        self.resume.restype = None
-        self.measure = locked.p4r_measure
-        self.measure_freely = library.p4r_measure
+        self.measure, self.measure_freely = locked.p4r_measure, free.p4r_measure
         self.look_ahead = locked.p4r_look_ahead
-        self.look_ahead.argtypes = (array, c_uint64, c_uint64, array)
-        self.look_ahead.restype = c_uint64
-        for measure in (self.measure, self.measure_freely):
-            measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, *(array,) * 3)
-            measure.restype = c_int64
-        self.run, self.run_locked = library.p4r_iteration_run, locked.p4r_iteration_run
-        for run in (self.run, self.run_locked):
-            run.argtypes = (array, c_uint32, c_int32)
-            run.restype = c_uint32
-        self.call = library.p4r_iteration_call
-        self.call.argtypes = (array, array, c_uint32, c_uint32)
-        self.call.restype = c_uint32
+        self.run, self.run_locked = free.p4r_iteration_run, locked.p4r_iteration_run
+        self.call = free.p4r_iteration_call
         self._library = library
 
     def link_transport_ops(self, link: int) -> ctypes.Structure:

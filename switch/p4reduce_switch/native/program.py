@@ -14,7 +14,7 @@ import weakref
 from p4reduce_native.c_header import CHeader
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import CSRC, Signatures, bind, load
+from p4reduce_native.library import CSRC, load
 
 from p4reduce_switch.state.queue_settings import QueueSettings
 
@@ -26,33 +26,6 @@ _COMMON = HEADER.constants["P4R_COMMON"]
 _MAX_PORTS = HEADER.constants["P4R_QUEUE_PORTS"]
 _PARTS = CSRC / "p4"
 INCLUDE = (CSRC, _PARTS)
-_pointer, _u32, _u64, _bytes = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p
-_bool = ctypes.c_bool
-_SIGNATURES: Signatures = {
-    "p4r_program_abi": (_u32,),
-    "p4r_program_new": (_pointer, _u32),
-    "p4r_program_free": (None, _pointer),
-    "p4r_program_events": (_u32, _pointer),
-    "p4r_program_object": (_pointer, _pointer, _u32),
-    "p4r_table_add": (_pointer, _pointer, _bytes, _bytes, ctypes.c_int64),
-    "p4r_table_remove": (None, _pointer, _pointer),
-    "p4r_table_clear": (None, _pointer),
-    "p4r_entry_set": (_bool, _pointer, _u32, _bool, _bytes, _bytes, _bytes),
-    "p4r_table_miss": (_pointer, _pointer),
-    "p4r_table_use_ranges": (None, _pointer, _u32),
-    "p4r_table_fix": (None, _pointer, ctypes.c_bool),
-    "p4r_table_lookup": (_pointer, _pointer, _bytes),
-    "p4r_set_group": (_bool, _pointer, _u32, _u32, _bytes, _bool),
-    "p4r_set_session": (_bool, _pointer, _u32, _u32, _bytes, _u64, _bool),
-    "p4r_seed": (None, _pointer, _bytes),
-    "p4r_set_start": (None, _pointer, _u64),
-    "p4r_take_events": (_pointer, _pointer, ctypes.POINTER(_u32), ctypes.POINTER(_u64)),
-    "p4r_meter_color": (_u64, _pointer, _u32, _u64),
-    "p4r_set_queues": (_bool, _pointer, _u32, _u32, _u64),
-    "p4r_set_queue": (None, _pointer, _u32, _u32, _u64),
-    "p4r_run_due": (_pointer, _pointer, _u64, ctypes.POINTER(_u64), ctypes.POINTER(_u64)),
-    "p4r_run": (_pointer, _pointer, _u32, _bytes, _u32, _u64, ctypes.POINTER(_u64)),
-}
 
 
 def sources_of(text: str) -> dict[str, str]:
@@ -84,8 +57,7 @@ class NativeProgram:
         if sys.byteorder != "little":
             raise NativeUnavailableError("compiled programs need a little-endian processor")
         path = compile_shared(stem, sources_of(text), include=INCLUDE)
-        self.library = load(path)
-        bind(self.library, _SIGNATURES)
+        self.library = HEADER.functions(load(path))
         if self.library.p4r_program_abi() != _ABI:
             raise NativeUnavailableError(f"{path} belongs to another version of p4reduce")
         state = self.library.p4r_program_new(drop_port)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation, class_slots
 from p4reduce_lab.planning.window import FLOOR, INITIAL, TARGET, Window
+from p4reduce_native.c_header import CHeader
 from p4reduce_native.library import engine
 from slow_links import Link, SlowLinks
 
@@ -38,12 +38,8 @@ class Periods:
         self.machine = SlotMachine(
             slots=slots, job=1, rank=0, world_size=1, here=HERE, switch=SWITCH
         )
-        self._completed = engine().p4r_window_completed
-        self._completed.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self._completed.restype = None
-        self._heard = engine().p4r_window_heard
-        self._heard.argtypes = (ctypes.c_void_p, ctypes.c_double)
-        self._heard.restype = None
+        functions = CHeader("worker/worker.h").functions(engine())
+        self._completed, self._heard = functions.p4r_window_completed, functions.p4r_window_heard
         self._measured(np.array([shortest]))
         self.now = 0.0
         self.hear()

@@ -8,14 +8,13 @@ release the interpreter's lock.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-from ctypes import c_double, c_int32, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce_native.library import bind, engine
+from p4reduce_native.c_header import CHeader, Functions
+from p4reduce_native.library import engine
 
 from p4reduce.tensors.copy_pool import CopyPool, PooledCopy
 from p4reduce.tensors.measure import numbers_of
@@ -25,59 +24,12 @@ FloatArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+_HEADER = CHeader("worker/compress.h")
+
 
 @functools.cache
-def _library() -> ctypes.CDLL:
-    library = engine()
-    array = c_void_p
-    bind(
-        library,
-        {
-            "p4r_units_want": (c_int32, c_uint32, array, array, c_uint64, c_uint64, *(array,) * 5),
-            "p4r_units_keep": (
-                None,
-                c_uint32,
-                array,
-                c_uint64,
-                c_uint64,
-                array,
-                c_uint64,
-                array,
-                c_double,
-                array,
-                array,
-            ),
-            "p4r_units_subtract": (
-                None,
-                c_uint32,
-                array,
-                array,
-                c_uint64,
-                c_uint64,
-                array,
-                c_uint64,
-            ),
-            "p4r_units_look": (c_int32, c_uint32, array, c_uint64, c_uint64, array),
-            "p4r_units_norms": (None, c_uint32, array, c_uint64, c_uint64, array, array),
-            "p4r_largest": (None, c_uint32, c_uint32, array, c_uint64, c_uint64, array),
-            "p4r_votes": (c_int32, c_uint32, array, array, c_uint64, c_uint64, *(array,) * 3),
-            "p4r_votes_majority": (None, c_uint32, array, c_uint32, c_uint64, c_double, array),
-            "p4r_votes_settle": (
-                None,
-                c_uint32,
-                array,
-                array,
-                c_uint64,
-                c_uint64,
-                array,
-                array,
-                c_uint32,
-                c_uint64,
-                array,
-            ),
-        },
-    )
-    return library
+def _library() -> Functions:
+    return _HEADER.functions(engine())
 
 
 def usable(gradient: Array) -> Array:

@@ -160,7 +160,7 @@ class SlotMachine:
         self._shared.mask[:] = mask.tolist()
         self._address = self.state.address
         self._out = np.zeros(slots, np.int64)
-        self._scratch = ctypes.c_uint32()
+        self._scratch = ctypes.byref(ctypes.c_uint32())
         self._fill_templates(here, switch, rank, slots)
 
     def _fill_templates(self, here: Endpoint, switch: Endpoint, rank: int, slots: int) -> None:

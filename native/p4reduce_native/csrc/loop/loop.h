@@ -31,7 +31,7 @@ typedef void (*p4r_frames_callback)(uint32_t port, const struct p4r_frame *frame
 
 /* `wake_fd`: an eventfd. `cpu_port`: P4R_NO_PORT for none. `cpus`: how many this process may
  * use. NULL: *error is an errno. */
-#define P4R_NO_PORT UINT32_MAX
+#define P4R_NO_PORT 0xffffffffu
 struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port, uint32_t cpus, int *error);
 /* Frees its ports as well. */
 void p4r_loop_free(struct p4r_loop *loop);

@@ -17,7 +17,7 @@
 
 enum { P4R_BATCH = 64 }; /* frames per call */
 
-/* As `PortKind` of loop.py has them. */
+/* `PortKind` of loop.py has their names. */
 enum p4r_port_type { P4R_UNIX, P4R_PACKET, P4R_OFFLOAD, P4R_UDP, P4R_PORT_TYPES };
 
 /* What the loop has to know of a type; all else is its link's. */

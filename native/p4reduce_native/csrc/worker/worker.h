@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker's part of the protocol: docs/protocol.md, "What a worker does". Contract with
- * worker/p4reduce/machine_code.py, which reads the structures and constants of this text.
+ * worker/p4reduce/machine_code.py, which reads structures, functions and constants of this text.
  *
  * Nothing here allocates memory, has a thread or a socket, or looks at a clock: frames and times go
  * in, rows of frames to be sent come out. The specification that can be read as a program is
