@@ -129,15 +129,20 @@ def _run_again(benches: Sequence[Bench], reports: list[dict[str, Any]], began: f
             break
         number = min(again)[2]
         report = run(benches[number])
-        runs[number].append(report.get("results", []))
+        if "results" not in report:
+            reports[number]["failed"] = f"run {len(runs[number]) + 1}: {report['failed']}"
+            runs[number] = []
+            continue
+        runs[number].append(report["results"])
     for report, some in zip(reports, runs, strict=True):
         if some:
-            report["results"] = merged(some)
-            report["runs"] = len(some)
+            report["results"], report["runs"] = merged(some)
 
 
-def merged(runs: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Returns the rows of several runs as one: medians, with the least and the most of each.
+def merged(runs: Sequence[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], int]:
+    """Returns the rows of several runs as one, and how many runs these were.
+
+    The rows are medians, with the least and the most of each.
 
     A run whose rows are not those of the first, as something could not be measured, is left out.
     """
@@ -145,7 +150,7 @@ def merged(runs: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     names = [row.get("name") for row in first]
     alike = [rows for rows in runs if [row.get("name") for row in rows] == names]
     if len(alike) < 2:
-        return first
+        return first, 1
     result = []
     for rows in zip(*alike, strict=True):
         row = dict(rows[0])
@@ -158,7 +163,7 @@ def merged(runs: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
             row[name] = statistics.median(values)
             row[f"least_{name}"], row[f"most_{name}"] = min(values), max(values)
         result.append(row)
-    return result
+    return result, len(alike)
 
 
 def show(bench: Bench, report: dict[str, Any], console: Console) -> None:
@@ -183,7 +188,7 @@ def show(bench: Bench, report: dict[str, Any], console: Console) -> None:
 
 
 def _seconds_before() -> dict[str, float]:
-    """Return how long each benchmark took when all were run last here, by title."""
+    """Return how long each benchmark of the last run here took, by title."""
     try:
         everything = json.loads(OUTPUT.read_text())
         return {one["title"]: one["seconds"] for one in everything["benches"] if "seconds" in one}
@@ -259,8 +264,8 @@ def main() -> None:
         ],
     }
     OUTPUT.write_text(json.dumps(everything, indent=2) + "\n")
-    if begun["commit"] and not options.only:
-        shutil.copy(OUTPUT, OUTPUT.with_name(f"results-{begun['commit'].rstrip('+')}.json"))
+    if begun["commit"] and not begun["commit"].endswith("+") and not options.only:
+        shutil.copy(OUTPUT, OUTPUT.with_name(f"results-{begun['commit']}.json"))
     if options.docs:
         measured = record(benches, everything)
         if not options.only:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import p4reduce
 from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
+from p4reduce.wire.header import PAYLOAD_BYTES
 from p4reduce_lab.choice import choose
 
 from bench.measure import calls_in_turns, in_turns, slowest, timed
@@ -33,7 +34,6 @@ from bench.program import SWITCH, Option, Row, read_options, run, tell
 from bench.ranks import run_ranks
 
 SIZES = [1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22]  # bytes
-BLOCK = 1024
 # BMv2 queues 64 frames a port, and a result may be two: more slots than that would lose some.
 SLOTS = {"embedded": [32, 128], "bmv2": [32]}
 SECONDS = 1.5  # of repetitions for each size
@@ -77,7 +77,7 @@ def measure(options: argparse.Namespace, switches: int, slots: int) -> list[dict
     for key in reports[0]["times"]:
         dtype, size = key.split()
         seconds = slowest(reports, "times", key)
-        median, blocks = float(np.median(seconds)), -(-int(size) // BLOCK)
+        median, blocks = float(np.median(seconds)), -(-int(size) // PAYLOAD_BYTES)
         row: dict[str, Any] = {
             "name": f"{number}{options.switch}{links}, {workers} workers, {slots} slots, {dtype}",
             "bytes": int(size),
@@ -97,7 +97,7 @@ def measure(options: argparse.Namespace, switches: int, slots: int) -> list[dict
 
 
 def rows_of(options: argparse.Namespace) -> Iterator[Row]:
-    """Measure everything; of several turns the one with the median time of its first row."""
+    """Measure everything. Of several turns, each row is from the one with that row's median."""
     for slots in options.slots or SLOTS[options.switch]:
         ways = {
             str(switches): partial(measure, options, switches, slots)
@@ -114,7 +114,7 @@ def main() -> None:
         workers=4,
         switch=SWITCH,
         sizes=Option(SIZES, "in bytes"),
-        dtypes=["float32", "int32"],
+        dtypes=Option(["float32", "int32"], choices=("float32", "int32")),
         slots=Option([], "default: 32, and 128 if embedded", int),
         bandwidth=Option(None, "of each link, in Mbit/s; takes root", float),
         switches=Option([1], "side by side"),

@@ -121,6 +121,9 @@ def judge(samples: Sequence[Sample]) -> list[str]:
     for process in dict.fromkeys(sample.process for sample in samples):
         its = [sample for sample in samples if sample.process == process]
         its = its[int(len(its) * WARM_UP) :]
+        if len(its) < 3:
+            wrong.append(f"{process} has {len(its)} samples that count; at least 3 are needed")
+            continue
         for what, limit in LIMITS.items():
             rises = rise(its, what)
             first, last = getattr(its[0], what), getattr(its[-1], what)

@@ -138,7 +138,7 @@ class Controller:
             for name in anew:
                 self.jobs.on_part_back(name)
         for link in self.probes.unproven:
-            self.jobs.on_part_away(link, "no probe has come through it yet")
+            self.jobs.on_part_unproven(link, "no probe has come through it yet")
         self._switches.start()
         self.probes.start()
         self.jobs.resume()
@@ -224,7 +224,7 @@ class Controller:
         with contextlib.suppress(JobRefusedError, asyncio.TimeoutError):
             await asyncio.wait_for(self.keep(), KEPT_WITHIN * self.settings.lease)
 
-    # -- Reports of the switches (switches.Owner) -----------------------------------------
+    # -- Reports of the switches (switches.SwitchesHandler) ----------------------------------
 
     def on_packet_in(self, switch: str, packet: PacketIn) -> None:
         """Handle a frame that a switch sent to the controller: a HELLO of a rank, or a probe."""
@@ -243,14 +243,14 @@ class Controller:
         """Report the loss of a switch to its jobs."""
         self.on_event("switch-lost", None, reason if switch == ONLY else f"{switch}: {reason}")
         for link in self.probes.on_switch_lost(switch):
-            self.jobs.on_part_away(
+            self.jobs.on_part_unproven(
                 link, f"switch {switch} was lost, and no probe has come through since"
             )
         self.jobs.on_part_lost(switch, reason)
 
     def on_switch_away(self, switch: str, reason: str) -> None:
         """Tell new ranks why the switch is still missing."""
-        self.jobs.away(switch, reason)
+        self.jobs.on_part_still_lost(switch, reason)
 
     def on_switch_back(self, switch: str) -> None:
         """Let the jobs of a switch continue."""
@@ -260,7 +260,7 @@ class Controller:
         self._table_writer.on_changed()  # the pipeline's cookie may be another
         self.jobs.on_part_back(switch)
 
-    # -- Reports of the probes (probes.User) ----------------------------------------------
+    # -- Reports of the probes (probes.ProbeHandler) ----------------------------------------------
 
     def on_link_lost(self, link: str, reason: str) -> None:
         """Report the loss of a link to the jobs that use it."""
@@ -272,7 +272,7 @@ class Controller:
         self.on_event("link-back", None, f"{link} works")
         self.jobs.on_part_back(link)
 
-    # -- What the jobs ask for (jobs.Listener) -----------------------------------------
+    # -- What the jobs ask for (roster.JobListener) -----------------------------------------
 
     def on_event(self, kind: str, job: Job | None, text: str) -> None:
         """Publish an event to watchers, and log it."""

@@ -10,7 +10,7 @@ control Lab(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_
     register<bit<32>>(SLOTS) sum_d;
 
     action add(in bit<8> x, in bit<8> y, out bit<8> sum) {
-        // One bit more than a lane holds any sum of two.
+        // A sum of two int8 lanes needs 9 bits; 16 are enough.
         int<16> wide = (int<16>)(int<8>)x + (int<16>)(int<8>)y;
         if (wide > 127) {
             wide = 127;

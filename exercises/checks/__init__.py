@@ -2,5 +2,6 @@
 """What checks the labs: a module for each, and what they share.
 
 `labs` lists them, `report` runs checks, `program` compiles a P4 file and runs it in the embedded
-switch, `frames` is the labs' header. Imports `p4reduce_switch` and `p4reduce.methods`.
+switch, `python_file` loads a student's Python file, `frames` is the labs' header. Imports
+`p4reduce_switch` and `p4reduce.methods`.
 """

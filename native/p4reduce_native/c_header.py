@@ -179,7 +179,7 @@ class Functions:
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._header.prototypes:
-            raise AttributeError(f"no header that was read declares {name}")
+            raise AttributeError(name, name=name, obj=self)
         function = self._library[name]  # a new one, so no thread can call it before it has types
         function.restype, function.argtypes = self._header.signature(name)
         setattr(self, name, function)  # where Python finds it from now on

@@ -102,7 +102,7 @@ class DataPlane:
         self._stop_requested = False
         self._thread = new_thread(self._serve, "dataplane")
         self._failures = RateLimitedLog(log, _LOG_INTERVAL_S)
-        self._complaints = PortWarnings(ports)
+        self._port_warnings = PortWarnings(ports)
 
     # -- From any thread ---------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class DataPlane:
                 if quiet or time.monotonic() >= next_flush:
                     next_flush = time.monotonic() + _FLUSH_INTERVAL_S
                     self._flush()
-                    self._complaints.look(time.monotonic())
+                    self._port_warnings.look(time.monotonic())
             except Exception:  # noqa: PERF203 - once an iteration
                 self._failures.exception("the data plane failed")
         self._requests.serve()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from p4reduce.compression import Affine, Cat, Payload, Scheme, SwitchLink, TopK
 
-pytest.importorskip("scipy", reason="the experiments need scikit-learn")
+pytest.importorskip("scipy", reason="the experiments need scipy")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "experiments"))
 import study
 from simulate import Trace, run, spent, uncompressed

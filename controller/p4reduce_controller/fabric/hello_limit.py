@@ -17,4 +17,4 @@ class HelloLimit:
     """How many HELLOs per second each port of the switch may send to the controller."""
 
     rate: int = 200  # a second
-    burst: int = 64  # as many ranks as a job can have may come by one port at once
+    burst: int = 64  # a switch has up to 64 ranks of a job, and all may come by one port at once

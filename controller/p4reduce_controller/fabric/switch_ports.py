@@ -38,10 +38,7 @@ class SwitchPorts:
 
 
 def known(metadata: Iterable[tuple[str, str | bytes]], address: str) -> SwitchPorts | None:
-    """Return the ports of the switch at `address`, which has sent this metadata; None if unknown.
-
-    None: nobody knows them.
-    """
+    """Return the ports of the switch at `address`, by what it has sent; None if unknown."""
     ports = ports_in(metadata)
     return of_bmv2(address) if ports is None and is_local(address) else ports
 

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-PACKETS_IN_FLIGHT = 256  # between two threads; more wait in the stream's queue, and are dropped
+PACKETS_IN_FLIGHT = 256  # handed to the event loop and not handled; then they wait in the client
 PULSE = 5.0  # seconds between two looks at a switch that says nothing by itself
 BACKOFF = (0.05, 1.0)  # seconds between two attempts to reconnect: the first, doubled, the longest
 ATTEMPT_TIMEOUT = (1.0, 5.0)  # seconds for an attempt: the first, doubled, the longest
@@ -121,13 +121,13 @@ class SwitchSession:
             watch_task(task)
 
     async def stop(self) -> None:
-        """End the session. Earlier requests are finished first if the switch answers."""
+        """End the session. Requests that are not finished fail."""
         self.abandon()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(self._client.close)
 
     def abandon(self) -> None:
-        """Drop the session without finishing requests."""
+        """Take no further requests. Those that are queued run until the session is closed."""
         self._stopping.set()
         for task in self._tasks:
             task.cancel()

@@ -99,11 +99,11 @@ class Switches:
             link.start()
 
     async def stop(self) -> None:
-        """End all sessions. Earlier requests are finished first if a switch answers."""
+        """End all sessions. Requests that are not finished fail: wait for them first."""
         await asyncio.gather(*(link.stop() for link in self.links.values()))
 
     def abandon(self) -> None:
-        """Drop all sessions without finishing requests."""
+        """Take no further requests. Those that are queued run until the sessions are closed."""
         for link in self.links.values():
             link.abandon()
 
@@ -128,7 +128,7 @@ class Switches:
 
     async def install(self, incarnation: int, layouts: Mapping[str, Layout]) -> None:
         """Install a job on its switches. Raises SwitchError and WriteRefusedError."""
-        for names in self._by_height(layouts):
+        for names in self._by_depth(layouts):
             done = await asyncio.gather(
                 *(self._submit(name, Fabric.install, incarnation, layouts[name]) for name in names),
                 return_exceptions=True,
@@ -145,7 +145,7 @@ class Switches:
     async def remove(self, incarnation: int, switches: Iterable[str]) -> dict[int, RankCounts]:
         """Remove a job from its switches; return the counters of its ranks."""
         counts: dict[int, RankCounts] = {}
-        for names in reversed(self._by_height(switches)):
+        for names in reversed(self._by_depth(switches)):
             for each in await asyncio.gather(
                 *(self._submit(name, _take_off, incarnation) for name in names)
             ):
@@ -175,12 +175,12 @@ class Switches:
             counts |= each
         return counts
 
-    def _by_height(self, names: Iterable[str]) -> list[list[str]]:
-        """Return the switches in groups, the topmost first."""
+    def _by_depth(self, names: Iterable[str]) -> list[list[str]]:
+        """Return the switches in groups of one depth, the roots first."""
         groups: dict[int, list[str]] = {}
         for name in names:
             groups.setdefault(len(self._topology.path_up(name)), []).append(name)
-        return [groups[height] for height in sorted(groups)]
+        return [groups[depth] for depth in sorted(groups)]
 
 
 def _ignore_loss(sending: asyncio.Future[None]) -> None:

@@ -539,7 +539,7 @@ class Jobs(Roster):
                 hit.append(job)
         self._listener.on_changed(*hit)
 
-    def away(self, part: str, reason: str) -> None:
+    def on_part_still_lost(self, part: str, reason: str) -> None:
         """A lost switch is still missing, for a new reason."""
         self._lost[part] = self._why_lost(part, reason)
 
@@ -547,7 +547,7 @@ class Jobs(Roster):
         why = f"the switch was lost: {reason}" if part == ONLY else f"{part} was lost: {reason}"
         return f"switch {why}" if part in self.topology.switches and part != ONLY else why
 
-    def on_part_away(self, part: str, reason: str) -> None:
+    def on_part_unproven(self, part: str, reason: str) -> None:
         """A link is unproven: running jobs continue, others wait for it."""
         self._lost[part] = f"{part} is not proven: {reason}"
 

@@ -2,8 +2,8 @@
 """Re-forming: the ranks of a failed job ask for a new one and are placed in it.
 
 When all live ranks have asked, the old job's entries are removed from the switch. A new job is made
-with the same name, number of slots, and all of these ranks. The old job's slots were freed just
-before, so the new one always has room on the same switches.
+with the same name, number of slots, and all of these ranks. The old job's slots were freed when its
+entries were gone. If another job has taken them meanwhile, the ranks are refused (EXHAUSTED).
 """
 
 from __future__ import annotations

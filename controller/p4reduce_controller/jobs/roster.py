@@ -19,15 +19,15 @@ PAST_JOBS = 200  # ended ones that are remembered, for late heartbeats and for p
 
 
 class JobListener(Protocol):
-    """Acts on the decisions about jobs. It must not call back into `Jobs`."""
+    """Acts on the decisions about jobs. It must not call `Jobs` before it returns."""
 
     def on_event(self, kind: str, job: Job | None, text: str) -> None:
         """Publish an event."""
 
     def configure(self, job: Job) -> None:
-        """Install the job on its switches, then call `Jobs.configured` or `Jobs.fail`.
+        """Install the job on its switches, then call `Jobs.on_configured` or `Jobs.fail`.
 
-        If a switch is lost meanwhile, only `Jobs.lost` or `Jobs.back` is called.
+        If a switch is lost meanwhile, only `Jobs.on_part_lost` or `Jobs.on_part_back` is called.
         """
 
     def on_settled(self, job: Job) -> None:
@@ -37,7 +37,7 @@ class JobListener(Protocol):
         """Remove the job from its switches, then call `Jobs.release`."""
 
     def look(self, job: Job) -> None:
-        """Check whether the switches have all entries of a running job, then call `Jobs.looked`."""
+        """Check whether the switches have a running job's entries, then call `Jobs.on_looked`."""
 
     def withdraw(self, job: Job) -> None:
         """Remove what `configure` has installed so far, before any later request.

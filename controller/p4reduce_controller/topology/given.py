@@ -32,12 +32,12 @@ def read_ports(text: str) -> tuple[int, ...]:
     """Parse `1-4,7`. Raises ValueError."""
     ports: set[int] = set()
     for part in text.split(","):
-        first, _, last = (each.strip() for each in part.partition("-"))
-        last = last or first
+        first, dash, last = (each.strip() for each in part.partition("-"))
+        last = last if dash else first
         if not (first.isascii() and first.isdecimal() and last.isascii() and last.isdecimal()):
             raise ValueError(f"{part!r} is not a port or range of ports, like 1-4,7")
         if int(first) > int(last) or int(last) > LAST_PORT:
-            raise ValueError(f"{part!r} is not a range of ports within 0 and {LAST_PORT}")
+            raise ValueError(f"{part!r} is not a range of ports from 0 to {LAST_PORT}")
         ports.update(range(int(first), int(last) + 1))
     if CPU_PORT in ports:
         raise ValueError(f"port {CPU_PORT} is the controller's own")
@@ -45,7 +45,7 @@ def read_ports(text: str) -> tuple[int, ...]:
 
 
 def addresses(ip: int, mac: int, place: int) -> tuple[int, int]:
-    """Return the IP and MAC address of the n-th switch, counted from the given ones.
+    """Return the IP address that many below `ip`, and the MAC address that many above `mac`.
 
     Raises TopologyError if none is left.
     """

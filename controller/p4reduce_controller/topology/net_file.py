@@ -85,7 +85,8 @@ def _read(
             raise TopologyError(f"{where} needs p4runtime, the address of its P4Runtime server")
         address = _of_type(f"{where}.p4runtime", table["p4runtime"], str)
         _parsed(f"{where}.p4runtime", check_address, address)
-        own_ip, own_mac = addresses(ip, mac, place)
+        if not {"ip", "mac"} <= table.keys():
+            own_ip, own_mac = addresses(ip, mac, place)
         if "ip" in table:
             own_ip = _address(f"{where}.ip", table["ip"], parse_ip, is_host)
         if "mac" in table:

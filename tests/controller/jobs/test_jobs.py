@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Jobs without a switch: joining, HELLOs, leases, losses, and any order of events."""
+
 from __future__ import annotations
 
 import pytest
@@ -764,11 +766,11 @@ class AnyOrder(RuleBasedStateMachine):
                 raise
         self.reforming.withdraw(asked, member)
 
-    @rule(back=st.booleans())
-    def lose_the_switch(self, back: bool) -> None:
+    @rule(as_it_was=st.booleans())
+    def lose_the_switch(self, as_it_was: bool) -> None:
         # What was asked of the old session is not done.
         self.world.to_configure.clear()
-        if not back:
+        if not as_it_was:
             self.jobs.on_part_lost(ONLY, "it burns")
         self.jobs.on_part_back(ONLY)
 

@@ -236,7 +236,7 @@ def test_links_that_were_not_probed_yet(jobs: Jobs, world: World) -> None:
     link = jobs.topology.uplinks["leaf-2"].text("leaf-2")
     running = attached(jobs, [0, 2], "running")
     jobs.on_configured(running)
-    jobs.on_part_away(link, "no probe has come through it yet")
+    jobs.on_part_unproven(link, "no probe has come through it yet")
     assert running.state is JobState.RUNNING
     waits = attached(jobs, [0, 2], "waits")
     assert not waits.configuring

@@ -122,6 +122,10 @@ class Cluster:
             "PATH": f"{lab.parent}:{environment['PATH']}",
         }
         self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start the daemons, and wait until both nodes are idle."""
+        top = self.top
         key = top / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
@@ -187,6 +191,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         environment = stack.enter_context(marked())
         made = Cluster(tmp_path_factory.mktemp("slurm"), environment, address)
         stack.callback(made.close)
+        made.start()
         yield made
 
 
@@ -342,6 +347,11 @@ def test_a_killed_service_is_started_again(
     wait_for_socket(cluster.environment, f"-m {victim}")
     pids = [pid for pid, line in ours(cluster).items() if f"-m {victim}" in line]
     os.kill(pids[0], signal.SIGKILL)
+
+    def others() -> list[int]:
+        return [pid for pid, line in ours(cluster).items() if f"-m {victim}" in line]
+
+    wait_until(lambda: len(others()) == len(pids) and pids[0] not in others(), "another one")
     end.touch()
     assert cluster.wait(job) == "COMPLETED", cluster.output(job)
     assert not ours(cluster)

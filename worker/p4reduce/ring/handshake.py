@@ -6,7 +6,8 @@
                                       <-------------   whom it wants, who it is (`Introduction`),
                                                        a challenge of its own, and the proof: a MAC
                                                        of all of that and the first challenge
-        the proof: a MAC of both      ------------->
+        the proof: a MAC of both challenges
+        and of the introduction       ------------->
 
 A MAC is HMAC-SHA-256 under the secret, with a word that tells the two directions apart. So neither
 side accepts a process without the secret, and a recording cannot be used again. What is sent

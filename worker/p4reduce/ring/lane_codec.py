@@ -46,7 +46,8 @@ class Codec:
         library: the functions.
         collective: whose blocks they are.
         world_size: of the job.
-        frames: the number of frames to fill and to read at a time, at most.
+        frames: `encode` fills them and `decode` reads them, as many blocks at a time as it has
+            rows.
     """
 
     def __init__(
@@ -63,7 +64,8 @@ class Codec:
 
         `exponents` are those agreed for the blocks.
         """
-        blocks = np.ascontiguousarray(blocks, np.int64)
+        blocks, rows = np.ascontiguousarray(blocks, np.int64), np.ascontiguousarray(rows, np.int64)
+        exponents = np.ascontiguousarray(exponents)
         source, places = self._stream.source, blocks
         if source is None:
             values, source = self._room()
@@ -75,9 +77,9 @@ class Codec:
             ctypes.addressof(self._stream.residual),
             places.ctypes.data,
             blocks.ctypes.data,
-            np.ascontiguousarray(exponents).ctypes.data,
+            exponents.ctypes.data,
             self._frames.rows_address,
-            np.ascontiguousarray(rows).ctypes.data,
+            rows.ctypes.data,
             len(blocks),
         )
 
@@ -102,7 +104,8 @@ class Codec:
         part: int = WHOLE,
     ) -> None:
         """Write the sums in frames, or one half of them, into the target."""
-        blocks = np.ascontiguousarray(blocks, np.int64)
+        blocks, rows = np.ascontiguousarray(blocks, np.int64), np.ascontiguousarray(rows, np.int64)
+        exponents = np.ascontiguousarray(exponents)
         target, places, values = self._stream.target, blocks, None
         if target is None:
             values, target = self._room()
@@ -111,9 +114,9 @@ class Codec:
             ctypes.addressof(self._stream.codec),
             ctypes.addressof(target.structure),
             places.ctypes.data,
-            np.ascontiguousarray(exponents).ctypes.data,
+            exponents.ctypes.data,
             self._frames.rows_address,
-            np.ascontiguousarray(rows).ctypes.data,
+            rows.ctypes.data,
             len(blocks),
             part,
         )

@@ -27,8 +27,8 @@ class SwitchAddress:
     """The address of a switch and of its controller.
 
     Attributes:
-        port: of the switch, or an interface.
-        controller: the address.
+        port: how this rank reaches the switch: an interface, unix:PATH, or udp:HOST:PORT.
+        controller: the address of the switch's controller.
         switch: its name there; "" for the controller's only one.
         core: of the switch, from 0, if it has several.
         environ: has the secrets for both.
@@ -65,7 +65,7 @@ def switch_addresses(
     job: str,
     environ: Mapping[str, str] = os.environ,
 ) -> list[SwitchAddress]:
-    """Return the address of each switch in the given order, which is equal on all ranks.
+    """Return the address of each switch in the given order, which has to be the same on all ranks.
 
     Args:
         controller: as for `p4reduce.init`.

@@ -57,7 +57,7 @@ class CallShare:
 
 @dataclass
 class Deal:
-    """The switches that some calls use.
+    """The parts of some calls, and what to do when their sessions have got them.
 
     Attributes:
         parts: of the calls, in the order in which their sessions get them.
@@ -104,6 +104,8 @@ class Dealer:
 
     def deal(self, calls: Sequence[CollectivePlan[Any]]) -> Deal:
         """Return the parts of some calls. They count when the deal is kept.
+
+        Measured rates are used up in any case.
 
         Raises:
             P4ReduceError: the ranks could not agree on shares; the communicator is broken.

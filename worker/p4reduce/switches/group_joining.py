@@ -50,7 +50,7 @@ def group_of(
         tell: gives all ranks each rank's row, in order.
         deadline: of all of it, as `time.monotonic`.
         cancelled: set when the caller is gone.
-        undo: what has to be undone if the caller gives up.
+        undo: the caller closes it in any case; it gives up what no session has taken over.
 
     Returns:
         What joins this rank's group; None for no group.

@@ -103,7 +103,7 @@ class CallOrder:
             return call
         with self._lock:
             self._waiting += 1
-        self._thread.submit(lambda: self._run(call, begin))
+        self._thread.submit(lambda: self._run_waiting(call, begin))
         return call
 
     def now(self, begin: Begin) -> QueuedHandle:
@@ -114,17 +114,25 @@ class CallOrder:
         if not free:
             return self.later(begin)
         call = QueuedHandle()
-        self._run(call, begin)
+        self._run_waiting(call, begin)
         return call
 
     def is_inside(self) -> bool:
         """Whether this thread is the one that makes the calls that wait for others."""
         return self._holder != 0 and self._holder == threading.get_ident()
 
+    def _run_waiting(self, call: QueuedHandle, begin: Begin) -> None:
+        # An exception of a signal handler may come at any moment.
+        try:
+            self._run(call, begin)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
     def _run(self, call: QueuedHandle, begin: Begin) -> None:
         with self._running:
             self._holder = threading.get_ident()
-            call.begin(begin)
-            self._holder = 0
-        with self._lock:
-            self._waiting -= 1
+            try:
+                call.begin(begin)
+            finally:
+                self._holder = 0

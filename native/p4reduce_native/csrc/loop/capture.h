@@ -11,7 +11,8 @@ struct p4r_capture;
  * is the caller's. */
 struct p4r_capture *p4r_capture_new(int fd, uint32_t longest_frame);
 
-/* Buffered; what cannot be written (a full disk) is left out. */
+/* Buffered. After the first write that fails (a full disk) nothing more is written, and the last record
+ * may be incomplete. */
 void p4r_capture_write(struct p4r_capture *, const uint8_t *frame, uint32_t length);
 
 void p4r_capture_flush(struct p4r_capture *);

@@ -16,10 +16,11 @@ enum {
     PORTS = 512, /* 9 bits in v1model */
     EVENTS = 64, /* of one iteration */
     AHEAD = 2,   /* frames that are asked for while one is worked on */
-    UNSEEN = 8,  /* frames that leave an egress queue before the port must have shown its room */
+    UNSEEN =
+        8, /* frames that may wait at a port before `has_room` sends them, to see if it has room */
     HELD = 2048, /* the most frames that come in while others are held back: up to 1 ms */
     NS_PER_MS = 1000000,
-    HELD_NS = 4 * NS_PER_MS, /* the same where a program takes long for a frame */
+    HELD_NS = 4 * NS_PER_MS, /* and the longest time for which others are held back */
 };
 
 /* What an epoll event belongs to, in the upper half of its data; the lower half says which. */
@@ -150,9 +151,9 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
 
 /* -- The loop ------------------------------------------------------------------------------------*/
 
-/* Whether a port's frames wait for more of them, as long as others come in. Where a call takes a run
- * of frames, runs are to be long. And where processes share cores, a peer that is woken mostly stops
- * this thread at once, to take the few frames that are there. */
+/* Whether a port's frames are held back while others come in. Two kinds of ports do that. Over UDP one
+ * call sends a run of frames, and long runs are cheaper. A neighbour that is woken takes this thread's
+ * core, if there are as many neighbours as cores; it would take only the few frames that are there. */
 static int waits_for_more(const struct p4r_loop *loop, const struct p4r_port *port)
 {
     if (port->blocked)
@@ -197,14 +198,27 @@ static uint64_t flush_resting(struct p4r_loop *loop)
             continue;
         const uint64_t due_ns = p4r_link_retry_ns(port->link);
         if (due_ns <= p4r_now_ns()) {
-            try_again(loop,
-                      port); /* it rests again unless it has sent all, or waits for an event */
+            /* It rests again unless it has sent all, or waits for an event. */
+            try_again(loop, port);
             p4r_port_watch(port);
         } else {
             p4r_loop_mark_resting(loop, port);
         }
         if (port->is_resting && p4r_link_retry_ns(port->link) < next_ns)
             next_ns = p4r_link_retry_ns(port->link);
+    }
+    return next_ns;
+}
+
+/* The same, and lets egress queues go on at ports that have room again: no event reports that. */
+static uint64_t wake_resting(struct p4r_loop *loop)
+{
+    if (loop->resting == NULL)
+        return UINT64_MAX;
+    const uint64_t next_ns = flush_resting(loop);
+    if (loop->release != NULL) {
+        loop->now_ns = p4r_now_ns();
+        release(loop);
     }
     return next_ns;
 }
@@ -220,11 +234,13 @@ static int wait_ms(uint64_t deadline_ns)
 static int iteration(struct p4r_loop *loop, uint64_t deadline_ns)
 {
     struct epoll_event events[EVENTS];
-    if (loop->release != NULL && loop->next_release_ns < deadline_ns)
-        deadline_ns = loop->next_release_ns;
-    const uint64_t retry_ns = loop->resting != NULL ? flush_resting(loop) : UINT64_MAX;
+    const uint64_t retry_ns = wake_resting(loop);
     if (retry_ns < deadline_ns)
         deadline_ns = retry_ns;
+    if (loop->release != NULL && loop->next_release_ns < deadline_ns)
+        deadline_ns = loop->next_release_ns;
+    if (loop->reasons != 0)
+        deadline_ns = 0; /* what an end of a port says to Python */
     const int holds = loop->dirty != NULL;
     if (!holds)
         p4r_poll_backoff_sleep(&loop->backoff, deadline_ns, loop->wake_fd);

@@ -13,10 +13,10 @@
 | `int4_hook` | all, rounded at random | 1/8 | unbiased |
 | `topk_hook` | the blocks of most energy | `HookState.density` | biased, with error feedback |
 | `elements_hook` | the largest elements | by ranks' union | biased, with error feedback |
-| `hierarchical_hook` | those of each leaf's sum | by leaves' union | biased, with error feedback |
-| `majority_hook` | signs, up to 7 ranks | 1/8 | the majority's sign |
-| `onebit_hook` | signs, up to 7 ranks | 1/8 | biased, with error feedback |
-| `cat_hook` | as many as earn their bits | found per step | biased, with error feedback |
+| `hierarchical_hook` | the largest of a leaf's sum | by leaves' union | as above |
+| `majority_hook` | signs | 1/8 (from 8 ranks: 1/4, 128: 1/2) | the majority's sign |
+| `onebit_hook` | signs | as above | biased, with error feedback |
+| `cat_hook` | as many blocks as earn their bits | found per step | biased, with error feedback |
 | `compressed_hook` | as its compressor chooses | by the compressor | by the compressor |
 | `deadline_hook` | all, in lanes of 32 bits | 1 | of the ranks in time |
 
