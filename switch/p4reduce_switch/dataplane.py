@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 PACKET_OUT_QUEUE = 1024  # packet-outs that wait to be injected; more are refused
 _RUN_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 2.0
-_FLUSH_INTERVAL_S = 1.0  # of captures
+FLUSH_INTERVAL_S = 1.0  # of captures
 _LOG_INTERVAL_S = 5.0  # between reports of failing packets
 
 
@@ -192,7 +192,7 @@ class DataPlane:
     # -- In the data plane's thread ----------------------------------------------------------------
 
     def _serve(self) -> None:
-        next_flush = time.monotonic() + _FLUSH_INTERVAL_S
+        next_flush = time.monotonic() + FLUSH_INTERVAL_S
         while not self._stop_requested:
             try:
                 quiet = not self._iteration(self._wait_s())
@@ -200,7 +200,7 @@ class DataPlane:
                 if self._queues is not None:
                     self._send(self._queues.release())
                 if quiet or time.monotonic() >= next_flush:
-                    next_flush = time.monotonic() + _FLUSH_INTERVAL_S
+                    next_flush = time.monotonic() + FLUSH_INTERVAL_S
                     self._flush()
                     self._port_warnings.look(time.monotonic())
             except Exception:  # noqa: PERF203 - once an iteration
@@ -218,7 +218,7 @@ class DataPlane:
         """Seconds until there is something to do without anybody asking."""
         if self._left:
             return 0.0
-        wait = self._timers.wait_s(_FLUSH_INTERVAL_S)
+        wait = self._timers.wait_s(FLUSH_INTERVAL_S)
         due = None if self._queues is None else self._queues.next_ns()
         return wait if due is None else max(0.0, min(wait, (due - self._timers.clock()) / 1e9))
 
