@@ -97,7 +97,7 @@ class _Contributor:
     """A child, as the entries have it."""
 
     at: Attachment  # where it is, and the addresses that its frames come from
-    number: int  # what the header's `rank` is in its frames
+    header_rank: int  # `rank` in the headers of its frames
     rank: int | None  # None: a switch
 
 
@@ -129,7 +129,7 @@ def _lay_out_switch(
         for number in range(len(children))
     ]
     deliveries = [
-        _delivery(replica, action, each.at, each.number)
+        _delivery(replica, action, each.at, each.header_rank)
         for each, own in zip(contributors, ids, strict=True)
         for replica, action in zip(own, DELIVERIES, strict=True)
     ]
@@ -162,11 +162,11 @@ def _lay_out_switch(
     admissions = [
         TableRow(
             "admission",
-            _source(job, each.at.port, each.at.ip, each.number),
+            _source(job, each.at.port, each.at.ip, each.header_rank),
             "grant" if uplink is None else "grant_partial",
-            {"worker_bit": 1 << number, **grant},
+            {"worker_bit": 1 << place, **grant},
         )
-        for number, each in enumerate(contributors)
+        for place, each in enumerate(contributors)
     ]
     stations = {(each.at.mac, each.at.port) for each in contributors if each.rank is not None}
     return Layout(

@@ -105,7 +105,8 @@ def _commands(processes: Path) -> Iterator[list[str]]:
 def _values_of(command: list[str], options: tuple[str, ...]) -> list[str]:
     """Return the values of some options of a command line, written with a space or with `=`."""
     apart = [value for option, value in pairwise(command) if option in options]
-    return apart + [word.partition("=")[2] for word in command if word.partition("=")[0] in options]
+    split = [word.partition("=") for word in command]
+    return apart + [value for option, equals, value in split if equals and option in options]
 
 
 def _is_dark(interface: str) -> bool:

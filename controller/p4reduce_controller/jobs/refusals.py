@@ -7,11 +7,11 @@ import enum
 
 
 class Cause(enum.Enum):
-    """Why a request was refused, or why a job is over."""
+    """The kind of a refusal, or of a job's end. The gRPC service translates it into a status."""
 
     INVALID = enum.auto()
-    TAKEN = enum.auto()
-    EXHAUSTED = enum.auto()
+    TAKEN = enum.auto()  # by another process, such as a rank or a name
+    EXHAUSTED = enum.auto()  # no slots, groups or the like are left
     UNKNOWN = enum.auto()
     WRONG_NONCE = enum.auto()
     WRONG_TOKEN = enum.auto()
@@ -22,7 +22,7 @@ class Cause(enum.Enum):
     RANK_LOST = enum.auto()
     DELETED = enum.auto()
     SHUTDOWN = enum.auto()
-    NO_INCARNATION = enum.auto()
+    NO_INCARNATION = enum.auto()  # no new number of an incarnation could be written to disk
     NOT_KEPT = enum.auto()  # the job table cannot be written
 
 

@@ -74,7 +74,7 @@ export P4REDUCE_HOST={address} {mark}
 """
 
 PROGRAM = """
-import os, signal, sys, time
+import os, signal, sys
 import numpy as np
 import p4reduce
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker to be read: the protocol as a program that is plain, and slow.
 
-`worker` is docs/protocol.md, "What a worker does", in Python that handles one frame at a time:
-scapy crafts and takes apart each packet, and each rule names its section. Read it first, and in
-this order: `frames` (what is on the wire), `numbers` (floats to lanes), `worker`, `iteration` (the
-loop that sends and receives). `machine` puts the worker below a communicator, for
-`p4reduce.init(engine="reference")`. `codec` takes many blocks at a time.
+Read the modules in this order: `frames` (what is on the wire), `numbers` (floats to lanes),
+`timeout` (when a frame is sent again), `worker`, `iteration` (the loop that sends and receives).
+`worker` is docs/protocol.md, "What a worker does", one frame at a time: scapy crafts and takes
+apart each packet, and each rule names its section. `machine` puts the worker below a communicator,
+for `p4reduce.init(engine="reference")`. `codec` takes many blocks at a time, for a rank alone.
 
 It is the executable specification: tests and the model compare the engine that ships with it, step
 by step. What the protocol leaves open it decides in the simplest way. All slots may send at once

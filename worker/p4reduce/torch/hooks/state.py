@@ -160,7 +160,8 @@ class HookState:
         """Return a bucket's class. The next forward pass needs the last buckets first.
 
         The highest class is the last bucket's alone. The others share the lower classes evenly.
-        Before the end of the first backward pass their number is unknown, and they have class 0.
+        Their number is that of the pass before. Until it is known, and while it was 1, they have
+        class 0.
         """
         highest, index = len(self.channel.comm.class_slots) - 1, bucket.index()
         if bucket.is_last():
@@ -193,7 +194,7 @@ _communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
 
 
 def _leave_all() -> None:
-    """At exit, with communicators that were not closed: no future may be waited for any more."""
+    """At exit, leave the jobs of open communicators, so that nobody waits for their futures."""
     for comm in list(_communicators):
         comm.__exit__(RuntimeError, None, None)
 
