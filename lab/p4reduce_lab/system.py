@@ -20,7 +20,6 @@ from p4reduce_lab.fresh_program import refresh_program
 from p4reduce_lab.networks.mininet_net import MininetNetwork, host_interface, switch_ip
 from p4reduce_lab.networks.routed import RoutedNetwork
 from p4reduce_lab.networks.shaped import ShapedNetwork
-from p4reduce_lab.networks.veth import VethError
 from p4reduce_lab.processes.children import ChildProcess, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.switches.launch import SwitchLauncher
@@ -137,10 +136,7 @@ class System:
         launcher = self._switches[name] = self._choice.launcher(own, ports)
         if isinstance(self.network, ShapedNetwork | RoutedNetwork):
             launcher.prefix = self.network.switch_prefix
-        try:
-            launcher.start(self.processes, self._logs / log)
-        except VethError as error:
-            raise LabError(f"cannot make the switch's ports: {error}") from error
+        launcher.start(self.processes, self._logs / log)
         return launcher
 
     def _write_topology(self, tables: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.limits import MAX_RANKS
 from p4reduce_lab.networks.links import set_rate
 from p4reduce_lab.networks.mininet_net import MininetNetwork
-from p4reduce_lab.networks.veth import VethError, VethPorts
+from p4reduce_lab.networks.veth import VethPorts
 from p4reduce_lab.system import INTERFACE_VARIABLE, System
 from p4reduce_lab.topology_file import link_table, switch_table
 
@@ -148,7 +148,7 @@ class TreeSystem(System):
         if self._choice.switch == "embedded":
             self._interface = f"unix:{self._directory}/port{{port}}.sock"
             return {rank: self._interface.format(port=rank + 1) for rank in ranks}
-        veths = self._veths(self._ports)
+        veths = self._undo.enter_context(VethPorts(self._ports))
         self._interface = veths.interface
         return {rank: veths.switch_side[rank + 1] for rank in ranks}
 
@@ -159,7 +159,7 @@ class TreeSystem(System):
         if by_socket and self._uplinks is None:
             at = f"{self._directory}/link-"
             return {name: (f"unix:{at}{name}", f"unix-to:{at}{name}") for name in names}
-        veths = self._veths(len(names))
+        veths = self._undo.enter_context(VethPorts(len(names)))
         if self._uplinks is not None:
             ends = (*veths.switch_side.values(), *veths.worker_side.values())
             set_rate([([], end) for end in ends], self._uplinks)
@@ -167,12 +167,6 @@ class TreeSystem(System):
             name: (veths.switch_side[number], veths.worker_side[number])
             for number, name in enumerate(names, start=1)
         }
-
-    def _veths(self, count: int) -> VethPorts:
-        try:
-            return self._undo.enter_context(VethPorts(count))
-        except VethError as error:
-            raise LabError(f"cannot make the switches' ports: {error}") from error
 
     def _children(self, node: _Node) -> list[_Node]:
         return [child for child in self._nodes if child.parent == node.name]

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from needed import mark_of, marked
-from p4reduce_lab.networks import home
+from p4reduce_lab.networks import links
 from p4reduce_lab.networks.home import HomeNetwork
 from torch_system import DEADLINE, PROGRAMS, clean_environment
 
-REASON = home.unavailable()
+REASON = links.unavailable()
 STARTED = PROGRAMS / "started.py"
 
 

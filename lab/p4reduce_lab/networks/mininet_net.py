@@ -15,8 +15,6 @@ import importlib.util
 import logging
 import os
 import platform
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +25,9 @@ from types import ModuleType
 from typing import Any
 
 from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.networks import namespaces
 from p4reduce_lab.networks.started import StartedNetwork
-from p4reduce_lab.networks.veth import VethError, prepare
+from p4reduce_lab.networks.veth import prepare
 from p4reduce_lab.units import rate_as_typed
 
 SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
@@ -67,11 +66,8 @@ def check_bandwidth(bandwidth: float | None) -> None:
 
 def unavailable() -> str | None:
     """Return why Mininet cannot run here, and what to do; None if it can."""
-    if os.geteuid() != 0:
-        return "Mininet needs root: run it with sudo"
-    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
-    if missing:
-        return f"not installed: {', '.join(missing)} (apt-get install {' '.join(missing)})"
+    if (reason := namespaces.unavailable(TOOLS, "Mininet needs")) is not None:
+        return reason
     try:
         _modules()
     except ImportError as error:
@@ -211,9 +207,6 @@ class MininetNetwork(StartedNetwork):
                     prepare(near_end)
                     prepare(host_interface(which), prefix=self._prefix_of(host))
             self._check_bandwidth()
-        except VethError as error:
-            self.stop()
-            raise LabError(f"the network cannot be made: {error}") from error
         except BaseException:
             self.stop()
             raise
@@ -261,7 +254,7 @@ class MininetNetwork(StartedNetwork):
         if self._bandwidth is None:
             return
         for near_end in (name for ports in self._ports for name in ports.values()):
-            shown = _run(["tc", "qdisc", "show", "dev", near_end])
+            shown = namespaces.run(["tc", "qdisc", "show", "dev", near_end])
             if "htb" not in shown:
                 raise LabError(
                     f"the bandwidth of {near_end} could not be limited to {self._bandwidth:g} "
@@ -277,10 +270,3 @@ def _process_switch(base: type[Any]) -> type[Any]:
             """Do nothing: see `MininetNetwork.ports`."""
 
     return ProcessSwitch
-
-
-def _run(command: list[str]) -> str:
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        raise LabError(f"`{' '.join(command)}` failed: {answer.stderr.strip()}")
-    return answer.stdout

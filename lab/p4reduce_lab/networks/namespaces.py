@@ -23,14 +23,15 @@ _HOLDING = 10.0  # seconds until a namespace is there
 _COMMAND = 20.0  # seconds
 
 
-def unavailable(tools: Mapping[str, str] = TOOLS) -> str | None:
-    """Return why namespaces are impossible here, and what to do; None if they are possible.
+def unavailable(tools: Mapping[str, str], need: str = "network namespaces need") -> str | None:
+    """Return why something is impossible here, and what to do; None if it is possible.
 
     Args:
         tools: which are needed, and the package of each.
+        need: what needs root, with its verb.
     """
     if os.geteuid() != 0:
-        return "network namespaces need root: run it with sudo"
+        return f"{need} root: run it with sudo"
     missing = sorted({package for tool, package in tools.items() if shutil.which(tool) is None})
     if missing:
         return f"not installed: {', '.join(missing)} (apt-get install {' '.join(missing)})"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of virtual Ethernet interfaces: one end is a switch's port, the other a worker's.
 
-They belong to the kernel, not to a process, so a run that is killed would leave them behind. As a
-script, this module is the run's janitor. ``python -I -S veth.py INTERFACE…`` waits for the end of
-its standard input, a pipe whose other end only the run holds, and then removes the pairs.
+They belong to the kernel, not to a process. So a janitor removes them, also after a run that is
+killed.
 """
 
 from __future__ import annotations
@@ -11,32 +10,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
-import signal
 import socket
-import subprocess
-import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.networks import namespaces
+from p4reduce_lab.networks.namespaces import run
+from p4reduce_lab.processes.rundir import removed_afterwards
 
 MTU = 1500
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
-COMMAND_TIMEOUT = 10.0  # seconds
 _free_letters = deque("ghijklmnopqrstuvwxyz")  # not hexadecimal digits
-
-
-class VethError(Exception):
-    """A pair cannot be made or configured; has the command and what it said."""
 
 
 def unavailable() -> str | None:
     """Say what keeps this process from making pairs; None: nothing does."""
-    if os.geteuid() != 0:
-        return "veth interfaces need root"
-    for tool, package in (("ip", "iproute2"), ("ethtool", "ethtool")):
-        if shutil.which(tool) is None:
-            return f"{tool} is not installed: apt-get install {package}"
-    return None
+    tools = {"ip": "iproute2", "ethtool": "ethtool"}
+    return namespaces.unavailable(tools, "veth interfaces need")
 
 
 class VethPorts:
@@ -48,38 +39,38 @@ class VethPorts:
     off, since the kernel would solicit routers, and answer for any of this machine's addresses.
 
     Raises:
-        VethError: the kernel refused a pair; those that had been made are removed.
+        LabError: the kernel refused a pair; those that had been made are removed.
     """
 
     def __init__(self, count: int) -> None:
         # Interface names have at most 15 bytes: 3 + 6 (of a pid) + 1 + 1 + 3 of a port.
         if not _free_letters:
-            raise VethError("this process has 20 sets of pairs already; close one")
-        self._letter = _free_letters.popleft()
-        prefix = f"p4r{os.getpid():x}{self._letter}"
+            raise LabError("this process has 20 sets of pairs already; close one")
+        letter = _free_letters.popleft()
+        prefix = f"p4r{os.getpid():x}{letter}"
         numbers = range(1, count + 1)
         self.switch_side: Mapping[int, str] = {port: f"{prefix}s{port}" for port in numbers}
         self.worker_side: Mapping[int, str] = {port: f"{prefix}w{port}" for port in numbers}
         self.interface = f"{prefix}w{{port}}"
-        self._janitor = _start_janitor(self.switch_side.values())
+        self._undo = contextlib.ExitStack()
+        self._undo.callback(_free_letters.append, letter)
+        self._undo.enter_context(removed_afterwards(*self.switch_side.values()))
         try:
             for port in numbers:
                 _make_pair(self.switch_side[port], self.worker_side[port])
                 # Without a route (/32): several such interfaces are in the same namespace.
                 address = f"10.77.{port >> 8}.{port & 0xFF}/32"
-                _run("ip", "address", "add", address, "dev", self.worker_side[port])
+                run(["ip", "address", "add", address, "dev", self.worker_side[port]])
+        except LabError as error:
+            self.close()
+            raise LabError(f"cannot make the switch's ports: {error}") from error
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Remove the pairs."""
-        if self._janitor.stdin is not None:
-            self._janitor.stdin.close()
-        self._janitor.wait(COMMAND_TIMEOUT * 2)
-        if self._letter:
-            _free_letters.append(self._letter)
-            self._letter = ""
+        self._undo.close()
 
     def __enter__(self) -> VethPorts:
         return self
@@ -88,17 +79,8 @@ class VethPorts:
         self.close()
 
 
-def _start_janitor(interfaces: Iterable[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", __file__, *interfaces],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C in a terminal is not for it
-    )
-
-
 def _make_pair(ours: str, theirs: str) -> None:
-    _run("ip", "link", "add", ours, "type", "veth", "peer", "name", theirs)
+    run(["ip", "link", "add", ours, "type", "veth", "peer", "name", theirs])
     for name in (ours, theirs):
         prepare(name, arp=False)
 
@@ -112,27 +94,16 @@ def prepare(interface: str, *, prefix: Sequence[str] = (), arp: bool = True) -> 
         arp: whether the kernel is to answer ARP for it.
 
     Raises:
-        VethError: it cannot be brought up.
+        LabError: it cannot be brought up.
     """
     # Router solicitations and the like would be frames that nobody sent; a kernel without IPv6
     # sends none.
-    with contextlib.suppress(VethError):
+    with contextlib.suppress(LabError):
         setting = f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"
-        _run(*prefix, "sh", "-c", f"echo 1 > {setting}")
-    _run(*prefix, "ethtool", "-K", interface, *(w for o in OFFLOADS for w in (o, "off")))
+        run([*prefix, "sh", "-c", f"echo 1 > {setting}"])
+    run([*prefix, "ethtool", "-K", interface, *(w for o in OFFLOADS for w in (o, "off"))])
     state = ["mtu", str(MTU), "arp", "on" if arp else "off", "up"]
-    _run(*prefix, "ip", "link", "set", "dev", interface, *state)
-
-
-def _run(*command: str) -> None:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise VethError(f"{' '.join(command)}: {error}") from None
-    if done.returncode != 0:
-        raise VethError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+    run([*prefix, "ip", "link", "set", "dev", interface, *state])
 
 
 def open_interface(name: str) -> socket.socket:
@@ -159,16 +130,3 @@ _SOL_PACKET = 263
 _PACKET_IGNORE_OUTGOING = 23
 _SO_RCVBUFFORCE = 33
 _ETH_P_ALL = 3
-
-
-def _main() -> None:
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)
-    sys.stdin.buffer.read()
-    for interface in sys.argv[1:]:
-        # One end takes the other with it. Some may never have been made.
-        subprocess.run(["ip", "link", "delete", interface], stderr=subprocess.DEVNULL, check=False)
-
-
-if __name__ == "__main__":
-    _main()

@@ -19,29 +19,38 @@ from p4reduce_lab.processes import janitor
 # An AF_UNIX address holds 108 bytes with its terminating zero, and $TMPDIR may be long.
 SOCKET_ROOT = Path("/tmp")
 LOCK_FILE = ".lock"  # held by the run that has the directory; has its pid
-JANITOR_TIMEOUT = 10.0  # seconds
+JANITOR_TIMEOUT = 20.0  # seconds
 
 
 @contextmanager
-def run_directory() -> Iterator[Path]:
-    """A new private directory for sockets and scratch files under /tmp.
+def removed_afterwards(*remains: str) -> Iterator[None]:
+    """Have things removed when the block is left, and also when this process is killed.
 
-    It is gone when the block is left, and also when this process is killed: a janitor process
-    of its own session removes it.
+    A janitor process of its own session does it. It starts before the block: from the moment when
+    there is something to remove, there is somebody to remove it.
+
+    Args:
+        remains: absolute paths of directories, and names of network interfaces.
     """
-    directory = SOCKET_ROOT / f"p4reduce-{secrets.token_hex(6)}"
-    command = [sys.executable, "-I", "-S", janitor.__file__, str(directory)]
-    # The janitor first: from the moment the directory exists there is somebody to remove it.
+    command = [sys.executable, "-I", "-S", janitor.__file__, *remains]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     ) as process:
         assert process.stdin is not None
         try:
-            directory.mkdir(mode=0o700)
-            yield directory
+            yield
         finally:
             process.stdin.close()
             process.wait(JANITOR_TIMEOUT)
+
+
+@contextmanager
+def run_directory() -> Iterator[Path]:
+    """A new private directory for sockets and scratch files under /tmp, `removed_afterwards`."""
+    directory = SOCKET_ROOT / f"p4reduce-{secrets.token_hex(6)}"
+    with removed_afterwards(str(directory)):
+        directory.mkdir(mode=0o700)
+        yield directory
 
 
 @contextmanager

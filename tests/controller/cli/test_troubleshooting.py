@@ -52,7 +52,6 @@ MODULES = (
     "p4reduce_switch.p4runtime.server_tls",
     "p4reduce_lab.errors",
     "p4reduce_lab.processes.children",
-    "p4reduce_lab.networks.veth",
 )
 
 

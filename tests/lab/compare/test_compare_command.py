@@ -125,7 +125,7 @@ class TestNetwork:
             assert "tbf" not in shown
 
     def test_what_is_not_possible_is_refused(self) -> None:
-        with pytest.raises(LabError, match="65 ranks"):
+        with pytest.raises(LabError, match="65 hosts"):
             ShapedNetwork(65, 10)
         with pytest.raises(LabError, match="a rate of 0bit"):
             ShapedNetwork(2, 0)
