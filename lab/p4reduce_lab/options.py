@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +18,8 @@ from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.limits import MAX_RANKS
 
 if TYPE_CHECKING:
+    from p4reduce_lab.choice import LabChoice
+    from p4reduce_lab.several import Switches
     from p4reduce_lab.tree import TreeShape
 
     _ParamType = click.ParamType[float]
@@ -53,15 +57,6 @@ RANKS = click.IntRange(1, MAX_RANKS)
 def ranks_option(what: str = "How many ranks, each a process of its own.") -> Callable[[_F], _F]:
     """Return --ranks, the number of ranks, for every command."""
     return click.option("--ranks", "-n", type=RANKS, default=4, show_default=True, help=what)
-
-
-def ranks_of(context: click.Context, option: str, given: int, tree: TreeShape | None) -> int:
-    """Return the number of ranks, which a tree determines if there is one."""
-    if tree is None:
-        return given
-    if context.get_parameter_source(option) is not ParameterSource.DEFAULT and given != tree.ranks:
-        raise ArgumentsError(f"--{option} {given} does not fit the tree, which has {tree.ranks}")
-    return tree.ranks
 
 
 def output_option(default: str, what: str) -> Callable[[_F], _F]:
@@ -171,3 +166,83 @@ cores_option = click.option(
     show_default=True,
     help="The number of data planes per switch, each a process, at the same ports.",
 )
+
+
+@dataclass(frozen=True)
+class SystemWish:
+    """The values of `system_options`."""
+
+    switch: str
+    net: str
+    switches: int
+    cores: int
+    tree: TreeShape | None
+    pcap: bool
+    web: bool
+    bandwidth: float | None = None
+
+    def choose(self, *, nearest_to_real: bool = False) -> LabChoice:
+        """Return which switch and network can be had; see `p4reduce_lab.choice.choose`."""
+        from p4reduce_lab.choice import choose
+
+        choice = choose(
+            self.switch, self.net, bandwidth=self.bandwidth, nearest_to_real=nearest_to_real
+        )
+        return replace(choice.with_cores(self.cores), pcap=self.pcap, web=self.web)
+
+    def which(self) -> Switches:
+        """Return how many switches, or which tree. Raises ArgumentsError if some exclude others."""
+        if self.tree is None:
+            return self.switches
+        if self.cores > 1:
+            raise ArgumentsError(
+                "--cores (CORES) and --tree (TREE) exclude each other: a tree's links lead to one "
+                "core"
+            )
+        if self.switches > 1:
+            raise ArgumentsError("--switches (SWITCHES) and --tree (TREE) exclude each other")
+        return self.tree
+
+    def ranks(self, context: click.Context, option: str, given: int) -> int:
+        """Return the number of ranks, which a tree determines if there is one."""
+        tree = self.tree
+        if tree is None:
+            return given
+        typed = context.get_parameter_source(option) is not ParameterSource.DEFAULT
+        if typed and given != tree.ranks:
+            raise ArgumentsError(
+                f"--{option} {given} does not fit the tree, which has {tree.ranks}"
+            )
+        return tree.ranks
+
+
+def system_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the options of switches and network, but those named.
+
+    The command gets their values as the argument `wish`, a `SystemWish`.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def collected(*args: Any, **given: Any) -> None:
+            wish = {
+                one.name: given.pop(one.name) for one in fields(SystemWish) if one.name in given
+            }
+            command(*args, wish=SystemWish(**wish), **given)
+
+        options = {
+            "switch": switch_option,
+            "net": network_option,
+            "bandwidth": bandwidth_option,
+            "switches": switches_option,
+            "cores": cores_option,
+            "tree": tree_option,
+            "pcap": pcap_option,
+            "web": web_option,
+        }
+        for name, option in reversed(options.items()):
+            if name not in without:
+                option(collected)
+        return collected
+
+    return decorate

@@ -6,27 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from p4reduce_lab.choice import LabChoice
-from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.side_by_side import SideBySideSystem
 from p4reduce_lab.system import System
 from p4reduce_lab.tree import TreeShape, TreeSystem
 
 Switches = int | TreeShape
 """So many side by side, or a tree."""
-
-
-def switches_of(switches: int, tree: TreeShape | None, cores: int = 1) -> Switches:
-    """Return the switches that options describe. Raises ArgumentsError if some exclude each
-    other."""
-    if tree is None:
-        return switches
-    if cores > 1:
-        raise ArgumentsError(
-            "--cores (CORES) and --tree (TREE) exclude each other: a tree's links lead to one core"
-        )
-    if switches > 1:
-        raise ArgumentsError("--switches (SWITCHES) and --tree (TREE) exclude each other")
-    return tree
 
 
 def switches_text(switches: Switches) -> str:

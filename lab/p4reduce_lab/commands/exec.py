@@ -4,27 +4,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
 from p4reduce_lab.errors import ArgumentsError
-from p4reduce_lab.options import (
-    bandwidth_option,
-    cores_option,
-    network_option,
-    pcap_option,
-    ranks_of,
-    ranks_option,
-    switch_option,
-    switches_option,
-    tree_option,
-    web_option,
-)
-
-if TYPE_CHECKING:
-    from p4reduce_lab.tree import TreeShape
+from p4reduce_lab.options import SystemWish, ranks_option, system_options
 
 
 # What stands behind COMMAND is its own, whatever it is called.
@@ -40,28 +24,14 @@ if TYPE_CHECKING:
     help="Under `p4reduce-lab up`: take this port of the switch for rank 0, and those that follow "
     "for the others.  [default: ports that no other job has]",
 )
-@switch_option
-@network_option
-@bandwidth_option
-@switches_option
-@cores_option
-@tree_option
-@pcap_option
-@web_option
+@system_options()
 @click.pass_context
 def command(
     context: click.Context,
     program: tuple[str, ...],
     ranks: int,
     first_port: int | None,
-    switch: str,
-    net: str,
-    bandwidth: float | None,
-    switches: int,
-    cores: int,
-    tree: TreeShape | None,
-    pcap: bool,
-    web: bool,
+    wish: SystemWish,
 ) -> None:
     """Start COMMAND once for each rank, like mpirun or torchrun.
 
@@ -78,12 +48,9 @@ def command(
       p4reduce-lab exec -n 4 -- python examples/allreduce.py
       p4reduce-lab exec --tree 2x2 -- python examples/allreduce.py
     """
-    from p4reduce_lab.choice import choose
     from p4reduce_lab.execute import execute, running_system
-    from p4reduce_lab.several import switches_of
 
-    count = ranks_of(context, "ranks", ranks, tree)
-    which = switches_of(switches, tree, cores)
+    count, which = wish.ranks(context, "ranks", ranks), wish.which()
     running = running_system()
     if running is None:
         if first_port is not None:
@@ -91,9 +58,7 @@ def command(
                 "--first-port is for a switch that runs (`p4reduce-lab up`); this command starts "
                 "one of its own, whose ports are all free"
             )
-        choice = choose(switch, net, bandwidth=bandwidth).with_cores(cores)
-        choice = replace(choice, pcap=pcap, web=web)
-        sys.exit(execute(list(program), count, choice, which))
+        sys.exit(execute(list(program), count, wish.choose(), which))
     # `make` sets variables for --switch, --net and --bandwidth: only what is typed counts.
     typed = {
         name
@@ -104,11 +69,11 @@ def command(
         ("--switch", "switch" in typed),
         ("--net", "net" in typed),
         ("--bandwidth", "bandwidth" in typed),
-        ("--pcap", pcap),
-        ("--web", web),
-        ("--tree", tree),
-        ("--switches", switches > 1),
-        ("--cores", cores > 1),
+        ("--pcap", wish.pcap),
+        ("--web", wish.web),
+        ("--tree", wish.tree),
+        ("--switches", wish.switches > 1),
+        ("--cores", wish.cores > 1),
     ):
         if given:
             raise ArgumentsError(f"{option} belongs to `p4reduce-lab up`, whose switch this uses")

@@ -3,31 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.options import (
-    bandwidth_option,
-    cores_option,
-    network_option,
-    output_option,
-    pcap_option,
-    ranks_of,
-    ranks_option,
-    switch_option,
-    switches_option,
-    tree_option,
-    web_option,
-)
+from p4reduce_lab.options import SystemWish, output_option, ranks_option, system_options
 
 if TYPE_CHECKING:
     from p4reduce_lab.choice import LabChoice
     from p4reduce_lab.several import Switches
-    from p4reduce_lab.tree import TreeShape
 
 
 def _known_compression(context: click.Context, option: click.Parameter, name: str) -> str:
@@ -77,14 +63,7 @@ def _known_compression(context: click.Context, option: click.Parameter, name: st
     help="What is killed after a third of the steps. Trains undisturbed as well, to compare.",
 )
 @output_option("build/run", "Where summary.json, training.png and the logs go.")
-@switch_option
-@network_option
-@bandwidth_option
-@switches_option
-@cores_option
-@tree_option
-@pcap_option
-@web_option
+@system_options()
 @click.pass_context
 def command(
     context: click.Context,
@@ -95,14 +74,7 @@ def command(
     compression: str,
     fault: str,
     output: Path,
-    switch: str,
-    net: str,
-    bandwidth: float | None,
-    switches: int,
-    cores: int,
-    tree: TreeShape | None,
-    pcap: bool,
-    web: bool,
+    wish: SystemWish,
 ) -> None:
     """Train a classifier on real data, its gradients summed by the switch.
 
@@ -115,18 +87,14 @@ def command(
     """
     from rich.console import Console
 
-    from p4reduce_lab.choice import choose
     from p4reduce_lab.demo.config import TrainingConfig
     from p4reduce_lab.demo.run import PICTURE_FILE, SUMMARY_FILE, run_demo
-    from p4reduce_lab.several import switches_of, switches_text
+    from p4reduce_lab.several import switches_text
     from p4reduce_lab.text import wrapped
 
-    count = ranks_of(context, "ranks", ranks, tree)
-    which = switches_of(switches, tree, cores)
+    count, which = wish.ranks(context, "ranks", ranks), wish.which()
     if framework == "torch":
-        choice = choose(switch, net, bandwidth=bandwidth).with_cores(cores)
-        choice = replace(choice, pcap=pcap, web=web)
-        _run_torch(count, steps, seed, compression, fault, output, choice, which)
+        _run_torch(count, steps, seed, compression, fault, output, wish.choose(), which)
         return
     given = {"steps": steps, "seed": seed}
     config = TrainingConfig(
@@ -136,9 +104,7 @@ def command(
         **{name: value for name, value in given.items() if value is not None},
     )
     # Neither BMv2 nor Mininet can have several cores.
-    choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=cores == 1)
-    choice = choice.with_cores(cores)
-    choice = replace(choice, pcap=pcap, web=web)
+    choice = wish.choose(nearest_to_real=wish.cores == 1)
     console = Console(highlight=False)
     console.print(wrapped(f"Switch: {choice.text}{switches_text(which)}"), soft_wrap=True)
     summary = run_demo(config, choice, output, console, which)
