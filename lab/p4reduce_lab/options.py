@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from p4reduce_lab.several import Switches
     from p4reduce_lab.tree import TreeShape
 
-    _ParamType = click.ParamType[float]
+    _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType  # generic since click 8.4
 
@@ -31,8 +31,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 MAX_SWITCHES = 8
 
 
-class _Measured(_ParamType):
-    """A number with a unit."""
+class Measured(_ParamType):
+    """A number as a function reads it, which raises ValueError: with a unit, for one."""
 
     def __init__(self, name: str, read: Callable[[str], float]) -> None:
         self.name = name
@@ -47,10 +47,22 @@ class _Measured(_ParamType):
             self.fail(str(error), param, context)
 
 
-RATE = _Measured("rate", units.bits_per_second)
-TIME = _Measured("time", units.seconds)
-SIZE = _Measured("size", units.octets)
-COUNT = _Measured("count", units.count)
+class Listed(_ParamType):
+    """Values of a type, with commas between them."""
+
+    name = "list"
+
+    def __init__(self, each: _ParamType) -> None:
+        self._each = each
+
+    def convert(self, value: Any, param: click.Parameter | None, context: Any) -> list[Any]:
+        return [self._each.convert(one, param, context) for one in value.split(",")]
+
+
+RATE = Measured("rate", units.bits_per_second)
+TIME = Measured("time", units.seconds)
+SIZE = Measured("size", units.octets)
+COUNT = Measured("count", units.count)
 RANKS = click.IntRange(1, MAX_RANKS)
 
 

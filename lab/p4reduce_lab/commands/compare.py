@@ -4,129 +4,79 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from p4reduce_lab.errors import ArgumentsError
-from p4reduce_lab.options import output_option
-
-if TYPE_CHECKING:
-    from p4reduce_lab.compare.cells import CompareCell
-
-_CHOICES = {
-    "contenders": ("p4reduce", "gloo", "mpi"),
-    "precisions": ("int32", "int16", "int8", "int4"),
-}
+from p4reduce_lab import units
+from p4reduce_lab.errors import ArgumentsError, LabError
+from p4reduce_lab.options import Listed, Measured, output_option
 
 
-def _list_of(kind: type[int] | type[float], text: str, what: str) -> list[float]:
-    """Take apart "2,4,8". Raises click.BadParameter."""
-    try:
-        return [kind(word) for word in text.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: {what}, separated by commas, are needed") from None
-
-
-def _whole_numbers(
-    context: click.Context, option: click.Parameter, text: str | None
-) -> list[int] | None:
-    if text is None:
-        return None
-    numbers = [int(one) for one in _list_of(int, text, "whole numbers")]
-    if not all(2 <= one <= 64 for one in numbers):
-        raise click.BadParameter(f"{text!r}: 2 to 64 ranks are possible")
-    return numbers
-
-
-def _rates(context: click.Context, option: click.Parameter, text: str | None) -> list[float] | None:
+def _rate(text: str) -> float:
     """Mbit/s; 0: no links."""
-    from p4reduce_lab.errors import LabError
     from p4reduce_lab.networks.links import check_rate
-    from p4reduce_lab.units import bits_per_second
 
-    if text is None:
-        return None
-    words = text.split(",")
+    if text == "none":
+        return 0.0
     try:
-        rates = [0.0 if word == "none" else bits_per_second(word) / 1e6 for word in words]
-        for word, rate in zip(words, rates, strict=True):
-            if word != "none":
-                check_rate(rate)
+        rate = units.bits_per_second(text) / 1e6
+        check_rate(rate)
     except (LabError, ValueError) as error:
-        raise click.BadParameter(f"{error}, or none for no links") from None
-    return rates
+        raise ValueError(f"{error}, or none for no links") from None
+    return rate
 
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
+_UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
-def _sizes(context: click.Context, option: click.Parameter, text: str | None) -> list[int] | None:
+def _size(text: str) -> int:
     from p4reduce_lab.compare.cells import check_block
 
-    if text is None:
-        return None
-    sizes = []
-    for word in text.upper().split(","):
-        unit = word[-1:] if word[-1:] in ("K", "M") else ""
-        number = word[: len(word) - len(unit)]
-        try:
-            size = round(float(number) * _UNITS[unit])
-            check_block(size)
-        except ValueError as error:
-            raise click.BadParameter(f"{word!r}: {error}; write 4K, 2M or 2097152") from None
-        sizes.append(size)
-    return sizes
-
-
-def _densities(
-    context: click.Context, option: click.Parameter, text: str | None
-) -> list[float] | None:
-    if text is None:
-        return None
-    densities = _list_of(float, text, "numbers")
-    if not all(0 < one <= 1 for one in densities):
-        raise click.BadParameter(f"{text!r}: densities are above 0 and at most 1")
-    return densities
-
-
-def _names(context: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
-    if text is None:
-        return None
-    names = text.split(",")
-    known = _CHOICES[str(option.name)]
-    for name in names:
-        if name not in known:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}")
-    return names
+    unit = _UNITS.get(text[-1:].upper(), 1)
+    try:
+        size = round(float(text[:-1] if unit > 1 else text) * unit)
+        check_block(size)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}; write 4K, 2M or 2097152") from None
+    return size
 
 
 @click.command()
 @click.option(
-    "--ranks", "-n", callback=_whole_numbers, metavar="N,…", help="How many ranks, such as 2,4,8."
+    "--ranks",
+    "-n",
+    type=Listed(click.IntRange(2, 64)),
+    metavar="N,…",
+    help="How many ranks, such as 2,4,8.",
 )
 @click.option(
     "--rates",
-    callback=_rates,
+    type=Listed(Measured("rate", _rate)),
     metavar="RATE,…",
     help="The links' rates, such as 10Mbit,1Gbit; none: no limit, and no links with --links "
     "ethernet.",
 )
 @click.option(
-    "--sizes", callback=_sizes, metavar="BYTES,…", help="The tensor's sizes, such as 4K,2M."
+    "--sizes",
+    type=Listed(Measured("size", _size)),
+    metavar="BYTES,…",
+    help="The tensor's sizes, such as 4K,2M.",
 )
 @click.option(
-    "--precisions", callback=_names, metavar="NAME,…", help="Which lanes: int32, int16, int8, int4."
+    "--precisions",
+    type=Listed(click.Choice(["int32", "int16", "int8", "int4"])),
+    metavar="NAME,…",
+    help="Which lanes: int32, int16, int8, int4.",
 )
 @click.option(
     "--densities",
-    callback=_densities,
+    type=Listed(click.FloatRange(0, 1, min_open=True)),
     metavar="SHARE,…",
     help="The tensor's share of blocks that are not zero, such as 1,0.1,0.01.",
 )
 @click.option(
     "--contenders",
-    callback=_names,
+    type=Listed(click.Choice(["p4reduce", "gloo", "mpi"])),
     metavar="NAME,…",
     help="The systems to compare: p4reduce, gloo, mpi.  [default: all that are installed; p4reduce "
     "and gloo at least]",
@@ -191,7 +141,7 @@ def command(
       p4reduce-lab compare --links udp --rates 1Gbit,none --sizes 64K,16M
     """
     from p4reduce_lab.choice import choose
-    from p4reduce_lab.compare.cells import STANDARD_SECONDS
+    from p4reduce_lab.compare.cells import STANDARD_SECONDS, cells_of, standard, standard_udp
     from p4reduce_lab.compare.results import AIMS_HEAD, aims_table
     from p4reduce_lab.compare.run import RESULTS_FILE, compare
     from p4reduce_lab.compare.starting import check_possible, missing
@@ -204,40 +154,13 @@ def command(
             click.echo(f"Without Open MPI, which takes {what}")
     if links == "udp" and switch == "bmv2":
         raise ArgumentsError("--links udp requires --switch embedded: BMv2 has no UDP ports")
-    wish = (ranks, rates, sizes, precisions, densities, contenders, turns)
-    cells = _cells(*wish, links)
-    check_possible(contenders, any(cell.linked for cell in cells))
-    if switch == "bmv2" and not all(cell.rate for cell in cells):
-        click.echo("BMv2 has no ports without links: these cells are left out")
-        cells = [cell for cell in cells if cell.rate]
-    choice = choose(switch, "local")
-    limit = STANDARD_SECONDS if ranks is rates is sizes is None else None
-    report = compare(cells, choice, congestion, output, click.echo, limit)
-    if aims := aims_table(report.rows):
-        click.echo("")
-        for aim, least, measured, where, reached in (AIMS_HEAD, *aims):
-            click.echo(f"{aim:<46}{least:<14}{measured:<14}{reached:<14}{where}")
-    click.echo(f"\n{output / RESULTS_FILE}")
-
-
-def _cells(
-    ranks: list[int] | None,
-    rates: list[float] | None,
-    sizes: list[int] | None,
-    precisions: list[str] | None,
-    densities: list[float] | None,
-    contenders: list[str],
-    turns: int,
-    links: str,
-) -> list[CompareCell]:
-    from p4reduce_lab.compare.cells import CellOptions, cells_of, standard, standard_udp
-
-    if ranks is rates is sizes is None:
+    is_standard = ranks is rates is sizes is None
+    if is_standard:
         if precisions is not None or densities is not None:
             raise ArgumentsError("--precisions and --densities require --ranks, --rates or --sizes")
-        return list((standard_udp if links == "udp" else standard)(contenders))
-    return cells_of(
-        CellOptions(
+        cells = list((standard_udp if links == "udp" else standard)(contenders))
+    else:
+        cells = cells_of(
             ranks=ranks or [4],
             rates=rates or [10.0],
             sizes=sizes or [2 << 20],
@@ -247,4 +170,15 @@ def _cells(
             turns=turns,
             links=links,
         )
-    )
+    check_possible(contenders, any(cell.linked for cell in cells))
+    if switch == "bmv2" and not all(cell.rate for cell in cells):
+        click.echo("BMv2 has no ports without links: these cells are left out")
+        cells = [cell for cell in cells if cell.rate]
+    choice = choose(switch, "local")
+    limit = STANDARD_SECONDS if is_standard else None
+    report = compare(cells, choice, congestion, output, click.echo, limit)
+    if aims := aims_table(report.rows):
+        click.echo("")
+        for aim, least, measured, where, reached in (AIMS_HEAD, *aims):
+            click.echo(f"{aim:<46}{least:<14}{measured:<14}{reached:<14}{where}")
+    click.echo(f"\n{output / RESULTS_FILE}")

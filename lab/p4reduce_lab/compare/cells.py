@@ -137,30 +137,26 @@ def check_block(size: int) -> None:
         raise ValueError(f"a size of {size} bytes; it must be a multiple of {PAYLOAD_BYTES}")
 
 
-@dataclass(frozen=True)
-class CellOptions:
-    """The cells of the command line; see `cells_of`."""
-
-    ranks: Sequence[int]
-    rates: Sequence[float]
-    sizes: Sequence[int]
-    precisions: Sequence[str]
-    densities: Sequence[float]
-    contenders: Sequence[str]
-    turns: int
-    links: str = ETHERNET
-
-
-def cells_of(wish: CellOptions) -> list[CompareCell]:
-    """Return all combinations."""
-    cases = dense_cases(wish.contenders)
-    if P4REDUCE in wish.contenders:
-        cases += narrow_cases(wish.contenders, wish.precisions) + sparse_cases(wish.densities)
+def cells_of(
+    *,
+    ranks: Sequence[int],
+    rates: Sequence[float],
+    sizes: Sequence[int],
+    precisions: Sequence[str],
+    densities: Sequence[float],
+    contenders: Sequence[str],
+    turns: int,
+    links: str = ETHERNET,
+) -> list[CompareCell]:
+    """Return the cells of all combinations; a rate of 0: not limited."""
+    cases = dense_cases(contenders)
+    if P4REDUCE in contenders:
+        cases += narrow_cases(contenders, precisions) + sparse_cases(densities)
     return [
-        CompareCell(ranks, rate or None, size, tuple(cases), wish.turns, wish.links)
-        for ranks in wish.ranks
-        for rate in wish.rates
-        for size in wish.sizes
+        CompareCell(count, rate or None, size, tuple(cases), turns, links)
+        for count in ranks
+        for rate in rates
+        for size in sizes
     ]
 
 

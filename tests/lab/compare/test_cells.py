@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from p4reduce_lab.compare.cells import (
     CONTENDERS,
-    CellOptions,
     CompareCase,
     cells_of,
     expected_seconds,
@@ -54,9 +53,13 @@ def test_the_bound_of_a_sparse_tensor_is_that_of_the_union(overlap: str, union: 
 
 def test_everything_with_everything() -> None:
     cells = cells_of(
-        CellOptions(
-            [4, 2], [10, 0], [4096, MIB], ["int32", "int8"], [1.0, 0.1], ["p4reduce", "gloo"], 3
-        )
+        ranks=[4, 2],
+        rates=[10, 0],
+        sizes=[4096, MIB],
+        precisions=["int32", "int8"],
+        densities=[1.0, 0.1],
+        contenders=["p4reduce", "gloo"],
+        turns=3,
     )
     assert [(cell.ranks, cell.rate, cell.size) for cell in cells] == [
         (ranks, rate, size) for ranks in (4, 2) for rate in (10, None) for size in (4096, MIB)
@@ -72,7 +75,15 @@ def test_everything_with_everything() -> None:
 
 
 def test_without_p4reduce_there_is_nothing_narrow_or_sparse() -> None:
-    (cell,) = cells_of(CellOptions([2], [10], [4096], ["int32", "int8"], [0.1], ["gloo"], 1))
+    (cell,) = cells_of(
+        ranks=[2],
+        rates=[10],
+        sizes=[4096],
+        precisions=["int32", "int8"],
+        densities=[0.1],
+        contenders=["gloo"],
+        turns=1,
+    )
     assert [case.name for case in cell.cases] == ["gloo"]
 
 

@@ -34,14 +34,14 @@ CONTENDERS = ",".join(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--ranks", "1,4"], "2 to 64 ranks are possible"),
-        (["--ranks", "four"], "whole numbers, separated by commas, are needed"),
+        (["--ranks", "1,4"], "1 is not in the range 2<=x<=64"),
+        (["--ranks", "four"], "'four' is not a valid integer range"),
         (["--rates", "99Gbit"], "a rate of 99Gbit; it must be 100kbit to 10Gbit, or none"),
         (["--sizes", "1000"], "a size of 1000 bytes; it must be a multiple of 1024"),
         (["--sizes", "4G"], "write 4K, 2M or 2097152"),
-        (["--densities", "0"], "densities are above 0 and at most 1"),
-        (["--precisions", "int2"], "'int2' is not one of int32, int16, int8"),
-        (["--contenders", "nccl"], "'nccl' is not one of p4reduce, gloo, mpi"),
+        (["--densities", "0"], "0.0 is not in the range 0<x<=1"),
+        (["--precisions", "int2"], "'int2' is not one of 'int32', 'int16', 'int8'"),
+        (["--contenders", "nccl"], "'nccl' is not one of 'p4reduce', 'gloo', 'mpi'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str], message: str) -> None:
