@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 import time
 from pathlib import Path
@@ -74,7 +73,6 @@ class CompareRank:
         threads = thread_seconds()
         cpu = time.process_time()
         time.sleep(max(at - time.monotonic(), 0.0))
-        late = time.monotonic() - at
         backend.reduce()
         seconds = time.monotonic() - at
         cpu = time.process_time() - cpu
@@ -82,7 +80,6 @@ class CompareRank:
         up, down = interface_bytes(self._interface)
         return {
             "seconds": seconds,
-            "late": late,
             "cpu": cpu,
             "busiest": most,
             "up": up - moved[0],
@@ -109,7 +106,7 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(options.socket)
         stream = connection.makefile("rw")
-        _tell(stream, {"rank": backend.rank, "ranks": backend.ranks, "pid": os.getpid()})
+        _tell(stream, {"ranks": backend.ranks})
         for line in stream:
             order = json.loads(line)
             _tell(stream, getattr(rank, order.pop("do"))(**order))

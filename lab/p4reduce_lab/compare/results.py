@@ -10,6 +10,7 @@ from typing import Any
 
 from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, CompareCase, CompareCell
 from p4reduce_lab.compare.contenders import ReductionCost
+from p4reduce_lab.units import in_words
 
 LINK, PROCESSOR, WAITING = "link", "CPU", "waiting"
 _AT_THE_LINK = 0.75  # share of the link's bound from which on the link is the limit
@@ -159,11 +160,11 @@ def cells_of_table(rows: Sequence[ResultRow], *, bold: bool = True) -> list[list
             str(row.ranks),
             bytes_text(row.bytes),
             f"**{row.name}**" if bold and row.contender == P4REDUCE else row.name,
-            f"{seconds_text(row.seconds)} ({seconds_text(row.fastest_seconds)} to "
-            f"{seconds_text(row.slowest_seconds)})",
+            f"{in_words(row.seconds)} ({in_words(row.fastest_seconds)} to "
+            f"{in_words(row.slowest_seconds)})",
             f"{row.share_of_bound:.2f}" if row.bound_seconds else "-",
             f"{row.times_plain:.2f}" if row.times_plain else "-",
-            seconds_text(row.cpu_seconds),
+            in_words(row.cpu_seconds),
             _times_text(row),
             row.limit,
         ]
@@ -183,14 +184,6 @@ def _times_text(row: ResultRow) -> str:
         return "-"
     spread = f"({row.least_times_gloo:.3g} to {row.most_times_gloo:.3g})"
     return f"{row.times_gloo:.3g} {spread}"
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a time such as "1.86 s", "12.3 ms" or "450 µs"."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs"
 
 
 def bytes_text(number: int) -> str:
@@ -254,8 +247,7 @@ def aims_table(rows: Sequence[ResultRow]) -> list[list[str]]:
         some = [
             row
             for row in rows
-            if row.rate_mbit
-            and row.bytes * 8 / row.rate_mbit / 1e6 >= _LARGE
+            if row.is_large
             and getattr(row, aim.figure)  # 0: Gloo is not among the contenders
             and all(getattr(row, name) == value for name, value in aim.where.items())
         ]
@@ -301,11 +293,7 @@ def headline(rows: Sequence[ResultRow]) -> str:
     claims = [
         row
         for row in rows
-        if row.rate_mbit
-        and row.bytes * 8 / row.rate_mbit / 1e6 >= _LARGE
-        and row.name in comments
-        and row.times_gloo
-        and row.limit != PROCESSOR
+        if row.is_large and row.name in comments and row.times_gloo and row.limit != PROCESSOR
     ]
     if not claims:
         return ""

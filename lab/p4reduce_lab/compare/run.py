@@ -29,7 +29,7 @@ from p4reduce_lab.networks.links import QUEUE_BYTES
 from p4reduce_lab.networks.routed import RoutedNetwork
 from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.processes.rundir import results_directory, run_directory
-from p4reduce_lab.progress import LongWork
+from p4reduce_lab.progress import LongWork, duration
 
 RESULTS_FILE = "compare.json"
 _WARM_SIZE = 256 << 10  # bytes of the reduction over links before a cell's first turn, at most
@@ -108,14 +108,15 @@ def compare(
     rows: list[ResultRow] = []
     with results_directory(output, replace=(RESULTS_FILE, "compare-*.png")) as place:
         count = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
-        say(f"{described(begun)}\n{count}; {_about(expected_seconds(cells))}\n")
+        say(f"{described(begun)}\n{count}; about {duration(expected_seconds(cells))}\n")
 
         def so_far() -> ComparisonReport:
             return ComparisonReport(begun, settings, tuple(rows), time.monotonic() - began)
 
         def keep(found: list[ResultRow]) -> None:
             """What has been measured is kept, whatever comes after it."""
-            rows.extend(_show(found, say))
+            _show(found, say)
+            rows.extend(found)
             (place / RESULTS_FILE).write_text(json.dumps(so_far().json(), indent=2) + "\n")
 
         deadline = None if within is None else began + within
@@ -245,15 +246,7 @@ def _alternate(
     return turns
 
 
-def _about(seconds: float) -> str:
-    """ "about 7 minutes"."""
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return "less than a minute"
-    return f"about {minutes} minute{'s' if minutes > 1 else ''}"
-
-
-def _show(rows: list[ResultRow], say: Callable[[str], None]) -> list[ResultRow]:
+def _show(rows: list[ResultRow], say: Callable[[str], None]) -> None:
     for row in rows:
         links = links_text(row)
         times = f"{row.times_gloo:8.2f} times Gloo" if row.times_gloo else ""
@@ -263,7 +256,6 @@ def _show(rows: list[ResultRow], say: Callable[[str], None]) -> list[ResultRow]:
             f"{row.seconds * 1e3:11.2f} ms  {bound} {times}  "
             f"CPU {row.cpu_seconds * 1e3:8.1f} ms, busy {row.machine_busy:4.0%}  limit: {row.limit}"
         )
-    return rows
 
 
 def introduction(report: ComparisonReport) -> str:

@@ -25,7 +25,6 @@ from p4reduce_lab.compare.results import (
     headline,
     limit_of,
     rows_of,
-    seconds_text,
 )
 from p4reduce_lab.compare.run import ComparisonReport, draw_pictures, introduction
 from p4reduce_lab.errors import LabError
@@ -114,14 +113,6 @@ def test_without_links_it_is_how_near_to_gloo() -> None:
     ((_, most, figure, where, reached),) = aims_table(rows)
     assert (most, where) == ("at most 2", "4 ranks, one machine")
     assert reached == ("yes" if float(figure) <= 2 else "no")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(1.863, "1.86 s"), (0.0123, "12.3 ms"), (450e-6, "450 µs"), (12.345, "12.3 s")],
-)
-def test_times_for_people(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
 
 
 def report() -> ComparisonReport:
