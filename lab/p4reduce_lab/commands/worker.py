@@ -12,9 +12,7 @@ from p4reduce_lab.errors import LabError
 
 @click.command(hidden=True)
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--rank", type=click.IntRange(0), help="Which rank.  [default: $RANK]")
-@click.option("--controller", metavar="ADDRESS", help="[default: $P4REDUCE_CONTROLLER]")
-def command(directory: Path, rank: int | None, controller: str | None) -> None:
+def command(directory: Path) -> None:
     """Run one rank of the demo whose launcher has prepared DIRECTORY.
 
     \b
@@ -27,6 +25,6 @@ def command(directory: Path, rank: int | None, controller: str | None) -> None:
     from p4reduce_lab.demo.ranks.worker import run_worker
 
     try:
-        run_worker(directory, rank, controller)
+        run_worker(directory)
     except (P4ReduceError, ControlError) as error:
         raise LabError(f"{type(error).__name__}: {error}") from error

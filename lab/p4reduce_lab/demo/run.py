@@ -18,7 +18,7 @@ from p4reduce_lab.demo.config import (
     DATA_FILE,
     TrainingConfig,
 )
-from p4reduce_lab.demo.display import DemoStatus, display
+from p4reduce_lab.demo.display import TrainingDisplay
 from p4reduce_lab.demo.faults import Faults
 from p4reduce_lab.demo.ranks.report import ProgressReader
 from p4reduce_lab.demo.training.data import load_digits
@@ -154,7 +154,7 @@ def _watch_stage(
     """Shows the progress of one training until rank 0 has done all of its steps."""
     readers = [ProgressReader(stage, rank) for rank in range(config.workers)]
     rate = _ContributionRate()
-    with display(console, config.steps) as shown:
+    with TrainingDisplay(console, config.steps) as shown:
         while True:
             # Before the progress is read: a rank that has ended has written all of it.
             through = all(child.returncode is not None for child in children)
@@ -162,7 +162,7 @@ def _watch_stage(
             samples = [reader.poll() for reader in readers]
             if (first := samples[0]) is not None:
                 sent = sum(sample.contributions for sample in samples if sample is not None)
-                shown.show(DemoStatus(first.step, first.loss, first.accuracy, rate.of(sent)))
+                shown.show(first, rate.of(sent))
                 if first.step == config.steps:
                     if faults is not None and faults.due(first.step):
                         raise LabError("the training ended before the fault: take more --steps")

@@ -13,7 +13,7 @@ from typing import Any
 import p4reduce
 import pytest
 from p4reduce_lab.demo.config import TrainingConfig
-from p4reduce_lab.demo.display import DemoStatus, display
+from p4reduce_lab.demo.display import TrainingDisplay
 from p4reduce_lab.demo.ranks.compressed import CompressionHistory
 from p4reduce_lab.demo.ranks.report import ProgressReader, ProgressWriter, progress_path
 from p4reduce_lab.demo.ranks.worker import RankTraining
@@ -295,10 +295,10 @@ def test_the_last_step_is_always_due(tmp_path: Path) -> None:
 
 def test_without_a_terminal_progress_is_about_ten_plain_lines() -> None:
     stream = io.StringIO()
-    with display(Console(file=stream, width=200), steps=100) as shown:
+    with TrainingDisplay(Console(file=stream, width=200), steps=100) as shown:
         for step in range(1, 101):
             for _ in range(3):  # the launcher looks more often than there is news
-                shown.show(DemoStatus(step, 0.5, 0.9, 12345.0))
+                shown.show(SgdProgress(step, 0.5, 0.9), 12345.0)
     lines = stream.getvalue().splitlines()
     assert 8 <= len(lines) <= 13
     assert "100/100" in lines[-1]
@@ -309,6 +309,6 @@ def test_without_a_terminal_progress_is_about_ten_plain_lines() -> None:
 def test_on_a_terminal_progress_is_a_bar() -> None:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=80)
-    with display(console, steps=330) as shown:
-        shown.show(DemoStatus(330, 10.5, 0.9666, 117345.0))
+    with TrainingDisplay(console, steps=330) as shown:
+        shown.show(SgdProgress(330, 10.5, 0.9666), 117345.0)
     assert re.search(r"330/330 .*96.66%  117,345 contributions/s", stream.getvalue())

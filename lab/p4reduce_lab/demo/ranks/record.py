@@ -12,18 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import p4reduce
+from p4reduce.tensors.precision import PRECISIONS
 
 from p4reduce_lab.demo.training.model import Floats
 
 Doubles = npt.NDArray[np.float64]
 
 RECORDED_STEPS = 400  # at most; a longer training is sampled evenly
-BLOCK_LANES = {
-    "int32": 256,
-    "int16": 512,
-    "int8": 1024,
-    "int4": 2048,
-}  # share one exponent (docs/lanes.md)
 FLOAT32_ROUNDING = 2.0**-24  # relative
 
 
@@ -130,7 +125,7 @@ def measure(
     for place, (start, size) in enumerate(zip(np.cumsum([0, *sizes]), sizes, strict=False)):
         tensor = slice(start, start + size)
         precision = (narrow or {}).get(place, "int32")
-        starts = np.arange(0, size, BLOCK_LANES[precision])
+        starts = np.arange(0, size, PRECISIONS[precision].lanes)  # a block has one exponent
         worst = np.maximum.reduceat(errors[:, tensor], starts, axis=1)
         largest = np.maximum.reduceat(magnitudes[:, tensor], starts, axis=1)
         given = np.zeros(worst.shape)

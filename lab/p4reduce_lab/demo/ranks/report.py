@@ -13,20 +13,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from p4reduce.compression import SwitchLink
+
 from p4reduce_lab.demo.training.sgd import SgdProgress
 
 INTERVAL = 0.1  # seconds between two lines of progress
 
 
 @dataclass(frozen=True)
-class ProgressSample:
+class ProgressSample(SgdProgress):
     """A line of progress: where the rank's training is, and what it has sent so far."""
 
-    step: int
-    loss: float
-    accuracy: float | None
     contributions: int
-    seconds: float
 
 
 class ProgressWriter:
@@ -35,7 +33,6 @@ class ProgressWriter:
     def __init__(self, directory: Path, rank: int, steps: int) -> None:
         self._file = progress_path(directory, rank).open("w", buffering=1)
         self._steps = steps
-        self._start = time.monotonic()
         self._next = 0.0
 
     def due(self, progress: SgdProgress) -> bool:
@@ -44,12 +41,9 @@ class ProgressWriter:
 
     def write(self, progress: SgdProgress, contributions: int) -> None:
         """Append a line."""
-        now = time.monotonic()
-        self._next = now + INTERVAL
-        sample = ProgressSample(
-            progress.step, progress.loss, progress.accuracy, contributions, now - self._start
-        )
-        self._file.write(json.dumps(asdict(sample)) + "\n")
+        self._next = time.monotonic() + INTERVAL
+        sample = {**asdict(progress), "contributions": contributions}
+        self._file.write(json.dumps(sample) + "\n")
 
     def close(self) -> None:
         """Closes the file."""
@@ -95,21 +89,6 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class MeasuredLink:
-    """The measured link that CAT's levels were chosen for.
-
-    Attributes:
-        bandwidth: Bits a second in each direction.
-        round_trip: Seconds.
-        frame_seconds: What a frame costs, full or not; 0 where bytes cost more than frames.
-    """
-
-    bandwidth: float
-    round_trip: float
-    frame_seconds: float
-
-
-@dataclass(frozen=True)
 class Notice:
     """A warning of the library: its time on the monotonic clock, and its text."""
 
@@ -130,7 +109,7 @@ class RankReport:
         seconds: From the first step to the last.
         connected_seconds: The same, with the sums outside the training included.
         compared: None where there was one training only.
-        link: None where gradients were sent whole.
+        link: As measured, for CAT's levels; None where gradients were sent whole.
         step_ends: Of each step, on the monotonic clock; empty without a fault.
         notices: The warnings.
         recoveries: How often the switch was found again.
@@ -146,7 +125,7 @@ class RankReport:
     seconds: float
     connected_seconds: float
     compared: Compared | None = None
-    link: MeasuredLink | None = None
+    link: SwitchLink | None = None
     step_ends: Sequence[float] = ()
     notices: Sequence[Notice] = ()
     recoveries: int = 0
@@ -165,7 +144,7 @@ class RankReport:
     def load(cls, directory: Path, rank: int) -> RankReport:
         """Read what :meth:`save` wrote."""
         values = json.loads(report_path(directory, rank).read_text())
-        for name, kind in (("compared", Compared), ("link", MeasuredLink)):
+        for name, kind in (("compared", Compared), ("link", SwitchLink)):
             if values[name] is not None:
                 values[name] = kind(**values[name])
         values["notices"] = [Notice(**notice) for notice in values["notices"]]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import p4reduce
-from p4reduce.compression import CompressedAllreduce, compressor_by_name, measure_link
+from p4reduce.compression import CompressedAllreduce, SwitchLink, compressor_by_name, measure_link
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce.control.controller_address import default_address
@@ -32,7 +32,6 @@ from p4reduce_lab.demo.ranks.compressed import CompressedAggregator, Compression
 from p4reduce_lab.demo.ranks.record import TensorRecorder
 from p4reduce_lab.demo.ranks.report import (
     Compared,
-    MeasuredLink,
     Notice,
     ProgressWriter,
     RankReport,
@@ -168,7 +167,7 @@ class RankTraining:
         start = time.monotonic()
         recorder = self._recorder(self._directory)
         whole: _Trained | None = None
-        link: MeasuredLink | None = None
+        link: SwitchLink | None = None
         if self._config.compares:
             apart = self._directory / COMPARED_STAGE
             whole = self._train(apart, SwitchAggregator(self._comm, self._recorder(apart)))
@@ -211,7 +210,7 @@ class RankTraining:
         self._notices.add(f"{who}: is rank {self._comm.rank} of {self._comm.size} now")
         return self._comm
 
-    def _compress(self, recorder: TensorRecorder, whole: _Trained) -> tuple[_Trained, MeasuredLink]:
+    def _compress(self, recorder: TensorRecorder, whole: _Trained) -> tuple[_Trained, SwitchLink]:
         link = measure_link(self._comm, blocks=ROUNDS * self._comm.slots)
         compressor = compressor_by_name(self._config.compression, self._comm.size, link)
         history = CompressionHistory()
@@ -223,7 +222,7 @@ class RankTraining:
         )
         history.moved, history.uncompressed_moved = trained.moved, whole.moved
         history.save(self._directory, self._comm.rank)
-        return trained, MeasuredLink(link.bandwidth, link.rtt, link.frame_seconds)
+        return trained, link
 
     def _waits_for_fault(self, directory: Path, step: int) -> bool:
         """Whether the launcher, which sees the steps from time to time only, has not yet made the
@@ -285,18 +284,13 @@ class RankTraining:
         return stats.bytes_sent + stats.bytes_received
 
 
-def run_worker(directory: Path, rank: int | None = None, controller: str | None = None) -> None:
-    """Trains as one rank, and leaves its report and records in ``directory``.
-
-    Args:
-        directory: Holds the configuration and the data, written by the launcher.
-        rank: None: from the environment, as for :func:`p4reduce.init`.
-        controller: The controllers' addresses, with commas between; None: from the environment.
-    """
+def run_worker(directory: Path) -> None:
+    """Trains as one rank, and leaves its report and records in ``directory``, where the launcher
+    has written the configuration and the data. All else is from the environment."""
     config = TrainingConfig.load(directory / CONFIG_FILE)
     digits = Digits.load(directory / DATA_FILE)
     # The launcher starts all processes at once, and on a busy machine any of them may be the first.
-    for address in (controller or default_address()).split(","):
+    for address in default_address().split(","):
         with ControlClient(address) as control:
             control.call(
                 control.stub.ListSwitches,
@@ -304,7 +298,7 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
                 timeout=CONTROLLER_TIMEOUT,
                 wait=True,
             )
-    with p4reduce.init(rank=rank, world_size=config.workers, controller=controller) as comm:
+    with p4reduce.init(world_size=config.workers) as comm:
         _log(f"rank {comm.rank} of {comm.size} in job {comm.job!r}, process {os.getpid()}")
         RankTraining(config, directory, digits, comm).run()
 

@@ -176,7 +176,7 @@ class Results:
             learning_rate=trained.learning_rate,
             momentum=trained.momentum,
             bandwidth=link.bandwidth,
-            round_trip=link.round_trip,
+            round_trip=link.rtt,
             frame_seconds=link.frame_seconds,
             bytes=round(history.moved[-1]),
             uncompressed_bytes=round(history.uncompressed_moved[-1]),
