@@ -24,10 +24,6 @@ PLACES = {
     ("bmv2", "mininet"): "workers on Mininet hosts",
     ("embedded", "udp"): "workers on this machine, its ports are UDP sockets",
 }
-LAUNCHERS: Mapping[str, type[EmbeddedSwitch | Bmv2Switch]] = {
-    "embedded": EmbeddedSwitch,
-    "bmv2": Bmv2Switch,
-}
 
 
 @dataclass(frozen=True)
@@ -84,13 +80,13 @@ class LabChoice:
         return replace(self, cores=cores)
 
     def launcher(self, directory: Path, ports: int | Mapping[int, str]) -> SwitchLauncher:
-        """Return the launcher class: see :class:`~p4reduce_lab.switches.launch.SwitchLauncher`."""
+        """Return the launcher: see :class:`~p4reduce_lab.switches.launch.SwitchLauncher`."""
         if self.network == "udp":
             assert isinstance(ports, int)
             ports = udp_ports(ports)
-        if self.cores > 1:
-            return EmbeddedSwitch(directory, ports, pcap=self.pcap, cores=self.cores)
-        return LAUNCHERS[self.switch](directory, ports, pcap=self.pcap)
+        if self.switch == "bmv2":
+            return Bmv2Switch(directory, ports, pcap=self.pcap)
+        return EmbeddedSwitch(directory, ports, pcap=self.pcap, cores=self.cores)
 
 
 def choose(

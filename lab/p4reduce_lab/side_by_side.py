@@ -42,7 +42,7 @@ class SideBySideSystem(System):
                 ports, ip = self.network.ports_of(number), switch_ip(number)
                 stations = self.network.stations_of(number)
             launcher = self._start_switch(name, ports, f"switch-{name}.log")
-            tables.append(switch_table(name, launcher.address, self._ports, stations, ip))
+            tables.append(switch_table(name, launcher.grpc_address, self._ports, stations, ip))
         self._write_topology(tables)
         self.start_controller()
 

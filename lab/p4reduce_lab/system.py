@@ -180,7 +180,7 @@ class System:
         """The options of `serve` for its switches."""
         if self._topology is not None:
             return ["--topology", str(self._topology)]
-        options = ["--switch", self._running_switch.address, "--ports", f"1-{self._ports}"]
+        options = ["--switch", self._running_switch.grpc_address, "--ports", f"1-{self._ports}"]
         if self.network is not None:
             for port, mac in self.network.stations.items():
                 options += ["--station", f"{mac}@{port}"]

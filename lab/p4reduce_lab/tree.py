@@ -179,7 +179,7 @@ class TreeSystem(System):
             if self.network is not None:
                 macs = self.network.stations
                 stations = {rank % len(node.ranks) + 1: macs[rank + 1] for rank in node.ranks}
-            address = self.launchers[node.name].address
+            address = self.launchers[node.name].grpc_address
             tables.append(switch_table(node.name, address, len(node.ranks), stations))
         tables += [
             link_table(node.parent, node.parent_port, node.name, _UPLINK)

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from pathlib import Path
 
+from p4reduce_lab.deploy.credentials import write_private
 from p4reduce_lab.deploy.services import Services
 from p4reduce_lab.deploy.serving import serve
 from p4reduce_lab.deploy.settings import DeploySettings
@@ -58,8 +58,7 @@ def _write(file: Path, text: str) -> None:
     beside = file.with_name(f"{file.name}.new")
     try:
         beside.unlink(missing_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            opened.write(text)
+        write_private(beside, text)
         beside.replace(file)  # a process that waits for the file finds all of it
     except OSError as error:
         raise LabError(f"cannot write the variables to {file}: {error.strerror}") from None

@@ -17,7 +17,7 @@ from p4reduce_common.polling import attempts
 from p4reduce_lab.deploy.credentials import TlsPaths
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, ChildFailedError, ChildProcess, Processes, ending
-from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch, tls_options
 
 READY_TIMEOUT = 110.0  # seconds; a process that ends meanwhile is reported at once
 CONNECT_TIMEOUT = 60.0  # seconds for the controller to reach all switches; then it says which
@@ -41,6 +41,21 @@ class Parts:
     serve: list[str] | None
     variables: dict[str, str] = field(default_factory=dict)
     tls: TlsPaths | None = None
+
+
+def serve_options(listen: str, tls: TlsPaths | None, *, slots: int, lease: float) -> list[str]:
+    """Return the options for jobs, and for workers and operators.
+
+    Args:
+        listen: the controller's address.
+        tls: of the controller; None: none.
+        slots: of a job; 0: the default.
+        lease: seconds that a rank may be silent; 0: the default.
+    """
+    options = ["--default-slots", str(slots or EmbeddedSwitch.slots), "--listen", listen]
+    if lease:
+        options += ["--lease", f"{lease:g}"]
+    return options if tls is None else [*options, *tls_options("--tls", tls)]
 
 
 class Services:

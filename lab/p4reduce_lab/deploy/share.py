@@ -23,9 +23,8 @@ from p4reduce_lab.deploy.credentials import (
     write_private,
 )
 from p4reduce_lab.deploy.ports import FreePorts
-from p4reduce_lab.deploy.serve_options import serve_options, tls_options
-from p4reduce_lab.deploy.services import Parts
-from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.deploy.services import Parts, serve_options
+from p4reduce_lab.switches.embedded import EmbeddedSwitch, tls_options
 
 _FILES = ("host.pem", "host.key", "hosts-ca.pem")
 _MOST_QUEUED = 192
@@ -145,7 +144,7 @@ class HostShare:
         serve += [*tls_options("--switch-tls", tls), "--ports", f"1-{share.ranks}"]
         for name, offer in zip(share.switches, offers, strict=True):
             if name in switches:
-                serve += ["--switch", f"{name}={switches[name].address}"]
+                serve += ["--switch", f"{name}={switches[name].grpc_address}"]
             elif name:
                 serve += ["--switch", f"{name}={offer['p4runtime']}"]
         return serve

@@ -16,11 +16,9 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from p4reduce.variables import CONTROLLER
@@ -33,6 +31,7 @@ from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.deploy.share import HostShare, NetworkShare
 from p4reduce_lab.deploy.whole import parts_of
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
+from p4reduce_lab.processes.foreground import raise_on_signals
 from p4reduce_lab.processes.rundir import run_directory
 
 _PAUSE = 0.1  # seconds between two looks at the processes
@@ -40,8 +39,7 @@ _PAUSE = 0.1  # seconds between two looks at the processes
 
 def main() -> int:
     """Return the exit code: 0 when the network was ended by a request."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    raise_on_signals()
     parent = os.getppid()
     use_all_cpus()  # not only the core that the rank which starts this is bound to
     try:
@@ -153,9 +151,3 @@ def _say(message: dict[str, Any]) -> None:
         os.write(STARTER, json.dumps(message).encode() + b"\n")
     except OSError as error:
         print(f"p4reduce_lab.deploy: nobody reads: {error.strerror}", file=sys.stderr)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    for other in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(other, signal.SIG_IGN)
-    raise Interrupted(number)

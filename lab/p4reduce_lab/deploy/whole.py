@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from p4reduce import variables
 from p4reduce_common.host_port import format_host_port, parse_host_port
 
 from p4reduce_lab.deploy.arrangement import Arrangement, arrange
-from p4reduce_lab.deploy.plan import draw
-from p4reduce_lab.deploy.serve_options import serve_options
-from p4reduce_lab.deploy.services import Parts
+from p4reduce_lab.deploy.credentials import make_key, make_token
+from p4reduce_lab.deploy.ports import FreePorts
+from p4reduce_lab.deploy.services import Parts, serve_options
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.udp_ports import UdpPorts, free_udp_ports, udp_ports
 from p4reduce_lab.topology_file import link_table, switch_table, topology_text
 
 _UPLINK = 500  # a port above those of all ranks
@@ -30,24 +32,45 @@ def parts_of(settings: DeploySettings, directory: Path) -> Parts:
         LabError: ports are not free, something is missing, or the settings do not fit the ranks.
     """
     arrangement = arrange(settings)
-    ranks = sum(arrangement.ranks)
-    plan = draw(settings, ranks, directory)
-    key_file = Path(plan.key_file) if plan.key_file else None
-    addresses = dict(enumerate(plan.ports, start=1))
-    switches = _DeployedSwitches(settings, arrangement, directory, addresses, key_file)
-    given = {**plan.variables, variables.INTERFACE: switches.interface()}
-    common = serve_options(
-        plan.listen, plan.certificates, slots=settings.slots, lease=settings.lease
-    )
+    given, key_file, tls = {variables.TOKEN: make_token()}, None, None
+    if not settings.unix:
+        key_file, given[variables.UDP_KEY] = make_key(directory)
+    host = settings.host or "127.0.0.1"
+    free = FreePorts(host, settings.ports) if settings.ports and not settings.first_port else None
+    ports = _ports(settings, host, sum(arrangement.ranks), directory, free)
+    listen = f"unix:{directory / 'controller.sock'}"
+    if settings.is_remote:
+        from p4reduce_lab.deploy.certificates import make_certificates
+
+        made = make_certificates(directory, [host])
+        given, tls = given | made.variables, made.controller
+        # TCP port 0: any.
+        listen = format_host_port(host, settings.first_port if free is None else free.tcp())
+    switches = _DeployedSwitches(settings, arrangement, directory, ports, key_file)
+    given[variables.INTERFACE] = switches.interface()
+    serve = serve_options(listen, tls, slots=settings.slots, lease=settings.lease)
     where = "Unix ports" if settings.unix else "UDP ports"
     at = f" at {settings.host} (TLS)" if settings.is_remote else " on this host"
     return Parts(
         f"{arrangement.text} with {where} for {settings.ranks} ranks{at}",
         switches.by_name,
-        [*common, *_switch_options(settings, switches)],
+        [*serve, *_switch_options(settings, switches)],
         given,
-        plan.certificates,
+        tls,
     )
+
+
+def _ports(
+    settings: DeploySettings, host: str, count: int, directory: Path, free: FreePorts | None
+) -> Mapping[int, str]:
+    """Choose the sockets of all switches' ports, one switch after the other."""
+    if settings.unix:
+        return {number: f"unix:{directory}/port{number}.sock" for number in range(1, count + 1)}
+    if free is not None:
+        return UdpPorts(host, count, free.udp(count)[0])
+    if not settings.host and not settings.first_port:
+        return udp_ports(count)
+    return UdpPorts(host, count, free_udp_ports(host, count, settings.first_port))
 
 
 class _DeployedSwitches:
@@ -66,7 +89,7 @@ class _DeployedSwitches:
         settings: DeploySettings,
         arrangement: Arrangement,
         directory: Path,
-        addresses: dict[int, str],
+        addresses: Mapping[int, str],
         key_file: Path | None,
     ) -> None:
         self.arrangement = arrangement
@@ -100,7 +123,7 @@ class _DeployedSwitches:
         """Write the file of a tree for the controller."""
         root = self.arrangement.root
         tables = [
-            switch_table(name, switch.address, 0 if name == root else len(switch.ports) - 1)
+            switch_table(name, switch.grpc_address, 0 if name == root else len(switch.ports) - 1)
             for name, switch in self.by_name.items()
         ]
         tables += [
@@ -151,5 +174,5 @@ def _switch_options(settings: DeploySettings, switches: _DeployedSwitches) -> li
     options = ["--ports", f"1-{settings.ranks}"]
     for name, switch in switches.by_name.items():
         called = "" if len(switches.by_name) == 1 else f"{name}="
-        options += ["--switch", f"{called}{switch.address}"]
+        options += ["--switch", f"{called}{switch.grpc_address}"]
     return options

@@ -69,16 +69,9 @@ class Bmv2Switch(SwitchLauncher):
     ) -> None:
         super().__init__(directory, pcap=pcap)
         self._count = ports if isinstance(ports, int) else 0
-        self._ports = {} if isinstance(ports, int) else dict(ports)
+        if not isinstance(ports, int):
+            self.ports = dict(ports)
         self._veths: veth.VethPorts | None = None
-
-    @property
-    def ports(self) -> Mapping[int, str]:
-        return self._ports
-
-    @property
-    def interface(self) -> str:
-        return "" if self._veths is None else self._veths.interface
 
     def start(self, processes: Processes, log: Path | None = None) -> None:
         reason = unavailable()
@@ -86,7 +79,7 @@ class Bmv2Switch(SwitchLauncher):
             raise UnavailableError(reason)
         if self._count and self._veths is None:
             self._veths = veth.VethPorts(self._count)
-            self._ports = dict(self._veths.switch_side)
+            self.ports, self.interface = self._veths.switch_side, self._veths.interface
         super().start(processes, log)
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
@@ -110,7 +103,7 @@ class Bmv2Switch(SwitchLauncher):
         # Where it logs each packet's way (by default, unless built without), it is
         # ten times slower.
         options += ["--log-console", "--log-level", "warn"]
-        for port, interface in self._ports.items():
+        for port, interface in self.ports.items():
             options += ["--interface", f"{port}@{interface}"]
         if self._pcap:
             options += ["--pcap", str(self.directory)]

@@ -46,45 +46,29 @@ class EmbeddedSwitch(SwitchLauncher):
         tls: Sequence[Path] = (),
     ) -> None:
         super().__init__(directory, pcap=pcap)
-        self._listen = listen
-        self._tls = tls
+        self._tls = tls if listen else ()
+        self.grpc_address = listen or self.grpc_address
         self._captures = captures or (directory if pcap else None)
         self._key_file = key_file
         self._cores = cores
         self._ready_file = directory / "ready"
-        self._interface = ""
         if isinstance(ports, int):
-            self._interface = f"unix:{directory}/port{{port}}.sock"
-            ports = {port: self._interface.format(port=port) for port in range(1, ports + 1)}
+            self.interface = f"unix:{directory}/port{{port}}.sock"
+            ports = {port: self.interface.format(port=port) for port in range(1, ports + 1)}
         elif isinstance(ports, UdpPorts):
-            self._interface = ports.interface
+            self.interface = ports.interface
             self.slots = _UDP_SLOTS
-        self._ports = dict(ports)
-
-    @property
-    def ports(self) -> Mapping[int, str]:
-        return self._ports
-
-    @property
-    def interface(self) -> str:
-        return self._interface
-
-    @property
-    def grpc_address(self) -> str:
-        return self._listen or super().grpc_address
+        self.ports = dict(ports)
 
     def _command(self) -> list[str]:
         self._ready_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "p4reduce_switch", "--grpc-addr", self.grpc_address]
         command += ["--device-id", str(DEVICE_ID), "--cpu-port", str(CPU_PORT)]
         command += ["--ready-file", str(self._ready_file)]
-        for port, where in self._ports.items():
+        for port, where in self.ports.items():
             command += ["--port", f"{port}={where}"]
-        if self._listen:
-            for option, file in zip(
-                ("--tls-cert", "--tls-key", "--tls-ca"), self._tls, strict=True
-            ):
-                command += [option, str(file)]
+        if self._tls:
+            command += tls_options("--tls", self._tls)
         if self._cores > 1:
             command += ["--cores", str(self._cores)]
         if self._key_file is not None:
@@ -95,3 +79,9 @@ class EmbeddedSwitch(SwitchLauncher):
 
     def _is_ready(self) -> bool:
         return self._ready_file.exists()
+
+
+def tls_options(prefix: str, tls: Sequence[Path]) -> list[str]:
+    """Return the options that name TLS files, such as --switch-tls-cert for "--switch-tls"."""
+    named = zip(("cert", "key", "ca"), tls, strict=True)
+    return [text for what, file in named for text in (f"{prefix}-{what}", str(file))]

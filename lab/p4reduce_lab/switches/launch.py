@@ -37,6 +37,13 @@ class SwitchLauncher(ABC):
         directory: for the sockets, the log and the captures; must exist, must be the switch's
             alone, and its path must be short (a Unix socket's has at most 107 bytes).
         pcap: write each port's frames to the directory as well.
+
+    Attributes:
+        ports: the port numbers with their places at the switch: an interface, or unix:PATH.
+        interface: the value of P4REDUCE_INTERFACE for workers on this machine, with {port} in it;
+            empty if the caller made the ports.
+        grpc_address: where P4Runtime is served. A socket in the file system, so that every network
+            namespace reaches it and no port number has to be found that is still free later.
     """
 
     name: str
@@ -51,38 +58,17 @@ class SwitchLauncher(ABC):
     def __init__(self, directory: Path, *, pcap: bool = False) -> None:
         self.directory = directory
         self.log = directory / "switch.log"
+        self.ports: Mapping[int, str] = {}
+        self.interface = ""
         self._pcap = pcap
         self._socket = directory / "switch.sock"
         if len(str(self._socket).encode()) > _MAX_SOCKET_PATH_BYTES:
             raise LabError(
                 f"{self._socket} is too long for a socket: at most {_MAX_SOCKET_PATH_BYTES} bytes"
             )
+        self.grpc_address = f"unix:{self._socket}"
         self._child: ChildProcess | None = None
         self._processes: Processes | None = None
-
-    @property
-    @abstractmethod
-    def ports(self) -> Mapping[int, str]:
-        """The port numbers with their places at the switch: an interface, or unix:PATH."""
-
-    @property
-    @abstractmethod
-    def interface(self) -> str:
-        """The value of P4REDUCE_INTERFACE for workers on this machine, with {port} in it.
-
-        Empty if the caller made the ports.
-        """
-
-    @property
-    def grpc_address(self) -> str:
-        """Where P4Runtime is served. A socket in the file system, so that every network
-        namespace reaches it and no port number has to be found that is still free later."""
-        return f"unix:{self._socket}"
-
-    @property
-    def address(self) -> str:
-        """The address of P4Runtime, as `grpc_address` has it."""
-        return self.grpc_address
 
     @property
     def pid(self) -> int | None:
