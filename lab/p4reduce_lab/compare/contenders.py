@@ -4,11 +4,11 @@ times."""
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ class ContenderRanks:
                         f"within {timeout:g} s"
                     ) from None
                 continue
-            stream = _RankStream(connection, self.name, self._check)
+            stream = _RankStream(Connection(connection.detach()), self.name, self._check)
             self._streams.append(stream)
             greeting = stream.read(deadline)
             if greeting["ranks"] != self._number:
@@ -115,7 +115,7 @@ class ContenderRanks:
         Raises:
             LabError: a process ended, the time is up, or the sum is wrong.
         """
-        self._ask(timeout, do="prepare", case=asdict(case), size=size, turn=number)
+        self._ask(timeout, do="prepare", case=case, size=size, turn=number)
         threads = thread_seconds(self._switch) if self._switch else {}
         machine = machine_seconds()
         at = time.monotonic() + AHEAD
@@ -160,40 +160,31 @@ class ContenderRanks:
 
 
 class _RankStream:
-    """Lines of JSON from and to one rank."""
+    """Messages from and to one rank."""
 
-    def __init__(self, connection: socket.socket, name: str, check: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, name: str, check: Callable[[], None]) -> None:
         self._connection = connection
-        self._connection.settimeout(_SLICE)
         self._name = name
         self._check = check
-        self._rest = b""
 
     def write(self, what: dict[str, Any]) -> None:
         try:
-            self._connection.sendall(json.dumps(what).encode() + b"\n")
+            self._connection.send(what)
         except OSError:
             self._check()
             raise LabError(f"a rank of {self._name} has hung up") from None
 
     def read(self, deadline: float) -> dict[str, Any]:
-        while b"\n" not in self._rest:
-            try:
-                more = self._connection.recv(1 << 16)
-            except TimeoutError:
+        try:
+            while not self._connection.poll(_SLICE):
                 self._check()
                 if time.monotonic() > deadline:
-                    raise LabError(f"a rank of {self._name} did not answer in time") from None
-                continue
-            except OSError:
-                more = b""
-            if not more:
-                time.sleep(_SLICE)  # whose process ends a moment after its socket
-                self._check()
-                raise LabError(f"a rank of {self._name} has hung up")
-            self._rest += more
-        line, _, self._rest = self._rest.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
+                    raise LabError(f"a rank of {self._name} did not answer in time")
+            answer: dict[str, Any] = self._connection.recv()
+        except (EOFError, OSError):
+            time.sleep(_SLICE)  # whose process ends a moment after its socket
+            self._check()
+            raise LabError(f"a rank of {self._name} has hung up") from None
         return answer
 
     def close(self) -> None:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of one contender: ``python -m p4reduce_lab.compare.rank CONTENDER SOCKET …``.
 
-It obeys commands from a socket, line by line. It prepares a tensor, starts to reduce it at a time
-that all ranks get (they share the machine's clock), and reports the time that it took.
+It obeys commands from a socket. It prepares a tensor, starts to reduce it at a time that all ranks
+get (they share the machine's clock), and reports the time that it took.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import socket
+import contextlib
 import time
+from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,11 @@ class CompareRank:
         self._case = CompareCase("", "")
         self._size = self._turn = 0
 
-    def prepare(self, case: dict[str, Any], size: int, turn: int) -> dict[str, Any]:
+    def prepare(self, case: CompareCase, size: int, turn: int) -> dict[str, Any]:
         """Make this rank's tensor."""
-        self._case, self._size, self._turn = CompareCase(**case), size, turn
+        self._case, self._size, self._turn = case, size, turn
         backend = self._backend
-        backend.prepare(self._case, tensor(self._case, backend.rank, backend.ranks, size, turn))
+        backend.prepare(case, tensor(case, backend.rank, backend.ranks, size, turn))
         return {}
 
     def run(self, at: float) -> dict[str, Any]:
@@ -103,19 +103,12 @@ def main() -> None:
     options = parser.parse_args()
     backend = backend_of(options.contender, options.rank, options.ranks)
     rank = CompareRank(backend, options.interface)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.connect(options.socket)
-        stream = connection.makefile("rw")
-        _tell(stream, {"ranks": backend.ranks})
-        for line in stream:
-            order = json.loads(line)
-            _tell(stream, getattr(rank, order.pop("do"))(**order))
+    with Client(options.socket, "AF_UNIX") as connection, contextlib.suppress(EOFError):
+        connection.send({"ranks": backend.ranks})
+        while True:
+            order = connection.recv()
+            connection.send(getattr(rank, order.pop("do"))(**order))
     backend.close()
-
-
-def _tell(stream: Any, what: dict[str, Any]) -> None:
-    stream.write(json.dumps(what) + "\n")
-    stream.flush()
 
 
 if __name__ == "__main__":
