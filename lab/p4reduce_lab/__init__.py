@@ -2,8 +2,8 @@
 """Starts everything on one machine: the demo, the user's commands, networks, switches.
 
 `commands` has the commands, `choice` decides which switch and which network a run takes; `system`
-starts a switch and its controller, `side_by_side` and `tree` several, out of `switches`, `networks`
-and `processes`. `deploy` starts a network for workers of any launcher, `local_network` one for this
+starts switches and their controller, and `tree` a tree of them, out of `switches`, `networks` and
+`processes`. `deploy` starts a network for workers of any launcher, `local_network` one for this
 process, and `pytest_plugin` makes a fixture of it. On top is a module or folder for each command:
 `demo` and `torch_demo` (`make run`), `execute`, `up`, `lab`, `compare`, `planning` (`plan`).
 `measured` keeps what was measured, `plots` has the look of pictures. It may import all packages.

@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from p4reduce_lab.choice import LabChoice
-from p4reduce_lab.side_by_side import SideBySideSystem
 from p4reduce_lab.system import System
 from p4reduce_lab.tree import TreeShape, TreeSystem
 
@@ -27,6 +26,4 @@ def system_of(
     """Return a system with these switches; a tree has a port for each of its ranks."""
     if isinstance(switches, TreeShape):
         return TreeSystem(choice, directory, logs, switches)
-    if switches == 1:
-        return System(choice, directory, logs, ports)
-    return SideBySideSystem(choice, directory, logs, ports, switches)
+    return System(choice, directory, logs, ports, switches=switches)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, NoAnswerError
@@ -24,7 +25,7 @@ from p4reduce_lab.processes.children import ChildProcess, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.switches.launch import SwitchLauncher
 from p4reduce_lab.switches.udp_ports import UdpPorts
-from p4reduce_lab.topology_file import topology_text
+from p4reduce_lab.topology_file import switch_table, topology_text
 
 # Seconds. A process that ends is reported at once. This is for one that hangs, and long enough for
 # a busy machine.
@@ -45,6 +46,8 @@ def own_path() -> str:
 class System:
     """A switch with ``ports`` ports, and a controller that owns it.
 
+    Several switches side by side are called a, b and so on; workers have a port at each.
+
     Leaving the ``with`` block ends whatever is in :attr:`processes`, last started first.
 
     Args:
@@ -53,12 +56,15 @@ class System:
         logs: Where switch.log and controller.log go, and captures where the choice has them.
         ports: How many; a worker of rank r uses port r + 1.
         network: One that is up already, and stays the caller's. None: as the choice says.
+        switches: Their number.
 
     Attributes:
         network: The Mininet network, or the one given, while there is one.
         controller: The controller's process, once it was started.
         state_directory: The controller's, with the operator's token.
         page_address: HOST:PORT of the controller's live page, where the choice has one.
+        topology: What `Summary` calls it.
+        switch_name: For people: what `restart_switch` kills.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class System:
         logs: Path,
         ports: int,
         network: ShapedNetwork | RoutedNetwork | None = None,
+        switches: int = 1,
     ) -> None:
         self.processes = Processes()
         self.controller: ChildProcess | None = None
@@ -75,20 +82,17 @@ class System:
         self._logs = logs
         self._ports = ports
         self._choice = choice
+        self._names = ascii_lowercase[:switches] if switches > 1 else ("switch",)
+        self.topology = "side-by-side" if switches > 1 else "star"
+        self.switch_name = "switch a" if switches > 1 else "the switch"
         self._switches: dict[str, SwitchLauncher] = {}  # by name; `restart_switch` takes the first
-        self._topology: Path | None = None
+        self._net_file: Path | None = None
         self.network: MininetNetwork | ShapedNetwork | RoutedNetwork | None = network
         self._own_network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
         self.state_directory = directory / "state"
         self.control = ControlClient(self.controller_address)
         self.page_address: str | None = None
-
-    topology = "star"
-    """What `Summary` calls it."""
-
-    switch_name = "the switch"
-    """For people: what `restart_switch` kills."""
 
     def show_page(self) -> str:
         """Open the live page, if there is one; return a line about it, or ""."""
@@ -108,41 +112,52 @@ class System:
         ]
 
     def start(self) -> None:
-        """Makes the network, starts both processes and does not wait for them.
+        """Makes the network, starts all processes and does not wait for them.
 
         Raises:
             LabError: something that the network or the switch needs is missing.
         """
-        self._make_network()
-        ports: int | Mapping[int, str] = self._ports
-        if isinstance(self.network, RoutedNetwork):
-            ports = UdpPorts(self.network.switch_address, self._ports)
-        elif self.network is not None:
-            ports = self.network.ports
-        self._start_switch("switch", ports, "switch.log")
+        self._make_network(len(self._names))
+        tables = []
+        for number, name in enumerate(self._names):
+            ports: int | Mapping[int, str] = self._ports
+            stations: Mapping[int, str] = {}
+            if isinstance(self.network, RoutedNetwork):
+                ports = UdpPorts(self.network.switch_address, self._ports)
+            elif isinstance(self.network, ShapedNetwork):
+                ports = self.network.ports
+            elif self.network is not None:
+                ports, stations = self.network.ports_of(number), self.network.stations_of(number)
+            launcher = self._start_switch(name, ports)
+            ip = switch_ip(number) if stations else ""
+            address = launcher.grpc_address
+            tables.append(switch_table(name, address, self._ports, stations, ip))
+        if len(tables) > 1:
+            self._write_net_file(tables)
         self.start_controller()
 
-    def _make_network(self, switches: int = 1) -> None:
+    def _make_network(self, switches: int) -> None:
         """Make the network of the choice, with links to so many switches, unless one is given."""
         if self._choice.network == "mininet" and self.network is None:
             own = MininetNetwork(self._ports, self._choice.bandwidth, switches)
             self.network = self._own_network = own
             own.start()
 
-    def _start_switch(self, name: str, ports: int | Mapping[int, str], log: str) -> SwitchLauncher:
+    def _start_switch(self, name: str, ports: int | Mapping[int, str]) -> SwitchLauncher:
         """Start a switch in a directory of its own. Raises LabError."""
         own = self._directory / name
         own.mkdir()
         launcher = self._switches[name] = self._choice.launcher(own, ports)
         if isinstance(self.network, ShapedNetwork | RoutedNetwork):
             launcher.prefix = self.network.switch_prefix
+        log = "switch.log" if name == "switch" else f"switch-{name}.log"
         launcher.start(self.processes, self._logs / log)
         return launcher
 
-    def _write_topology(self, tables: Sequence[str]) -> None:
+    def _write_net_file(self, tables: Sequence[str]) -> None:
         """Write the file of several switches, for the controller."""
-        self._topology = self._directory / NET_FILE
-        self._topology.write_text(topology_text(tables))
+        self._net_file = self._directory / NET_FILE
+        self._net_file.write_text(topology_text(tables))
 
     def restart_switch(self, killed: Callable[[], None]) -> None:
         """Kill the switch as a crash would, call `killed`, and return when the next one serves
@@ -178,8 +193,8 @@ class System:
 
     def _serve_options(self) -> list[str]:
         """The options of `serve` for its switches."""
-        if self._topology is not None:
-            return ["--topology", str(self._topology)]
+        if self._net_file is not None:
+            return ["--topology", str(self._net_file)]
         options = ["--switch", self._running_switch.grpc_address, "--ports", f"1-{self._ports}"]
         if self.network is not None:
             for port, mac in self.network.stations.items():
@@ -218,9 +233,11 @@ class System:
 
     def variables(self) -> dict[str, str]:
         """The environment by which :func:`p4reduce.init` finds switch and controller."""
-        interface = self._running_switch.interface
+        ways = [launcher.interface for launcher in self.launchers.values()]
         if self.network is not None and not isinstance(self.network, RoutedNetwork):
-            interface = host_interface()
+            ways = [host_interface(number) for number in range(len(self._names))]
+        named = [f"{name}={way}" for name, way in zip(self._names, ways, strict=True)]
+        interface = ",".join(named) if len(named) > 1 else ways[0]
         return {CONTROLLER_VARIABLE: self.controller_address, INTERFACE_VARIABLE: interface}
 
     @property

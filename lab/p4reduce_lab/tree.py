@@ -14,9 +14,8 @@ from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.limits import MAX_RANKS
 from p4reduce_lab.networks.links import set_rate
-from p4reduce_lab.networks.mininet_net import MininetNetwork
 from p4reduce_lab.networks.veth import VethPorts
-from p4reduce_lab.system import INTERFACE_VARIABLE, System
+from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE, System
 from p4reduce_lab.topology_file import link_table, switch_table
 
 MAX_CHILDREN = 64  # of a switch: ranks, or switches below it
@@ -106,9 +105,6 @@ class TreeSystem(System):
             links are veth pairs then. None: as fast as they go.
     """
 
-    topology = "tree"
-    switch_name = "the root switch"
-
     def __init__(
         self,
         choice: LabChoice,
@@ -120,6 +116,7 @@ class TreeSystem(System):
         super().__init__(choice, directory, logs, shape.ranks)
         if choice.network == "udp":
             raise LabError("TREE requires NET=local or NET=mininet: switches have no UDP links")
+        self.topology, self.switch_name = "tree", "the root switch"
         self._uplinks = uplinks
         self._nodes = _nodes(shape)
         self._undo = ExitStack()
@@ -133,17 +130,17 @@ class TreeSystem(System):
             own |= {child.parent_port: links[child.name][0] for child in self._children(node)}
             if node.parent is not None:
                 own[_UPLINK] = links[node.name][1]
-            self._start_switch(node.name, own, f"switch-{node.name}.log")
+            self._start_switch(node.name, own)
         self._switches = dict(reversed(self._switches.items()))  # the root first
-        self._write_topology(self._tables())
+        self._write_net_file(self._tables())
         self.start_controller()
 
     def _make_ports(self) -> Mapping[int, str]:
         """Make the ports that the ranks are at; returns the switch's end of each rank's."""
         ranks = range(self._ports)
         if self._choice.network == "mininet":
-            self.network = self._own_network = MininetNetwork(self._ports, self._choice.bandwidth)
-            self._own_network.start()
+            self._make_network(1)
+            assert self._own_network is not None
             return {rank: self._own_network.ports[rank + 1] for rank in ranks}
         if self._choice.switch == "embedded":
             self._interface = f"unix:{self._directory}/port{{port}}.sock"
@@ -190,9 +187,9 @@ class TreeSystem(System):
 
     def variables(self) -> dict[str, str]:
         """Return the variables, as `System` does."""
-        return super().variables() | (
-            {} if self.network is not None else {INTERFACE_VARIABLE: self._interface}
-        )
+        if self.network is not None:
+            return super().variables()
+        return {CONTROLLER_VARIABLE: self.controller_address, INTERFACE_VARIABLE: self._interface}
 
     def __exit__(self, *error: object) -> None:
         with self._undo:
