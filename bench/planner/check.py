@@ -32,8 +32,9 @@ from p4reduce_lab.compare.run import compare
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.networks import links
+from p4reduce_lab.planning.framing import PlannedTensor
 from p4reduce_lab.planning.network import SWITCHES, PlannedLink
-from p4reduce_lab.planning.schemes import Cluster, PlannedTensor, by_ring, by_switches
+from p4reduce_lab.planning.schemes import Cluster, by_ring, by_switches
 
 from bench.measure import slowest, timed
 from bench.pages import DOCS, put_text, table

@@ -27,8 +27,9 @@ from typing import Any
 
 from p4reduce_lab.compare.cells import ETHERNET, PORT_BYTES
 from p4reduce_lab.measured.machine import described, provenance
+from p4reduce_lab.planning.framing import PlannedTensor
 from p4reduce_lab.planning.network import SWITCHES, PlannedLink
-from p4reduce_lab.planning.schemes import Cluster, PlannedTensor, by_ring, by_switches
+from p4reduce_lab.planning.schemes import Cluster, by_ring, by_switches
 from p4reduce_lab.planning.training import efficiency, even_step, step_time
 
 from bench import program

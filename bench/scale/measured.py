@@ -25,8 +25,9 @@ import numpy.typing as npt
 import p4reduce
 from p4reduce.tensors.precision import PRECISIONS
 from p4reduce_lab.choice import LabChoice, choose
+from p4reduce_lab.planning.framing import PlannedTensor
 from p4reduce_lab.planning.network import SWITCHES, PlannedLink
-from p4reduce_lab.planning.schemes import Cluster, PlannedTensor, by_switches
+from p4reduce_lab.planning.schemes import Cluster, by_switches
 
 from bench.measure import in_turns, slowest, timed
 from bench.program import Option, Row, read_options, run, tell

@@ -10,9 +10,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
+from p4reduce_lab.planning.framing import PlannedTensor
 from p4reduce_lab.planning.network import LARGEST_FANOUT, SWITCHES, PlannedLink, SwitchCost
 from p4reduce_lab.planning.picture import COLOURS
-from p4reduce_lab.planning.schemes import Cluster, Estimate, PlannedTensor, by_ring, by_switches
+from p4reduce_lab.planning.schemes import Cluster, Estimate, by_ring, by_switches
 from p4reduce_lab.plots import FAINT, GRID, INK, in_style, new_figure, save
 
 from bench.program import Row

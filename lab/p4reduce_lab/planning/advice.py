@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from p4reduce.tensors.precision import PRECISIONS
 from p4reduce.tensors.stochastic import largest_world_size
 
+from p4reduce_lab.planning.framing import PlannedTensor
 from p4reduce_lab.planning.network import (
     LARGEST_FANOUT,
     MOST_SIDE_BY_SIDE,
     SWITCHES,
     PlannedNetwork,
 )
-from p4reduce_lab.planning.schemes import Cluster, Estimate, PlannedTensor, by_ring, by_switches
+from p4reduce_lab.planning.schemes import Cluster, Estimate, by_ring, by_switches
 from p4reduce_lab.planning.sizing import (
     Pool,
     fanout_for_line_rate,
@@ -113,8 +114,7 @@ def advise(question: Question) -> Advice:
     for what, tensor, on, further in _ways(question, name, network, needed):
 
         def estimate(n: int, tensor: PlannedTensor = tensor, on: PlannedNetwork = on) -> Estimate:
-            own = PlannedTensor(n, tensor.precision, tensor.density, tensor.overlap)
-            return by_switches(cluster, own, on)
+            return by_switches(cluster, replace(tensor, elements=n), on)
 
         options.append(_option(step, what, estimate, ring_time, on.switches, further))
     best = _fastest(one for one in options if not one.further)

@@ -56,45 +56,47 @@ class LinkLoad:
         return self.blocks * self.up + self.stripes(slots) * self.opening
 
 
-def load_of(
-    elements: int,
-    *,
-    ranks: int,
-    precision: str = "int32",
-    density: float = 1.0,
-    overlap: str = "aligned",
-    lanes: int = FRAME_LANES,
-) -> LinkLoad:
-    """Return the load of summing `elements` floats.
+@dataclass(frozen=True)
+class PlannedTensor:
+    """The tensor that is summed.
 
-    The union of the blocks that n ranks have independently, each with probability D, is
-    1 - (1 - D)^n of all (OmniReduce, Fei et al., SIGCOMM 2021); that is what comes down.
-
-    Args:
-        elements: of the tensor.
-        ranks: of the job.
-        precision: of the lanes: "int32", "int16", "int8" or "int4".
+    Attributes:
+        elements: floats.
+        precision: of the lanes: "int32", "int16", "int8" or "int4". A ring sends 4 bytes each,
+            whatever this is.
         density: the share of the blocks that a rank has.
         overlap: see `OVERLAPS`.
-        lanes: of 32 bits in a frame.
 
     Raises:
         ValueError: names the argument and what is possible.
     """
-    if elements < 0:
-        raise ValueError(f"elements is {elements}; 0 or more are possible")
-    if ranks < 1:
-        raise ValueError(f"ranks is {ranks}; at least 1 is needed")
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision is {precision!r}; there are {', '.join(PRECISIONS)}")
-    if not 0 <= density <= 1:
-        raise ValueError(f"density is {density}; it is a share, from 0 to 1")
-    if overlap not in OVERLAPS:
-        raise ValueError(f"overlap is {overlap!r}; there are {', '.join(OVERLAPS)}")
-    full, lane_bits = frame_bytes(lanes), PRECISIONS[precision].lane_bits
-    blocks = math.ceil(elements / (lanes * 32 // lane_bits))
-    union = density if overlap == "aligned" else 1 - (1 - density) ** ranks
-    rounds = round(blocks * union)
-    own = density / union if union else 0.0
-    up = own * full + (1 - own) * EMPTY_FRAME_BYTES
-    return LinkLoad(rounds, up=up, down=full, lane_bits=lane_bits)
+
+    elements: int
+    precision: str = "int32"
+    density: float = 1.0
+    overlap: str = "independent"
+
+    def __post_init__(self) -> None:
+        if self.elements < 0:
+            raise ValueError(f"elements is {self.elements}; 0 or more are possible")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision is {self.precision!r}; there are {', '.join(PRECISIONS)}")
+        if not 0 <= self.density <= 1:
+            raise ValueError(f"density is {self.density}; it is a share, from 0 to 1")
+        if self.overlap not in OVERLAPS:
+            raise ValueError(f"overlap is {self.overlap!r}; there are {', '.join(OVERLAPS)}")
+
+    def load(self, ranks: int, lanes: int = FRAME_LANES) -> LinkLoad:
+        """Return the load of summing it, with as many lanes of 32 bits in a frame.
+
+        The union of the blocks that n ranks have independently, each with probability D, is
+        1 - (1 - D)^n of all (OmniReduce, Fei et al., SIGCOMM 2021); that is what comes down.
+        """
+        full, lane_bits = frame_bytes(lanes), PRECISIONS[self.precision].lane_bits
+        blocks = math.ceil(self.elements / (lanes * 32 // lane_bits))
+        union = self.density
+        if self.overlap == "independent":
+            union = 1 - (1 - self.density) ** ranks
+        own = self.density / union if union else 0.0
+        up = own * full + (1 - own) * EMPTY_FRAME_BYTES
+        return LinkLoad(round(blocks * union), up=up, down=full, lane_bits=lane_bits)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from p4reduce_lab.planning.events import allreduce_seconds
-from p4reduce_lab.planning.framing import NUMBER_BYTES, load_of
+from p4reduce_lab.planning.framing import NUMBER_BYTES, PlannedTensor
 from p4reduce_lab.planning.network import (
     LARGEST_FANOUT,
     SWITCHES,
@@ -112,23 +112,6 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class PlannedTensor:
-    """The tensor that is summed.
-
-    Attributes:
-        elements: floats.
-        precision: of the lanes; a ring sends 4 bytes each, whatever this is.
-        density: the share of the blocks that a rank has.
-        overlap: see `framing.OVERLAPS`.
-    """
-
-    elements: int
-    precision: str = "int32"
-    density: float = 1.0
-    overlap: str = "independent"
-
-
-@dataclass(frozen=True)
 class Estimate:
     """One all-reduce.
 
@@ -158,14 +141,7 @@ def by_ring(cluster: Cluster, tensor: PlannedTensor) -> Estimate:
 
 def by_switches(cluster: Cluster, tensor: PlannedTensor, network: PlannedNetwork) -> Estimate:
     """Return the estimate for switches that sum."""
-    load = load_of(
-        tensor.elements,
-        ranks=cluster.ranks,
-        precision=tensor.precision,
-        density=tensor.density,
-        overlap=tensor.overlap,
-        lanes=network.switch.lanes,
-    )
+    load = tensor.load(cluster.ranks, network.switch.lanes)
     before = cluster.call + cluster.prepare * tensor.elements
     seconds = before + allreduce_seconds(network, load, cluster.slots)
     octets = network.planes * load.part(network.planes).octets_up(cluster.slots)

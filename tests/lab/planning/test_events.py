@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from p4reduce_lab.planning.events import FOLLOWED, allreduce_seconds
-from p4reduce_lab.planning.framing import LinkLoad, load_of
+from p4reduce_lab.planning.framing import LinkLoad, PlannedTensor
 from p4reduce_lab.planning.network import SWITCHES, PlannedLink, PlannedNetwork, SwitchCost, tree
 
 MEGABIT = PlannedLink(1e6, 0.0, overhead=0)  # a byte takes 8 µs
@@ -86,7 +86,7 @@ def test_one_rank_may_stand_for_all(
 ) -> None:
     link = PlannedLink(1e7, 200e-6)
     network = PlannedNetwork(fanouts, (link,) * len(fanouts), switch, host=5e-6)
-    load = load_of(256 * 120, ranks=network.world_size)
+    load = PlannedTensor(256 * 120).load(network.world_size)
     one = allreduce_seconds(network, load, slots)
     each = allreduce_seconds(network, load, slots, symmetric=False)
     if switch is FREE:

@@ -12,7 +12,7 @@ from p4reduce.arrangement import Host
 from p4reduce_lab.cli import commands
 from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.planning.events import allreduce_seconds
-from p4reduce_lab.planning.framing import load_of
+from p4reduce_lab.planning.framing import PlannedTensor
 from p4reduce_lab.planning.home import LANES, PLACES, Home, HomeEstimate, Lanes, allreduce, answer
 from p4reduce_lab.planning.home_report import as_json, text
 from p4reduce_lab.planning.hosts import equal_hosts, read_host_file
@@ -110,7 +110,7 @@ def test_the_closed_form_is_as_good_as_the_events(rate: float, ranks: int, own: 
     link = PlannedLink(rate, 1e-5, overhead=0)
     found = allreduce(home(*[1] * ranks, link=link), "spare", own, NUMBERS).seconds
     cluster = Cluster(ranks, link, switch=SWITCHES["embedded-udp"], trunk=link)
-    load = load_of(NUMBERS, ranks=ranks, precision=own.precision)
+    load = PlannedTensor(NUMBERS, own.precision).load(ranks)
     events = allreduce_seconds(cluster.star(), load, cluster.slots)
     assert found == pytest.approx(events + cluster.call + own.seconds * NUMBERS, rel=0.05)
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from p4reduce_lab.planning.framing import PlannedTensor
 from p4reduce_lab.planning.network import (
     SWITCHES,
     PlannedLink,
@@ -16,7 +17,7 @@ from p4reduce_lab.planning.network import (
     tree_fanouts,
 )
 from p4reduce_lab.planning.ring import mean_delay, ring_octets, ring_seconds
-from p4reduce_lab.planning.schemes import Cluster, PlannedTensor, by_ring, by_switches
+from p4reduce_lab.planning.schemes import Cluster, by_ring, by_switches
 from p4reduce_lab.planning.sizing import frame_rate, pool, switches_for_line_rate
 
 
