@@ -23,6 +23,7 @@ from p4reduce_lab.ports import ports_for
 from p4reduce_lab.processes.children import POLL, ChildProcess, Processes, ending
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.several import Switches, system_of
+from p4reduce_lab.switches.udp_ports import bound
 from p4reduce_lab.system import (
     CONTROLLER_VARIABLE,
     INTERFACE_VARIABLE,
@@ -153,10 +154,9 @@ def _interfaces(
 
 def _meeting_point(system: System | None) -> dict[str, str]:
     """Where the ranks find each other by TCP, for torch.distributed, by torchrun's names."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     address = "127.0.0.1"
+    with bound(address, 0, socket.SOCK_STREAM) as probe:
+        port = probe.getsockname()[1]
     if system is not None and system.network is not None:
         address = str(system.network.address(0).ip)
     return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}

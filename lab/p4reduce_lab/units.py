@@ -71,17 +71,14 @@ def size_in_words(value: float) -> str:
 def rate_in_words(value: float) -> str:
     """Return bits per second in a form that `bits_per_second` reads."""
     for unit, size in (("Gbit", 1e9), ("Mbit", 1e6), ("kbit", 1e3)):
-        if value >= size:
+        if abs(value) >= size:
             return f"{value / size:.4g} {unit}/s"
     return f"{value:.4g} bit/s"
 
 
 def rate_as_typed(value: float) -> str:
     """Return bits per second as on a command line: "100Mbit"."""
-    for unit, size in (("Gbit", 1e9), ("Mbit", 1e6), ("kbit", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:.4g}{unit}"
-    return f"{value:.4g}bit"
+    return rate_in_words(value).replace(" ", "").removesuffix("/s")
 
 
 def _split(text: str, wanted: str) -> tuple[float, str]:

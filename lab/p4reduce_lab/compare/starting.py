@@ -20,7 +20,7 @@ from p4reduce_lab.networks import links
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 from p4reduce_lab.networks.routed import RoutedNetwork
 from p4reduce_lab.networks.shaped import ShapedNetwork
-from p4reduce_lab.processes.children import ChildProcess, Processes
+from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.system import System, rank_variables
 
@@ -117,7 +117,9 @@ def _start(
             variables[STORE_VARIABLE] = str(directory / "store")
             variables["GLOO_SOCKET_IFNAME"] = "lo" if network is None else network.tcp_interface
         prefix = [] if network is None else network.prefix(rank)
-        _child(processes, f"{contender} rank {rank}", [*prefix, *command], variables, directory)
+        log = directory / f"{contender}-rank-{rank}.log"
+        whole = [*prefix, *command]
+        processes.start(f"{contender} rank {rank}", whole, log=log, environment=variables)
 
 
 def _command(contender: str, group: ContenderRanks, network: Network | None) -> list[str]:
@@ -160,7 +162,7 @@ def _start_mpi(
         if name in os.environ:
             command += ["-x", name]
     whole = [*command, *_command(MPI, group, network)]
-    _child(processes, "mpirun", whole, variables, directory)
+    processes.start("mpirun", whole, log=directory / "mpirun.log", environment=variables)
 
 
 def _agent(network: Network, ranks: int) -> str:
@@ -173,17 +175,6 @@ def _agent(network: Network, ranks: int) -> str:
         '#!/bin/sh\nhost=$1\nshift\ncase "$host" in\n'
         f'{cases}\n  *) echo "no such rank: $host" >&2; exit 1 ;;\nesac\n'
     )
-
-
-def _child(
-    processes: Processes,
-    name: str,
-    command: list[str],
-    variables: Mapping[str, str],
-    directory: Path,
-) -> ChildProcess:
-    log = directory / f"{name.replace(' ', '-')}.log"
-    return processes.start(name, command, log=log, environment=variables)
 
 
 def check_possible(contenders: Sequence[str], linked: bool) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from p4reduce.compression import compressor_by_name
@@ -112,5 +112,4 @@ class TrainingConfig:
     @classmethod
     def load(cls, path: Path) -> TrainingConfig:
         """Read what :meth:`save` wrote."""
-        values = json.loads(path.read_text())
-        return cls(**{field.name: values[field.name] for field in fields(cls)})
+        return cls(**json.loads(path.read_text()))

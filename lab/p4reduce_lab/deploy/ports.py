@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import secrets
 import socket
@@ -11,7 +10,7 @@ import socket
 from p4reduce_common.polling import attempts
 
 from p4reduce_lab.errors import ArgumentsError, LabError
-from p4reduce_lab.switches.udp_ports import free_udp_ports
+from p4reduce_lab.switches.udp_ports import bound, free_udp_ports, is_free
 
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _LEAST, _MOST = 1024, 65535
@@ -33,9 +32,6 @@ class FreePorts:
     def __init__(self, host: str, within: str) -> None:
         self._host = host
         self._within = within
-        self._family = (
-            socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
-        )
         self._left: list[int] = []
         if within:
             match = _RANGE.fullmatch(within)
@@ -58,13 +54,12 @@ class FreePorts:
         """Return a TCP port. Raises LabError: there is none."""
         if self._within:
             return self._take(1, socket.SOCK_STREAM)[0]
-        with socket.socket(self._family, socket.SOCK_STREAM) as probe:
-            probe.bind((self._host, 0))
+        with bound(self._host, 0, socket.SOCK_STREAM) as probe:
             return int(probe.getsockname()[1])
 
     def _take(self, count: int, kind: socket.SocketKind) -> list[int]:
         for _ in attempts(_PATIENCE, _PAUSE):
-            free = {port for port in self._left if self._is_free(port, kind)}
+            free = {port for port in self._left if is_free(self._host, port, kind)}
             rows = [
                 range(first, first + count)
                 for first in free
@@ -81,13 +76,3 @@ class FreePorts:
             f"{self._host} are free, and {count} in a row are needed: `ss -tuln` shows "
             "what is in use; give a larger range"
         )
-
-    def _is_free(self, port: int, kind: socket.SocketKind) -> bool:
-        with socket.socket(self._family, kind) as probe:
-            if kind == socket.SOCK_STREAM:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self._host, port))
-            except OSError:
-                return False
-        return True

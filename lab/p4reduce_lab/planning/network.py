@@ -181,18 +181,3 @@ def tree_fanouts(ranks: int, fanout: int = LARGEST_FANOUT) -> tuple[int, ...]:
         fanouts.append(own)
         left = math.ceil(left / own)
     return tuple(fanouts)
-
-
-def tree(
-    ranks: int,
-    link: PlannedLink,
-    switch: SwitchCost,
-    host: float = 0.0,
-    *,
-    uplink: PlannedLink | None = None,
-    fanout: int = LARGEST_FANOUT,
-) -> PlannedNetwork:
-    """Return the flattest tree for this many ranks. Links between switches are `uplink`s."""
-    fanouts = tree_fanouts(ranks, fanout)
-    links = (link, *[uplink or link] * (len(fanouts) - 1))
-    return replace(PlannedNetwork(fanouts, links, switch, host), ranks=ranks)

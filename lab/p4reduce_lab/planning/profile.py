@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,6 +38,7 @@ BLOCK = PAYLOAD_BYTES // NUMBER_BYTES
 _CANNOT = 3  # exit code: no PyTorch
 
 
+@dataclass(frozen=True)
 class Profile:
     """The measurements of a script.
 
@@ -48,12 +50,11 @@ class Profile:
         density: the share of blocks of 256 gradients that are not all zeros.
     """
 
-    def __init__(self, report: dict[str, Any]) -> None:
-        self.compute = float(report["compute"])
-        self.steps = int(report["steps"])
-        self.sizes = [int(size) for size in report["sizes"]]
-        self.ready = [float(share) for share in report["ready"]]
-        self.density = float(report["density"])
+    compute: float
+    steps: int
+    sizes: list[int]
+    ready: list[float]
+    density: float
 
     def step(self, bucket: int, batch: int = 0) -> TrainingStep:
         """Return the step with parameters in buckets of at most this many elements.
@@ -120,7 +121,7 @@ def profile(script: Sequence[str], steps: int = STEPS) -> Profile:
                 f"{script[0]} ended (exit code {done.returncode}) before a torch optimiser had "
                 f"taken {steps + WARM_UP + 1} steps:\n{last}"
             )
-        return Profile(json.loads(report.read_text()))
+        return Profile(**json.loads(report.read_text()))
 
 
 def _free_port() -> int:

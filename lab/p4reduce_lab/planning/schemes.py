@@ -13,7 +13,6 @@ from p4reduce_lab.planning.network import (
     PlannedLink,
     PlannedNetwork,
     SwitchCost,
-    tree,
     tree_fanouts,
 )
 from p4reduce_lab.planning.ring import mean_delay, ring_octets, ring_seconds
@@ -100,15 +99,16 @@ class Cluster:
 
     def tree(self) -> PlannedNetwork:
         """The flattest tree with all ranks; one switch where that is enough."""
-        network = tree(
-            self.ranks,
-            self.port_link,
+        fanouts = tree_fanouts(self.ranks, self.fanout)
+        links = [self.port_link, *[self.framed(self.uplink or self.link)] * (len(fanouts) - 1)]
+        return PlannedNetwork(
+            fanouts,
+            tuple(links),
             self.switch,
             self.host,
-            uplink=self.framed(self.uplink) if self.uplink else None,
-            fanout=self.fanout,
+            ranks=self.ranks,
+            trunk=self.port_trunk,
         )
-        return replace(network, trunk=self.port_trunk)
 
 
 @dataclass(frozen=True)

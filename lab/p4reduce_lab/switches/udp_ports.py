@@ -39,7 +39,7 @@ def udp_ports(count: int) -> UdpPorts:
         LabError: there is no free row of them.
     """
     host = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
-    busy = _busy(socket.AF_INET, host, _FIRST, count)
+    busy = _busy(host, _FIRST, count)
     return UdpPorts(host, count, free_udp_ports(host, count) if busy else _FIRST)
 
 
@@ -55,46 +55,50 @@ def free_udp_ports(host: str, count: int, first: int = 0) -> int:
         ArgumentsError: the address is not this host's, or somebody has one of the wanted ports.
         LabError: no such row was found.
     """
-    family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
     if first + count - 1 > LAST_PORT:
         raise ArgumentsError(f"{count} ports from {first} on end above {LAST_PORT}")
     try:
-        _bind(family, host, 0).close()
+        bound(host, 0).close()
     except OSError as error:
         raise ArgumentsError(
             f"host {host} is not an address of this host ({error.strerror}): `ip address` shows "
             "them"
         ) from None
     if first:
-        if busy := _busy(family, host, first, count):
+        if busy := _busy(host, first, count):
             raise ArgumentsError(f"UDP port {busy} of {host} is in use: choose another first port")
         return first
     for _ in range(_ATTEMPTS):
         first = _LOWEST + secrets.randbelow(_HIGHEST - _LOWEST)
-        if not _busy(family, host, first, count):
+        if not _busy(host, first, count):
             return first
     raise LabError(f"no {count} free UDP ports in a row from {_LOWEST} to {_HIGHEST} of {host}")
 
 
-def _busy(family: int, host: str, first: int, count: int) -> int:
-    """Return the first port of the row that is in use; 0: all are free."""
-    ports = range(first, first + count)
-    return next((port for port in ports if not _is_free(family, host, port)), 0)
-
-
-def _is_free(family: int, host: str, port: int) -> bool:
+def is_free(host: str, port: int, kind: socket.SocketKind = socket.SOCK_DGRAM) -> bool:
+    """Whether nobody has a port, of UDP or of another kind, at an IP address of this host."""
     try:
-        _bind(family, host, port).close()
+        bound(host, port, kind).close()
     except OSError:
         return False
     return True
 
 
-def _bind(family: int, host: str, port: int) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_DGRAM)
+def bound(host: str, port: int, kind: socket.SocketKind = socket.SOCK_DGRAM) -> socket.socket:
+    """Return a new socket at a port; port 0: any. Raises OSError."""
+    family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    sock = socket.socket(family, kind)
     try:
+        if kind == socket.SOCK_STREAM:  # a port whose last connections are closing is free
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
     except OSError:
         sock.close()
         raise
     return sock
+
+
+def _busy(host: str, first: int, count: int) -> int:
+    """Return the first port of the row that is in use; 0: all are free."""
+    ports = range(first, first + count)
+    return next((port for port in ports if not is_free(host, port)), 0)

@@ -213,14 +213,8 @@ def test_a_number_with_a_wrong_unit_is_refused() -> None:
 
 
 def test_parameters_are_put_together_in_the_order_of_their_gradients() -> None:
-    report = {
-        "compute": 0.2,
-        "steps": 3,
-        "sizes": [10, 20, 100, 5],
-        "ready": [0.4, 0.5, 0.8, 0.9],
-        "density": 0.5,
-    }
-    step = Profile(report).step(30, batch=8)
+    found = Profile(0.2, 3, [10, 20, 100, 5], [0.4, 0.5, 0.8, 0.9], density=0.5)
+    step = found.step(30, batch=8)
     assert step.buckets == (30, 100, 5)
     assert step.ready == (0.5, 0.8, 0.9)
     assert step.batch == 8

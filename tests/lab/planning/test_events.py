@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 from p4reduce_lab.planning.events import FOLLOWED, allreduce_seconds
 from p4reduce_lab.planning.framing import LinkLoad, PlannedTensor
-from p4reduce_lab.planning.network import SWITCHES, PlannedLink, PlannedNetwork, SwitchCost, tree
+from p4reduce_lab.planning.network import SWITCHES, PlannedLink, PlannedNetwork, SwitchCost
+from p4reduce_lab.planning.schemes import Cluster
 
 MEGABIT = PlannedLink(1e6, 0.0, overhead=0)  # a byte takes 8 µs
 SLOW = SwitchCost("slow", 100e-6, 50e-6)
@@ -110,8 +111,10 @@ def test_beyond_what_is_followed_time_grows_evenly() -> None:
 
 def test_a_hundred_thousand_ranks_take_the_delay_of_three_levels_more() -> None:
     link = PlannedLink(1e8, 1e-3)
-    few = allreduce_seconds(tree(64, link, FREE), LinkLoad(1), 1)
-    many = allreduce_seconds(tree(100_000, link, FREE), LinkLoad(1), 1)
+    few, many = (
+        allreduce_seconds(Cluster(ranks, link, switch=FREE, host=0.0).tree(), LinkLoad(1), 1)
+        for ranks in (64, 100_000)
+    )
     assert many == pytest.approx(3 * few)
 
 

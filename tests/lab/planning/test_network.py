@@ -13,7 +13,6 @@ from p4reduce_lab.planning.network import (
     PlannedLink,
     PlannedNetwork,
     SwitchCost,
-    tree,
     tree_fanouts,
 )
 from p4reduce_lab.planning.ring import mean_delay, ring_octets, ring_seconds
@@ -38,10 +37,8 @@ def test_a_tree_has_room_for_all(ranks: int) -> None:
 
 
 def test_switches_are_counted_on_all_levels() -> None:
-    assert tree(4096, PlannedLink(1e9), SWITCHES["hardware"]).switches == 65
-    assert (
-        tree(65, PlannedLink(1e9), SWITCHES["hardware"]).switches == 9
-    )  # 8 leaves of up to 9 ranks
+    assert Cluster(4096, PlannedLink(1e9)).tree().switches == 65
+    assert Cluster(65, PlannedLink(1e9)).tree().switches == 9  # 8 leaves of up to 9 ranks
     assert PlannedNetwork((4,), (PlannedLink(1e9),), planes=3).switches == 3
 
 
