@@ -202,10 +202,12 @@ class LessonWorld:
             NoSuchFrameError: no frame, or no field, is called so.
         """
         held = self._find(number)
-        data = bytearray(held.data)
-        for name, value in fields.items():
-            _patch(data, name, value)
-        return self._send(held.rank, held.up, bytes(data), "forged")
+        try:
+            changed = wire.header_bytes(**{**header(held.data), **fields})
+        except ValueError as error:
+            raise NoSuchFrameError(f"{error}; `show {number}` lists the fields") from None
+        data = held.data[: wire.AGG_OFFSET] + changed + held.data[wire.PAYLOAD_OFFSET :]
+        return self._send(held.rank, held.up, data, "forged")
 
     def kill(self, rank: int) -> LessonRank:
         """End a rank's process."""
@@ -264,31 +266,14 @@ class LessonWorld:
         return held
 
 
-_PLACES: dict[str, tuple[int, int]] = {}  # of each field: the first bit, and how many
-for _field in wire.HEADER_FIELDS:
-    _PLACES[_field.name] = (sum(bits for _, bits in _PLACES.values()), _field.bits)
-
-
 def header(data: bytes) -> dict[str, int]:
     """Return the fields of a frame's aggregation header."""
-    whole = int.from_bytes(data[wire.AGG_OFFSET : wire.PAYLOAD_OFFSET], "big")
-    total = 8 * wire.AGG_BYTES
-    return {
-        name: whole >> (total - first - bits) & ((1 << bits) - 1)
-        for name, (first, bits) in _PLACES.items()
-    }
-
-
-def _patch(data: bytearray, name: str, value: int) -> None:
-    if name not in _PLACES:
-        raise NoSuchFrameError(f"the header has no {name}, but: {', '.join(_PLACES)}")
-    first, bits = _PLACES[name]
-    if not 0 <= value < 1 << bits:
-        raise NoSuchFrameError(f"{name} has {bits} bits: 0 to {(1 << bits) - 1}, not {value}")
-    place = slice(wire.AGG_OFFSET, wire.PAYLOAD_OFFSET)
-    shift = 8 * wire.AGG_BYTES - first - bits
-    whole = int.from_bytes(data[place], "big") & ~(((1 << bits) - 1) << shift)
-    data[place] = (whole | value << shift).to_bytes(wire.AGG_BYTES, "big")
+    rest = int.from_bytes(data[wire.AGG_OFFSET : wire.PAYLOAD_OFFSET], "big")
+    fields = {}
+    for one in reversed(wire.HEADER_FIELDS):
+        fields[one.name] = rest & (1 << one.bits) - 1
+        rest >>= one.bits
+    return fields
 
 
 def _endpoint(rank: int) -> wire.Endpoint:

@@ -138,8 +138,11 @@ def test_ranks_that_do_not_agree_end_with_an_error() -> None:
         ("let 99", "there is no frame #99 on its way; there are: #1, #2"),
         ("let", "it is: let N"),
         ("let one", "'one' is not a number"),
-        ("forge 1 colour=3", "the header has no colour, but: version, kind"),
-        ("forge 1 slot=70000", "slot has 16 bits: 0 to 65535, not 70000"),
+        (
+            "forge 1 colour=3",
+            "no field colour; `show 1` lists the fields",
+        ),
+        ("forge 1 slot=70000", "slot has 16 bits, which do not hold 70000"),
         ("forge 1 slot", "'slot' is not FIELD=VALUE"),
         ("repeat 7", "there is no rank 7; ranks are 0 to 1"),
         ("show 7", "frame #7 is neither on its way nor the last one"),
