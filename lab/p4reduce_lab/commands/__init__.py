@@ -2,8 +2,8 @@
 """The commands of `p4reduce-lab`, one module each.
 
 Each module's `command` is a click command with the module's name, with hyphens. To add one, add a
-module. A command imports what it needs in its function, because `p4reduce-lab worker` starts many
-times in a run and needs little. Imports all other folders.
+module. A command imports what it needs in its function, so that no other one waits for it. Imports
+all other folders.
 """
 
 from __future__ import annotations

@@ -96,11 +96,12 @@ def _start_children(
     results: Path,
 ) -> list[ChildProcess]:
     """Starts the workers, and the reference beside them."""
-    lab = [sys.executable, "-m", "p4reduce_lab"]
+    module = [sys.executable, "-m"]
+    worker = [*module, "p4reduce_lab.demo.ranks.worker", str(directory)]
     children = [
         system.processes.start(
             f"worker of rank {rank}",
-            system.rank_command(rank, [*lab, "worker", str(directory)]),
+            system.rank_command(rank, worker),
             log=results / WORKER_LOG.format(rank),
             environment={**rank_variables(rank, config.workers), **system.variables()},
         )
@@ -108,7 +109,7 @@ def _start_children(
     ]
     reference = system.processes.start(
         "reference",
-        [*lab, "reference", str(directory)],
+        [*module, "p4reduce_lab.demo.training.reference", str(directory)],
         log=results / "reference.log",
         environment=single_thread_variables(),
     )

@@ -59,7 +59,7 @@ def test_a_run_that_is_interrupted_leaves_nothing(tmp_path: Path, number: int) -
 @pytest.mark.parametrize(
     ("what", "rank", "name"),
     [
-        ("p4reduce_lab worker", 1, "worker of rank 1"),
+        ("p4reduce_lab.demo.ranks.worker", 1, "worker of rank 1"),
         ("p4reduce_switch", None, r"switch \(embedded\)"),
         ("p4reduce_controller", None, "controller"),
     ],
@@ -83,7 +83,7 @@ def test_a_run_whose_worker_hangs_ends_when_its_lease_does_and_names_the_rank(
 ) -> None:
     run = Launched(tmp_path, "run", "--ranks", "3", "--steps", "20000")
     run.wait_for(r"step +\d+/20000")
-    os.kill(pid_of("p4reduce_lab worker", 2), signal.SIGSTOP)
+    os.kill(pid_of("p4reduce_lab.demo.ranks.worker", 2), signal.SIGSTOP)
     assert run.wait() == 1
     assert re.search(r"rank 2\b.*(lost|heartbeat|lease)", run.output), run.output
     assert "Traceback" not in run.output

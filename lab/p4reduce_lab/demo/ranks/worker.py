@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the demo: trains on its shards, gradients all-reduced through the switch."""
+"""One rank of the demo: ``python -m p4reduce_lab.demo.ranks.worker DIRECTORY``.
+
+It trains on its shards, gradients all-reduced through the switch.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +19,7 @@ import numpy as np
 import p4reduce
 from p4reduce.compression import CompressedAllreduce, SwitchLink, compressor_by_name, measure_link
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient
+from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.control.controller_address import default_address
 from p4reduce_common.polling import holds_within
 
@@ -305,3 +309,10 @@ def run_worker(directory: Path) -> None:
 
 def _log(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        run_worker(Path(sys.argv[1]))
+    except (p4reduce.P4ReduceError, ControlError, LabError) as known:
+        sys.exit(f"{type(known).__name__}: {known}")

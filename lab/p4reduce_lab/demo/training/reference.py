@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same training in one process, the ranks' gradients summed by numpy in float64."""
+"""The same training in one process: ``python -m p4reduce_lab.demo.training.reference DIRECTORY``.
+
+The ranks' gradients are summed by numpy in float64.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -39,3 +43,7 @@ def run_reference(directory: Path) -> None:
     digits = Digits.load(directory / DATA_FILE)
     _, curve = train(config, digits, NumpyAggregator(config.workers))
     curve.save(directory / REFERENCE_FILE)
+
+
+if __name__ == "__main__":
+    run_reference(Path(sys.argv[1]))
