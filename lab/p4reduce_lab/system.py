@@ -63,6 +63,7 @@ class System:
         controller: The controller's process, once it was started.
         state_directory: The controller's, with the operator's token.
         page_address: HOST:PORT of the controller's live page, where the choice has one.
+        launchers: The switches that were started, by name; `restart_switch` takes the first.
         topology: What `Summary` calls it.
         switch_name: For people: what `restart_switch` kills.
     """
@@ -85,7 +86,7 @@ class System:
         self._names = ascii_lowercase[:switches] if switches > 1 else ("switch",)
         self.topology = "side-by-side" if switches > 1 else "star"
         self.switch_name = "switch a" if switches > 1 else "the switch"
-        self._switches: dict[str, SwitchLauncher] = {}  # by name; `restart_switch` takes the first
+        self.launchers: dict[str, SwitchLauncher] = {}
         self._net_file: Path | None = None
         self.network: MininetNetwork | ShapedNetwork | RoutedNetwork | None = network
         self._own_network: MininetNetwork | None = None
@@ -147,7 +148,7 @@ class System:
         """Start a switch in a directory of its own. Raises LabError."""
         own = self._directory / name
         own.mkdir()
-        launcher = self._switches[name] = self._choice.launcher(own, ports)
+        launcher = self.launchers[name] = self._choice.launcher(own, ports)
         if isinstance(self.network, ShapedNetwork | RoutedNetwork):
             launcher.prefix = self.network.switch_prefix
         log = "switch.log" if name == "switch" else f"switch-{name}.log"
@@ -250,17 +251,6 @@ class System:
         return command if self.network is None else [*self.network.prefix(rank), *command]
 
     @property
-    def launchers(self) -> Mapping[str, SwitchLauncher]:
-        """The switches of this controller, by name.
-
-        Raises:
-            LabError: they were not started.
-        """
-        if not self._switches:
-            raise LabError("the switch was not started")
-        return self._switches
-
-    @property
     def _running_switch(self) -> SwitchLauncher:
         return next(iter(self.launchers.values()))
 
@@ -270,7 +260,7 @@ class System:
     def __exit__(self, *error: object) -> None:
         self.control.close()
         self.processes.end()
-        for number, (name, launcher) in enumerate(self._switches.items()):
+        for number, (name, launcher) in enumerate(self.launchers.items()):
             self._stop_switch(launcher, f"-{name}" if number else "")
         if self._own_network is not None:
             self._own_network.stop()

@@ -131,7 +131,7 @@ class TreeSystem(System):
             if node.parent is not None:
                 own[_UPLINK] = links[node.name][1]
             self._start_switch(node.name, own)
-        self._switches = dict(reversed(self._switches.items()))  # the root first
+        self.launchers = dict(reversed(self.launchers.items()))  # the root first
         self._write_net_file(self._tables())
         self.start_controller()
 

@@ -29,11 +29,13 @@ class DeploySettings:
     ports: str = ""
 
     def __post_init__(self) -> None:
-        if self.host and not _is_address(self.host):
+        try:
+            ipaddress.ip_address(self.host or "127.0.0.1")
+        except ValueError:
             raise ArgumentsError(
                 f"host {self.host!r} is not an IP address: give the one by which workers reach "
                 "this host, such as 10.0.0.1"
-            )
+            ) from None
         if self.unix and self.is_remote:
             raise ArgumentsError(
                 f"Unix ports are for workers on this host: leave out host {self.host}, or unix"
@@ -54,11 +56,3 @@ class DeploySettings:
     def is_remote(self) -> bool:
         """Whether workers may be on other hosts."""
         return bool(self.host) and not ipaddress.ip_address(self.host).is_loopback
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

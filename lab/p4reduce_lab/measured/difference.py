@@ -39,11 +39,10 @@ Key = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured number with its spread; least and most are None if there is none."""
+    """A measured number with its spread, the least and the most; None if there is none."""
 
     value: float
-    least: float | None = None
-    most: float | None = None
+    spread: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -197,10 +196,11 @@ def _changes(
         if before.value <= 0 or after.value <= 0:
             continue
         ratio = before.value / after.value if better > 0 else after.value / before.value
-        by_spread = before.least is not None and after.least is not None
+        by_spread = before.spread is not None and after.spread is not None
         beyond = abs(ratio - 1) > (LEAST if by_spread else noise)
-        if by_spread:
-            beyond &= not _overlap(before, after)
+        if before.spread is not None and after.spread is not None:
+            least, most = zip(before.spread, after.spread, strict=True)
+            beyond &= max(least) > min(most)  # they do not overlap
         yield Change(where, name, before, after, ratio - 1, by_spread, beyond)
 
 
@@ -217,16 +217,8 @@ def _figure(name: str, row: Mapping[str, Any]) -> Figure:
         for base in (name, bare):
             least, most = row.get(low + base), row.get(high + base)
             if _is_number(least) and _is_number(most):
-                return Figure(float(row[name]), float(least), float(most))
+                return Figure(float(row[name]), (float(least), float(most)))
     return Figure(float(row[name]))
-
-
-def _overlap(one: Figure, other: Figure) -> bool:
-    assert one.least is not None
-    assert one.most is not None
-    assert other.least is not None
-    assert other.most is not None
-    return one.least <= other.most and other.least <= one.most
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -273,5 +265,7 @@ def lines(
 
 
 def _shown(figure: Figure) -> str:
-    spread = "" if figure.least is None else f" ({figure.least:.4g} to {figure.most:.4g})"
-    return f"{figure.value:.4g}{spread}"
+    if figure.spread is None:
+        return f"{figure.value:.4g}"
+    least, most = figure.spread
+    return f"{figure.value:.4g} ({least:.4g} to {most:.4g})"
