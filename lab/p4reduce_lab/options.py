@@ -186,19 +186,23 @@ class SystemWish:
 
     switch: str
     net: str
-    switches: int
-    cores: int
-    tree: TreeShape | None
     pcap: bool
-    web: bool
     bandwidth: float | None = None
+    switches: int = 1
+    cores: int = 1
+    tree: TreeShape | None = None
+    web: bool = False
 
-    def choose(self, *, nearest_to_real: bool = False) -> LabChoice:
+    def choose(self, *, nearest_to_real: bool = False, only_mininet: bool = False) -> LabChoice:
         """Return which switch and network can be had; see `p4reduce_lab.choice.choose`."""
         from p4reduce_lab.choice import choose
 
         choice = choose(
-            self.switch, self.net, bandwidth=self.bandwidth, nearest_to_real=nearest_to_real
+            self.switch,
+            self.net,
+            bandwidth=self.bandwidth,
+            nearest_to_real=nearest_to_real,
+            only_mininet=only_mininet,
         )
         return replace(choice.with_cores(self.cores), pcap=self.pcap, web=self.web)
 

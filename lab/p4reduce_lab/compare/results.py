@@ -200,7 +200,7 @@ class Aim:
 
     Attributes:
         text: for people.
-        least: what `figure` has to be at least; or at most, where it is negative.
+        least: what `figure` has to be at least.
         figure: name of a row's attribute.
         where: attributes that a row has to have.
     """

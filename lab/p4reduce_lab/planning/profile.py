@@ -92,12 +92,14 @@ def profile(script: Sequence[str], steps: int = STEPS) -> Profile:
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory, "profile.json")
         command = [sys.executable, "-m", __name__, str(report), str(steps), *script]
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            port = found.getsockname()[1]
         alone = {
             "RANK": "0",
             "LOCAL_RANK": "0",
             "WORLD_SIZE": "1",
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(_free_port()),
+            "MASTER_PORT": str(port),
         }
         try:
             done = subprocess.run(
@@ -122,13 +124,6 @@ def profile(script: Sequence[str], steps: int = STEPS) -> Profile:
                 f"taken {steps + WARM_UP + 1} steps:\n{last}"
             )
         return Profile(**json.loads(report.read_text()))
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class _EnoughError(BaseException):
