@@ -35,7 +35,7 @@ def free_address(preferred: range = PREFERRED) -> str:
 def show(address: str) -> str:
     """Open the page in a browser if there is a screen; return a line about it."""
     url = f"http://{address}/"
-    # Without a screen this would start a browser of the terminal's in the command's place.
+    # Without a display it may start a text browser here, and the command would wait for that.
     if sys.platform == "darwin" or any(os.environ.get(name) for name in _DISPLAYS):
         webbrowser.open(url)
     return f"Live page: {url}"

@@ -29,7 +29,7 @@ def command(before: str, after: str, noise: float, everything: bool) -> None:
 
     \b
     Example:
-      p4reduce-lab bench-diff before.json build/bench/bench.json
+      p4reduce-lab bench-diff before.json build/bench/results.json
     """
     from p4reduce_lab.measured.difference import difference, find_results, lines, read_results
 

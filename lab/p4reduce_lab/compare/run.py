@@ -134,8 +134,8 @@ def compare(
                 if name:
                     settings["congestion_control"] = name
         keep([])
-        if name := begun["commit"]:
-            kept = place / f"compare-{name.rstrip('+')}.json"
+        if (name := begun["commit"]) and not name.endswith("+"):
+            kept = place / f"compare-{name}.json"
             kept.write_text((place / RESULTS_FILE).read_text())
         report = so_far()
         draw(report.rows, place, foot(report), "compare")

@@ -22,13 +22,13 @@ from p4reduce.control.controller_address import parse_address
 from p4reduce_lab.deploy.credentials import TlsPaths
 
 NAME = "ranks.sock"
-STARTER = 0  # a socket whose other end the process has that has started this one
+STARTER = 0  # our end of a socket; the process that started this one has the other
 _PAUSE = 0.1  # seconds between two looks at the processes
 _LOOK = 0.5  # seconds between two looks whether ranks elsewhere need this host
-_REFUSED = 3  # looks; a controller that is started again needs a moment
+_REFUSED = 5.0  # seconds; a controller that is started again takes up its switches first
 _STARTING = 60.0  # seconds that a controller of this host may be without an answer
 _SILENT = 10.0  # seconds without an answer, after which the controller's host counts as lost
-_HERE = frozenset({"joined", "attached"})
+_TAKES_PART = frozenset({"joined", "attached"})
 
 
 class Lifelines:
@@ -83,7 +83,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 class _Looks:
-    """Looks now and then, and remembers the latest answer."""
+    """Looks now and then whether this host is still needed. A no is final."""
 
     def __init__(self, look: Callable[[], bool]) -> None:
         self._look = look
@@ -119,7 +119,7 @@ def ranks_elsewhere(controller: str, files: TlsPaths) -> Callable[[], bool]:
             except ControlError:  # it may be starting again
                 return time.monotonic() < heard + _STARTING
         heard = time.monotonic()
-        return any(member.state in _HERE for job in jobs for member in job.members)
+        return any(member.state in _TAKES_PART for job in jobs for member in job.members)
 
     return _Looks(look)
 
@@ -128,18 +128,19 @@ def controller_there(controller: str) -> Callable[[], bool]:
     """Return a function that says whether the controller, on another host, still answers."""
     place = parse_address(controller)
     assert place is not None
-    refused, heard = 0, time.monotonic()
+    heard = time.monotonic()
 
     def look() -> bool:
-        nonlocal refused, heard
+        nonlocal heard
+        patience = _SILENT
         try:
             socket.create_connection(place, timeout=2.0).close()
         except ConnectionRefusedError:
-            refused += 1
+            patience = _REFUSED
         except OSError:
             pass
         else:
-            refused, heard = 0, time.monotonic()
-        return refused < _REFUSED and time.monotonic() < heard + _SILENT
+            heard = time.monotonic()
+        return time.monotonic() < heard + patience
 
     return _Looks(look)

@@ -82,7 +82,7 @@ class Commands:
             "step": self._step,
             "continue": self._continue,
             "inspect": self._inspect,
-            "help": HELP.splitlines,
+            "help": lambda: HELP.splitlines(),
         }
 
     def do(self, text: str) -> list[str]:
@@ -98,7 +98,8 @@ class Commands:
         try:
             said = self._done[name](*arguments)
         except TypeError:
-            usage = next(row.strip() for row in HELP.splitlines() if row.split()[0] == name)
+            rows = (row.strip() for row in HELP.splitlines() if row.split()[0] == name)
+            usage = next(rows, name)
             raise CommandError(f"it is: {usage}") from None
         self._note(name, text)
         return said

@@ -78,7 +78,13 @@ def _once(
 def _until_done(
     commands: Commands, proposed: str, say: Callable[[str], None], ask: Ask | None
 ) -> _PromptEnd:
-    """Do what is typed until the proposed step was taken. Without one: until the end."""
+    """Do what is typed until the proposed step was taken, or until quit or restart.
+
+    If something else changes the lesson, nothing is proposed any more.
+
+    Raises:
+        LabError: nobody types, and the proposed step cannot be taken.
+    """
     while True:
         typed: str | None = proposed
         if ask is None:
@@ -95,6 +101,8 @@ def _until_done(
             continue
         if done and commands.finished.split() == proposed.split():
             return _PromptEnd.DONE
+        if ask is None:
+            raise LabError(f"the lesson's step {proposed!r} cannot be taken")
         if commands.finished and commands.world.position != before:
             say("")
             for row in LEFT_THE_STEPS:

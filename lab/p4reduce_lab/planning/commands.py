@@ -36,7 +36,8 @@ def commands(advice: Advice, option: Option) -> list[str]:
 
     Args:
         advice: the planner's answer.
-        option: one of its ways to sum; for the ring, the lines are those of one switch.
+        option: one of its ways to sum; for the ring, the lines are those of one switch,
+            or of a tree where one is not enough.
     """
     cluster = advice.question.cluster
     count = option.switches if "side by side" in option.name else 1

@@ -9,15 +9,17 @@ after the given number of steps. The script sees a job of one rank.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -35,7 +37,7 @@ TIMEOUT = 600.0  # seconds
 WARM_UP = 2  # first steps that are not counted: memory is allocated, kernels are chosen
 BLOCK = PAYLOAD_BYTES // NUMBER_BYTES
 
-_CANNOT = 3  # exit code: no PyTorch
+_MISSING = "missing"  # in a report: why there is no PyTorch
 
 
 @dataclass(frozen=True)
@@ -101,29 +103,40 @@ def profile(script: Sequence[str], steps: int = STEPS) -> Profile:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
-        try:
-            done = subprocess.run(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=TIMEOUT,
-                check=False,
-                env={**os.environ, **alone},
-            )
-        except subprocess.TimeoutExpired:
-            raise LabError(
-                f"{script[0]} took no {steps + WARM_UP + 1} steps within {TIMEOUT:g} s"
-            ) from None
-        if done.returncode == _CANNOT:
-            raise UnavailableError(f"profiling a script needs PyTorch: {done.stdout.strip()}")
-        if not report.exists():
-            last = "\n".join(done.stdout.strip().splitlines()[-5:])
-            raise LabError(
-                f"{script[0]} ended (exit code {done.returncode}) before a torch optimiser had "
-                f"taken {steps + WARM_UP + 1} steps:\n{last}"
-            )
-        return Profile(**json.loads(report.read_text()))
+        output = Path(directory, "output")
+        code = _run_alone(command, {**os.environ, **alone}, output)
+        if report.exists():
+            found = json.loads(report.read_text())
+            if _MISSING in found:
+                raise UnavailableError(f"profiling a script needs PyTorch: {found[_MISSING]}")
+            return Profile(**found)
+        last = "\n".join(output.read_text(errors="replace").strip().splitlines()[-5:])
+        taken = f"{steps + WARM_UP + 1} steps"
+        if code is None:
+            raise LabError(f"{script[0]} took no {taken} within {TIMEOUT:g} s:\n{last}")
+        raise LabError(
+            f"{script[0]} ended (exit code {code}) before a torch optimiser had taken {taken}:\n"
+            f"{last}"
+        )
+
+
+def _run_alone(command: Sequence[str], environment: Mapping[str, str], output: Path) -> int | None:
+    """Run a command, and end it with all that it has started.
+
+    Returns its exit code, or None if it was not over within `TIMEOUT`.
+    """
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
+    try:
+        return process.wait(TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 class _EnoughError(BaseException):
@@ -210,8 +223,8 @@ def _run(report: Path, steps: int, script: Sequence[str]) -> int:
             register_optimizer_step_pre_hook,
         )
     except ImportError as error:
-        print(f"{error} (pip install torch)")
-        return _CANNOT
+        report.write_text(json.dumps({_MISSING: f"{error} (pip install torch)"}))
+        return 1
     watch = _Watch(steps)
     register_optimizer_step_pre_hook(watch.before)
     register_optimizer_step_post_hook(watch.after)

@@ -9,6 +9,7 @@ from typing import Any
 
 from p4reduce_lab.planning.advice import Advice
 from p4reduce_lab.planning.commands import commands
+from p4reduce_lab.planning.network import LARGEST_FANOUT
 from p4reduce_lab.units import in_words, rate_in_words, size_in_words
 
 HEAD = ("sums by", "sums", "of the step", "step", "overlapped", "faster", "sent per rank")
@@ -59,7 +60,8 @@ def text(advice: Advice) -> str:
 
 def _to_run(advice: Advice) -> Iterator[str]:
     """The commands for the best option, and for a faster one with more hardware."""
-    yield "To run it:" if advice.best.switches else "To run one switch although the ring is faster:"
+    one = "one switch" if advice.question.cluster.ranks <= LARGEST_FANOUT else "a tree"
+    yield "To run it:" if advice.best.switches else f"To run {one} although the ring is faster:"
     yield _indented(commands(advice, advice.best))
     if advice.fastest is not advice.best:
         yield f"With more hardware, {advice.fastest.name}:"

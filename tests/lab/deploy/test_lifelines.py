@@ -28,3 +28,31 @@ def test_a_controller_that_nobody_reaches_has_no_ranks(
         assert needed()
         now += 2
         assert not needed()
+
+
+def test_a_controller_that_is_started_again_has_time_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses connections until it has taken up its switches."""
+    now = 1000.0
+    monkeypatch.setattr(lifelines, "time", SimpleNamespace(monotonic=lambda: now))
+    with socket.socket() as controller:
+        controller.bind(("127.0.0.1", 0))
+        there = lifelines.controller_there(f"127.0.0.1:{controller.getsockname()[1]}")
+        assert there()
+        now += 4
+        assert there()
+        controller.listen()
+        now += 4
+        assert there()
+        now += 4
+        assert there()
+
+
+def test_a_controller_that_refuses_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(lifelines, "time", SimpleNamespace(monotonic=lambda: now))
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        there = lifelines.controller_there(f"127.0.0.1:{nobody.getsockname()[1]}")
+        assert there()
+        now += 6
+        assert not there()

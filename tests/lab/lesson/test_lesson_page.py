@@ -90,15 +90,17 @@ def shown() -> Iterator[str]:
     """The page, really served; its address."""
     config = uvicorn.Config(make_app(LessonRun(3), TOKEN), port=0, log_config=None, ws="none")
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    end = time.monotonic() + DEADLINE
-    while not server.started:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-    server.should_exit = True
-    thread.join(DEADLINE)
+    try:
+        end = time.monotonic() + DEADLINE
+        while not server.started:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join(DEADLINE)
 
 
 @pytest.mark.browser

@@ -147,6 +147,7 @@ def test_ranks_that_do_not_agree_end_with_an_error() -> None:
         ("repeat 7", "there is no rank 7; ranks are 0 to 1"),
         ("show 7", "frame #7 is neither on its way nor the last one"),
         ("jump", "there is no command 'jump'; help lists them"),
+        ("help let", "it is: help"),
         ("break colour 1", "'colour' is not a kind of place"),
         ("break table nowhere", "there is no table 'nowhere'"),
         ("unbreak 4", "there is no breakpoint 4"),
@@ -218,9 +219,8 @@ def test_a_breakpoint_at_a_header_value() -> None:
     commands.do("break field agg.rank 1")
     assert "counts it as" in "\n".join(commands.do("let 1"))
     assert "(field agg.rank 0x1)" in "\n".join(commands.do("let 2"))
-    held = commands.world.duplicate
     with pytest.raises(LabError, match="no frame #2 on its way"):
-        held(2)  # the switch has it
+        commands.world.duplicate(2)  # the switch holds it
     commands.world.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,49 @@ def test_a_script_that_takes_no_steps_is_named(tmp_path: Path) -> None:
         LabError, match=r"train\.py ended \(exit code 1\) before .* 6 steps(?s:.)*no data"
     ):
         profile([str(script), "--epochs", "1"], steps=3)
+
+
+@needs_torch
+@pytest.mark.long
+def test_what_a_script_has_started_ends_with_its_profile(tmp_path: Path) -> None:
+    """A process that it leaves behind holds its output open; nobody waits for that."""
+    from p4reduce_lab.planning.profile import profile
+
+    script, left = tmp_path / "train.py", tmp_path / "left"
+    begin = "import pathlib, subprocess\nleft = subprocess.Popen(['sleep', '10000'])\n"
+    begin += f"pathlib.Path({str(left)!r}).write_text(str(left.pid))\n"
+    script.write_text(begin + SCRIPT.replace("STEPS", "10_000"))
+    assert profile([str(script), "--epochs", "1"], steps=3).steps == 3
+    status = Path("/proc", left.read_text(), "status")
+    end = time.monotonic() + 60.0
+    while status.exists() and "State:\tZ" not in status.read_text():
+        assert time.monotonic() < end, "it runs on"
+        time.sleep(0.01)
+
+
+@needs_torch
+@pytest.mark.long
+def test_a_script_has_exit_codes_of_its_own(tmp_path: Path) -> None:
+    from p4reduce_lab.planning.profile import profile
+
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit(3)")
+    with pytest.raises(LabError, match=r"train\.py ended \(exit code 3\)"):
+        profile([str(script)], steps=3)
+
+
+@needs_torch
+@pytest.mark.long
+def test_a_script_that_takes_too_long_says_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from p4reduce_lab.planning import profile
+
+    monkeypatch.setattr(profile, "TIMEOUT", 5.0)
+    script = tmp_path / "train.py"
+    script.write_text("import time\nprint('loading data', flush=True)\ntime.sleep(1000)")
+    with pytest.raises(LabError, match=r"took no 6 steps within 5 s:(?s:.*)"):
+        profile.profile([str(script)], steps=3)
 
 
 def test_a_script_that_is_not_there_is_named() -> None:

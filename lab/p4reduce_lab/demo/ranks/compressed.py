@@ -25,12 +25,12 @@ class CompressionHistory:
     """What one rank, or the mean of the ranks, sent in each step.
 
     Attributes:
-        blocks: of the gradient with anything but zeros in them, chosen by this rank.
+        blocks: how many blocks of the gradient this rank has sent.
         alphas: share of the gradient's energy in what was chosen; None where the compressor does
             not estimate it.
         moved: bytes of frames sent and received, retransmissions and all, up to the step's end.
         uncompressed_moved: the same of the training that is compared with.
-        total_blocks: of the gradient.
+        total_blocks: how many blocks the gradient has.
     """
 
     blocks: list[float] = field(default_factory=list)
