@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import grpc
 from p4reduce.control import control_pb2 as pb
@@ -36,7 +36,6 @@ from p4reduce.session.job_client import JoinedJob, Member
 from p4reduce.session.recovery import (
     Ended,
     Event,
-    Reconnection,
     RecoveryProtocol,
     ReduceByRing,
     Work,
@@ -267,7 +266,7 @@ class World:
             case steps.AgreeOnSwitch():
                 work.joined.close()
             case steps.ResumeSession():
-                work.found.transport.close()
+                work.found.close()
 
     def _let_time_pass(self) -> None:
         self._now += WHILE
@@ -361,9 +360,9 @@ class World:
             self._lives[old.successor] = Life()
         return _member(old.successor)
 
-    def _agree(self, joined: JoinedJob) -> Reconnection:
+    def _agree(self, joined: JoinedJob) -> JoinedJob:
         self._lives[joined.member.incarnation].agreed = True
-        return Reconnection(joined.transport, joined)
+        return joined  # in place of a `ResumeAgreement`
 
     def _lose_again(self, joined: JoinedJob | None) -> NoReturn:
         self._losses += 1
@@ -371,21 +370,22 @@ class World:
             self._lives[joined.member.incarnation].is_lost = True
         raise SwitchUnreachableError("lost as well")
 
-    def _resume(self, found: Reconnection) -> None:
+    def _resume(self, found: Any) -> None:
         if self._is_closed:
             raise ClosedError("closed")
-        if cast(ModelTransport, found.transport) not in self.open:
+        has_moved = isinstance(found, JoinedJob)
+        if (found.transport if has_moved else found) not in self.open:
             self._violate(CLOSED, "the session is given a connection that is closed")
-        if found.joined is None:
+        if not has_moved:
             if self._lives[1].is_lost:
                 self._violate(AGREED, "slots go on in a life of the job that is over")
         else:
-            incarnation = found.joined.member.incarnation
+            incarnation = found.member.incarnation
             if incarnation != self._member:
                 self._violate(AGREED, "the rank has left the job that it goes on in")
             if not self._lives[incarnation].agreed:
                 self._violate(AGREED, "it goes on in a job in which the ranks have not agreed")
-        found.transport.close()  # from here on it is the session's
+        found.close()  # from here on it is the session's
         self._resumed = True
 
     def _answers_of_ring(self, work: ReduceByRing) -> dict[str, Callable[[], Any]]:
@@ -513,7 +513,7 @@ RECOVERY_FAULTS = [
     RecoveryFault(
         "no agreement after a loss",
         RecoveryCase(),
-        "            if found.joined is not None:\n                found = yield",
+        "            if isinstance(found, JoinedJob):\n                found = yield",
         "            if False:\n                found = yield",
     ),
     RecoveryFault(
@@ -525,7 +525,7 @@ RECOVERY_FAULTS = [
     RecoveryFault(
         "the ring does not hear of the switch",
         RecoveryCase(ring=True),
-        "ring.incarnation = attempt.found.incarnation",
+        "ring.incarnation = attempt.found.member.incarnation",
         "pass",
     ),
     RecoveryFault(

@@ -118,7 +118,7 @@ def test_a_job_that_lost_its_switch_is_formed_again() -> None:
     rank.ends(ReformJob, member(2))
     rank.ends(OpenTransport, transport)
     rank.ends(AttachToSwitch, joined(2, transport))
-    rank.ends(AgreeOnSwitch, found := SimpleNamespace(joined=joined(2, transport)))
+    rank.ends(AgreeOnSwitch, found := joined(2, transport))
     assert isinstance(rank.work, ResumeSession)
     assert rank.work.found is found
     with pytest.raises(StopIteration):

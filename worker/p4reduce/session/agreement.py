@@ -37,11 +37,12 @@ class ResumeAgreement:
     """Lets all ranks continue at one point, on the switch that they have met at.
 
     Attributes:
+        joined: this rank's place in the new life; closed with the engine.
         engine: runs the new life.
 
     Args:
         job_client: of the new life.
-        joined: as `job_client`.
+        joined: likewise.
         machine: a fresh one for the new life.
         before: what the rank had under way; no thread uses it.
     """
@@ -50,24 +51,21 @@ class ResumeAgreement:
         self, job_client: JobClient, joined: JoinedJob, machine: Machine, before: Machine
     ) -> None:
         self._job_client = job_client
-        self._joined = joined
+        self.joined = joined
         self._before = before
         self._sequence = 0
         self.engine = Engine(machine, joined.transport)
 
-    def reach(self, check: Callable[[], None]) -> Callable[[], None]:
+    def reach(self, check: Callable[[], None]) -> None:
         """Agree, and hand over what ranks lack. Nothing changes yet.
 
         Args:
             check: raises an error that makes it useless.
 
-        Returns:
-            What takes over all that was under way, in the engine's thread.
-
         Raises:
             P4ReduceError: no agreement was reached.
         """
-        before, member = self._before, self._joined.member
+        before, member = self._before, self.joined.member
         finished, world_size = before.finished, member.world_size
         mine = words_of(finished)
         said = self._run(
@@ -89,15 +87,14 @@ class ResumeAgreement:
                 given.view(np.int32), Operation.SUM, "results", None, world_size=world_size
             )
             results = self._run(plan, check).view(np.uint8)
-        machine = self.engine.machine
+        self._found, self._results = found, results
 
-        def take_over() -> None:
-            now = time.monotonic()
-            # Both are of the engine that the session was started with.
-            machine.continue_from(before, found.newest, now)  # type: ignore[arg-type]
-            machine.take_results(*found.lacked(results), now)
-
-        return take_over
+    def take_over(self) -> None:
+        """Continue with all that was under way, in the engine's thread."""
+        machine, now = self.engine.machine, time.monotonic()
+        # Both are of the engine that the session was started with.
+        machine.continue_from(self._before, self._found.newest, now)  # type: ignore[arg-type]
+        machine.take_results(*self._found.lacked(self._results), now)
 
     def _run(self, plan: CollectivePlan[Any], check: Callable[[], None]) -> Any:
         collective = Collective(
@@ -105,7 +102,7 @@ class ResumeAgreement:
             plan.source,
             plan.target,
             sequence=self._sequence,
-            slots=self._joined.ready.slot_count - sum(self._joined.ready.urgent_slots),
+            slots=self.joined.ready.slot_count - sum(self.joined.ready.urgent_slots),
             timeout=math.inf,
             lane_format=plan.lane_format,
             counted=False,
@@ -127,13 +124,13 @@ class ResumeAgreement:
 
     def _trouble(self) -> str:
         try:
-            reply = self._job_client.heartbeat(self._joined.member, _LOOK_TIMEOUT)
+            reply = self._job_client.heartbeat(self.joined.member, _LOOK_TIMEOUT)
         except ControlError:
             return ""  # the switch sums without it
         if reply.left:
             return f"{describe_ranks(tuple(reply.left))} left"
         return "" if reply.state == pb.RUNNING else reply.reason
 
-    def give_up(self) -> None:
-        """Stop: the agreement is not needed any more."""
+    def close(self) -> None:
+        """Stop, and close the transport: the agreement is not needed any more."""
         self.engine.stop(_HALT_TIMEOUT)

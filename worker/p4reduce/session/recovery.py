@@ -24,7 +24,7 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
-from p4reduce.session.engine import Engine
+from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.job_client import JoinedJob, Member, translated
 from p4reduce.session.machine import Machine
 from p4reduce.session.port import PortShare
@@ -39,7 +39,6 @@ ALL_RANKS = "not all ranks have reached the switch again"
 _NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has noticed
 _GRACE = 4.0  # seconds to hear from the controller what has happened meanwhile
 _PAUSE = 0.05  # seconds between two attempts
-_STOP_TIMEOUT = 5.0
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _PASSING = frozenset(
     {
@@ -51,35 +50,6 @@ _PASSING = frozenset(
     }
 )
 """Refusals that a further look at the job explains, or that pass."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reconnection:
-    """A transport to a switch. Its last owner closes it.
-
-    Attributes:
-        joined: this rank's place in the next life of the job; None: the same life, and
-            only the transport had broken.
-        engine: that has the transport; None: one must be made.
-        take_over: lets that engine's thread continue with all that was under way.
-    """
-
-    transport: PortShare
-    joined: JoinedJob | None
-    engine: Engine | None = None
-    take_over: Callable[[], None] = lambda: None
-
-    @property
-    def incarnation(self) -> int:
-        """The incarnation for which the switch can be used; 0: the one that lost it."""
-        return 0 if self.joined is None else self.joined.member.incarnation
-
-    def close(self) -> None:
-        """Give it up."""
-        if self.engine is None:
-            self.transport.close()
-        else:
-            self.engine.stop(_STOP_TIMEOUT)
 
 
 @dataclass
@@ -145,7 +115,7 @@ class AttachToSwitch:
 
 @dataclass(frozen=True, eq=False)
 class AgreeOnSwitch:
-    """Agree with all ranks on where they continue. The result is a `Reconnection`."""
+    """Agree with all ranks on where they continue. The result is a `ResumeAgreement`."""
 
     joined: JoinedJob
     machine: Machine
@@ -175,7 +145,7 @@ class SettleCalls:
 class ResumeSession:
     """Let the session continue with the switch, and own it."""
 
-    found: Reconnection
+    found: PortShare | ResumeAgreement
     machine: Machine
 
 
@@ -216,7 +186,7 @@ class Ended:
 
 
 class Connection(Protocol):
-    """What a work has opened: `PortShare`, `JoinedJob`, `Reconnection`."""
+    """What a work has opened: `PortShare`, `JoinedJob`, `ResumeAgreement`."""
 
     def close(self) -> None: ...
 
@@ -252,9 +222,11 @@ class Event:
 
 
 Steps = Generator[Await, Event, T]
-Search = Generator["Work | None", Any, Reconnection]
-"""The search for a switch: it yields its next work and gets the result; None: a short pause."""
+Found = PortShare | JoinedJob
+"""The switch: by another transport in the same life of the job, or in the next life."""
 
+Search = Generator[Work | None, Any, T]
+"""The search for a switch: it yields its next work and gets the result; None: a short pause."""
 
 OPENING = (OpenTransport, AttachToSwitch, AgreeOnSwitch)
 """Works whose result is a connection."""
@@ -303,10 +275,10 @@ class _Attempt:
         found: the switch.
     """
 
-    search: Search
+    search: Search[Found]
     work: Work | None = None
     pause_ends: float = -math.inf
-    found: Reconnection | None = None
+    found: Found | None = None
 
     @property
     def in_flight(self) -> tuple[Work, ...]:
@@ -492,8 +464,8 @@ class RecoveryProtocol:
         self.progress, self.by_ring = Progress(), False
         found = yield from self._switch(machine)
         try:
-            if found.joined is not None:
-                found = yield from self._do(AgreeOnSwitch(found.joined, machine))
+            if isinstance(found, JoinedJob):
+                found = yield from self._do(AgreeOnSwitch(found, machine))
                 self._on(RecoveryEvent.AGREED)
             yield from self._finish(ResumeSession(found, machine))
         except (WorkerLostError, UnwantedError):
@@ -506,7 +478,7 @@ class RecoveryProtocol:
         self._on(RecoveryEvent.RESUMED)
         return True
 
-    def _switch(self, machine: Machine) -> Steps[Reconnection]:
+    def _switch(self, machine: Machine) -> Steps[Found]:
         """Return a switch on which all ranks are, or this one's transport if only that was lost."""
         attempt = _Attempt(self._search())
         while True:
@@ -515,7 +487,7 @@ class RecoveryProtocol:
             if self._is_ring_due(attempt.found):
                 return (yield from self._by_ring(machine, attempt))
             if (found := attempt.found) is not None:
-                has_moved = found.joined is not None
+                has_moved = isinstance(found, JoinedJob)
                 self._on(RecoveryEvent.FOUND_AGAIN if has_moved else RecoveryEvent.FOUND)
                 return found
             self._raise_if_late()
@@ -533,7 +505,7 @@ class RecoveryProtocol:
 
     # -- The search for a switch -------------------------------------------------------------------
 
-    def _search(self) -> Search:
+    def _search(self) -> Search[Found]:
         """Look until all ranks are on a switch, or the present one is there.
 
         Raises:
@@ -542,6 +514,7 @@ class RecoveryProtocol:
         began, unknown_since = self.event.now, math.inf
         while True:
             lives, progress = self.lives, self.progress
+            found: Found | None = None
             try:
                 reply = yield AskController(lives.latest)
                 progress.unheard, unknown_since = False, math.inf
@@ -557,7 +530,6 @@ class RecoveryProtocol:
                 else:
                     found = yield from self._transport_again(began)
             except ControlError as error:
-                found = None
                 if error.code == grpc.StatusCode.NOT_FOUND and lives.latest is not lives.before:
                     # The new job gave up on this rank when its way to the switch broke again. By
                     # its membership in the old one it gets its place back.
@@ -594,7 +566,7 @@ class RecoveryProtocol:
                 ranks=left,
             )
 
-    def _in_next_life(self) -> Generator[Work | None, Any, Reconnection | None]:
+    def _in_next_life(self) -> Search[JoinedJob | None]:
         progress, lives = self.progress, self.lives
         if not progress.all_lost:
             progress.awaited = (
@@ -608,7 +580,7 @@ class RecoveryProtocol:
         self.on_member(lives.latest)
         return (yield from self._attached())
 
-    def _attached(self) -> Generator[Work | None, Any, Reconnection | None]:
+    def _attached(self) -> Search[JoinedJob | None]:
         """Enter the latest life, be it forming or running: this rank has no slots in it."""
         progress = self.progress
         try:
@@ -621,9 +593,9 @@ class RecoveryProtocol:
                 raise
             progress.awaited = str(error)
             return None
-        return Reconnection(joined.transport, joined)
+        return joined
 
-    def _transport_again(self, began: float) -> Generator[Work | None, Any, Reconnection | None]:
+    def _transport_again(self, began: float) -> Search[PortShare | None]:
         """The job runs: the switch is there, or the controller has not noticed its loss yet."""
         if self.event.now < began + _NOTICED_WITHIN:
             return None
@@ -635,12 +607,11 @@ class RecoveryProtocol:
         if self.by_ring:  # meanwhile
             self._drop()
             return None
-        self.connection = found = Reconnection(transport, None)
-        return found
+        return transport
 
     # -- With a ring to fall back to ---------------------------------------------------------------
 
-    def _is_ring_due(self, found: Reconnection | None) -> bool:
+    def _is_ring_due(self, found: Found | None) -> bool:
         """Whether it is time to form the ring.
 
         Either to reduce by it, or only to agree from where on the switch is used again. With a ring
@@ -651,21 +622,21 @@ class RecoveryProtocol:
         if self.ring_after is None or not (progress.all_lost or progress.unheard):
             return False
         is_late = self.event.now >= self.started + self.ring_after
-        return is_late or (found is not None and found.incarnation != 0)
+        return is_late or isinstance(found, JoinedJob)
 
-    def _by_ring(self, machine: Machine, attempt: _Attempt) -> Steps[Reconnection]:
+    def _by_ring(self, machine: Machine, attempt: _Attempt) -> Steps[Found]:
         """Reduce by the ring, and return the switch by which all ranks continue."""
         self._on(RecoveryEvent.DUE_ON_RING)
         self.by_ring = True
-        if attempt.found is not None and attempt.found.incarnation == 0:
+        if attempt.found is not None and not isinstance(attempt.found, JoinedJob):
             # A rank that reduces by the ring is out of step with the life that it lost.
             self._drop()
             attempt = _Attempt(self._search())
         ring = ReduceByRing(machine)
         while True:
             attempt.go_on(self.event)
-            if attempt.found is not None:
-                ring.incarnation = attempt.found.incarnation
+            if isinstance(attempt.found, JoinedJob):
+                ring.incarnation = attempt.found.member.incarnation
             # The ring itself looks after the deadlines, as it knows for whom it waits.
             ended = yield from self._next((ring, *attempt.in_flight), self._until(attempt))
             self._raise_if_unwanted()

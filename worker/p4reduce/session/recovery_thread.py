@@ -36,7 +36,6 @@ from p4reduce.session.recovery import (
     Event,
     HaltEngine,
     OpenTransport,
-    Reconnection,
     RecoveryProtocol,
     ReduceByRing,
     ReformJob,
@@ -275,7 +274,7 @@ class Recovery:
             work.member, work.transport, _ATTACH_TIMEOUT, check, reopen
         )
 
-    def _agree(self, work: AgreeOnSwitch, check: Check) -> Reconnection:
+    def _agree(self, work: AgreeOnSwitch, check: Check) -> ResumeAgreement:
         session, joined = self._session, work.joined
         try:
             fresh = session.machine(joined)
@@ -284,12 +283,12 @@ class Recovery:
             joined.close()
             raise
         try:
-            take_over = agreement.reach(check)
+            agreement.reach(check)
         except BaseException as error:
-            agreement.give_up()
+            agreement.close()
             log.info("%s: %s", self._who, error)
             raise
-        return Reconnection(joined.transport, joined, agreement.engine, take_over)
+        return agreement
 
     def _reduce_by_ring(self, work: ReduceByRing, check: Check) -> None:
         session = self._session
@@ -336,7 +335,7 @@ class Recovery:
 
 def _release(result: object) -> None:
     """Close what a work has opened for nobody."""
-    if isinstance(result, PortShare | JoinedJob | Reconnection):
+    if isinstance(result, PortShare | JoinedJob | ResumeAgreement):
         result.close()
 
 

@@ -32,13 +32,14 @@ from p4reduce.errors import (
 from p4reduce.latch import Latch, held, unlock
 from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import RingNeighbours
+from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.disputes import explained, reported, settle
 from p4reduce.session.engine import Engine
 from p4reduce.session.heartbeat import BEAT_TIMEOUT, Heartbeat
 from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.machine import NATIVE, Machine, machine_for
 from p4reduce.session.port import Connect, PortShare
-from p4reduce.session.recovery import Reconnection, why_over
+from p4reduce.session.recovery import why_over
 from p4reduce.session.recovery_thread import Recovery
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
@@ -335,7 +336,7 @@ class Session:
         with self._lock:
             self._by_ring += collectives
 
-    def resume(self, found: Reconnection, before: Machine) -> None:
+    def resume(self, found: PortShare | ResumeAgreement, before: Machine) -> None:
         """Continue with a switch, and own what was found, unless this raises.
 
         It is atomic: a collective that is called meanwhile is among those that have not begun.
@@ -349,9 +350,9 @@ class Session:
                 raise ClosedError("the communicator was closed")
             member = self._member
             not_begun = self.call_log.since(before.next_sequence)
-            if found.joined is None or found.engine is None:
+            if isinstance(found, PortShare):
                 before.resume(time.monotonic())
-                engine = self._start_engine(before, member, found.transport)
+                engine = self._start_engine(before, member, found)
             else:
                 engine = found.engine
                 if not engine.adopt(
