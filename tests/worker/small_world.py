@@ -122,10 +122,10 @@ class Office:
 
 
 class _PresenceCall:
-    def is_open_for(self, member: Member) -> bool:
+    def is_active(self) -> bool:
         return True
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         pass
 
 

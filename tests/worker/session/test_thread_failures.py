@@ -60,7 +60,7 @@ def assert_both_hear(errors: list[BaseException | None], what: str, fault: Threa
     "function",
     [
         "WorkerPort._iteration",
-        "WorkerPort.add_client.<locals>.<lambda>",  # a request to the port
+        "WorkerPort.add_engine.<locals>.<lambda>",  # a request to the port
         "Engine.begin_iteration",
         "Engine.run_iteration",
         "SlotMachine.submit",  # a request to an engine
@@ -75,7 +75,7 @@ def test_progress(system: System, function: str) -> None:
     """Whatever it does just then, the calls that it works on end, and the rank leaves."""
     fault = ThreadFault("p4reduce-1", function)
     with fault_in_threads(fault):
-        if function.startswith("WorkerPort.add_client"):
+        if function.startswith("WorkerPort.add_engine"):
             fault.arm()  # before the first engine begins
         with two_ranks(system) as comms:
             fault.arm()

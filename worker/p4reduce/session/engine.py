@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from p4reduce.errors import (
     ClosedError,
@@ -40,6 +40,22 @@ GRACE = 4.0  # seconds for the lease's thread to hear what has happened meanwhil
 _ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there at all
 
 
+@dataclass(frozen=True)
+class EngineOwner:
+    """Who hears how an engine ends.
+
+    Attributes:
+        lost: called by the thread, as the last thing that it does, when the transport broke. The
+            collectives are then left as they are. None: they end with the transport's error.
+        failed: called in the same way when the port's thread failed.
+        disputed: see `SlotMachine`.
+    """
+
+    lost: Callable[[SwitchUnreachableError], None] | None = None
+    failed: Callable[[ThreadFailedError], None] | None = None
+    disputed: Callable[[Dispute], object] | None = None
+
+
 class Engine:
     """Runs a job's collectives in the thread of its port.
 
@@ -51,28 +67,18 @@ class Engine:
     Args:
         machine: what to run; from now on for the thread alone.
         share: of the port, closed at the end.
-        lost: called by the thread, as the last thing that it does, when the transport broke. The
-            collectives are then left as they are. None: they end with the transport's error.
-        disputed: see `SlotMachine`.
-        failed: called in the same way when the port's thread failed.
+        owner: hears of its end.
     """
 
     def __init__(
-        self,
-        machine: Machine,
-        share: PortShare,
-        lost: Callable[[SwitchUnreachableError], None] | None = None,
-        disputed: Callable[[Dispute], object] | None = None,
-        failed: Callable[[ThreadFailedError], None] | None = None,
+        self, machine: Machine, share: PortShare, owner: EngineOwner = EngineOwner()
     ) -> None:
         self.machine = machine
-        machine.disputed = disputed
         self._share = share
         self._port = share.port
         self._transport = share.port.transport
         self._requests: deque[Callable[[], None]] = deque()
-        self._lost = lost
-        self._failed = failed
+        self._own(owner)
         self._stopping = False
         self._kept = False  # whether the collectives are left as they are at the end
         self._stopped = False
@@ -83,7 +89,11 @@ class Engine:
         if self._transport.lossless:
             machine.use_local_floor()
         self.lock = threading.RLock()  # between submitting and the end
-        self._port.add_client(self)
+        self._port.add_engine(self)
+
+    def _own(self, owner: EngineOwner) -> None:
+        self._owner = owner
+        self.machine.disputed = owner.disputed
 
     @property
     def cpu_seconds(self) -> float:
@@ -203,14 +213,8 @@ class Engine:
             while not (over.wait(_ABORT_LOOK) or self._stopped) and time.monotonic() < end:
                 pass
 
-    def adopt(
-        self,
-        take_over: Callable[[], None],
-        lost: Callable[[SwitchUnreachableError], None],
-        disputed: Callable[[Dispute], object],
-        failed: Callable[[ThreadFailedError], None],
-    ) -> bool:
-        """Let the thread take over what another machine has under way, and set the callbacks.
+    def adopt(self, take_over: Callable[[], None], owner: EngineOwner) -> bool:
+        """Let the thread take over what another machine has under way, and set the owner.
 
         Returns:
             False if the transport broke already: `take_over` is not called then.
@@ -218,9 +222,7 @@ class Engine:
         with self.lock:
             if self._stopped:
                 return False
-            self._lost = lost
-            self._failed = failed
-            self.machine.disputed = disputed
+            self._own(owner)
             self._requests.append(take_over)
             self._transport.wake()
             return True
@@ -339,7 +341,7 @@ class Engine:
             self.take_events()  # what a caller has begun must be ended, or kept, as the others
         with self.lock:
             self._stopped = True
-            self._kept |= lost is not None and self._lost is not None
+            self._kept |= lost is not None and self._owner.lost is not None
             try:
                 if self._kept:
                     run_requests(self._requests)  # the next engine finds what they lead to
@@ -352,11 +354,10 @@ class Engine:
                 self._ended.set()
         # It holds the session, which holds this: nothing of either would be freed until Python
         # looks for circles.
-        tell, self._lost = self._lost, None
-        failed, self._failed = self._failed, None
-        self.machine.disputed = None
-        if isinstance(error, ThreadFailedError) and failed is not None:
-            return functools.partial(failed, error)
-        if tell is None or lost is None:
+        owner = self._owner
+        self._own(EngineOwner())
+        if isinstance(error, ThreadFailedError) and owner.failed is not None:
+            return functools.partial(owner.failed, error)
+        if owner.lost is None or lost is None:
             return None
-        return lambda: tell(lost)
+        return functools.partial(owner.lost, lost)

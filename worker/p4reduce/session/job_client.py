@@ -143,22 +143,6 @@ class JoinedJob:
         return tuple(sorted(levels[0].own_ranks if levels else range(self.ready.world_size)))
 
 
-class PresenceCall:
-    """A call that stays open while a rank has its membership."""
-
-    def __init__(self, member: Member, call: grpc.CallIterator[pb.Attending]) -> None:
-        self._member = member
-        self._call = call
-
-    def is_open_for(self, member: Member) -> bool:
-        """Whether it is open, and for that membership."""
-        return self._member is member and self._call.is_active()
-
-    def end(self) -> None:
-        """Close the call."""
-        self._call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
-
-
 class _HelloSender:
     """Sends HELLO, less and less often, and by another transport where one broke.
 
@@ -459,13 +443,13 @@ class JobClient:
         )
         self.client.call(self.client.stub.Settle, request, timeout=timeout)
 
-    def open_presence(self, member: Member) -> PresenceCall:
+    def open_presence(self, member: Member) -> grpc.CallIterator[pb.Attending]:
         """Open a call that ends with this process. Raises ClientClosedError."""
         request = pb.AttendRequest(
             incarnation=member.incarnation, rank=member.rank, nonce=member.nonce
         )
         with self.client.naming_closed():
-            return PresenceCall(member, self.client.stub.Attend(request))
+            return self.client.stub.Attend(request)
 
     def with_member(self, member: Member) -> JobClient:
         """Return the same for another membership, which then has the client."""

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -27,7 +27,7 @@ from p4reduce.errors import (
     P4ReduceError,
     SwitchUnreachableError,
 )
-from p4reduce.protocol.native_iteration import LinkLock, NativeIteration
+from p4reduce.protocol.native_iteration import LinkLock
 from p4reduce.thread_failure import ThreadFailedError
 from p4reduce.transport.base import Transport
 from p4reduce.transport.registry import port_type
@@ -35,7 +35,7 @@ from p4reduce.wire.format import Endpoint
 from p4reduce.wire.frames import FrameBuffer
 
 if TYPE_CHECKING:
-    from p4reduce.reference.iteration import ReferenceIteration  # imports scapy's layers
+    from p4reduce.session.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -43,34 +43,6 @@ _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _END_TIMEOUT = 5.0
 QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
 QUIET_BY_UDP = 0.1  # the same, where the switch may ask whether this rank is still there
-
-
-Iteration: TypeAlias = "NativeIteration | ReferenceIteration"
-"""What moves one job's frames. All jobs on a port have the same kind."""
-
-
-class PortClient(Protocol):
-    """A job's engine as the port's thread sees it. Only that thread calls it."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is in flight."""
-
-    @property
-    def iteration(self) -> Iteration:
-        """What moves its frames."""
-
-    def take_events(self) -> None:
-        """Handle what callers have left to this thread."""
-
-    def begin_iteration(self) -> bool:
-        """Handle requests. Return False if the client must end."""
-
-    def run_iteration(self, why: int) -> None:
-        """Handle what an iteration has done, and why it returned: see `NativeIteration.run`."""
-
-    def end(self, error: P4ReduceError) -> Callable[[], None] | None:
-        """The thread is done with the client. Return what to call after all have ended."""
 
 
 class WorkerPort:
@@ -101,7 +73,7 @@ class WorkerPort:
         self._shares = 0
         self._over = False
         self._requests: deque[Callable[[], None]] = deque()
-        self._clients: list[PortClient] = []
+        self._engines: list[Engine] = []
         self._thread = new_thread(self._run, name)
 
     @classmethod
@@ -152,15 +124,15 @@ class WorkerPort:
         if not self.in_thread:
             self._thread.join(timeout)
 
-    def add_client(self, client: PortClient) -> None:
+    def add_engine(self, engine: Engine) -> None:
         """Run an engine from now on. Its share keeps the port open."""
         with self._lock:
             if not self._over:
-                self._requests.append(lambda: self._clients.append(client))
+                self._requests.append(lambda: self._engines.append(engine))
                 self.transport.wake()
                 return
         error = self.error or ClosedError("the path to the switch was closed")
-        new_thread(_end_all, "p4reduce-end", args=([client], error)).start()
+        new_thread(_end_all, "p4reduce-end", args=([engine], error)).start()
 
     def post(self, work: Callable[[], None]) -> None:
         """Let the thread call a function soon."""
@@ -190,35 +162,35 @@ class WorkerPort:
             while self._requests:
                 with contextlib.suppress(Exception):
                     self._requests.popleft()()  # engines about to be added end too
-            clients, self._clients = self._clients, []
-            _end_all(clients, error)
+            engines, self._engines = self._engines, []
+            _end_all(engines, error)
             # Holders of a share find it broken: another connection may be made now.
             self.transport.close()
 
     def _iteration(self) -> None:
-        for client in list(self._clients):
-            self._guarded(client, client.take_events)
+        for engine in list(self._engines):
+            self._guarded(engine, engine.take_events)
         run_requests(self._requests)
-        for client in list(self._clients):
-            if not self._guarded(client, client.begin_iteration):
-                self._drop(client, ClosedError("the communicator was closed"))
-        clients = self._clients
-        busy = [client for client in clients if not client.idle]
+        for engine in list(self._engines):
+            if not self._guarded(engine, engine.begin_iteration):
+                self._drop(engine, ClosedError("the communicator was closed"))
+        engines = self._engines
+        busy = [engine for engine in engines if not engine.idle]
         # Whoever has nothing to do is asked for something by what wakes its turn. Beside several
         # others it gets its late frames all the same; one that runs alone does without the search.
-        running = list(clients) if len(busy) > 1 else busy or clients[:1]
+        running = list(engines) if len(busy) > 1 else busy or engines[:1]
         if running:
-            iterations = [client.iteration for client in running]
+            iterations = [engine.iteration for engine in running]
             quiet = QUIET if self.transport.lossless else QUIET_BY_UDP
             why = iterations[0].run(iterations[1:], quiet)
-            for client in running:
-                self._guarded(client, lambda: client.run_iteration(why))  # noqa: B023  # called at once
+            for engine in running:
+                self._guarded(engine, lambda: engine.run_iteration(why))  # noqa: B023  # called at once
         elif not self._over:
             self.transport.wait(_LONGEST_WAIT)
             self.transport.receive()  # no peer is left to get it
         self.cpu_seconds = time.thread_time()
 
-    def _guarded(self, client: PortClient, work: Callable[[], bool | None]) -> bool:
+    def _guarded(self, engine: Engine, work: Callable[[], bool | None]) -> bool:
         """Do one engine's work. What goes wrong in it ends that one only, unless it is the way."""
         try:
             return work() is not False
@@ -227,13 +199,13 @@ class WorkerPort:
         except Exception as problem:
             log.exception("the progress thread failed")
             self._drop(
-                client, ThreadFailedError.of(f"the progress thread failed: {problem!r}", problem)
+                engine, ThreadFailedError.of(f"the progress thread failed: {problem!r}", problem)
             )
             return True
 
-    def _drop(self, client: PortClient, error: P4ReduceError) -> None:
-        self._clients.remove(client)
-        _end_all([client], error)
+    def _drop(self, engine: Engine, error: P4ReduceError) -> None:
+        self._engines.remove(engine)
+        _end_all([engine], error)
 
 
 class PortShare:
@@ -344,11 +316,11 @@ def run_requests(requests: deque[Callable[[], None]]) -> None:
             raise
 
 
-def _end_all(clients: Sequence[PortClient], error: P4ReduceError) -> None:
+def _end_all(engines: Sequence[Engine], error: P4ReduceError) -> None:
     afters = []
-    for client in clients:
+    for engine in engines:
         try:
-            afters.append(client.end(error))
+            afters.append(engine.end(error))
         except Exception:  # noqa: PERF203 - the others end too
             log.exception("the progress thread failed while it ended a job's engine")
     for after in afters:

@@ -24,7 +24,7 @@ from p4reduce.ring.fallback import RingRun
 from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.engine import Engine
 from p4reduce.session.job_client import JoinedJob, Member
-from p4reduce.session.machine import Machine
+from p4reduce.session.machine import Machine, machine_for
 from p4reduce.session.port import PortShare
 from p4reduce.session.recovery import (
     ALL_RANKS,
@@ -277,7 +277,7 @@ class Recovery:
     def _agree(self, work: AgreeOnSwitch, check: Check) -> ResumeAgreement:
         session, joined = self._session, work.joined
         try:
-            fresh = session.machine(joined)
+            fresh = machine_for(joined, session.settings.engine)
             agreement = ResumeAgreement(session.job_client, joined, fresh, work.machine)
         except BaseException:
             joined.close()

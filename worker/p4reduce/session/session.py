@@ -34,7 +34,7 @@ from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import RingNeighbours
 from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.disputes import explained, reported, settle
-from p4reduce.session.engine import Engine
+from p4reduce.session.engine import Engine, EngineOwner
 from p4reduce.session.heartbeat import BEAT_TIMEOUT, Heartbeat
 from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.machine import NATIVE, Machine, machine_for
@@ -99,6 +99,8 @@ class Session:
         fallback: the ring to fall back to; None: none.
 
     Attributes:
+        member: the present membership.
+        lease: its length in seconds.
         call_log: its collectives.
         on_break: called when it breaks otherwise than by a collective's end; must not wait.
         leaf: the ranks at this rank's own switch, ascending.
@@ -133,28 +135,29 @@ class Session:
         self._recoveries = 0
         self._by_ring = 0
         self._on_ring = False
-        self._member = joined.member
-        self._lease = joined.ready.lease
+        self.member = joined.member
+        self.lease = joined.ready.lease
         self.call_log = CallLog(self._lock)
         self._heartbeat = Heartbeat(self)
         with self._lock:  # a port that breaks at once is reported when there is an engine
-            machine = self.machine(joined)
-            self._engine = self._start_engine(machine, joined.member, joined.transport)
+            machine = machine_for(joined, settings.engine)
+            self._engine_since = time.monotonic()
+            self._engine = Engine(machine, joined.transport, self._engine_owner(joined.member))
         self._heartbeat.start()
         _sessions.add(self)
 
     @property
     def rank(self) -> int:
-        return self._member.rank
+        return self.member.rank
 
     @property
     def cores(self) -> tuple[str, ...]:
         """The names of the switch's further cores."""
-        return self._member.cores
+        return self.member.cores
 
     @property
     def world_size(self) -> int:
-        return self._member.world_size
+        return self.member.world_size
 
     @property
     def job(self) -> str:
@@ -201,7 +204,7 @@ class Session:
             if self.broken is not None or self._closing.is_set():
                 return
             if self._recovery is None:
-                member = self._member
+                member = self.member
                 self._recovery = Recovery(self, self._engine, member, str(error), error)
                 self._recovery.start()
             else:
@@ -219,7 +222,7 @@ class Session:
         Raises:
             ControlError: this rank does not know how its job is, and neither does the controller.
         """
-        member = self._member
+        member = self.member
         try:
             self.on_heartbeat_reply(member, self.send_heartbeat(member, _LINGER_TIMEOUT))
         except ControlError:
@@ -236,7 +239,7 @@ class Session:
         if not self._passed:
             self._passed = True
             with contextlib.suppress(ControlError, ClientClosedError):
-                self.job_client.pass_settling(member, BEAT_TIMEOUT * self._lease)
+                self.job_client.pass_settling(member, BEAT_TIMEOUT * self.lease)
 
     def on_interrupted(self, error: InterruptedCallError) -> None:
         """Break the session and leave the job, because an exception left a call of this thread.
@@ -272,26 +275,23 @@ class Session:
                 on_ring=self._on_ring,
             )
 
-    def _start_engine(self, machine: Machine, member: Member, transport: PortShare) -> Engine:
-        lost = self._on_transport_lost(member) if self.settings.recover else None
-        self._engine_since = time.monotonic()
-        return Engine(machine, transport, lost, self._on_dispute(member), self.fail)
+    def _engine_owner(self, member: Member) -> EngineOwner:
+        """Return what an engine tells that runs this life of the job."""
 
-    def _on_transport_lost(self, member: Member) -> Callable[[SwitchUnreachableError], None]:
-        return lambda error: self._on_switch_lost(member, str(error))
+        def lost(error: SwitchUnreachableError) -> None:
+            self._on_switch_lost(member, str(error))
 
-    def _on_dispute(self, member: Member) -> Callable[[Dispute], None]:
-        def ended(error: MismatchError) -> None:
-            self.fail(error)
+        def disputed(dispute: Dispute) -> None:
+            settle(dispute, self.job_client, member, self.fail)
 
-        return lambda dispute: settle(dispute, self.job_client, member, ended)
+        return EngineOwner(lost if self.settings.recover else None, self.fail, disputed)
 
     # -- The switch is lost ----------------------------------------------------------------------
 
     def _on_switch_lost(self, member: Member, why: str) -> None:
         """Look for it. Called by the engine when its transport broke, and by the heartbeat."""
         with self._lock:
-            if member is not self._member or self._recovery is not None:
+            if member is not self.member or self._recovery is not None:
                 return
             if self._closing.is_set() or self.broken is not None:
                 # The engine may be gone before it has heard of the end.
@@ -315,16 +315,12 @@ class Session:
     def on_member_changed(self, member: Member) -> None:
         """This rank has a membership in the next life of the job."""
         with self._lock:
-            self._member = member
+            self.member = member
 
     @property
     def settle_within(self) -> float:
         """Seconds that the remaining ranks have to agree after the loss of a rank."""
-        return _SETTLE * self._lease + _SETTLE_MARGIN
-
-    def machine(self, joined: JoinedJob) -> Machine:
-        """Return a fresh machine for a life of the job."""
-        return machine_for(joined, self.settings.engine)
+        return _SETTLE * self.lease + _SETTLE_MARGIN
 
     def without_switch(self, ring: bool) -> None:
         """Whether the ranks reduce without a switch for now."""
@@ -348,21 +344,16 @@ class Session:
         with self._lock:
             if self.is_over():
                 raise ClosedError("the communicator was closed")
-            member = self._member
+            owner = self._engine_owner(self.member)
             not_begun = self.call_log.since(before.next_sequence)
             if isinstance(found, PortShare):
                 before.resume(time.monotonic())
-                engine = self._start_engine(before, member, found)
+                engine = Engine(before, found, owner)
             else:
                 engine = found.engine
-                if not engine.adopt(
-                    found.take_over,
-                    self._on_transport_lost(member),
-                    self._on_dispute(member),
-                    self.fail,
-                ):
+                if not engine.adopt(found.take_over, owner):
                     raise SwitchUnreachableError("the next switch was lost at once")
-                self._lease = found.joined.ready.lease
+                self.lease = found.joined.ready.lease
                 self.neighbourhood = neighbourhood(found.joined)
                 self.leaf = found.joined.leaf
                 self._recoveries += 1
@@ -376,27 +367,12 @@ class Session:
         """Note that there will be no switch."""
         if isinstance(error, MismatchError):  # found in the ring
             calls = reported(self.call_log.in_flight)
-            error = explained(error, calls, self.job_client, self._member)
+            error = explained(error, calls, self.job_client, self.member)
         with self._lock:
             self.fail(error)
             self.call_log.fail(self._error or error)
 
     # -- Staying ---------------------------------------------------------------------------------
-
-    @property
-    def member(self) -> Member:
-        """The present membership."""
-        return self._member
-
-    @property
-    def lease(self) -> float:
-        """Its length in seconds."""
-        return self._lease
-
-    @property
-    def beside_controller(self) -> tuple[int, ...]:
-        """Ranks that are down if the controller is."""
-        return self.settings.beside_controller
 
     def is_closing(self) -> bool:
         """Whether this rank leaves its job."""
@@ -404,7 +380,7 @@ class Session:
 
     def leave_job(self) -> None:
         """Give up the membership."""
-        self.job_client.leave(self._member, worker_statistics(self.statistics()))
+        self.job_client.leave(self.member, worker_statistics(self.statistics()))
 
     def send_heartbeat(self, member: Member, timeout: float) -> pb.HeartbeatReply:
         unanswered, heard = (0.0, 0.0) if self._recovery else self._silence()
@@ -427,14 +403,14 @@ class Session:
         first = min((one.started for one in self.call_log.in_flight), default=math.inf)
         silent = time.monotonic() - max(first, self._engine_since)
         silent = min(silent, heard or math.inf)
-        return max(unanswered, silent if silent > self._lease else 0.0), heard
+        return max(unanswered, silent if silent > self.lease else 0.0), heard
 
     def on_heartbeat_reply(self, member: Member, reply: pb.HeartbeatReply) -> None:
         """Act on how the job is."""
         if reply.state == pb.FAILED and self.broken is not None:
             self._pass_settling(member)
         with self._lock:
-            if member is not self._member:
+            if member is not self.member:
                 return
             error = why_over(self.job, member, reply)
             if isinstance(error, WorkerLostError) and member.rank not in error.ranks:
@@ -468,13 +444,13 @@ class Session:
             if waited > (_LINGER_TIMEOUT if self._recovery is None else self.settings.timeout):
                 return
             try:
-                reply = self.send_heartbeat(self._member, _LINGER_TIMEOUT)
+                reply = self.send_heartbeat(self.member, _LINGER_TIMEOUT)
             except (ControlError, ClientClosedError):
                 return
             if reply.completed_by_all >= self.call_log.completed:
                 return
             if reply.state != pb.RUNNING and self._recovery is None:
-                self.on_heartbeat_reply(self._member, reply)
+                self.on_heartbeat_reply(self.member, reply)
             self._closing.wait(interval)
             interval = min(2 * interval, longest)
 
@@ -534,7 +510,7 @@ class Session:
                 raise ClosedError("the communicator is closed")
             self.fail(ClosedError("the communicator is being formed again"))
         self._stop()
-        return self._member
+        return self.member
 
     def hand_over(self) -> None:
         """Release membership and listener to another session."""
