@@ -42,7 +42,7 @@ class ResumeAgreement:
 
     Args:
         job_client: of the new life.
-        joined: likewise.
+        joined: this rank's place in it.
         machine: a fresh one for the new life.
         before: what the rank had under way; no thread uses it.
     """

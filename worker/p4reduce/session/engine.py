@@ -42,7 +42,7 @@ _ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there a
 
 @dataclass(frozen=True)
 class EngineOwner:
-    """Who hears how an engine ends.
+    """Whom an engine calls when it ends.
 
     Attributes:
         lost: called by the thread, as the last thing that it does, when the transport broke. The
@@ -67,7 +67,7 @@ class Engine:
     Args:
         machine: what to run; from now on for the thread alone.
         share: of the port, closed at the end.
-        owner: hears of its end.
+        owner: whom to call at the end.
     """
 
     def __init__(

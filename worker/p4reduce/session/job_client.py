@@ -44,7 +44,6 @@ _Reply = TypeVar("_Reply")
 _ANY_PORT = 49152  # own UDP port where the transport has no addresses; ranks differ by IP address
 _HELLO_INTERVALS = (0.02, 0.5)  # seconds, first and longest: doubled each time
 _POLL = 0.05  # seconds between two looks at whether a call is still wanted
-_RETRY_JOIN = 0.1  # seconds
 TAKEN_FOR = 4.0  # seconds; a controller that was restarted asks for processes after two
 _CALL_MARGIN = 2.0  # seconds that the controller has beyond what it was told
 _LEAVE_TIMEOUT = 3.0  # for all attempts
@@ -244,36 +243,30 @@ class JobClient:
         # A place that is taken may be that of a process that has just ended; or this rank's own,
         # by a request whose answer got lost.
         taken_until = time.monotonic() + TAKEN_FOR
-        while isinstance(reply := self._try_join(request, waiting), ControlError):
-            if isinstance(reply, NoAnswerError):
-                taken_until = waiting.deadline
-            passing = _may_pass(reply) or (
-                reply.code == grpc.StatusCode.ALREADY_EXISTS and time.monotonic() < taken_until
-            )
-            if not passing or not waiting.may_wait(_RETRY_JOIN):
-                if not _is_own(reply):
-                    raise translated(reply, f"{self.who} cannot join")
-                raise translated(
-                    reply,
-                    f"{self.who} cannot join twice: init was called a second time in this process. "
-                    "Use the first communicator, or one that its dup() makes; or give another job=",
-                )
-            waiting.pause(_RETRY_JOIN, reply)
-        return _member(reply, self.place.rank, self.place.world_size)
 
-    def _try_join(self, request: pb.JoinRequest, waiting: Waiting) -> pb.JoinReply | ControlError:
-        method = self.client.stub.Join
-        try:
+        def passes(error: ControlError) -> bool:
+            nonlocal taken_until
+            if isinstance(error, NoAnswerError):
+                taken_until = waiting.deadline
+            is_taken = error.code == grpc.StatusCode.ALREADY_EXISTS
+            return _may_pass(error) or (is_taken and time.monotonic() < taken_until)
+
+        def attempt() -> pb.JoinReply:
             return self._call_patiently(
-                method,
-                request,
-                timeout=waiting.left,
-                meanwhile=waiting.check,
-                interval=_POLL,
-                margin=0,
+                self.client.stub.Join, request, waiting.left, waiting.check, _POLL, margin=0
             )
+
+        try:
+            reply = waiting.retry(attempt, passes, ControlError)
         except ControlError as error:
-            return error
+            what = f"{self.who} cannot join"
+            if _is_own(error):
+                what += (
+                    " twice: init was called a second time in this process. Use the first "
+                    "communicator, or one that its dup() makes; or give another job="
+                )
+            raise translated(error, what) from None
+        return _member(reply, self.place.rank, self.place.world_size)
 
     def attach(
         self,

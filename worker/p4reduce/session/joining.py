@@ -11,7 +11,12 @@ from dataclasses import replace
 import grpc
 
 from p4reduce.control.client import ControlError, NoAnswerError
-from p4reduce.errors import AdmissionError, ControllerUnreachableError, SwitchUnreachableError
+from p4reduce.errors import (
+    AdmissionError,
+    ControllerUnreachableError,
+    P4ReduceError,
+    SwitchUnreachableError,
+)
 from p4reduce.latch import Latch
 from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
 from p4reduce.ring.rank_address import RingListener
@@ -21,8 +26,6 @@ from p4reduce.session.session import Session, SessionSettings, neighbourhood
 from p4reduce.session.waiting import Waiting
 
 _LOOPBACK = "127.0.0.1"
-_PAUSE = 0.1  # seconds between two attempts
-
 _NOT_YET = frozenset(
     {
         grpc.StatusCode.ABORTED,  # a further rank was lost, or the switch again
@@ -55,10 +58,19 @@ def join(
         P4ReduceError: as for `p4reduce.init`.
     """
     newcomer = Newcomer(job_client, settings, ring, waiting)
+
+    errors = SwitchUnreachableError, PlaceLostError
+
+    def attempt() -> Session:
+        try:
+            newcomer.join_job(slots, urgent_slots)
+            return newcomer.begin()
+        except errors:
+            newcomer.give_up_place()
+            raise
+
     try:
-        while not isinstance(session := newcomer.try_join(slots, urgent_slots), Session):
-            _pause(session, waiting)
-        return session
+        return waiting.retry(attempt, _passes, *errors)
     finally:
         newcomer.give_up()
 
@@ -70,14 +82,7 @@ class PlaceLostError(ControllerUnreachableError):
 
 
 class Newcomer:
-    """A rank that joins a job, in two steps.
-
-    Args:
-        job_client: as for `join`.
-        settings: as for `join`.
-        ring: as for `join`.
-        waiting: as for `join`.
-    """
+    """A rank that joins a job, in two steps. The arguments are those of `join`."""
 
     def __init__(
         self,
@@ -96,20 +101,6 @@ class Newcomer:
         self._urgent_slots: Sequence[int] = ()
         self._undo = contextlib.ExitStack()
         self._joined = False
-
-    def try_join(
-        self, slots: int, urgent_slots: Sequence[int]
-    ) -> Session | SwitchUnreachableError | PlaceLostError:
-        """Join; return the error if the switch or the controller goes away meanwhile.
-
-        The place is then given up.
-        """
-        try:
-            self.join_job(slots, urgent_slots)
-            return self.begin()
-        except (SwitchUnreachableError, PlaceLostError) as error:
-            self._undo.close()
-            return error
 
     def join_job(self, slots: int, urgent_slots: Sequence[int]) -> None:
         """Reach the switch, and take a place in the job. Raises as `join` does."""
@@ -154,9 +145,13 @@ class Newcomer:
         self._joined = True
         return Session(job_client, joined, self._settings, self._fallback)
 
+    def give_up_place(self) -> None:
+        """Leave the job, and close the transport. Harmless after `begin`."""
+        self._undo.close()
+
     def give_up(self) -> None:
         """Give everything back. Idempotent, and harmless after `begin`."""
-        self._undo.close()
+        self.give_up_place()
         if not self._joined:
             self._joined = True
             self._job_client.close()
@@ -176,30 +171,28 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
     """
     waiting = Waiting(session.job_client.who, time.monotonic() + timeout, cancelled)
     _settle(session, waiting)
-    size, member = session.world_size, session.stop()
-    while True:
-        job_client, member = _new_member(session.job_client, member, world_size, waiting)
-        session.on_member_changed(member)
-        with contextlib.ExitStack() as undo:
-            transport = _connect(session.settings, waiting)
-            try:
-                joined = _attach(job_client, member, transport, session.settings, waiting)
-            except SwitchUnreachableError as error:
-                _pause(error, waiting)
-                continue
-            except ControlError as error:
-                if _is_over(error, waiting):
-                    what = f"{job_client.who} was formed again, but does not start"
-                    raise translated(error, what) from None
-                continue
-            undo.callback(joined.transport.close)
-            _try_ring(session.fallback, joined, waiting)
-            undo.pop_all()
-        session.hand_over()
-        settings = session.settings
-        if member.world_size != size:  # the ranks have other numbers now
-            settings = replace(settings, beside_controller=())
-        return Session(job_client, joined, settings, session.fallback)
+    size, settings = session.world_size, session.settings
+    job_client, member = session.job_client, session.stop()
+
+    def attempt() -> JoinedJob:
+        nonlocal job_client, member
+        member = _new_member(session, member, world_size, waiting)
+        job_client = session.job_client.with_member(member)
+        return _attach(job_client, member, _connect(settings, waiting), settings, waiting)
+
+    try:
+        joined = waiting.retry(attempt, _passes, ControlError, SwitchUnreachableError)
+    except ControlError as error:
+        what = f"{job_client.who} was formed again, but does not start"
+        raise translated(error, what) from None
+    with contextlib.ExitStack() as undo:
+        undo.callback(joined.close)
+        _try_ring(session.fallback, joined, waiting)
+        undo.pop_all()
+    session.hand_over()
+    if member.world_size != size:  # the ranks have other numbers now
+        settings = replace(settings, beside_controller=())
+    return Session(job_client, joined, settings, session.fallback)
 
 
 def _settle(session: Session, waiting: Waiting) -> None:
@@ -207,43 +200,25 @@ def _settle(session: Session, waiting: Waiting) -> None:
 
     This rank has results that others may lack. So it does not stop before it has heard of the loss.
     """
-    who = session.job_client.who
-    while (problem := _try_settle(session, waiting)) is not None:
-        if isinstance(problem, ControlError) and _is_over(problem, waiting):
-            raise translated(problem, f"{who} cannot be formed again")
-        if not waiting.may_wait(_PAUSE):
-            raise problem
-        waiting.pause(_PAUSE, problem)
 
-
-def _try_settle(session: Session, waiting: Waiting) -> ControlError | AdmissionError | None:
-    """Return what is missing yet."""
-    try:
+    def attempt() -> None:
         session.settle(waiting.left)
-    except ControlError as error:
-        return error
-    if session.broken is None and not session.is_recovering:
-        return AdmissionError(
-            f"job {session.job!r} is running; only one that failed is formed again"
-        )
-    return None
+        if session.broken is None and not session.is_recovering:
+            raise AdmissionError(
+                f"job {session.job!r} is running; only one that failed is formed again"
+            )
 
-
-def _new_member(
-    job_client: JobClient, member: Member, world_size: int, waiting: Waiting
-) -> tuple[JobClient, Member]:
-    while isinstance(new := _try_reform(job_client, member, world_size, waiting), ControlError):
-        if _is_over(new, waiting):
-            raise translated(new, f"{job_client.who} cannot be formed again")
-        waiting.pause(_PAUSE, new)
-    return job_client.with_member(new), new
-
-
-def _try_reform(
-    job_client: JobClient, member: Member, world_size: int, waiting: Waiting
-) -> Member | ControlError:
     try:
-        new = job_client.reform(
+        waiting.retry(attempt, _passes, ControlError, AdmissionError)
+    except ControlError as error:
+        raise _not_formed_again(session, error) from None
+
+
+def _new_member(session: Session, member: Member, world_size: int, waiting: Waiting) -> Member:
+    """Get a place in the next life of the job."""
+
+    def attempt() -> Member:
+        return session.job_client.reform(
             member,
             world_size=world_size,
             completed=0,
@@ -251,34 +226,28 @@ def _try_reform(
             timeout=waiting.left,
             check=waiting.check,
         )
+
+    try:
+        new = waiting.retry(attempt, _passes, ControlError)
     except ControlError as error:
-        return error
+        raise _not_formed_again(session, error) from None
+    session.on_member_changed(new)
     return new
 
 
-def _is_over(error: ControlError, waiting: Waiting) -> bool:
-    passing = isinstance(error, NoAnswerError) or error.code in _NOT_YET
-    return not passing or not waiting.may_wait(_PAUSE)
+def _not_formed_again(session: Session, error: ControlError) -> P4ReduceError:
+    return translated(error, f"{session.job_client.who} cannot be formed again")
+
+
+def _passes(error: ControlError | SwitchUnreachableError | PlaceLostError | AdmissionError) -> bool:
+    """Whether what keeps a rank from its job may pass."""
+    if isinstance(error, ControlError):
+        return isinstance(error, NoAnswerError) or error.code in _NOT_YET
+    return isinstance(error, AdmissionError) or not error.lasting
 
 
 def _connect(settings: SessionSettings, waiting: Waiting) -> PortShare:
-    while isinstance(opened := _try_connect(settings), SwitchUnreachableError):
-        _pause(opened, waiting)
-    return opened
-
-
-def _pause(error: SwitchUnreachableError | PlaceLostError, waiting: Waiting) -> None:
-    """Wait briefly for a lost peer to return; raises the error if waiting cannot help."""
-    if error.lasting or not waiting.may_wait(_PAUSE):
-        raise error
-    waiting.pause(_PAUSE, error)
-
-
-def _try_connect(settings: SessionSettings) -> PortShare | SwitchUnreachableError:
-    try:
-        return settings.connect(0)
-    except SwitchUnreachableError as error:
-        return error
+    return waiting.retry(lambda: settings.connect(0), _passes, SwitchUnreachableError)
 
 
 def _attach(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from p4reduce.errors import ClosedError
 from p4reduce.latch import Latch
@@ -14,6 +15,9 @@ log = logging.getLogger(__name__)
 
 _FIRST_WORD = 2.0  # seconds; what is there sooner than that is not worth one
 _EVERY = 5.0  # seconds
+_PAUSE = 0.1  # seconds between two attempts
+
+T = TypeVar("T")
 
 
 class Waiting:
@@ -51,15 +55,28 @@ class Waiting:
             raise ClosedError("nobody waits for this any more")
         self._check()
 
-    def may_wait(self, seconds: float) -> bool:
-        """Whether a pause of that length leaves time for another attempt."""
-        return time.monotonic() + seconds < self.deadline
+    def retry(
+        self,
+        attempt: Callable[[], T],
+        passes: Callable[[Any], bool],
+        *errors: type[Exception],
+    ) -> T:
+        """Return what an attempt returns. Log every few seconds what is missing until then.
 
-    def pause(self, seconds: float, what: object) -> None:
-        """Pause briefly, and log every few seconds what is missing."""
-        self.say(what)
-        self._cancelled.wait(seconds)
-        self.check()
+        Args:
+            attempt: is made again after a pause, until the deadline.
+            passes: whether an error may be gone at the next attempt. If not, it is raised.
+            errors: the kinds that `passes` knows. Others are raised.
+        """
+        while True:
+            try:
+                return attempt()
+            except errors as error:
+                if not passes(error) or time.monotonic() + _PAUSE >= self.deadline:
+                    raise
+                self.say(error)
+            self._cancelled.wait(_PAUSE)
+            self.check()
 
     def say(self, what: object) -> None:
         """Log what is missing, if it is time for a message."""
