@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import grpc
 from p4reduce_native.frame_lanes import FRAME_LANES
@@ -78,6 +78,14 @@ def translated(error: ControlError, what: str) -> P4ReduceError:
     return ControllerUnreachableError(text)
 
 
+class Proof(TypedDict):
+    """What every request of a member has, with which the controller knows it."""
+
+    incarnation: int
+    rank: int
+    nonce: int
+
+
 @dataclass(frozen=True)
 class Member:
     """A rank's place in one life of a job, with its proof.
@@ -95,6 +103,11 @@ class Member:
     here: Endpoint
     switch: Endpoint
     cores: tuple[str, ...] = ()
+
+    @property
+    def proof(self) -> Proof:
+        """Return who this is, for a request."""
+        return Proof(incarnation=self.incarnation, rank=self.rank, nonce=self.nonce)
 
 
 @dataclass(frozen=True)
@@ -299,9 +312,7 @@ class JobClient:
             check()
             greeting.go_on()
 
-        request = pb.AwaitReadyRequest(
-            incarnation=member.incarnation, rank=member.rank, nonce=member.nonce, timeout=timeout
-        )
+        request = pb.AwaitReadyRequest(**member.proof, timeout=timeout)
         try:
             ready = self._call_patiently(
                 self.client.stub.AwaitReady, request, timeout, meanwhile, _HELLO_INTERVALS[0]
@@ -340,9 +351,7 @@ class JobClient:
             ControlError: the controller refuses.
         """
         request = pb.ReformRequest(
-            incarnation=member.incarnation,
-            rank=member.rank,
-            nonce=member.nonce,
+            **member.proof,
             world_size=world_size,
             completed=completed,
             timeout=timeout,
@@ -373,9 +382,7 @@ class JobClient:
             statistics: so far.
         """
         request = pb.HeartbeatRequest(
-            incarnation=member.incarnation,
-            rank=member.rank,
-            nonce=member.nonce,
+            **member.proof,
             completed=completed,
             unanswered=unanswered,
             heard=heard,
@@ -392,18 +399,11 @@ class JobClient:
             ControlError: the controller refuses.
             ClientClosedError: the client is closed.
         """
-        request = pb.CompareRequest(
-            incarnation=member.incarnation, rank=member.rank, nonce=member.nonce, calls=calls
-        )
+        request = pb.CompareRequest(**member.proof, calls=calls)
         return self.client.call(self.client.stub.Compare, request, timeout=timeout)
 
     def settle(
-        self,
-        member: Member,
-        step: int,
-        said: bytes,
-        timeout: float,
-        check: Callable[[], None],
+        self, member: Member, step: int, said: bytes, timeout: float, check: Callable[[], None]
     ) -> dict[int, bytes]:
         """Say something to the other ranks that remain, and return what each of them says.
 
@@ -418,31 +418,19 @@ class JobClient:
             ControlError: the controller refuses, or not all have said something in time.
             ClientClosedError: the client is closed.
         """
-        request = pb.SettleRequest(
-            incarnation=member.incarnation,
-            rank=member.rank,
-            nonce=member.nonce,
-            step=step,
-            said=said,
-            timeout=timeout,
-        )
+        request = pb.SettleRequest(**member.proof, step=step, said=said, timeout=timeout)
         reply = self._call_patiently(self.client.stub.Settle, request, timeout, check, _POLL)
         return {one.rank: one.said for one in reply.said}
 
     def pass_settling(self, member: Member, timeout: float) -> None:
         """Let the other ranks settle without this one. Raises as `compare` does."""
-        request = pb.SettleRequest(
-            incarnation=member.incarnation, rank=member.rank, nonce=member.nonce, passes=True
-        )
+        request = pb.SettleRequest(**member.proof, passes=True)
         self.client.call(self.client.stub.Settle, request, timeout=timeout)
 
     def open_presence(self, member: Member) -> grpc.CallIterator[pb.Attending]:
         """Open a call that ends with this process. Raises ClientClosedError."""
-        request = pb.AttendRequest(
-            incarnation=member.incarnation, rank=member.rank, nonce=member.nonce
-        )
         with self.client.naming_closed():
-            return self.client.stub.Attend(request)
+            return self.client.stub.Attend(pb.AttendRequest(**member.proof))
 
     def with_member(self, member: Member) -> JobClient:
         """Return the same for another membership, which then has the client."""
@@ -454,24 +442,16 @@ class JobClient:
 
         If no controller answers, the lease runs out.
         """
-        request = pb.LeaveRequest(
-            incarnation=member.incarnation,
-            rank=member.rank,
-            nonce=member.nonce,
-            statistics=statistics,
-        )
+        request = pb.LeaveRequest(**member.proof, statistics=statistics)
         end = time.monotonic() + _LEAVE_TIMEOUT
         while (left := end - time.monotonic()) > 0:
             try:
                 self.client.call(self.client.stub.Leave, request, timeout=left)
-            except ClientClosedError:
-                return
-            except ControlError as error:
-                if not isinstance(error, NoAnswerError):
-                    return
-            else:
-                return
-            time.sleep(_LEAVE_PAUSE)
+            except (ControlError, ClientClosedError) as error:
+                if isinstance(error, NoAnswerError):
+                    time.sleep(_LEAVE_PAUSE)
+                    continue
+            return
 
     def close(self) -> None:
         """Close the connection."""
