@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from p4reduce.session import recovery_states
+from p4reduce.session import recovery
 from p4reduce_controller.jobs import job_states
 
 Table = Mapping[Any, Mapping[Any, Any]]  # states, events, states
@@ -45,14 +45,14 @@ def mermaid(table: Table, start: Enum, everywhere: frozenset[Enum]) -> str:
 
 def drawings() -> dict[str, str]:
     """Return each drawing, by name."""
-    events, job_events = recovery_states.RecoveryEvent, job_states.JobEvent
+    events, job_events = recovery.RecoveryEvent, job_states.JobEvent
     return {
         "job": mermaid(
             job_states.TRANSITIONS, job_states.Stage.GATHERING, frozenset({job_events.DELETED})
         ),
         "recovery": mermaid(
-            recovery_states.TRANSITIONS,
-            recovery_states.RecoveryState.HALTING,
+            recovery.TRANSITIONS,
+            recovery.RecoveryState.HALTING,
             frozenset({events.FAILED, events.UNWANTED}),
         ),
     }

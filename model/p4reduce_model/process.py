@@ -293,7 +293,7 @@ class Process:
             machine.submit(collective)
 
     def settle(self, where: Continuation, results: Messages) -> None:
-        """Take what this rank lacks, after the loss of another one: `Settling`."""
+        """Take what this rank lacks, after the loss of another one: `settle_calls`."""
         taken, machine = where.slots[where.lacking], self.last_machine
         machine.take_results(taken, results[where.lacking], _NOW)
         machine.take_sendable()  # there is nobody to send it to

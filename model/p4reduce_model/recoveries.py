@@ -31,16 +31,17 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.session import recovery as recovery_module
-from p4reduce.session import recovery_states
 from p4reduce.session.job_client import JoinedJob, Member
 from p4reduce.session.recovery import (
+    TRANSITIONS,
     Ended,
     Event,
+    RecoveryEvent,
     RecoveryProtocol,
+    RecoveryState,
     ReduceByRing,
     Work,
 )
-from p4reduce.session.recovery_states import ENDS, TRANSITIONS, RecoveryEvent, RecoveryState
 from p4reduce.wire.format import Endpoint
 
 from p4reduce_model.found import Transition, Violation, Walked
@@ -195,15 +196,14 @@ class World:
 
     def _state(self) -> Hashable:
         running = self.recovery
-        lives, progress = running.lives, running.progress
+        progress = running.progress
         return (
             running.state,
             running.by_ring,
             running.connection is not None,
             self._now > AFTER,
-            lives.own.incarnation,
-            lives.latest.incarnation,
-            lives.before.incarnation,
+            running.latest.incarnation,
+            running.before.incarnation,
             tuple((life.is_lost, life.agreed, life.successor) for life in self._lives.values()),
             tuple(type(work) for work in self._in_flight),
             self._is_closed,
@@ -246,7 +246,7 @@ class World:
             answers[DEADLINE] = self._be_late
         ended = self._choose(", ".join(type(work).__name__ for work in works), answers)
         deadline = DUE if self._is_late else math.inf
-        due = SimpleNamespace(deadline=deadline, started=0.0, description="allreduce 6")
+        due: Any = SimpleNamespace(deadline=deadline, started=0.0, description="allreduce 6")
         return Event(self._now, self._is_closed, self._lost, due, ended)
 
     def _end(self, work: Work, answer: Callable[[], Any]) -> Ended:
@@ -435,15 +435,15 @@ class World:
 
     def _noted(self, state: RecoveryState, event: RecoveryEvent) -> RecoveryState:
         try:
-            to = recovery_states.after(state, event)
+            to: RecoveryState = self._module.after(state, event)
         except P4ReduceError as error:
             self._violate(IN_TABLE, str(error))
         self.walked.add((state, event, to))
         return to
 
     def _check_end(self) -> None:
-        state = self.recovery.state
-        if state not in ENDS or (state is RecoveryState.RESUMED) != self._resumed:
+        state, module = self.recovery.state, self._module
+        if state not in module.ENDS or (state is module.RecoveryState.RESUMED) != self._resumed:
             self._violate(ENDS_ONCE, f"it is {state.name}; resumed: {self._resumed}")
         if self.open:
             self._violate(CLOSED, f"{len(self.open)} connections are nobody's")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from p4reduce.errors import P4ReduceError
-from p4reduce.session.recovery_states import TRANSITIONS, RecoveryEvent, RecoveryState, after
+from p4reduce.session.recovery import TRANSITIONS, RecoveryEvent, RecoveryState, after
 from p4reduce_model.found import Walked
 from p4reduce_model.recoveries import (
     AGREED,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 from one_process import OneProcess
 from p4reduce.errors import P4ReduceError
-from p4reduce.session.settling import Settling
+from p4reduce.session.settling import settle_calls
 from p4reduce.tensors import plans, stream
 from p4reduce.tensors.continuing import Continuation, words_of
 from p4reduce.tensors.stream import Collective
@@ -240,7 +240,7 @@ class Survivors:
     def _run(self, rank: int, machine: Any) -> None:
         member = cast(Any, SimpleNamespace(rank=rank))
         try:
-            Settling(cast(Any, self), member, machine, 50.0, lambda: None).run()
+            settle_calls(cast(Any, self), member, machine, 50.0, lambda: None)
         except _KilledError:
             with self._changed:
                 self.remain.discard(rank)

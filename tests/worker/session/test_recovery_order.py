@@ -25,7 +25,6 @@ from p4reduce.session.recovery import (
     AgreeOnSwitch,
     AskController,
     AttachToSwitch,
-    DueCall,
     Ended,
     Event,
     HaltEngine,
@@ -50,7 +49,7 @@ def member(incarnation: int) -> Member:
     return Member(incarnation, 0, 3, incarnation, NOWHERE, NOWHERE)
 
 
-def call(seconds: float) -> DueCall:
+def call(seconds: float) -> Any:
     """Return a collective that has so long."""
     return SimpleNamespace(started=0.0, deadline=seconds, description="allreduce 6")
 

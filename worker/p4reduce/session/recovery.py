@@ -4,6 +4,9 @@
 `RecoveryProtocol.steps` is a generator. It says what has to be under way, and gets an `Event`: what
 has ended, what has changed, and the time. Its driver is a thread (`recovery_thread`), or the model,
 which visits all orders of events (model/p4reduce_model/recoveries.py).
+
+No step is taken that is not in `TRANSITIONS`. The drawing in docs/faults.md is made from that table
+(`tools/draw_states.py`), and the model walks all of it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from enum import Enum
+from typing import Any, TypeVar
 
 import grpc
 
@@ -28,13 +32,12 @@ from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.job_client import JoinedJob, Member, translated
 from p4reduce.session.machine import Machine
 from p4reduce.session.port import PortShare
-from p4reduce.session.recovery_states import RecoveryEvent, RecoveryState, after
+from p4reduce.tensors.stream import Collective
 from p4reduce.wire.rank_sets import describe_ranks
 
 T = TypeVar("T")
 
 UNKNOWN_FOR = 5.0  # seconds for which a restarted controller may not know the job
-NO_SWITCH = "the controller has no switch yet, or not all ranks have asked for it"
 ALL_RANKS = "not all ranks have reached the switch again"
 _NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has noticed
 _GRACE = 4.0  # seconds to hear from the controller what has happened meanwhile
@@ -50,6 +53,89 @@ _PASSING = frozenset(
     }
 )
 """Refusals that a further look at the job explains, or that pass."""
+
+# -- The states, and every transition between them -------------------------------------------------
+
+
+class RecoveryState(Enum):
+    """The state of a recovery. The value says what the rank does in it."""
+
+    HALTING = "waits for its own progress thread to end"
+    SEEKING = "looks for the switch that was lost"
+    AGREEING = "agrees with the other ranks on where they continue"
+    ON_RING = "reduces by the ring, until all ranks have a switch"
+    RESUMING = "hands the switch to the session"
+    SETTLING = "agrees with the ranks that remain on what is over"
+    RESUMED = "reduces by the switch again"
+    FAILED = "has ended all calls with an error"
+    UNWANTED = "ends, as the communicator is closed or broken"
+
+
+class RecoveryEvent(Enum):
+    """An event of a recovery. The value is the label in the drawing."""
+
+    HALTED = "the thread has ended"
+    FOUND = "the switch was there all along"
+    FOUND_AGAIN = "all ranks are on a switch again"
+    AGREED = "all ranks agree"
+    FAILED_THERE = "that switch is lost too"
+    DUE_ON_RING = "all have lost it"
+    RING_AGREED = "all have a switch"
+    RESUMED = "the session has it"
+    RANK_LOST = "a rank is lost"
+    FAILED = "a deadline, or nothing left to try"
+    UNWANTED = "closed"
+
+
+ENDS = frozenset({RecoveryState.RESUMED, RecoveryState.FAILED, RecoveryState.UNWANTED})
+
+TRANSITIONS: dict[RecoveryState, dict[RecoveryEvent, RecoveryState]] = {
+    RecoveryState.HALTING: {RecoveryEvent.HALTED: RecoveryState.SEEKING},
+    RecoveryState.SEEKING: {
+        RecoveryEvent.FOUND: RecoveryState.RESUMING,
+        RecoveryEvent.FOUND_AGAIN: RecoveryState.AGREEING,
+        RecoveryEvent.DUE_ON_RING: RecoveryState.ON_RING,
+        RecoveryEvent.RANK_LOST: RecoveryState.SETTLING,
+    },
+    RecoveryState.AGREEING: {
+        RecoveryEvent.AGREED: RecoveryState.RESUMING,
+        RecoveryEvent.FAILED_THERE: RecoveryState.SEEKING,
+        RecoveryEvent.RANK_LOST: RecoveryState.SETTLING,
+    },
+    RecoveryState.ON_RING: {
+        RecoveryEvent.RING_AGREED: RecoveryState.AGREEING,
+        RecoveryEvent.RANK_LOST: RecoveryState.SETTLING,
+    },
+    RecoveryState.RESUMING: {
+        RecoveryEvent.RESUMED: RecoveryState.RESUMED,
+        RecoveryEvent.FAILED_THERE: RecoveryState.SEEKING,
+    },
+    RecoveryState.SETTLING: {},
+}
+"""From each state that is no end, by each event. `FAILED` and `UNWANTED` end all of these but
+RESUMING, which takes no time."""
+
+for _state, _moves in TRANSITIONS.items():
+    if _state is not RecoveryState.RESUMING:
+        _moves[RecoveryEvent.FAILED] = RecoveryState.FAILED
+        _moves[RecoveryEvent.UNWANTED] = RecoveryState.UNWANTED
+
+
+def after(state: RecoveryState, event: RecoveryEvent) -> RecoveryState:
+    """Return the next state.
+
+    Raises:
+        P4ReduceError: the table has no such transition: a bug.
+    """
+    try:
+        return TRANSITIONS[state][event]
+    except KeyError:
+        raise P4ReduceError(
+            f"recovering is in state {state.name}, which has no transition for {event.name}"
+        ) from None
+
+
+# -- What is under way, and what happens -----------------------------------------------------------
 
 
 @dataclass
@@ -67,9 +153,6 @@ class Progress:
     switch_there: bool = False
     all_lost: bool = False
     unheard: bool = False
-
-
-# -- What can be under way; the result of each, or its error, is in an event's `Ended` -------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,23 +268,6 @@ class Ended:
         return self.result
 
 
-class Connection(Protocol):
-    """What a work has opened: `PortShare`, `JoinedJob`, `ResumeAgreement`."""
-
-    def close(self) -> None: ...
-
-
-class DueCall(Protocol):
-    """A collective in flight."""
-
-    @property
-    def description(self) -> str: ...
-    @property
-    def started(self) -> float: ...
-    @property
-    def deadline(self) -> float: ...
-
-
 @dataclass(frozen=True)
 class Event:
     """Something has happened, or the time to wait for it has passed.
@@ -217,7 +283,7 @@ class Event:
     now: float
     is_over: bool = False
     rank_lost: WorkerLostError | None = None
-    due: DueCall | None = None
+    due: Collective | None = None
     ended: Ended | None = None
 
 
@@ -228,6 +294,7 @@ Found = PortShare | JoinedJob
 Search = Generator[Work | None, Any, T]
 """The search for a switch: it yields its next work and gets the result; None: a short pause."""
 
+Connection = PortShare | JoinedJob | ResumeAgreement
 OPENING = (OpenTransport, AttachToSwitch, AgreeOnSwitch)
 """Works whose result is a connection."""
 
@@ -246,22 +313,6 @@ def _carried(work: Work) -> object:
 
 class UnwantedError(P4ReduceError):
     """No switch is wanted any more."""
-
-
-@dataclass
-class Lives:
-    """The lives of its job that matter to a rank without a switch.
-
-    Attributes:
-        own: the membership in the life that the present slots belong to. Only in that life can
-            they continue over another transport; a later one has fresh slots.
-        latest: the one in the latest life.
-        before: the one in the life before, which gets the rank a place in the latest again.
-    """
-
-    own: Member
-    latest: Member
-    before: Member
 
 
 @dataclass(eq=False)
@@ -312,7 +363,8 @@ class RecoveryProtocol:
 
     Args:
         job: its name.
-        member: in the life that lost its switch.
+        member: in the life that lost its switch, which the present slots belong to. Only in that
+            life can they continue over another transport; a later one has fresh slots.
         why: the reason of the loss, for people.
         started: when that was, on the monotonic clock.
         udp_port: of the former transport; 0 if it had none.
@@ -320,9 +372,10 @@ class RecoveryProtocol:
         on_member: called with each new membership.
 
     Attributes:
-        state: the present one; `recovery_states` has all of them.
+        state: the present one.
         transition: returns the next state; what the model watches.
-        lives: of the job.
+        latest: the membership in the latest life of the job.
+        before: the one in the life before, which gets the rank a place in the latest again.
         progress: of the search for a switch.
         by_ring: whether the rank reduces by the ring, and never continues in the life that it lost.
         event: the latest one.
@@ -338,14 +391,15 @@ class RecoveryProtocol:
     on_member: Callable[[Member], None]
     transition: Callable[[RecoveryState, RecoveryEvent], RecoveryState] = after
     state: RecoveryState = RecoveryState.HALTING
-    lives: Lives = field(init=False)
+    latest: Member = field(init=False)
+    before: Member = field(init=False)
     progress: Progress = field(default_factory=Progress)
     by_ring: bool = False
     event: Event = field(init=False)
     connection: Connection | None = None
 
     def __post_init__(self) -> None:
-        self.lives = Lives(self.member, self.member, self.member)
+        self.latest = self.before = self.member
         self.event = Event(self.started)
 
     def steps(self) -> Steps[None]:
@@ -513,15 +567,15 @@ class RecoveryProtocol:
         """
         began, unknown_since = self.event.now, math.inf
         while True:
-            lives, progress = self.lives, self.progress
+            progress = self.progress
             found: Found | None = None
             try:
-                reply = yield AskController(lives.latest)
+                reply = yield AskController(self.latest)
                 progress.unheard, unknown_since = False, math.inf
                 self._raise_if_job_over(reply)
                 if reply.state == pb.FAILED:
                     found = yield from self._in_next_life()
-                elif lives.latest is not lives.own or reply.state != pb.RUNNING:
+                elif self.latest is not self.member or reply.state != pb.RUNNING:
                     found = yield from self._attached()
                 elif self.by_ring:
                     # For the controller this job was never without a switch; the ring needs a new
@@ -530,11 +584,11 @@ class RecoveryProtocol:
                 else:
                     found = yield from self._transport_again(began)
             except ControlError as error:
-                if error.code == grpc.StatusCode.NOT_FOUND and lives.latest is not lives.before:
+                if error.code == grpc.StatusCode.NOT_FOUND and self.latest is not self.before:
                     # The new job gave up on this rank when its way to the switch broke again. By
                     # its membership in the old one it gets its place back.
-                    lives.latest = lives.before
-                    self.on_member(lives.latest)
+                    self.latest = self.before
+                    self.on_member(self.latest)
                 else:
                     unknown_since = min(unknown_since, self.event.now)
                     self._refused(error, self.event.now - unknown_since)
@@ -554,30 +608,29 @@ class RecoveryProtocol:
             raise translated(error, f"{who} cannot continue")
 
     def _raise_if_job_over(self, reply: pb.HeartbeatReply) -> None:
-        member = self.lives.latest
-        error = why_over(self.job, member, reply)
+        error = why_over(self.job, self.latest, reply)
         if error is not None:
             raise error
         left = tuple(reply.left)
         # When the job is formed again, all ranks leave the old one at once, this one as well.
-        if left and member.rank not in left:
+        if left and self.latest.rank not in left:
             raise WorkerLostError(
                 f"job {self.job!r} lost its switch when {describe_ranks(left)} had left already",
                 ranks=left,
             )
 
     def _in_next_life(self) -> Search[JoinedJob | None]:
-        progress, lives = self.progress, self.lives
+        progress = self.progress
         if not progress.all_lost:
             progress.awaited = (
                 "the controller has no switch yet, or not all ranks have asked for it"
             )
             progress.all_lost = True
-        before = lives.latest
-        lives.latest = yield ReformJob(before)
-        lives.before = before
+        lost = self.latest
+        self.latest = yield ReformJob(lost)
+        self.before = lost
         progress.switch_there = True
-        self.on_member(lives.latest)
+        self.on_member(self.latest)
         return (yield from self._attached())
 
     def _attached(self) -> Search[JoinedJob | None]:
@@ -586,7 +639,7 @@ class RecoveryProtocol:
         try:
             transport = yield OpenTransport(0)
             progress.awaited = ALL_RANKS
-            joined: JoinedJob = yield AttachToSwitch(self.lives.latest, transport, progress)
+            joined: JoinedJob = yield AttachToSwitch(self.latest, transport, progress)
         except (ControlError, SwitchUnreachableError) as error:
             progress.switch_there = False
             if isinstance(error, ControlError):
@@ -652,7 +705,7 @@ class RecoveryProtocol:
     def _settled(self, error: WorkerLostError, machine: Machine) -> Steps[WorkerLostError]:
         """Return an error when the remaining ranks have agreed on which collectives are over."""
         self._on(RecoveryEvent.RANK_LOST)
-        member = self.lives.latest
+        member = self.latest
         if member.rank in error.ranks:
             return error  # the others agree without this rank
         work = SettleCalls(member, machine)

@@ -32,11 +32,13 @@ from p4reduce.session.recovery import (
     AskController,
     AttachToSwitch,
     Await,
+    Connection,
     Ended,
     Event,
     HaltEngine,
     OpenTransport,
     RecoveryProtocol,
+    RecoveryState,
     ReduceByRing,
     ReformJob,
     ResumeSession,
@@ -44,8 +46,7 @@ from p4reduce.session.recovery import (
     UnwantedError,
     Work,
 )
-from p4reduce.session.recovery_states import RecoveryState
-from p4reduce.session.settling import Settling
+from p4reduce.session.settling import settle_calls
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 
@@ -99,7 +100,9 @@ class Recovery:
         )
         self._changed = Latch()
         self._ended: deque[Ended] = deque()
-        self._in_flight: dict[Work, _WorkThread] = {}
+        self._in_flight: dict[Work, threading.Thread] = {}
+        self._cancelled: dict[Work, P4ReduceError] = {}  # and why
+        self._lock = threading.Lock()  # held where the end of a work meets its cancellation
         self._ring: RingRun | None = None
         self._thread = new_thread(self._run, f"p4reduce-recover-{member.rank}")
 
@@ -169,20 +172,21 @@ class Recovery:
     def _have(self, wanted: Await, reason: P4ReduceError | None = None) -> None:
         """Have under way what is wanted, and nothing else."""
         for work in [work for work in self._in_flight if work not in wanted.works]:
-            self._in_flight.pop(work).cancel(reason or self._why_not())
+            with self._lock:
+                self._cancelled[work] = reason or self._why_not()
+            self._in_flight.pop(work).join(_CANCEL_TIMEOUT)
         for work in wanted.works:
             if work not in self._in_flight:
-                self._in_flight[work] = _WorkThread(work, self._do, self._note, self._thread.name)
+                name = f"{self._thread.name}-{type(work).__name__}"
+                thread = new_thread(self._work, name, args=(work,))
+                thread.start()
+                self._in_flight[work] = thread
         if (ring := self._ring) is not None:
             ring.wake()
 
     def _why_not(self) -> P4ReduceError:
         closed = ClosedError("the communicator was closed")
         return self._rank_lost or self._session.broken or closed
-
-    def _note(self, ended: Ended) -> None:
-        self._ended.append(ended)
-        self._changed.set()
 
     def _next_event(self, seconds: float) -> Event:
         if not self._ended:
@@ -198,6 +202,24 @@ class Recovery:
         return min(self._session.call_log.in_flight, key=lambda one: one.deadline, default=None)
 
     # -- In a thread for each work -----------------------------------------------------------------
+
+    def _work(self, work: Work) -> None:
+        """Do it, and tell its end. If it was cancelled before, close what it has opened."""
+
+        def check() -> None:
+            if work in self._cancelled:
+                raise self._cancelled[work]
+
+        try:
+            ended = Ended(work, self._do(work, check))
+        except BaseException as error:
+            ended = Ended(work, error=error)
+        with self._lock:
+            if work not in self._cancelled:
+                self._ended.append(ended)
+                self._changed.set()
+                return
+        _release(ended.result)
 
     def _do(self, work: Work, check: Check) -> Any:
         """Return the result of a work."""
@@ -227,7 +249,7 @@ class Recovery:
                 return self._reduce_by_ring(work, check)
             case SettleCalls():
                 within = session.settle_within
-                return Settling(session.job_client, work.member, work.machine, within, check).run()
+                return settle_calls(session.job_client, work.member, work.machine, within, check)
             case ResumeSession():
                 log.warning(
                     "%s: back on the switch %.3g s after it was lost", self._who, self._seconds()
@@ -335,50 +357,5 @@ class Recovery:
 
 def _release(result: object) -> None:
     """Close what a work has opened for nobody."""
-    if isinstance(result, PortShare | JoinedJob | ResumeAgreement):
+    if isinstance(result, Connection):
         result.close()
-
-
-class _WorkThread:
-    """Does one work, and tells its end, unless it was cancelled before.
-
-    Args:
-        work: to do.
-        do: does it.
-        tell: gets its end.
-        name: of the thread.
-    """
-
-    def __init__(
-        self,
-        work: Work,
-        do: Callable[[Work, Check], Any],
-        tell: Callable[[Ended], None],
-        name: str,
-    ) -> None:
-        self._work, self._do, self._tell = work, do, tell
-        self._reason: P4ReduceError | None = None
-        self._lock = threading.Lock()  # held where its end meets a cancellation
-        self._thread = new_thread(self._run, f"{name}-{type(work).__name__}")
-        self._thread.start()
-
-    def cancel(self, reason: P4ReduceError) -> None:
-        """End it, and return when it has ended. A connection that it has opened is closed."""
-        with self._lock:
-            self._reason = reason
-        self._thread.join(_CANCEL_TIMEOUT)
-
-    def _run(self) -> None:
-        try:
-            ended = Ended(self._work, self._do(self._work, self._check))
-        except BaseException as error:
-            ended = Ended(self._work, error=error)
-        with self._lock:
-            if self._reason is None:
-                self._tell(ended)
-                return
-        _release(ended.result)
-
-    def _check(self) -> None:
-        if self._reason is not None:
-            raise self._reason

@@ -8,6 +8,7 @@ So a collective that one of them has completed is complete on all, and any other
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Set
 
@@ -23,79 +24,70 @@ _AT_ONCE = 48  # results in a step: a request has at most 64 KiB
 _PAUSE = 0.1  # seconds between two attempts to reach the controller
 
 
-class Settling:
-    """One agreement. Nothing else uses the machine meanwhile.
+def settle_calls(
+    job_client: JobClient,
+    member: Member,
+    machine: Machine,
+    timeout: float,
+    check: Callable[[], None],
+) -> None:
+    """Agree, and take what this rank lacks.
+
+    If a further rank is lost meanwhile, those that remain begin again: it may have been the one
+    that hands over.
 
     Args:
         job_client: for the calls.
         member: in the job that lost a rank.
-        machine: what this rank has under way.
+        machine: what this rank has under way; nothing else uses it meanwhile.
         timeout: seconds for all of it.
         check: called again and again; what it raises ends it.
+
+    Raises:
+        ControlError, ClientClosedError: no agreement was reached.
+        P4ReduceError: raised by `check`, or the ranks are out of step.
     """
+    ends, steps = time.monotonic() + timeout, itertools.count()
 
-    def __init__(
-        self,
-        job_client: JobClient,
-        member: Member,
-        machine: Machine,
-        timeout: float,
-        check: Callable[[], None],
-    ) -> None:
-        self._job_client = job_client
-        self._member = member
-        self._machine = machine
-        self._ends = time.monotonic() + timeout
-        self._check = check
-        self._step = 0
-
-    def run(self) -> None:
-        """Agree, and take what this rank lacks.
-
-        If a further rank is lost meanwhile, those that remain begin again: it may have been the
-        one that hands over.
-
-        Raises:
-            ControlError, ClientClosedError: no agreement was reached.
-            P4ReduceError: raised by `check`, or the ranks are out of step.
-        """
-        machine = self._machine
+    def say(said: bytes) -> dict[int, bytes]:
+        """Take a step: say something, and return what all say."""
+        step = next(steps)
         while True:
-            said = self._say(words_of(machine.finished).tobytes())
-            words = [np.frombuffer(one, np.int32) for one in said.values()]
-            found = Continuation.of(machine.finished, words)
-            place = list(said).index(self._member.rank)
-            given = found.given_by(place, machine.results(found.slots))
-            results = self._hand_over(given, found.givers == place, said.keys())
-            if results is not None:
-                machine.take_results(*found.lacked(results), time.monotonic())
-                return
-
-    def _hand_over(
-        self, given: Messages, own: npt.NDArray[np.bool_], ranks: Set[int]
-    ) -> Messages | None:
-        """Return what all ranks have handed over; None: one of them is lost."""
-        results = np.zeros((len(given), MESSAGE_BYTES), np.uint8)
-        for first in range(0, len(given), _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            said = self._say(given[part].tobytes() if own[part].any() else b"")
-            if said.keys() != ranks:
-                return None
-            for one in said.values():
-                if one:
-                    results[part] |= np.frombuffer(one, np.uint8).reshape(-1, MESSAGE_BYTES)
-        return results
-
-    def _say(self, said: bytes) -> dict[int, bytes]:
-        while True:
-            self._check()
-            left = max(self._ends - time.monotonic(), 0.1)
+            check()
+            left = max(ends - time.monotonic(), 0.1)
             try:
-                heard = self._job_client.settle(self._member, self._step, said, left, self._check)
+                return job_client.settle(member, step, said, left, check)
             except NoAnswerError:
-                if time.monotonic() + _PAUSE >= self._ends:
+                if time.monotonic() + _PAUSE >= ends:
                     raise
-                time.sleep(_PAUSE)
-            else:
-                self._step += 1
-                return heard
+            time.sleep(_PAUSE)
+
+    while True:
+        words = say(words_of(machine.finished).tobytes())
+        finished = [np.frombuffer(one, np.int32) for one in words.values()]
+        found = Continuation.of(machine.finished, finished)
+        place = list(words).index(member.rank)
+        given = found.given_by(place, machine.results(found.slots))
+        results = _handed_over(given, found.givers == place, words.keys(), say)
+        if results is not None:
+            machine.take_results(*found.lacked(results), time.monotonic())
+            return
+
+
+def _handed_over(
+    given: Messages,
+    own: npt.NDArray[np.bool_],
+    ranks: Set[int],
+    say: Callable[[bytes], dict[int, bytes]],
+) -> Messages | None:
+    """Return what all ranks have handed over; None: one of them is lost."""
+    results = np.zeros((len(given), MESSAGE_BYTES), np.uint8)
+    for first in range(0, len(given), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        said = say(given[part].tobytes() if own[part].any() else b"")
+        if said.keys() != ranks:
+            return None
+        for one in said.values():
+            if one:
+                results[part] |= np.frombuffer(one, np.uint8).reshape(-1, MESSAGE_BYTES)
+    return results
