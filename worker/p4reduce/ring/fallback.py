@@ -23,10 +23,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from p4reduce_common.host_port import format_host_port, parse_host_port
 
 from p4reduce.errors import (
@@ -34,17 +33,19 @@ from p4reduce.errors import (
     P4ReduceError,
     P4ReduceTimeoutError,
 )
+from p4reduce.protocol.slots import SlotMachine
 from p4reduce.ring import rounds
 from p4reduce.ring.links import FALL_BACK, TRY, RingLinks, RingNeighbours, form
 from p4reduce.ring.rank_address import FORM, RING_ENVIRONMENT, RingListener
 from p4reduce.ring.sums import hand_over, sum_up
-from p4reduce.statistics import Counts
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.call_log import CallLog
-from p4reduce.tensors.continuing import Continuation, Messages, Rounds, words_of
+from p4reduce.tensors.continuing import Continuation, Messages, words_of
 from p4reduce.tensors.dispute import Dispute
-from p4reduce.tensors.stream import Collective
 from p4reduce.wire.rank_sets import describe_ranks
+
+if TYPE_CHECKING:
+    from p4reduce.reference import ReferenceMachine  # imports scapy's layers
 
 T = TypeVar("T")
 
@@ -123,25 +124,6 @@ def try_ring(who: RingNeighbours, listener: RingListener, timeout: float) -> Non
         ) from None
 
 
-class RoundMachine(Protocol):
-    """What the ring completes the rounds of: `session.machine.Machine`."""
-
-    disputed: Callable[[Dispute], object] | None
-
-    @property
-    def counts(self) -> Counts: ...
-    @property
-    def next_sequence(self) -> int: ...
-    @property
-    def finished(self) -> Rounds: ...
-    @property
-    def awaiting(self) -> npt.NDArray[np.bool_]: ...
-    def submit(self, collective: Collective) -> None: ...
-    def results(self, slots: Indices) -> Messages: ...
-    def contributions(self, slots: Indices) -> Messages: ...
-    def take_results(self, slots: Indices, results: Messages, now: float) -> None: ...
-
-
 class RingRun:
     """One fall-back. `run` is for a thread of its own, `wake` for any.
 
@@ -158,7 +140,7 @@ class RingRun:
 
     def __init__(
         self,
-        machine: RoundMachine,
+        machine: SlotMachine | ReferenceMachine,
         call_log: CallLog,
         reduced: Callable[[int], object],
         who: RingNeighbours,

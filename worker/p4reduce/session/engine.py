@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from p4reduce.errors import (
     ClosedError,
     P4ReduceError,
-    P4ReduceTimeoutError,
     SwitchUnreachableError,
 )
 from p4reduce.latch import Latch
@@ -269,23 +268,17 @@ class Engine:
             if self._port.over:  # this was the last one on it
                 self._port.join(timeout)
 
-    def halt(self, timeout: float) -> Machine:
+    def halt(self, timeout: float) -> Machine | None:
         """End the engine and leave collectives in flight as they are, for another engine.
 
         Returns:
-            The machine, which no thread uses any more.
-
-        Raises:
-            P4ReduceTimeoutError: the thread did not end in time; call it again.
+            The machine, which no thread uses any more. None: the thread did not end in time; call
+            it again.
         """
         with self.lock:
             self._kept = True
         self.stop(timeout)
-        if not self._ended.is_set():
-            raise P4ReduceTimeoutError(
-                f"the progress thread did not end within {timeout:g} s", seconds=timeout
-            )
-        return self.machine
+        return self.machine if self._ended.is_set() else None
 
     def _request(self, work: Callable[[], None]) -> None:
         with self.lock:

@@ -61,6 +61,8 @@ _ASK_TIMEOUT = 2.0
 _REFORM_TIMEOUT = 2.0  # then the answer names those who are missing, and is asked for again
 _ATTACH_TIMEOUT = 60.0
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
+_SETTLE = 2.0  # leases for the ranks that remain to agree; within one they know of the loss
+_SETTLE_MARGIN = 5.0  # seconds more
 
 Check = Callable[[], None]
 """Raises an error when its work is not wanted any more."""
@@ -105,9 +107,6 @@ class Recovery:
         self._lock = threading.Lock()  # held where the end of a work meets its cancellation
         self._ring: RingRun | None = None
         self._thread = new_thread(self._run, f"p4reduce-recover-{member.rank}")
-
-    def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -248,7 +247,7 @@ class Recovery:
             case ReduceByRing():
                 return self._reduce_by_ring(work, check)
             case SettleCalls():
-                within = session.settle_within
+                within = _SETTLE * session.lease + _SETTLE_MARGIN
                 return settle_calls(session.job_client, work.member, work.machine, within, check)
             case ResumeSession():
                 log.warning(
@@ -264,21 +263,14 @@ class Recovery:
         return time.monotonic() - self._protocol.started
 
     def _halt(self, check: Check) -> Machine:
-        while (machine := self._try_halt()) is None:
+        while (machine := self._engine.halt(_HALT_LOOK)) is None:
             check()
         while machine.in_dispute:  # it ends soon, and all calls with it
             check()
             time.sleep(_HALT_LOOK)
         if machine.broken is not None:
             raise machine.broken
-        self._session.on_halted()
         return machine
-
-    def _try_halt(self) -> Machine | None:
-        try:
-            return self._engine.halt(_HALT_LOOK)
-        except P4ReduceTimeoutError:
-            return None
 
     def _attach(self, work: AttachToSwitch, check: Check) -> JoinedJob:
         connect = self._session.settings.connect
@@ -322,11 +314,11 @@ class Recovery:
                 self._who,
                 self._seconds(),
             )
-            session.without_switch(True)
+            session.on_ring = True
         self._ring = RingRun(
             work.machine,
             session.call_log,
-            session.reduced_by_ring,
+            session.count_by_ring,
             who=session.neighbourhood,
             listener=session.fallback.listener,
             back=lambda: work.incarnation,
@@ -336,7 +328,7 @@ class Recovery:
             self._ring.run()
         finally:
             self._ring = None
-            session.without_switch(False)
+            session.on_ring = False
 
     def _left_in_ring(self, check: Check, what: str, rank: int | None) -> float:
         """Return how long may be waited. Raises what the ring ends with."""

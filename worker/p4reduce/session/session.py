@@ -51,8 +51,6 @@ from p4reduce.wire.calls import class_slots
 
 log = logging.getLogger(__name__)
 
-_SETTLE = 2.0  # leases for the ranks that remain to agree; within one they know of the loss
-_SETTLE_MARGIN = 5.0  # seconds more
 _STOP_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 15.0  # seconds; all that leaving waits for, together
 _LINGER_TIMEOUT = 2.0  # seconds that a rank stays for others that lack a result
@@ -103,6 +101,7 @@ class Session:
         lease: its length in seconds.
         call_log: its collectives.
         on_break: called when it breaks otherwise than by a collective's end; must not wait.
+        on_ring: whether the ranks reduce without a switch for now.
         leaf: the ranks at this rank's own switch, ascending.
         origin: bytes that all ranks of the job have and no other job, whatever is lost later.
     """
@@ -121,6 +120,7 @@ class Session:
         self.leaf = joined.leaf
         self.origin = self.neighbourhood.secret
         self.on_break: Callable[[], object] = lambda: None
+        self.on_ring = False
         self.slots = joined.ready.slot_count
         self.urgent_slots: Sequence[int] = tuple(joined.ready.urgent_slots)
         self.classes = class_slots(self.slots, self.urgent_slots)
@@ -134,7 +134,6 @@ class Session:
         self._lost_frames = 0  # by the kernel, on transports that are gone
         self._recoveries = 0
         self._by_ring = 0
-        self._on_ring = False
         self.member = joined.member
         self.lease = joined.ready.lease
         self.call_log = CallLog(self._lock)
@@ -204,9 +203,7 @@ class Session:
             if self.broken is not None or self._closing.is_set():
                 return
             if self._recovery is None:
-                member = self.member
-                self._recovery = Recovery(self, self._engine, member, str(error), error)
-                self._recovery.start()
+                self._recovery = Recovery(self, self._engine, self.member, str(error), error)
             else:
                 self._recovery.lose_rank(error)
 
@@ -272,7 +269,7 @@ class Session:
                 dropped=figures.dropped + self._lost_frames,
                 recoveries=self._recoveries,
                 by_ring=self._by_ring,
-                on_ring=self._on_ring,
+                on_ring=self.on_ring,
             )
 
     def _engine_owner(self, member: Member) -> EngineOwner:
@@ -299,14 +296,8 @@ class Session:
                 return
             log.warning("%s: %s; looking for the switch", self.job_client.who, why)
             self._recovery = Recovery(self, self._engine, member, why)
-            self._recovery.start()
 
     # What follows is for `Recovery`.
-
-    def on_halted(self) -> None:
-        """The old engine has ended."""
-        with self._lock:
-            self._lost_frames += self._engine.statistics().dropped
 
     def is_over(self) -> bool:
         """Whether the switch is not needed any more."""
@@ -317,17 +308,7 @@ class Session:
         with self._lock:
             self.member = member
 
-    @property
-    def settle_within(self) -> float:
-        """Seconds that the remaining ranks have to agree after the loss of a rank."""
-        return _SETTLE * self.lease + _SETTLE_MARGIN
-
-    def without_switch(self, ring: bool) -> None:
-        """Whether the ranks reduce without a switch for now."""
-        with self._lock:
-            self._on_ring = ring
-
-    def reduced_by_ring(self, collectives: int) -> None:
+    def count_by_ring(self, collectives: int) -> None:
         """Count collectives that the ring has completed."""
         with self._lock:
             self._by_ring += collectives
@@ -357,6 +338,7 @@ class Session:
                 self.neighbourhood = neighbourhood(found.joined)
                 self.leaf = found.joined.leaf
                 self._recoveries += 1
+            self._lost_frames += self._engine.statistics().dropped
             self._engine = engine
             self._engine_since = time.monotonic()
             self._recovery = None
