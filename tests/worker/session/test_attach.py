@@ -14,7 +14,7 @@ import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.environment import Placement
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.session.job_client import JobClient, Member
+from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.wire.format import Endpoint
 
 HERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
@@ -27,8 +27,9 @@ class Way:
 
     endpoint = None
 
-    def __init__(self, looks: int | None = None) -> None:
+    def __init__(self, looks: int | None = None, *, lasting: bool = False) -> None:
         self.looks = looks
+        self.lasting = lasting
         self.hellos = 0
         self.closed = False
 
@@ -38,7 +39,7 @@ class Way:
 
     def check(self) -> None:
         if self.looks == 0:
-            raise SwitchUnreachableError("the switch hung up")
+            raise SwitchUnreachableError("the switch hung up", lasting=self.lasting)
         if self.looks is not None:
             self.looks -= 1
 
@@ -65,12 +66,14 @@ class Waiting:
         self.cancelled = not self.done()
 
 
-def job_client(call: Waiting) -> JobClient:
+def attach(call: Waiting, way: Way, reopen: Any) -> JoinedJob:
+    """Attach by a way, and by what `reopen` returns where it breaks."""
     stub = SimpleNamespace(AwaitReady=SimpleNamespace(future=lambda request, timeout: call))
     client = SimpleNamespace(
         stub=stub, call=lambda method, request, timeout: method(request, timeout=timeout)
     )
-    return JobClient(cast(Any, client), Placement(0, 2, 0), "test")
+    job_client = JobClient(cast(Any, client), Placement(0, 2, 0), "test")
+    return job_client.attach(MEMBER, cast(Any, way), 30.0, lambda: None, reopen)
 
 
 def test_the_place_is_kept_and_another_way_is_opened() -> None:
@@ -86,7 +89,7 @@ def test_the_place_is_kept_and_another_way_is_opened() -> None:
             raise SwitchUnreachableError("nobody listens there")
         return way
 
-    joined = job_client(call).attach(MEMBER, cast(Any, first), 30.0, reopen=reopen)
+    joined = attach(call, first, reopen)
     assert joined.transport is cast(Any, last)
     assert joined.ready.world_size == 2
     assert not last.closed
@@ -97,9 +100,9 @@ def test_the_place_is_kept_and_another_way_is_opened() -> None:
 
 
 def test_where_there_is_no_other_way_the_call_ends() -> None:
-    call, way = Waiting(None), Way(looks=1)
+    call, way = Waiting(None), Way(looks=1, lasting=True)
     with pytest.raises(SwitchUnreachableError, match="hung up"):
-        job_client(call).attach(MEMBER, cast(Any, way), 30.0)
+        attach(call, way, Way)
     assert call.cancelled
     assert way.closed
 
@@ -113,4 +116,4 @@ def test_a_way_that_is_broken_when_all_are_there_is_told() -> None:
         raise SwitchUnreachableError("nobody listens there")
 
     with pytest.raises(SwitchUnreachableError, match="hung up"):
-        job_client(call).attach(MEMBER, cast(Any, Way(looks=2)), 30.0, reopen=reopen)
+        attach(call, Way(looks=2), reopen)

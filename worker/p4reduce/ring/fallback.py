@@ -179,21 +179,18 @@ class RingRun:
         with self._lock:
             self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
         try:
-            await self._in_ring()
+            forming = form(self._who, self._listener, FALL_BACK)
+            links = await self._within(forming, "all ranks to form a ring")
+            try:
+                await self._reduce_all(links)
+            except P4ReduceError as error:
+                await links.abort(error)
+                raise
+            finally:
+                await links.close()
         finally:
             with self._lock:
                 self._loop = None
-
-    async def _in_ring(self) -> None:
-        forming = form(self._who, self._listener, FALL_BACK)
-        links = await self._within(forming, "all ranks to form a ring", None)
-        try:
-            await self._reduce_all(links)
-        except P4ReduceError as error:
-            await links.abort(error)
-            raise
-        finally:
-            await links.close()
 
     async def _reduce_all(self, links: RingLinks) -> None:
         await self._continue(links)
@@ -257,12 +254,12 @@ class RingRun:
                 return
             if links.gone_reason.done():
                 raise links.gone_reason.result()
-            await self._within(changed.wait(), "this rank's own next call", None)
+            await self._within(changed.wait(), "this rank's own next call")
 
     async def _step(self, links: RingLinks, work: Awaitable[T]) -> T:
         return await self._within(work, "", links)
 
-    async def _within(self, work: Awaitable[T], what: str, links: RingLinks | None) -> T:
+    async def _within(self, work: Awaitable[T], what: str, links: RingLinks | None = None) -> T:
         """Return what `work` does, unless the time is up."""
         task = asyncio.ensure_future(work)
         try:

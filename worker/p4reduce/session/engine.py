@@ -293,11 +293,6 @@ class Engine:
 
     # -- In the port's thread ----------------------------------------------------------------------
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is in flight."""
-        return self.machine.idle
-
     def take_events(self) -> None:
         """Handle what callers have left to the port's thread."""
         if why := self.iteration.take_events():

@@ -156,24 +156,10 @@ class JoinedJob:
 
 
 class _HelloSender:
-    """Sends HELLO, less and less often, and by another transport where one broke.
+    """Sends HELLO by a transport, less and less often."""
 
-    Attributes:
-        transport: the latest one.
-        broken: why it is of no use any more; None: it is.
-    """
-
-    def __init__(
-        self, member: Member, transport: PortShare, reopen: Callable[[], PortShare] | None
-    ) -> None:
-        self._member = member
-        self._reopen = reopen
-        self._begin(transport)
-
-    def _begin(self, transport: PortShare) -> None:
-        member = self._member
+    def __init__(self, member: Member, transport: PortShare) -> None:
         self.transport = transport
-        self.broken: SwitchUnreachableError | None = None
         self._hello = FrameBuffer(1)
         header = header_bytes(
             kind=FrameKind.HELLO,
@@ -185,21 +171,13 @@ class _HelloSender:
         self._interval, self._due = _HELLO_INTERVALS[0], time.monotonic()
 
     def go_on(self) -> None:
-        """Do what is due. Raises SwitchUnreachableError where there is no other transport."""
-        try:
-            if self.broken is not None and self._reopen is not None:
-                self._begin(self._reopen())
-            now = time.monotonic()
-            if now >= self._due:
-                self.transport.send(self._hello)
-                self._due = now + self._interval
-                self._interval = min(2 * self._interval, _HELLO_INTERVALS[1])
-            self.transport.check()
-        except SwitchUnreachableError as error:
-            if self._reopen is None or error.lasting:
-                raise
-            self.transport.close()
-            self.broken = self.broken or error
+        """Send one if it is due. Raises SwitchUnreachableError: the transport broke."""
+        now = time.monotonic()
+        if now >= self._due:
+            self.transport.send(self._hello)
+            self._due = now + self._interval
+            self._interval = min(2 * self._interval, _HELLO_INTERVALS[1])
+        self.transport.check()
 
 
 @dataclass(eq=False)
@@ -272,13 +250,13 @@ class JobClient:
         try:
             reply = waiting.retry(attempt, passes, ControlError)
         except ControlError as error:
-            what = f"{self.who} cannot join"
-            if _is_own(error):
-                what += (
-                    " twice: init was called a second time in this process. Use the first "
-                    "communicator, or one that its dup() makes; or give another job="
-                )
-            raise translated(error, what) from None
+            if not _is_own(error):
+                raise translated(error, f"{self.who} cannot join") from None
+            raise translated(
+                error,
+                f"{self.who} cannot join twice: init was called a second time in this process. "
+                "Use the first communicator, or one that its dup() makes; or give another job=",
+            ) from None
         return _member(reply, self.place.rank, self.place.world_size)
 
     def attach(
@@ -286,8 +264,8 @@ class JobClient:
         member: Member,
         transport: PortShare,
         timeout: float,
-        check: Callable[[], None] = lambda: None,
-        reopen: Callable[[], PortShare] | None = None,
+        check: Callable[[], None],
+        reopen: Callable[[], PortShare],
     ) -> JoinedJob:
         """Send HELLO until the controller says that all are there.
 
@@ -300,25 +278,36 @@ class JobClient:
             timeout: seconds.
             check: called again and again meanwhile; what it raises ends the call.
             reopen: opens another transport where one broke, again and again until it does not
-                raise SwitchUnreachableError. None: that ends the call.
+                raise SwitchUnreachableError. One that lasts ends the call.
 
         Raises:
             ControlError: as the controller's.
             SwitchUnreachableError: the transport broke, and there is no other one.
         """
-        greeting = _HelloSender(member, transport, reopen)
+        greeting = _HelloSender(member, transport)
+        broken: SwitchUnreachableError | None = None
 
         def meanwhile() -> None:
+            nonlocal greeting, broken
             check()
-            greeting.go_on()
+            try:
+                if broken is not None:
+                    greeting = _HelloSender(member, reopen())
+                    broken = None
+                greeting.go_on()
+            except SwitchUnreachableError as error:
+                if error.lasting:
+                    raise
+                greeting.transport.close()
+                broken = broken or error
 
         request = pb.AwaitReadyRequest(**member.proof, timeout=timeout)
         try:
             ready = self._call_patiently(
                 self.client.stub.AwaitReady, request, timeout, meanwhile, _HELLO_INTERVALS[0]
             )
-            if greeting.broken is not None:
-                raise greeting.broken
+            if broken is not None:
+                raise broken
         except BaseException:
             greeting.transport.close()
             raise

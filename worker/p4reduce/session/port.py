@@ -53,6 +53,7 @@ class WorkerPort:
     Attributes:
         transport: to the switch.
         error: the error that broke it, or None.
+        over: whether the thread has ended, or is about to.
         cpu_seconds: the thread's processor time.
         lock: of the link, if callers may run collectives themselves.
         engine: the kind of engine of all its jobs.
@@ -71,7 +72,7 @@ class WorkerPort:
         self.lock = LinkLock.of(transport)
         self._lock = threading.Lock()
         self._shares = 0
-        self._over = False
+        self.over = False
         self._requests: deque[Callable[[], None]] = deque()
         self._engines: list[Engine] = []
         self._thread = new_thread(self._run, name)
@@ -86,7 +87,7 @@ class WorkerPort:
     def share(self) -> PortShare | None:
         """Return a share; None if the port has ended, so the caller opens another one."""
         with self._lock:
-            if self._over or self.error is not None:
+            if self.over or self.error is not None:
                 return None
             self._shares += 1
             if self._shares == 1:
@@ -97,9 +98,9 @@ class WorkerPort:
         """Release a share. With the last one the transport is closed."""
         with self._lock:
             self._shares -= 1
-            last = self._shares == 0 and not self._over
+            last = self._shares == 0 and not self.over
             if last:
-                self._over = True
+                self.over = True
                 self.transport.wake()
         if last:
             self.join(_END_TIMEOUT)
@@ -114,11 +115,6 @@ class WorkerPort:
         """Whether requests wait for the thread."""
         return bool(self._requests)
 
-    @property
-    def over(self) -> bool:
-        """Whether the thread has ended, or is about to."""
-        return self._over
-
     def join(self, timeout: float) -> None:
         """Wait until the thread ends."""
         if not self.in_thread:
@@ -127,7 +123,7 @@ class WorkerPort:
     def add_engine(self, engine: Engine) -> None:
         """Run an engine from now on. Its share keeps the port open."""
         with self._lock:
-            if not self._over:
+            if not self.over:
                 self._requests.append(lambda: self._engines.append(engine))
                 self.transport.wake()
                 return
@@ -137,7 +133,7 @@ class WorkerPort:
     def post(self, work: Callable[[], None]) -> None:
         """Let the thread call a function soon."""
         with self._lock:
-            if not self._over:
+            if not self.over:
                 self._requests.append(work)
                 self.transport.wake()
 
@@ -146,7 +142,7 @@ class WorkerPort:
     def _run(self) -> None:
         error: P4ReduceError = ClosedError("the communicator was closed")
         try:
-            while not self._over:
+            while not self.over:
                 self._iteration()
         except P4ReduceError as problem:
             # Whoever keeps it must not keep all that this thread has worked on.
@@ -158,7 +154,7 @@ class WorkerPort:
             raise
         finally:
             with self._lock:
-                self._over = True
+                self.over = True
             while self._requests:
                 with contextlib.suppress(Exception):
                     self._requests.popleft()()  # engines about to be added end too
@@ -175,7 +171,7 @@ class WorkerPort:
             if not self._guarded(engine, engine.begin_iteration):
                 self._drop(engine, ClosedError("the communicator was closed"))
         engines = self._engines
-        busy = [engine for engine in engines if not engine.idle]
+        busy = [engine for engine in engines if not engine.machine.idle]
         # Whoever has nothing to do is asked for something by what wakes its turn. Beside several
         # others it gets its late frames all the same; one that runs alone does without the search.
         running = list(engines) if len(busy) > 1 else busy or engines[:1]
@@ -185,7 +181,7 @@ class WorkerPort:
             why = iterations[0].run(iterations[1:], quiet)
             for engine in running:
                 self._guarded(engine, lambda: engine.run_iteration(why))  # noqa: B023  # called at once
-        elif not self._over:
+        elif not self.over:
             self.transport.wait(_LONGEST_WAIT)
             self.transport.receive()  # no peer is left to get it
         self.cpu_seconds = time.thread_time()
