@@ -286,7 +286,7 @@ class World:
         steps = self._module
         match work:
             case steps.HaltEngine():
-                return {"the progress thread ends": lambda: "machine"}
+                return {"the progress thread ends": lambda: None}
             case steps.AskController():
                 return self._answers_of_controller(work.member.incarnation)
             case steps.ReformJob():
@@ -537,7 +537,7 @@ RECOVERY_FAULTS = [
     RecoveryFault(
         "a lost rank ends all at once",
         RecoveryCase(),
-        "raise (yield from self._settled(error, machine)) from None",
+        "raise (yield from self._settled(error)) from None",
         "raise error",
     ),
     RecoveryFault(

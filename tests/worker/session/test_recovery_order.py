@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
@@ -42,7 +42,6 @@ NOWHERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
 SWITCH_LOST = pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_SWITCH_LOST)
 FORMING, RUNNING = pb.HeartbeatReply(state=pb.FORMING), pb.HeartbeatReply(state=pb.RUNNING)
 NOT_FOUND = ControlError(grpc.StatusCode.NOT_FOUND, "no such rank")
-MACHINE = cast(Any, "what the progress thread ran")
 
 
 def member(incarnation: int) -> Member:
@@ -112,7 +111,7 @@ def joined(incarnation: int, transport: Any) -> JoinedJob:
 
 def test_a_job_that_lost_its_switch_is_formed_again() -> None:
     rank, transport = Rank(), Transport()
-    rank.ends(HaltEngine, MACHINE)
+    rank.ends(HaltEngine)
     rank.ends(AskController, SWITCH_LOST)
     rank.ends(ReformJob, member(2))
     rank.ends(OpenTransport, transport)
@@ -128,7 +127,7 @@ def test_a_job_that_lost_its_switch_is_formed_again() -> None:
 def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_member_before() -> None:
     """Its way to the switch broke while the job formed."""
     rank = Rank()
-    rank.ends(HaltEngine, MACHINE)
+    rank.ends(HaltEngine)
     rank.ends(AskController, SWITCH_LOST)
     rank.ends(ReformJob, member(2))
     rank.ends(OpenTransport, error=SwitchUnreachableError("nobody listens"))
@@ -144,7 +143,7 @@ def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_member_before() ->
 
 def test_a_job_that_the_controller_does_not_know_is_over_after_a_while() -> None:
     rank = Rank()
-    rank.ends(HaltEngine, MACHINE)
+    rank.ends(HaltEngine)
     rank.ends(AskController, error=NOT_FOUND)
     rank.waits(4.0)
     rank.ends(AskController, error=NOT_FOUND)
@@ -158,7 +157,7 @@ def test_a_progress_thread_that_the_machine_holds_up_is_waited_for() -> None:
     for _ in range(50):
         rank.waits(1.0)
         assert isinstance(rank.work, HaltEngine)
-    rank.ends(HaltEngine, MACHINE)
+    rank.ends(HaltEngine)
     assert isinstance(rank.work, AskController)
 
 
@@ -173,7 +172,7 @@ def test_a_progress_thread_that_never_ends_is_named_at_the_deadline() -> None:
 
 def test_the_deadline_says_what_was_waited_for() -> None:
     rank, transport = Rank(), Transport()
-    rank.ends(HaltEngine, MACHINE)
+    rank.ends(HaltEngine)
     rank.ends(AskController, SWITCH_LOST)
     rank.ends(ReformJob, member(2))
     rank.ends(OpenTransport, transport)
@@ -184,7 +183,7 @@ def test_the_deadline_says_what_was_waited_for() -> None:
 
 def test_a_transport_that_opens_as_the_communicator_closes_is_closed() -> None:
     rank, transport = Rank(), Transport()
-    rank.ends(HaltEngine, MACHINE)
+    rank.ends(HaltEngine)
     rank.ends(AskController, SWITCH_LOST)
     rank.ends(ReformJob, member(2))
     with pytest.raises(P4ReduceError):
@@ -194,7 +193,7 @@ def test_a_transport_that_opens_as_the_communicator_closes_is_closed() -> None:
 
 def test_a_rank_that_was_stopped_hears_first_whether_it_was_lost_itself() -> None:
     rank, lost = Rank(), pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_RANK_LOST, lost=[0])
-    rank.ends(HaltEngine, MACHINE)
+    rank.ends(HaltEngine)
     rank.happens(due=call(-30.0))  # which ended while the process was stopped
     work = rank.work
     assert isinstance(work, AskController)
@@ -220,7 +219,7 @@ def test_a_rank_that_was_lost_while_there_was_no_switch_is_named(
 def test_the_life_that_is_found_just_as_the_ring_begins_is_let_go() -> None:
     """A rank that reduces by the ring is out of step with it, so it asks for another one."""
     rank, old, new = Rank(ring_after=1.0), Transport(), Transport()
-    rank.ends(HaltEngine, MACHINE)
+    rank.ends(HaltEngine)
     rank.ends(AskController, error=ControlError(grpc.StatusCode.UNAVAILABLE, "no switch"))
     rank.protocol.progress.unheard = True  # the controller did not answer either
     rank.waits(0.9)

@@ -268,17 +268,16 @@ class Engine:
             if self._port.over:  # this was the last one on it
                 self._port.join(timeout)
 
-    def halt(self, timeout: float) -> Machine | None:
+    def halt(self, timeout: float) -> bool:
         """End the engine and leave collectives in flight as they are, for another engine.
 
         Returns:
-            The machine, which no thread uses any more. None: the thread did not end in time; call
-            it again.
+            Whether no thread uses the machine any more. If not, call it again.
         """
         with self.lock:
             self._kept = True
         self.stop(timeout)
-        return self.machine if self._ended.is_set() else None
+        return self._ended.is_set()
 
     def _request(self, work: Callable[[], None]) -> None:
         with self.lock:

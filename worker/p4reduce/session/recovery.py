@@ -30,7 +30,6 @@ from p4reduce.errors import (
 )
 from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.job_client import JoinedJob, Member, translated
-from p4reduce.session.machine import Machine
 from p4reduce.session.port import PortShare
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.rank_sets import describe_ranks
@@ -157,7 +156,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class HaltEngine:
-    """End this process's progress thread. The result is its machine."""
+    """End this process's progress thread. What it ran stays as it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +200,6 @@ class AgreeOnSwitch:
     """Agree with all ranks on where they continue. The result is a `ResumeAgreement`."""
 
     joined: JoinedJob
-    machine: Machine
 
 
 @dataclass(eq=False)
@@ -212,7 +210,6 @@ class ReduceByRing:
         incarnation: that of this rank; 0: it has no switch.
     """
 
-    machine: Machine
     incarnation: int = 0
 
 
@@ -221,7 +218,6 @@ class SettleCalls:
     """Agree with the ranks that remain on which collectives are complete."""
 
     member: Member
-    machine: Machine
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +225,6 @@ class ResumeSession:
     """Let the session continue with the switch, and own it."""
 
     found: PortShare | ResumeAgreement
-    machine: Machine
 
 
 Work = (
@@ -411,13 +406,12 @@ class RecoveryProtocol:
                 have agreed on which calls are complete.
         """
         try:
-            machine = yield from self._halted()
-            self._on(RecoveryEvent.HALTED)
+            yield from self._halted()
             try:
-                while not (yield from self._found_and_resumed(machine)):
+                while not (yield from self._found_and_resumed()):
                     pass
             except WorkerLostError as error:
-                raise (yield from self._settled(error, machine)) from None
+                raise (yield from self._settled(error)) from None
         except UnwantedError:
             self._on(RecoveryEvent.UNWANTED)
             raise
@@ -503,25 +497,25 @@ class RecoveryProtocol:
 
     # -- Steps -------------------------------------------------------------------------------------
 
-    def _halted(self) -> Steps[Machine]:
-        """Return what the progress thread ran, when that thread has ended.
+    def _halted(self) -> Steps[None]:
+        """Let the progress thread end.
 
         It does so at its next look, a moment later. A stalled machine may keep it from that for
         long: so it has as long as the calls under way have, and no limit of its own.
         """
         self.progress = Progress("this process's own progress thread has not ended", True)
-        machine: Machine = yield from self._do(HaltEngine())
-        return machine
+        yield from self._do(HaltEngine())
+        self._on(RecoveryEvent.HALTED)
 
-    def _found_and_resumed(self, machine: Machine) -> Steps[bool]:
+    def _found_and_resumed(self) -> Steps[bool]:
         """Look for a switch, and continue by it. Returns False if it is lost again at once."""
         self.progress, self.by_ring = Progress(), False
-        found = yield from self._switch(machine)
+        found = yield from self._switch()
         try:
             if isinstance(found, JoinedJob):
-                found = yield from self._do(AgreeOnSwitch(found, machine))
+                found = yield from self._do(AgreeOnSwitch(found))
                 self._on(RecoveryEvent.AGREED)
-            yield from self._finish(ResumeSession(found, machine))
+            yield from self._finish(ResumeSession(found))
         except (WorkerLostError, UnwantedError):
             raise
         except P4ReduceError:
@@ -532,14 +526,14 @@ class RecoveryProtocol:
         self._on(RecoveryEvent.RESUMED)
         return True
 
-    def _switch(self, machine: Machine) -> Steps[Found]:
+    def _switch(self) -> Steps[Found]:
         """Return a switch on which all ranks are, or this one's transport if only that was lost."""
         attempt = _Attempt(self._search())
         while True:
             self._raise_if_unwanted()
             self._raise_if_rank_lost()
             if self._is_ring_due(attempt.found):
-                return (yield from self._by_ring(machine, attempt))
+                return (yield from self._by_ring(attempt))
             if (found := attempt.found) is not None:
                 has_moved = isinstance(found, JoinedJob)
                 self._on(RecoveryEvent.FOUND_AGAIN if has_moved else RecoveryEvent.FOUND)
@@ -677,7 +671,7 @@ class RecoveryProtocol:
         is_late = self.event.now >= self.started + self.ring_after
         return is_late or isinstance(found, JoinedJob)
 
-    def _by_ring(self, machine: Machine, attempt: _Attempt) -> Steps[Found]:
+    def _by_ring(self, attempt: _Attempt) -> Steps[Found]:
         """Reduce by the ring, and return the switch by which all ranks continue."""
         self._on(RecoveryEvent.DUE_ON_RING)
         self.by_ring = True
@@ -685,7 +679,7 @@ class RecoveryProtocol:
             # A rank that reduces by the ring is out of step with the life that it lost.
             self._drop()
             attempt = _Attempt(self._search())
-        ring = ReduceByRing(machine)
+        ring = ReduceByRing()
         while True:
             attempt.go_on(self.event)
             if isinstance(attempt.found, JoinedJob):
@@ -702,13 +696,13 @@ class RecoveryProtocol:
 
     # -- After the loss of a rank ------------------------------------------------------------------
 
-    def _settled(self, error: WorkerLostError, machine: Machine) -> Steps[WorkerLostError]:
+    def _settled(self, error: WorkerLostError) -> Steps[WorkerLostError]:
         """Return an error when the remaining ranks have agreed on which collectives are over."""
         self._on(RecoveryEvent.RANK_LOST)
         member = self.latest
         if member.rank in error.ranks:
             return error  # the others agree without this rank
-        work = SettleCalls(member, machine)
+        work = SettleCalls(member)
         try:
             ended = None
             while ended is None:

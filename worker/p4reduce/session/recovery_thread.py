@@ -24,7 +24,7 @@ from p4reduce.ring.fallback import RingRun
 from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.engine import Engine
 from p4reduce.session.job_client import JoinedJob, Member
-from p4reduce.session.machine import Machine, machine_for
+from p4reduce.session.machine import machine_for
 from p4reduce.session.port import PortShare
 from p4reduce.session.recovery import (
     ALL_RANKS,
@@ -223,7 +223,7 @@ class Recovery:
     def _do(self, work: Work, check: Check) -> Any:
         """Return the result of a work."""
         session = self._session
-        completed = session.call_log.completed
+        completed, machine = session.call_log.completed, self._engine.machine
         match work:
             case HaltEngine():
                 return self._halt(check)
@@ -248,13 +248,13 @@ class Recovery:
                 return self._reduce_by_ring(work, check)
             case SettleCalls():
                 within = _SETTLE * session.lease + _SETTLE_MARGIN
-                return settle_calls(session.job_client, work.member, work.machine, within, check)
+                return settle_calls(session.job_client, work.member, machine, within, check)
             case ResumeSession():
                 log.warning(
                     "%s: back on the switch %.3g s after it was lost", self._who, self._seconds()
                 )
                 try:
-                    return session.resume(work.found, work.machine)
+                    return session.resume(work.found)
                 except BaseException:
                     work.found.close()
                     raise
@@ -262,15 +262,15 @@ class Recovery:
     def _seconds(self) -> float:
         return time.monotonic() - self._protocol.started
 
-    def _halt(self, check: Check) -> Machine:
-        while (machine := self._engine.halt(_HALT_LOOK)) is None:
+    def _halt(self, check: Check) -> None:
+        machine = self._engine.machine
+        while not self._engine.halt(_HALT_LOOK):
             check()
         while machine.in_dispute:  # it ends soon, and all calls with it
             check()
             time.sleep(_HALT_LOOK)
         if machine.broken is not None:
             raise machine.broken
-        return machine
 
     def _attach(self, work: AttachToSwitch, check: Check) -> JoinedJob:
         connect = self._session.settings.connect
@@ -292,7 +292,7 @@ class Recovery:
         session, joined = self._session, work.joined
         try:
             fresh = machine_for(joined, session.settings.engine)
-            agreement = ResumeAgreement(session.job_client, joined, fresh, work.machine)
+            agreement = ResumeAgreement(session.job_client, joined, fresh, self._engine.machine)
         except BaseException:
             joined.close()
             raise
@@ -316,7 +316,7 @@ class Recovery:
             )
             session.on_ring = True
         self._ring = RingRun(
-            work.machine,
+            self._engine.machine,
             session.call_log,
             session.count_by_ring,
             who=session.neighbourhood,

@@ -37,7 +37,7 @@ from p4reduce.session.disputes import explained, reported, settle
 from p4reduce.session.engine import Engine, EngineOwner
 from p4reduce.session.heartbeat import BEAT_TIMEOUT, Heartbeat
 from p4reduce.session.job_client import JobClient, JoinedJob, Member
-from p4reduce.session.machine import NATIVE, Machine, machine_for
+from p4reduce.session.machine import NATIVE, machine_for
 from p4reduce.session.port import Connect, PortShare
 from p4reduce.session.recovery import why_over
 from p4reduce.session.recovery_thread import Recovery
@@ -313,7 +313,7 @@ class Session:
         with self._lock:
             self._by_ring += collectives
 
-    def resume(self, found: PortShare | ResumeAgreement, before: Machine) -> None:
+    def resume(self, found: PortShare | ResumeAgreement) -> None:
         """Continue with a switch, and own what was found, unless this raises.
 
         It is atomic: a collective that is called meanwhile is among those that have not begun.
@@ -326,6 +326,7 @@ class Session:
             if self.is_over():
                 raise ClosedError("the communicator was closed")
             owner = self._engine_owner(self.member)
+            before = self._engine.machine
             not_begun = self.call_log.since(before.next_sequence)
             if isinstance(found, PortShare):
                 before.resume(time.monotonic())
