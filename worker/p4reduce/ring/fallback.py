@@ -159,7 +159,7 @@ class RingRun:
         self._left = left
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changed: asyncio.Event | None = None
+        self._changed = asyncio.Event()
 
     def run(self) -> None:
         """Reduce until all ranks can return to a switch.
@@ -172,12 +172,12 @@ class RingRun:
     def wake(self) -> None:
         """Tell that the call log, or what `left` looks at, is no longer as it was."""
         with self._lock:
-            if self._loop is not None and self._changed is not None:
+            if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._changed.set)
 
     async def _run(self) -> None:
         with self._lock:
-            self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
+            self._loop = asyncio.get_running_loop()
         try:
             forming = form(self._who, self._listener, FALL_BACK)
             links = await self._within(forming, "all ranks to form a ring")
@@ -246,15 +246,13 @@ class RingRun:
 
     async def _call(self, links: RingLinks) -> None:
         """Wait until this rank calls a collective, or learns that another rank has ended."""
-        changed = self._changed
-        assert changed is not None
         while True:
-            changed.clear()
+            self._changed.clear()
             if self._submit():
                 return
             if links.gone_reason.done():
                 raise links.gone_reason.result()
-            await self._within(changed.wait(), "this rank's own next call")
+            await self._within(self._changed.wait(), "this rank's own next call")
 
     async def _step(self, links: RingLinks, work: Awaitable[T]) -> T:
         return await self._within(work, "", links)

@@ -8,7 +8,8 @@ ring once to be summed, and once more to distribute the sum. Each rank sends 2 (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -44,20 +45,20 @@ async def gather(links: RingLinks, mine: bytes) -> list[bytes]:
     return [parts[number] for number in range(size)]
 
 
-async def reduce(
-    links: RingLinks, parts: Sequence[Bytes], combine: Callable[[Bytes, Bytes], object]
-) -> None:
-    """Reduce arrays over all ranks, in place.
+async def reduce(links: RingLinks, rows: Bytes, combine: Callable[[Bytes, Bytes], object]) -> None:
+    """Reduce an array over all ranks, in place.
 
     Args:
         links: to the neighbours.
-        parts: one per rank, contiguous, each of equal length on all ranks.
-        combine: adds the second of two parts to the first.
+        rows: contiguous, of the same shape on all ranks.
+        combine: adds the second of two parts to the first; each is some rows, flat.
 
     Raises:
         P4ReduceError: as for `RingLinks.exchange`, or a part has another length.
     """
     rank, size = links.who.rank, len(links.who.addresses)
+    cuts = [len(rows) * number // size for number in range(size + 1)]
+    parts = [rows[first:end].reshape(-1) for first, end in itertools.pairwise(cuts)]
     for step in range(2 * (size - 1)):
         # What came in the last step, reduced or complete, is what continues in this one.
         out, into = parts[(rank - step) % size], parts[(rank - step - 1) % size]

@@ -9,9 +9,6 @@ that of arrival.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 from p4reduce_native.frame_lanes import SUMS_WORDS
@@ -41,24 +38,15 @@ async def sum_up(links: RingLinks, contributions: Messages) -> Messages:
     """Return the results of rounds that all ranks contribute to. Raises as `rounds.reduce` does."""
     results: Messages = contributions.copy()
     results.reshape(-1).view(_MESSAGE)["flags"] &= int(_SUMMED)
-    await _reduce_all(links, results, _combine)
+    await reduce(links, results, _combine)
     return results
 
 
 async def hand_over(links: RingLinks, given: Messages) -> Messages:
     """Return what ranks hand over, where each gives what no other one does. Raises as `sum_up`."""
     results: Messages = given.copy()
-    await _reduce_all(links, results, lambda to, came: np.bitwise_or(to, came, out=to))
+    await reduce(links, results, lambda to, came: np.bitwise_or(to, came, out=to))
     return results
-
-
-async def _reduce_all(
-    links: RingLinks, messages: Messages, combine: Callable[[Bytes, Bytes], object]
-) -> None:
-    size = len(links.who.addresses)
-    cuts = [len(messages) * number // size for number in range(size + 1)]
-    parts = [messages[first:end].reshape(-1) for first, end in itertools.pairwise(cuts)]
-    await reduce(links, parts, combine)
 
 
 def _combine(to: Bytes, came: Bytes) -> None:

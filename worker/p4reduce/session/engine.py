@@ -76,7 +76,7 @@ class Engine:
         self._share = share
         self._port = share.port
         self._transport = share.port.transport
-        self._requests: deque[Callable[[], None]] = deque()
+        self._requests: deque[Callable[[], object]] = deque()
         self._own(owner)
         self._stopping = False
         self._kept = False  # whether the collectives are left as they are at the end

@@ -73,7 +73,7 @@ class WorkerPort:
         self._lock = threading.Lock()
         self._shares = 0
         self.over = False
-        self._requests: deque[Callable[[], None]] = deque()
+        self._requests: deque[Callable[[], object]] = deque()
         self._engines: list[Engine] = []
         self._thread = new_thread(self._run, name)
 
@@ -122,20 +122,18 @@ class WorkerPort:
 
     def add_engine(self, engine: Engine) -> None:
         """Run an engine from now on. Its share keeps the port open."""
-        with self._lock:
-            if not self.over:
-                self._requests.append(lambda: self._engines.append(engine))
-                self.transport.wake()
-                return
-        error = self.error or ClosedError("the path to the switch was closed")
-        new_thread(_end_all, "p4reduce-end", args=([engine], error)).start()
+        if not self.post(lambda: self._engines.append(engine)):
+            error = self.error or ClosedError("the path to the switch was closed")
+            new_thread(_end_all, "p4reduce-end", args=([engine], error)).start()
 
-    def post(self, work: Callable[[], None]) -> None:
-        """Let the thread call a function soon."""
+    def post(self, work: Callable[[], object]) -> bool:
+        """Let the thread call a function soon. Returns False if it has ended."""
         with self._lock:
-            if not self.over:
-                self._requests.append(work)
-                self.transport.wake()
+            if self.over:
+                return False
+            self._requests.append(work)
+            self.transport.wake()
+            return True
 
     # -- In the thread ---------------------------------------------------------------------------
 
@@ -231,7 +229,7 @@ class PortShare:
         A frame without room counts as lost.
         """
         transport = self.port.transport
-        self.port.post(lambda: _send(transport, frame))
+        self.port.post(lambda: transport.send(frame, np.zeros(1, np.int64)))
 
     def close(self) -> None:
         if not self._closed:
@@ -301,7 +299,7 @@ class WorkerPorts:
         return self._ports.get(name)
 
 
-def run_requests(requests: deque[Callable[[], None]]) -> None:
+def run_requests(requests: deque[Callable[[], object]]) -> None:
     """Do what was asked for. A request that fails stays, for the end, which tells who asked."""
     while requests:
         work = requests.popleft()
@@ -322,10 +320,6 @@ def _end_all(engines: Sequence[Engine], error: P4ReduceError) -> None:
     for after in afters:
         if after is not None:
             after()
-
-
-def _send(transport: Transport, frame: FrameBuffer) -> None:
-    transport.send(frame, np.zeros(1, np.int64))
 
 
 PORTS = WorkerPorts()

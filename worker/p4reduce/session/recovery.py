@@ -184,15 +184,12 @@ class OpenTransport:
 class AttachToSwitch:
     """Wait until all ranks are on the switch. The result is a `JoinedJob`.
 
-    A rank that ends it gives up its place. So it opens other transports where one breaks.
-
-    Attributes:
-        progress: told what it waits for.
+    A rank that ends it gives up its place. So it opens other transports where one breaks, and says
+    in `RecoveryProtocol.progress` what it waits for.
     """
 
     member: Member
     transport: PortShare
-    progress: Progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -633,7 +630,7 @@ class RecoveryProtocol:
         try:
             transport = yield OpenTransport(0)
             progress.awaited = ALL_RANKS
-            joined: JoinedJob = yield AttachToSwitch(self.latest, transport, progress)
+            joined: JoinedJob = yield AttachToSwitch(self.latest, transport)
         except (ControlError, SwitchUnreachableError) as error:
             progress.switch_there = False
             if isinstance(error, ControlError):

@@ -273,15 +273,15 @@ class Recovery:
             raise machine.broken
 
     def _attach(self, work: AttachToSwitch, check: Check) -> JoinedJob:
-        connect = self._session.settings.connect
+        connect, progress = self._session.settings.connect, self._protocol.progress
 
         def reopen() -> PortShare:
             try:
                 opened = connect(0)
             except SwitchUnreachableError as error:
-                work.progress.awaited = str(error)
+                progress.awaited = str(error)
                 raise
-            work.progress.awaited = ALL_RANKS
+            progress.awaited = ALL_RANKS
             return opened
 
         return self._session.job_client.attach(
