@@ -199,7 +199,6 @@ class World:
         progress = running.progress
         return (
             running.state,
-            running.by_ring,
             running.connection is not None,
             self._now > AFTER,
             running.latest.incarnation,
@@ -519,8 +518,8 @@ RECOVERY_FAULTS = [
     RecoveryFault(
         "the ring keeps the old life",
         RecoveryCase(ring=True),
-        "        self.by_ring = True\n",
-        "",
+        "return self.state is RecoveryState.ON_RING",
+        "return False",
     ),
     RecoveryFault(
         "the ring does not hear of the switch",

@@ -95,20 +95,10 @@ class Engine:
         self.machine.disputed = owner.disputed
 
     @property
-    def cpu_seconds(self) -> float:
-        """The processor time of the port's thread, in seconds."""
-        return self._port.cpu_seconds
-
-    @property
     def udp_port(self) -> int:
         """The transport's UDP port; 0 if it has no addresses."""
         endpoint = self._transport.endpoint
         return 0 if endpoint is None else endpoint.udp_port
-
-    @property
-    def broken(self) -> P4ReduceError | None:
-        """The error that ends all further calls, or None."""
-        return self.machine.broken
 
     def submit(self, collective: Collective, *, here: bool = False) -> None:
         """Start a collective. Raises the error that broke the engine before.

@@ -369,7 +369,6 @@ class RecoveryProtocol:
         latest: the membership in the latest life of the job.
         before: the one in the life before, which gets the rank a place in the latest again.
         progress: of the search for a switch.
-        by_ring: whether the rank reduces by the ring, and never continues in the life that it lost.
         event: the latest one.
         connection: what no work owns; closed if the recovery ends with it.
     """
@@ -386,7 +385,6 @@ class RecoveryProtocol:
     latest: Member = field(init=False)
     before: Member = field(init=False)
     progress: Progress = field(default_factory=Progress)
-    by_ring: bool = False
     event: Event = field(init=False)
     connection: Connection | None = None
 
@@ -506,7 +504,7 @@ class RecoveryProtocol:
 
     def _found_and_resumed(self) -> Steps[bool]:
         """Look for a switch, and continue by it. Returns False if it is lost again at once."""
-        self.progress, self.by_ring = Progress(), False
+        self.progress = Progress()
         found = yield from self._switch()
         try:
             if isinstance(found, JoinedJob):
@@ -568,7 +566,7 @@ class RecoveryProtocol:
                     found = yield from self._in_next_life()
                 elif self.latest is not self.member or reply.state != pb.RUNNING:
                     found = yield from self._attached()
-                elif self.by_ring:
+                elif self._on_ring:
                     # For the controller this job was never without a switch; the ring needs a new
                     # life.
                     found = yield from self._in_next_life()
@@ -648,7 +646,7 @@ class RecoveryProtocol:
         except SwitchUnreachableError as error:
             self.progress.awaited = str(error)
             return None
-        if self.by_ring:  # meanwhile
+        if self._on_ring:  # meanwhile
             self._drop()
             return None
         return transport
@@ -668,10 +666,14 @@ class RecoveryProtocol:
         is_late = self.event.now >= self.started + self.ring_after
         return is_late or isinstance(found, JoinedJob)
 
+    @property
+    def _on_ring(self) -> bool:
+        """Whether the rank reduces by the ring, and never continues in the life that it lost."""
+        return self.state is RecoveryState.ON_RING
+
     def _by_ring(self, attempt: _Attempt) -> Steps[Found]:
         """Reduce by the ring, and return the switch by which all ranks continue."""
         self._on(RecoveryEvent.DUE_ON_RING)
-        self.by_ring = True
         if attempt.found is not None and not isinstance(attempt.found, JoinedJob):
             # A rank that reduces by the ring is out of step with the life that it lost.
             self._drop()

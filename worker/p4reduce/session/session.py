@@ -150,11 +150,6 @@ class Session:
         return self.member.rank
 
     @property
-    def cores(self) -> tuple[str, ...]:
-        """The names of the switch's further cores."""
-        return self.member.cores
-
-    @property
     def world_size(self) -> int:
         return self.member.world_size
 
@@ -165,7 +160,7 @@ class Session:
     @property
     def broken(self) -> P4ReduceError | None:
         """The error that ends all further calls, or None."""
-        return self._error or self._engine.broken
+        return self._error or self._engine.machine.broken
 
     # -- Collectives -----------------------------------------------------------------------------
 

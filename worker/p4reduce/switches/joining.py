@@ -70,7 +70,7 @@ def join_all(
             undo.callback(session.abandon)
             sessions.append(session)
             # They come before the next switch, and all ranks get the same list.
-            to_join.extendleft(reversed(address.to_cores(session.cores)))
+            to_join.extendleft(reversed(address.to_cores(session.member.cores)))
             check_several(len(sessions) + len(to_join), job)
         undo.pop_all()
     return _together(job, sessions)
