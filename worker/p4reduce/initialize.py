@@ -159,6 +159,7 @@ def init(
         recover,
         access.engine,
         tuple(map(int, beside.split(","))) if beside else (),
+        ring,
     )
     cancelled = Latch()
     load(access.engine)
@@ -169,12 +170,11 @@ def init(
             place,
             job=name,
             settings=settings,
-            ring=ring,
             slots=slots,
             urgent_slots=urgent,
             waiting=lambda who: Waiting(who, deadline, cancelled, check),
         )
-        inherited = CommunicatorOptions(timeout, slots, ring, urgent, agreed, spans)
+        inherited = CommunicatorOptions(timeout, slots, urgent, agreed, spans)
         return Communicator(session, inherited)
 
     return make_in_thread(make, cancelled)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from p4reduce.checks import check_timeout, number_within
 from p4reduce.environment import urgent_slots as kept_for_urgent
-from p4reduce.ring.fallback import RingSettings
 from p4reduce.wire.format import MAX_SLOTS
 
 if TYPE_CHECKING:
@@ -113,7 +112,6 @@ class CommunicatorOptions:
     Attributes:
         timeout: the default timeout of collectives, in seconds.
         slots: of the switch; 0: the controller's default.
-        ring: the settings of the ring to fall back to, or None.
         urgent_slots: how many of the slots are for classes 1, 2 and so on.
         check_shapes: whether the ranks agree on shapes, or on numbers of elements alone.
         spans: whether spans are recorded from the start.
@@ -121,7 +119,6 @@ class CommunicatorOptions:
 
     timeout: float
     slots: int = 0
-    ring: RingSettings | None = None
     urgent_slots: tuple[int, ...] = ()
     check_shapes: bool = True
     spans: bool = False

@@ -77,19 +77,6 @@ class RingSettings:
         return RingSettings(self.after, format_host_port(host, 0))
 
 
-@dataclass(frozen=True)
-class Fallback:
-    """The fall-back to a ring on this rank.
-
-    Attributes:
-        listener: accepts the connection of the previous rank.
-        after: seconds without a switch until the ring takes over.
-    """
-
-    listener: RingListener
-    after: float
-
-
 def try_ring(who: RingNeighbours, listener: RingListener, timeout: float) -> None:
     """Form the ring once and close it, so that obstacles show when the job starts.
 

@@ -18,7 +18,7 @@ from p4reduce.errors import (
     SwitchUnreachableError,
 )
 from p4reduce.latch import Latch
-from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
+from p4reduce.ring.fallback import try_ring
 from p4reduce.ring.rank_address import RingListener
 from p4reduce.session.job_client import JobClient, JoinedJob, Member, translated
 from p4reduce.session.port import PortShare
@@ -38,7 +38,6 @@ _NOT_YET = frozenset(
 def join(
     job_client: JobClient,
     settings: SessionSettings,
-    ring: RingSettings | None,
     *,
     slots: int,
     urgent_slots: Sequence[int],
@@ -49,7 +48,6 @@ def join(
     Args:
         job_client: closed if this fails.
         settings: of the session.
-        ring: the settings of the ring, or None.
         slots: the number to ask for; 0: the controller's default.
         urgent_slots: how many of them are for class 1, 2 and so on.
         waiting: the deadline for all of it. Missing parts are waited for.
@@ -57,8 +55,7 @@ def join(
     Raises:
         P4ReduceError: as for `p4reduce.init`.
     """
-    newcomer = Newcomer(job_client, settings, ring, waiting)
-
+    newcomer = Newcomer(job_client, settings, waiting)
     errors = SwitchUnreachableError, PlaceLostError
 
     def attempt() -> Session:
@@ -84,18 +81,11 @@ class PlaceLostError(ControllerUnreachableError):
 class Newcomer:
     """A rank that joins a job, in two steps. The arguments are those of `join`."""
 
-    def __init__(
-        self,
-        job_client: JobClient,
-        settings: SessionSettings,
-        ring: RingSettings | None,
-        waiting: Waiting,
-    ) -> None:
+    def __init__(self, job_client: JobClient, settings: SessionSettings, waiting: Waiting) -> None:
         self._job_client = job_client
         self._settings = settings
-        self._ring = ring
         self._waiting = waiting
-        self._fallback: Fallback | None = None
+        self._listener: RingListener | None = None
         self._transport: PortShare | None = None
         self._member: Member | None = None
         self._urgent_slots: Sequence[int] = ()
@@ -108,12 +98,11 @@ class Newcomer:
         self._urgent_slots = urgent_slots
         self._transport = transport = _connect(self._settings, self._waiting)
         self._undo.callback(transport.close)
-        if self._ring is not None:
+        if (ring := self._settings.ring) is not None:
             here = transport.endpoint
-            listener = RingListener(self._ring.address, _LOOPBACK if here is None else here.ip)
-            self._undo.callback(listener.close)
-            job_client.ring_address = listener.address
-            self._fallback = Fallback(listener, self._ring.after)
+            self._listener = RingListener(ring.address, _LOOPBACK if here is None else here.ip)
+            self._undo.callback(self._listener.close)
+            job_client.ring_address = self._listener.address
         self._member = member = job_client.join(
             slots, urgent_slots, self._waiting, own_address=transport.endpoint is not None
         )
@@ -140,10 +129,10 @@ class Newcomer:
                 f"controller keeps {kept}. An older controller knows one "
                 "class of these"
             )
-        _try_ring(self._fallback, joined, self._waiting)
+        _try_ring(self._listener, joined, self._waiting)
         self._undo.pop_all()
         self._joined = True
-        return Session(job_client, joined, self._settings, self._fallback)
+        return Session(job_client, joined, self._settings, self._listener)
 
     def give_up_place(self) -> None:
         """Leave the job, and close the transport. Harmless after `begin`."""
@@ -187,12 +176,12 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
         raise translated(error, what) from None
     with contextlib.ExitStack() as undo:
         undo.callback(joined.close)
-        _try_ring(session.fallback, joined, waiting)
+        _try_ring(session.listener, joined, waiting)
         undo.pop_all()
     session.hand_over()
     if member.world_size != size:  # the ranks have other numbers now
         settings = replace(settings, beside_controller=())
-    return Session(job_client, joined, settings, session.fallback)
+    return Session(job_client, joined, settings, session.listener)
 
 
 def _settle(session: Session, waiting: Waiting) -> None:
@@ -264,6 +253,6 @@ def _attach(
     return job_client.attach(member, transport, waiting.left, check, lambda: settings.connect(0))
 
 
-def _try_ring(fallback: Fallback | None, joined: JoinedJob, waiting: Waiting) -> None:
-    if fallback is not None:
-        try_ring(neighbourhood(joined), fallback.listener, waiting.left)
+def _try_ring(listener: RingListener | None, joined: JoinedJob, waiting: Waiting) -> None:
+    if listener is not None:
+        try_ring(neighbourhood(joined), listener, waiting.left)

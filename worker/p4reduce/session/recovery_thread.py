@@ -97,7 +97,7 @@ class Recovery:
             why,
             time.monotonic(),
             engine.udp_port,
-            None if session.fallback is None else session.fallback.after,
+            None if session.settings.ring is None else session.settings.ring.after,
             session.on_member_changed,
         )
         self._changed = Latch()
@@ -306,7 +306,7 @@ class Recovery:
 
     def _reduce_by_ring(self, work: ReduceByRing, check: Check) -> None:
         session = self._session
-        assert session.fallback is not None
+        assert session.listener is not None
         if not work.incarnation:
             log.warning(
                 "%s: there has been no switch for %.3g s; continuing with a ring of TCP "
@@ -320,7 +320,7 @@ class Recovery:
             session.call_log,
             session.count_by_ring,
             who=session.neighbourhood,
-            listener=session.fallback.listener,
+            listener=session.listener,
             back=lambda: work.incarnation,
             left=lambda what, rank: self._left_in_ring(check, what, rank),
         )

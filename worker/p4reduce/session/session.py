@@ -30,8 +30,9 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.latch import Latch, held, unlock
-from p4reduce.ring.fallback import Fallback
+from p4reduce.ring.fallback import RingSettings
 from p4reduce.ring.links import RingNeighbours
+from p4reduce.ring.rank_address import RingListener
 from p4reduce.session.agreement import ResumeAgreement
 from p4reduce.session.disputes import explained, reported, settle
 from p4reduce.session.engine import Engine, EngineOwner
@@ -76,6 +77,7 @@ class SessionSettings:
         engine: the kind of engine; see `session.machine`.
         beside_controller: the ranks on the controller's host, if those of the job have started it.
             They count as lost if it does not answer for two leases: their host is down then.
+        ring: the ring to fall back to; None: none.
     """
 
     connect: Connect
@@ -83,6 +85,7 @@ class SessionSettings:
     recover: bool
     engine: str = NATIVE
     beside_controller: tuple[int, ...] = ()
+    ring: RingSettings | None = None
 
 
 class Session:
@@ -94,7 +97,7 @@ class Session:
         job_client: for the calls.
         joined: this rank's place in the job, and on the switch.
         settings: what `init` was asked for.
-        fallback: the ring to fall back to; None: none.
+        listener: for the ring, if there is one to fall back to.
 
     Attributes:
         member: the present membership.
@@ -111,11 +114,11 @@ class Session:
         job_client: JobClient,
         joined: JoinedJob,
         settings: SessionSettings,
-        fallback: Fallback | None,
+        listener: RingListener | None,
     ) -> None:
         self.job_client = job_client
         self.settings = settings
-        self.fallback = fallback
+        self.listener = listener
         self.neighbourhood = neighbourhood(joined)
         self.leaf = joined.leaf
         self.origin = self.neighbourhood.secret
@@ -400,9 +403,8 @@ class Session:
                     self._on_switch_lost(member, reply.reason)
                 else:
                     self.fail(JobEndedError(f"job {self.job!r} is over: {reply.reason}"))
-            else:
-                if reply.left:
-                    self._engine.ranks_left(tuple(reply.left))
+            elif reply.left:
+                self._engine.ranks_left(tuple(reply.left))
 
     # -- Leaving ---------------------------------------------------------------------------------
 
@@ -472,8 +474,8 @@ class Session:
             self._stop()
             self.leave_job()
             self.job_client.close()
-            if self.fallback is not None:
-                self.fallback.listener.close()
+            if self.listener is not None:
+                self.listener.close()
             self._heartbeat.join(_STOP_TIMEOUT)
         finally:
             self._closed.set()

@@ -111,7 +111,6 @@ def _newcomer(
         group.name,
         place=place,
         timeout=options.timeout,
-        ring=options.ring,
         waiting=lambda who: Waiting(who, deadline, cancelled, check),
         ranks=group.ranks,
     )

@@ -15,7 +15,6 @@ from p4reduce.control.tls import TlsError, TlsFiles
 from p4reduce.environment import Placement
 from p4reduce.errors import AdmissionError, ClosedError, ConfigurationError
 from p4reduce.latch import Latch
-from p4reduce.ring.fallback import RingSettings
 from p4reduce.session.job_client import JobClient
 from p4reduce.session.joining import Newcomer, form_anew, join
 from p4reduce.session.session import Session, SessionSettings
@@ -29,7 +28,6 @@ def join_all(
     place: Placement,
     job: str,
     settings: SessionSettings,
-    ring: RingSettings | None,
     *,
     slots: int,
     urgent_slots: Sequence[int],
@@ -44,7 +42,6 @@ def join_all(
         place: of this rank.
         job: the name of the whole.
         settings: those of the first switch.
-        ring: as for `session.joining.join`, for each switch.
         slots: as for `session.joining.join`, for each switch.
         urgent_slots: as for `session.joining.join`, for each switch.
         waiting: returns the deadline for the rank that it is given.
@@ -59,10 +56,12 @@ def join_all(
             client, name = _client(address), job_on(job, number)
             token = address.environ.get(variables.TOKEN, "")
             job_client = JobClient(client, place, name, switch=address.switch, token=token)
+            connect, ring = address.connect(place.rank, settings.engine), settings.ring
+            if ring is not None and number:
+                ring = ring.for_another()
             session = join(
                 job_client,
-                replace(settings, connect=address.connect(place.rank, settings.engine)),
-                _ring_of(ring, number),
+                replace(settings, connect=connect, ring=ring),
                 slots=slots,
                 urgent_slots=urgent_slots,
                 waiting=waiting(job_client.who),
@@ -95,7 +94,6 @@ class Newcomers:
         job: str,
         place: Placement,
         timeout: float,
-        ring: RingSettings | None,
         waiting: Callable[[str], Waiting],
         ranks: Sequence[int],
     ) -> Newcomers:
@@ -106,7 +104,6 @@ class Newcomers:
             job: of the group.
             place: in the group.
             timeout: of the group's collectives.
-            ring: of the parent.
             waiting: returns the deadline for the rank that it is given.
             ranks: of the group, as the parent numbers them.
 
@@ -126,14 +123,14 @@ class Newcomers:
             there = replace(place, local_rank=before.place.local_rank)
             name = job_on(job, number)
             job_client = JobClient(client, there, name, switch=before.switch, token=before.token)
-            beside = session.settings.beside_controller
+            beside, ring = session.settings.beside_controller, session.settings.ring
             settings = replace(
                 session.settings,
                 timeout=timeout,
                 beside_controller=tuple(own for own, rank in enumerate(ranks) if rank in beside),
+                ring=None if ring is None else ring.for_another(),
             )
-            own_ring = None if ring is None else ring.for_another()
-            each.append(Newcomer(job_client, settings, own_ring, waiting(job_client.who)))
+            each.append(Newcomer(job_client, settings, waiting(job_client.who)))
         return cls(job, each)
 
     def join_job(self, slots: int, urgent_slots: Sequence[int]) -> None:
@@ -187,10 +184,6 @@ def form_all_anew(
 
 def _together(job: str, sessions: Sequence[Session]) -> Session | SideBySideSession:
     return sessions[0] if len(sessions) == 1 else SideBySideSession(job, sessions)
-
-
-def _ring_of(ring: RingSettings | None, number: int) -> RingSettings | None:
-    return ring if number == 0 or ring is None else ring.for_another()
 
 
 def _client(address: SwitchAddress) -> ControlClient:
