@@ -137,8 +137,8 @@ class RingRun:
     ) -> None:
         self._machine = machine
         self._call_log = call_log
-        self._dispute: Dispute | None = None
-        machine.disputed = self._note_dispute
+        self._disputes: list[Dispute] = []
+        machine.disputed = self._disputes.append
         self._reduced = reduced
         self._who = who
         self._listener = listener
@@ -211,8 +211,8 @@ class RingRun:
         """Complete the rounds under way in some slots. Raises MismatchError."""
         results = await self._step(links, sum_up(links, self._machine.contributions(slots)))
         self._take(slots, results)
-        if self._dispute is not None:
-            raise self._dispute.error
+        if self._disputes:
+            raise self._disputes[-1].error
 
     def _take(self, slots: Indices, results: Messages) -> None:
         counts = self._machine.counts
@@ -220,9 +220,6 @@ class RingRun:
         self._machine.take_results(slots, results, time.monotonic())
         counts = self._machine.counts
         self._reduced(counts.collectives + counts.overflows - before)
-
-    def _note_dispute(self, dispute: Dispute) -> None:
-        self._dispute = dispute
 
     def _submit(self) -> bool:
         """Start what this rank has called since; return whether there was anything."""

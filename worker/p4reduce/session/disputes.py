@@ -26,7 +26,7 @@ _GROUPS_SHOWN = 4
 _SHAPE = re.compile(r", shape \([0-9, ]*\)")
 
 
-def settle(
+def explain(
     dispute: Dispute,
     job_client: JobClient,
     member: Member,

@@ -34,7 +34,7 @@ from p4reduce.ring.fallback import RingSettings
 from p4reduce.ring.links import RingNeighbours
 from p4reduce.ring.rank_address import RingListener
 from p4reduce.session.agreement import ResumeAgreement
-from p4reduce.session.disputes import explained, reported, settle
+from p4reduce.session.disputes import explain, explained, reported
 from p4reduce.session.engine import Engine, EngineOwner
 from p4reduce.session.heartbeat import BEAT_TIMEOUT, Heartbeat
 from p4reduce.session.job_client import JobClient, JoinedJob, Member
@@ -132,7 +132,7 @@ class Session:
         self._hurried = False
         self._closed = Latch()
         self._error: P4ReduceError | None = None
-        self._passed = False  # whether the other ranks settle without this one
+        self._passed = False  # whether the others settle without this rank: its calls have ended
         self._recovery: Recovery | None = None
         self._lost_frames = 0  # by the kernel, on transports that are gone
         self._recoveries = 0
@@ -229,13 +229,6 @@ class Session:
         if recovery is not None and recovery.rank_lost:
             recovery.join(timeout)
 
-    def _pass_settling(self, member: Member) -> None:
-        """Let the others settle without this rank, whose calls have ended already."""
-        if not self._passed:
-            self._passed = True
-            with contextlib.suppress(ControlError, ClientClosedError):
-                self.job_client.pass_settling(member, BEAT_TIMEOUT * self.lease)
-
     def on_interrupted(self, error: InterruptedCallError) -> None:
         """Break the session and leave the job, because an exception left a call of this thread.
 
@@ -277,7 +270,7 @@ class Session:
             self._on_switch_lost(member, str(error))
 
         def disputed(dispute: Dispute) -> None:
-            settle(dispute, self.job_client, member, self.fail)
+            explain(dispute, self.job_client, member, self.fail)
 
         return EngineOwner(lost if self.settings.recover else None, self.fail, disputed)
 
@@ -388,8 +381,10 @@ class Session:
 
     def on_heartbeat_reply(self, member: Member, reply: pb.HeartbeatReply) -> None:
         """Act on how the job is."""
-        if reply.state == pb.FAILED and self.broken is not None:
-            self._pass_settling(member)
+        if reply.state == pb.FAILED and self.broken is not None and not self._passed:
+            self._passed = True
+            with contextlib.suppress(ControlError, ClientClosedError):
+                self.job_client.pass_settling(member, BEAT_TIMEOUT * self.lease)
         with self._lock:
             if member is not self.member:
                 return
