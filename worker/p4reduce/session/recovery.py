@@ -283,9 +283,6 @@ Steps = Generator[Await, Event, T]
 Found = PortShare | JoinedJob
 """The switch: by another transport in the same life of the job, or in the next life."""
 
-Search = Generator[Work | None, Any, T]
-"""The search for a switch: it yields its next work and gets the result; None: a short pause."""
-
 Connection = PortShare | JoinedJob | ResumeAgreement
 OPENING = (OpenTransport, AttachToSwitch, AgreeOnSwitch)
 """Works whose result is a connection."""
@@ -312,41 +309,23 @@ class _Attempt:
     """A search for a switch, as far as it is.
 
     Attributes:
-        search: what it does.
-        work: what it waits for; None: for the end of a pause.
-        pause_ends: when it continues then.
+        search: looks at `RecoveryProtocol.event` whenever it continues.
+        wanted: what it waits for.
         found: the switch.
     """
 
-    search: Search[Found]
-    work: Work | None = None
-    pause_ends: float = -math.inf
+    search: Steps[Found]
+    wanted: Await = Await((), math.inf)
     found: Found | None = None
 
-    @property
-    def in_flight(self) -> tuple[Work, ...]:
-        return () if self.work is None else (self.work,)
-
-    def go_on(self, event: Event) -> None:
-        """Continue if the event is what it waits for. Raises what it ends with."""
-        ended = event.ended
+    def go_on(self) -> None:
+        """Continue after an event. Raises what it ends with."""
         if self.found is not None:
             return
         try:
-            if self.work is None:
-                if event.now >= self.pause_ends:
-                    self.work = next(self.search)
-                return
-            if ended is None or ended.work is not self.work:
-                return
-            if ended.error is not None:
-                self.work = self.search.throw(ended.error)
-            else:
-                self.work = self.search.send(ended.result)
-            if self.work is None:
-                self.pause_ends = event.now + _PAUSE
+            self.wanted = next(self.search)
         except StopIteration as end:
-            self.work, self.found = None, end.value
+            self.wanted, self.found = Await((), math.inf), end.value
 
 
 @dataclass(eq=False)
@@ -534,21 +513,21 @@ class RecoveryProtocol:
                 self._on(RecoveryEvent.FOUND_AGAIN if has_moved else RecoveryEvent.FOUND)
                 return found
             self._raise_if_late()
-            attempt.go_on(self.event)
+            attempt.go_on()
             if attempt.found is None:
-                yield from self._next(attempt.in_flight, self._until(attempt))
+                yield from self._next(attempt.wanted.works, self._until(attempt))
 
     def _until(self, attempt: _Attempt) -> float:
         """Return the seconds until the search continues, or the ring may be due."""
-        ends = [attempt.pause_ends]
+        seconds = attempt.wanted.seconds
         if self.ring_after is not None:
-            ends.append(self.started + self.ring_after)
-        now = self.event.now
-        return min((end - now for end in ends if end > now), default=math.inf)
+            left = self.started + self.ring_after - self.event.now
+            seconds = min(seconds, left) if left > 0 else seconds
+        return seconds
 
     # -- The search for a switch -------------------------------------------------------------------
 
-    def _search(self) -> Search[Found]:
+    def _search(self) -> Steps[Found]:
         """Look until all ranks are on a switch, or the present one is there.
 
         Raises:
@@ -559,7 +538,7 @@ class RecoveryProtocol:
             progress = self.progress
             found: Found | None = None
             try:
-                reply = yield AskController(self.latest)
+                reply = yield from self._result(AskController(self.latest))
                 progress.unheard, unknown_since = False, math.inf
                 self._raise_if_job_over(reply)
                 if reply.state == pb.FAILED:
@@ -583,7 +562,17 @@ class RecoveryProtocol:
                     self._refused(error, self.event.now - unknown_since)
             if found is not None:
                 return found
-            yield None
+            ends = self.event.now + _PAUSE
+            while self.event.now < ends:
+                yield Await((), ends - self.event.now)
+
+    def _result(self, work: Work) -> Steps[Any]:
+        """Return what one work of the search comes to, whatever happens meanwhile."""
+        while True:
+            yield Await((work,), math.inf)
+            ended = self.event.ended
+            if ended is not None and ended.work is work:
+                return ended.value()
 
     def _refused(self, error: ControlError, unknown_for: float) -> None:
         """Remember what is missing. Raises what no further attempt can change."""
@@ -608,7 +597,7 @@ class RecoveryProtocol:
                 ranks=left,
             )
 
-    def _in_next_life(self) -> Search[JoinedJob | None]:
+    def _in_next_life(self) -> Steps[JoinedJob | None]:
         progress = self.progress
         if not progress.all_lost:
             progress.awaited = (
@@ -616,19 +605,19 @@ class RecoveryProtocol:
             )
             progress.all_lost = True
         lost = self.latest
-        self.latest = yield ReformJob(lost)
+        self.latest = yield from self._result(ReformJob(lost))
         self.before = lost
         progress.switch_there = True
         self.on_member(self.latest)
         return (yield from self._attached())
 
-    def _attached(self) -> Search[JoinedJob | None]:
+    def _attached(self) -> Steps[JoinedJob | None]:
         """Enter the latest life, be it forming or running: this rank has no slots in it."""
         progress = self.progress
         try:
-            transport = yield OpenTransport(0)
+            transport = yield from self._result(OpenTransport(0))
             progress.awaited = ALL_RANKS
-            joined: JoinedJob = yield AttachToSwitch(self.latest, transport)
+            joined: JoinedJob = yield from self._result(AttachToSwitch(self.latest, transport))
         except (ControlError, SwitchUnreachableError) as error:
             progress.switch_there = False
             if isinstance(error, ControlError):
@@ -637,12 +626,12 @@ class RecoveryProtocol:
             return None
         return joined
 
-    def _transport_again(self, began: float) -> Search[PortShare | None]:
+    def _transport_again(self, began: float) -> Steps[PortShare | None]:
         """The job runs: the switch is there, or the controller has not noticed its loss yet."""
         if self.event.now < began + _NOTICED_WITHIN:
             return None
         try:
-            transport: PortShare = yield OpenTransport(self.udp_port)
+            transport: PortShare = yield from self._result(OpenTransport(self.udp_port))
         except SwitchUnreachableError as error:
             self.progress.awaited = str(error)
             return None
@@ -680,11 +669,11 @@ class RecoveryProtocol:
             attempt = _Attempt(self._search())
         ring = ReduceByRing()
         while True:
-            attempt.go_on(self.event)
+            attempt.go_on()
             if isinstance(attempt.found, JoinedJob):
                 ring.incarnation = attempt.found.member.incarnation
             # The ring itself looks after the deadlines, as it knows for whom it waits.
-            ended = yield from self._next((ring, *attempt.in_flight), self._until(attempt))
+            ended = yield from self._next((ring, *attempt.wanted.works), self._until(attempt))
             self._raise_if_unwanted()
             self._raise_if_rank_lost()
             if ended is not None and ended.work is ring:
