@@ -9,6 +9,7 @@ import random
 import re
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,8 +154,7 @@ class Trial:
         files = [here / f"{rank}.ended" for rank in range(self.hosts * self.each)]
         said = [file.read_text() if file.exists() else "" for file in files]
         right = [
-            self._is_right(rank, ended, runs.network.addresses[0])
-            for rank, ended in enumerate(said)
+            self._is_right(rank, ended, runs.network.addresses) for rank, ended in enumerate(said)
         ]
         wrong = []
         for rank, ended in enumerate(said):
@@ -164,7 +164,7 @@ class Trial:
                 wrong.append(f"rank {rank}: {ended or 'said nothing'}")
         return [*wrong, runs.said] if wrong else []
 
-    def _is_right(self, rank: int, ended: str, master: str) -> bool:
+    def _is_right(self, rank: int, ended: str, addresses: Sequence[str]) -> bool:
         there = rank in self.ranks_there
         if ended == "through":
             return True
@@ -179,8 +179,9 @@ class Trial:
         if self.kind == "torchrun" and self.host == 0:
             named.append("torchrun")
         if self.kind == "network":
-            named.append("network")
+            # Or its switch, by the address at which that does not answer.
+            named += ["network", rf"udp:{re.escape(addresses[self.host])}:\d+: no answer"]
         if self.host == 0 and not self.joined:
             # torch's own error where its store is gone before this rank has reached it.
-            named.append(rf"connect to .*{re.escape(master)}\b")
+            named.append(rf"connect to .*{re.escape(addresses[0])}\b")
         return any(re.search(one, ended) for one in named)
