@@ -48,6 +48,7 @@ from p4reduce.tensors.call_log import CallLog
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
+from p4reduce.transport.udp import PythonUdpTransport, UdpTransport
 from p4reduce.wire.calls import class_slots
 
 log = logging.getLogger(__name__)
@@ -121,6 +122,9 @@ class Session:
         self.listener = listener
         self.neighbourhood = neighbourhood(joined)
         self.leaf = joined.leaf
+        self.by_udp = isinstance(
+            joined.transport.port.transport, (UdpTransport, PythonUdpTransport)
+        )
         self.origin = self.neighbourhood.secret
         self.on_break: Callable[[], object] = lambda: None
         self.on_ring = False

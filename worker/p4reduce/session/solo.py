@@ -32,6 +32,7 @@ class Solo:
     """
 
     rank = 0
+    by_udp = False
     world_size = 1
     slots = 1
     urgent_slots: tuple[int, ...] = ()

@@ -88,6 +88,8 @@ class Dealer:
         self._rates = [SwitchRate() for _ in sessions]
         self._progress = SwitchProgress(len(sessions))
         self._cuts = 0
+        # An interface, or shared memory, belongs to one switch: none leaves anything to another.
+        self._share_links = any(session.by_udp for session in sessions)
         self._shares = Shares(len(sessions), sessions[0].world_size)
         self._agreement: _RateAgreement | None = None
 
@@ -178,7 +180,9 @@ class Dealer:
 
     def _place(self, switch: int, plan: CollectivePlan[Any]) -> PartPlace | None:
         # Urgent ones overtake the others, so they say nothing about how far a switch is.
-        return None if plan.call.priority else PartPlace(self._progress, switch, self._cuts)
+        if plan.call.priority or not self._share_links:
+            return None
+        return PartPlace(self._progress, switch, self._cuts)
 
     def _over(self, collective: Collective) -> None:
         part = collective.call.part
