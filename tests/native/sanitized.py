@@ -119,6 +119,28 @@ def faults(directory: Path) -> str:
     return str(library)
 
 
+def run_with_faults(
+    directory: Path, script: str, *arguments: str, under: Sequence[str] = (), timeout: float
+) -> None:
+    """Run a script beside this one with the library of syscall_faults.c, its first argument.
+
+    Args:
+        directory: for that library.
+        script: the file.
+        arguments: the others.
+        under: a command that runs it, such as unshare's.
+        timeout: seconds.
+    """
+    library = faults(directory)
+    path = str(Path(__file__).with_name(script))
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": library,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    _call([*under, sys.executable, path, library, *arguments], environment, timeout)
+
+
 def _library(gcc: str, name: str) -> str:
     path = subprocess.check_output([gcc, f"-print-file-name={name}"], text=True).strip()
     if not Path(path).is_absolute():
@@ -133,13 +155,15 @@ def _run(
         _call([*command, str(fuzz.random.randrange(1 << 32)), str(rounds), *more], environment)
 
 
-def _call(command: Sequence[str], environment: Mapping[str, str]) -> None:
+def _call(
+    command: Sequence[str], environment: Mapping[str, str], timeout: float = _DEADLINE_S
+) -> None:
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
         check=False,
-        timeout=_DEADLINE_S,
+        timeout=timeout,
         env=environment,
     )
     print(*command, done.stdout, done.stderr)

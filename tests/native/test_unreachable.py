@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from link_ends import NO_LINKS
-from sanitized import faults
+from sanitized import run_with_faults
 
 
 @pytest.mark.root
@@ -19,15 +17,4 @@ from sanitized import faults
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="takes root, unshare")
 def test_ends_without_a_way_between_them_try_again_at_ease(tmp_path: Path) -> None:
     """See unreachable.py."""
-    library = faults(tmp_path)
-    script = Path(__file__).with_name("unreachable.py")
-    done = subprocess.run(
-        ["unshare", "--net", sys.executable, str(script), library],
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-        env={**os.environ, "LD_PRELOAD": library, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    print(done.stdout, done.stderr)
-    assert done.returncode == 0
+    run_with_faults(tmp_path, "unreachable.py", under=("unshare", "--net"), timeout=250)

@@ -43,7 +43,7 @@ class CallShare:
         number: of the call within the communicator.
         wanted: whether the call's result depends on it.
         on_end: called when it is complete.
-        place: where it belongs among the parts of the call; None: it is all of it.
+        place: where it belongs among the parts of the call; None: no other switch has to know.
     """
 
     plan: CollectivePlan[Any]

@@ -65,7 +65,7 @@ class Collective:
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
         runner: what runs it in the thread that waits for it; None: the progress thread does.
         trace: what is written down about it; None: it is not traced.
-        place: where it belongs among the parts at other switches; None: there are none.
+        place: where it belongs among the parts at other switches; None: they need not know.
     """
 
     # With so many attributes, each object would have a dictionary with keys of its own.

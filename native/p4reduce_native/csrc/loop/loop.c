@@ -16,8 +16,7 @@ enum {
     PORTS = 512, /* 9 bits in v1model */
     EVENTS = 64, /* of one iteration */
     AHEAD = 2,   /* frames that are asked for while one is worked on */
-    UNSEEN =
-        8, /* frames that may wait at a port before `has_room` sends them, to see if it has room */
+    UNSEEN = 8,  /* frames that wait at a port before `has_room` sends them, to see if it can */
     HELD = 2048, /* the most frames that come in while others are held back: up to 1 ms */
     NS_PER_MS = 1000000,
     HELD_NS = 4 * NS_PER_MS, /* and the longest time for which others are held back */
