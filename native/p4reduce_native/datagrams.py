@@ -2,7 +2,7 @@
 """A link over UDP in Python: the reference of `csrc/link/datagram.c`, and its replacement without
 C.
 
-It stores no headers of frames (headers.h), so the peer in C sends it whole frames.
+It stores no headers of frames (headers.h), so the peer in C sends it whole frames and whole lanes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from p4reduce_native.frame_lanes import FRAME_LANES
 from p4reduce_native.udp_handshake import HandshakeResult
 
 HEAD_BYTES = 12
@@ -24,6 +25,8 @@ _STORED_BYTES = 78 - (4 + 20)
 FRAMING_BYTES = 14 + 20 + 8 + HEAD_BYTES + 2 - _STORED_BYTES
 """What a link adds to a frame: headers of Ethernet, IPv4 and UDP, the head and the record's length,
 less what the peer has stored of the frame's header, of which five words differ (headers.h)."""
+FLOAT32_SPARED_BYTES = 4 * FRAME_LANES // 8
+"""Of a frame's lanes, where they stand for float32 (float_lanes.h)."""
 _FRAMES, _PING, _PONG, _BYE = range(4)
 _HEAD = struct.Struct("<8sB3x")
 _LENGTH = struct.Struct("<H")

@@ -8,38 +8,31 @@ between two links, which loses, doubles and overtakes.
 from __future__ import annotations
 
 import random
-import select
 import socket
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 from link_ends import NO_LINKS
 from p4reduce_native.datagrams import unpack
 from p4reduce_native.link import Link
-from p4reduce_native.udp_handshake import HandshakeResult, never_cut_up
+from udp_datagrams import (
+    COMPRESSED,
+    CONFIRMED,
+    CONTEXT,
+    FRAMES,
+    compressed,
+    confirmation,
+    datagram,
+    heard,
+    joined,
+    number_of,
+    waiting,
+)
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
-SECONDS = 120.0
-TOKEN = b"\x01token\xff\x00"
-FRAMES, CONTEXT, CONFIRMED = 0, 4, 5
-COMPRESSED = 0x8000
 HEADER = bytes(range(1, 79))
 LANES = bytes(range(256)) * 4
-
-
-def joined(size: int) -> tuple[Link, socket.socket]:
-    """A link, and the bare socket at its other end."""
-    one, bare = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
-    for end in (one, bare):
-        end.bind(("127.0.0.1", 0))
-        never_cut_up(end)
-    one.connect(bare.getsockname())
-    bare.connect(one.getsockname())
-    bare.settimeout(SECONDS)
-    bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-    return Link.over_datagrams(one, HandshakeResult(TOKEN, size, b"", b"")), bare
 
 
 @pytest.fixture
@@ -50,49 +43,12 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[Link, socket.socket]]
     bare.close()
 
 
-def datagram(kind: int, body: bytes = b"") -> bytes:
-    return TOKEN + bytes([kind, 0, 0, 0]) + body
-
-
-def number_of(context: int) -> bytes:
-    return context.to_bytes(2, "little") + bytes(2)
-
-
 def frame(block: int) -> bytes:
     """A frame whose words 13 and 15 are its own: a slot, and a block."""
     words = bytearray(bytes(2) + HEADER)
     words[52:56] = (block % 7).to_bytes(4, "big")
     words[60:64] = block.to_bytes(4, "big")
     return bytes(words[2:]) + LANES
-
-
-def compressed(context: int, before: bytes, now: bytes, words: Sequence[int]) -> bytes:
-    """The plain specification: a record with these words of `now`, whose context is `before`."""
-    first, header = (
-        struct.pack("<I", context << 20 | sum(1 << word for word in words)),
-        b"\0\0" + now,
-    )
-    for word in range(20):
-        assert word in words or header[4 * word :][:4] == (b"\0\0" + before)[4 * word :][:4]
-    body = first + b"".join(header[4 * word :][:4] for word in words) + now[78:]
-    return (len(body) | COMPRESSED).to_bytes(2, "little") + body
-
-
-def heard(link: Link) -> list[bytes]:
-    """What is there; over loopback a datagram is there once it has been sent."""
-    frames: list[bytes] = []
-    while more := link.receive():
-        frames += more
-    return frames
-
-
-def waiting(bare: socket.socket) -> list[bytes]:
-    """The datagrams that have come, from the first to the last."""
-    poll, found = select.poll(), []
-    poll.register(bare, select.POLLIN)
-    while poll.poll(0):
-        found.append(bare.recv(65536))
-    return found
 
 
 def whole(frame: bytes) -> bytes:
@@ -111,7 +67,7 @@ def test_a_header_leaves_once(ends: tuple[Link, socket.socket]) -> None:
     assert link.send([frame(3)]) == 1
     assert bare.recv(65536) == datagram(CONTEXT, number_of(1) + b"\0\0" + frame(2)[:78])
     assert bare.recv(65536) == whole(frame(3))
-    bare.send(datagram(CONFIRMED, number_of(1)))
+    bare.send(confirmation(1))
     assert heard(link) == []
     assert link.send([frame(4)]) == 1
     assert bare.recv(65536) == datagram(FRAMES, compressed(1, frame(2), frame(4), [13, 15]))
@@ -157,7 +113,7 @@ def known(link: Link, bare: socket.socket) -> None:
         assert link.send([frame(block)]) == 1
     for _ in range(4):
         bare.recv(65536)
-    bare.send(datagram(CONFIRMED, number_of(1)))
+    bare.send(confirmation(1))
     assert heard(link) == []
 
 
@@ -168,7 +124,7 @@ def test_a_confirmation_of_something_else_changes_nothing(ends: tuple[Link, sock
     for _ in range(2):
         bare.recv(65536)
     for context in (0, 2, 17, 65535):
-        bare.send(datagram(CONFIRMED, number_of(context)))
+        bare.send(confirmation(context))
     bare.send(datagram(CONFIRMED))
     assert heard(link) == []
     assert link.send([frame(3)]) == 1
@@ -188,12 +144,12 @@ def test_a_context_whose_place_is_taken_is_not_used(ends: tuple[Link, socket.soc
             assert link.send([of_kind(kind, block)]) == 1
         assert datagram(CONTEXT, number_of(kind) + b"\0\0" + of_kind(kind, 1)) in waiting(bare)
         if kind < 17:
-            bare.send(datagram(CONFIRMED, number_of(kind)))
+            bare.send(confirmation(kind))
             assert heard(link) == []
     for kind in (1, 17):
         assert link.send([of_kind(kind, 9)]) == 1
         assert waiting(bare)[-1] == whole(of_kind(kind, 9))
-    bare.send(datagram(CONFIRMED, number_of(17)))
+    bare.send(confirmation(17))
     assert heard(link) == []
     for kind, context in ((17, 17), (2, 2)):
         assert link.send([of_kind(kind, 9)]) == 1
@@ -220,7 +176,7 @@ def store(link: Link, bare: socket.socket, context: int, header: bytes = HEADER)
 def test_a_context_is_confirmed_and_used(ends: tuple[Link, socket.socket]) -> None:
     link, bare = ends
     store(link, bare, 1)
-    assert bare.recv(65536) == datagram(CONFIRMED, number_of(1))
+    assert bare.recv(65536) == confirmation(1)
     for now, words in ((frame(5), [13, 15]), (frame(5), range(20)), (HEADER, []), (HEADER, [0])):
         bare.send(datagram(FRAMES, compressed(1, HEADER, now, words)))
         assert heard(link) == [now]

@@ -221,3 +221,24 @@ def test_half_precision_sums_round_and_overflow_as_in_numpy(rng: np.random.Gener
     for exponent in (100, 112, 113, 120, 127, 141, 142, 150, 200):
         blocks = np.arange(BLOCKS)
         pair.decode(blocks, np.full(BLOCKS, exponent, np.uint8), blocks)
+
+
+@pytest.mark.parametrize("op", [Operation.SUM, Operation.MEAN])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_sum_that_a_link_has_rounded_becomes_the_same_numbers(
+    dtype: type, op: Operation, rng: np.random.Generator
+) -> None:
+    """Subnormal ones and means too: one codec has the sums, the other what UDP leaves of them."""
+    pair, blocks = Pair(dtype, None, rng, op, 3), np.arange(BLOCKS)
+    for _ in range(20):
+        exponents = rng.integers(0, 255, BLOCKS).astype(np.uint8)
+        sums = rng.integers(-(2**31), 2**31 - 64, (BLOCKS, 256)) >> rng.integers(
+            0, 31, (BLOCKS, 256)
+        )
+        rounded = sums.astype(np.float32).astype(np.int64)
+        for lanes in ((sums, rounded), (rounded, sums)):
+            for frames, codec, own in zip(pair.frames, pair.codecs, lanes, strict=True):
+                frames.payload[:] = own.astype(">i4").view(np.uint8)
+                with np.errstate(over="ignore"):
+                    codec.decode(blocks, exponents, blocks, WHOLE)
+            assert np.array_equal(*(out.view(np.uint8) for out in pair.outs))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES, PAYLOAD_FRAME_BYTES, Format
-from p4reduce_native.datagrams import FRAMING_BYTES
+from p4reduce_native.datagrams import FLOAT32_SPARED_BYTES, FRAMING_BYTES
 
 P4REDUCE, GLOO, MPI = "p4reduce", "gloo", "mpi"
 CONTENDERS = (P4REDUCE, GLOO, MPI)
@@ -65,7 +65,8 @@ class CompareCase:
             blocks = -(-size // 4 // Format[self.wire.upper()].lanes)
             union = union_density(self.density, self.overlap, ranks)
             more = PORT_BYTES[links]
-            frames = blocks * union * (PAYLOAD_FRAME_BYTES + more)
+            spared = FLOAT32_SPARED_BYTES if links == UDP and self.wire == "int32" else 0
+            frames = blocks * union * (PAYLOAD_FRAME_BYTES - spared + more)
             return (frames + EMPTY_FRAME_BYTES + more) / bytes_per_second
         width = {"float32": 1.0, "float16": 0.5}[self.wire]
         share = 2 * (ranks - 1) / ranks

@@ -86,13 +86,20 @@ class PlannedTensor:
         if self.overlap not in OVERLAPS:
             raise ValueError(f"overlap is {self.overlap!r}; there are {', '.join(OVERLAPS)}")
 
-    def load(self, ranks: int, lanes: int = FRAME_LANES) -> LinkLoad:
-        """Return the load of summing it, with as many lanes of 32 bits in a frame.
+    def load(self, ranks: int, lanes: int = FRAME_LANES, spared: int = 0) -> LinkLoad:
+        """Return the load of summing it.
+
+        Args:
+            ranks: of the job.
+            lanes: of 32 bits in a frame.
+            spared: bytes that links leave out of a frame of float32.
 
         The union of the blocks that n ranks have independently, each with probability D, is
         1 - (1 - D)^n of all (OmniReduce, Fei et al., SIGCOMM 2021); that is what comes down.
         """
         full, lane_bits = frame_bytes(lanes), PRECISIONS[self.precision].lane_bits
+        if self.precision == "int32":
+            full -= spared
         blocks = math.ceil(self.elements / (lanes * 32 // lane_bits))
         union = self.density
         if self.overlap == "independent":

@@ -138,7 +138,7 @@ def allreduce(home: Home, place: str, lanes: Lanes, numbers: int) -> HomeEstimat
     blocks = math.ceil(numbers / PRECISIONS[lanes.precision].lanes)
     cost = SWITCHES["hardware" if place == P4 else "embedded-udp"]
     shares, ranks = home.shares(place), home.ranks
-    octets = cost.frame + cost.framing
+    octets = cost.frame + cost.framing + (0 if lanes.exact else cost.spared)
     frames, cores, switches = [], [], []
     for number, host in enumerate(home.hosts):
         own, share = len(host.ranks), shares.get(number, 0.0)

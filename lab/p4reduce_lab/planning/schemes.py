@@ -141,7 +141,7 @@ def by_ring(cluster: Cluster, tensor: PlannedTensor) -> Estimate:
 
 def by_switches(cluster: Cluster, tensor: PlannedTensor, network: PlannedNetwork) -> Estimate:
     """Return the estimate for switches that sum."""
-    load = tensor.load(cluster.ranks, network.switch.lanes)
+    load = tensor.load(cluster.ranks, network.switch.lanes, network.switch.spared)
     before = cluster.call + cluster.prepare * tensor.elements
     seconds = before + allreduce_seconds(network, load, cluster.slots)
     octets = network.planes * load.part(network.planes).octets_up(cluster.slots)

@@ -21,6 +21,7 @@ from p4reduce_lab.networks import links
 from p4reduce_lab.networks.routed import RoutedNetwork
 from p4reduce_lab.networks.shaped import ShapedNetwork
 
+FLOAT32_OVER_UDP = 28 / 32  # bits of a lane
 REASON = links.unavailable()
 needs_namespaces = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 needs_ping = pytest.mark.skipif(
@@ -156,7 +157,7 @@ def test_p4reduce_over_udp(tmp_path: Path, rate: str) -> None:
         assert row["links"] == "udp"
         assert row["seconds"] > 0.8 * row["bound_seconds"]
         if row["name"] == "p4reduce":
-            assert row["megabytes_up"] * 1e6 > row["bytes"]
+            assert row["megabytes_up"] * 1e6 > FLOAT32_OVER_UDP * row["bytes"]
 
 
 @pytest.mark.long
@@ -165,7 +166,7 @@ def test_p4reduce_over_udp(tmp_path: Path, rate: str) -> None:
 def test_all_contenders_over_udp(tmp_path: Path) -> None:
     for row in compared(tmp_path, CONTENDERS, "50Mbit", "--links", "udp"):
         if row["name"] in ("p4reduce", "gloo", "mpi"):
-            assert row["megabytes_up"] * 1e6 > row["bytes"]
+            assert row["megabytes_up"] * 1e6 > FLOAT32_OVER_UDP * row["bytes"]
 
 
 def test_bmv2_has_no_udp_ports() -> None:

@@ -194,7 +194,8 @@ class Numbers:
         ranks = self._ranks if self.collective.is_mean else 1
         if self._format is Format.INT32:
             unit = 1.0 / scale(exponent, self._format.lane_maximum, self._ranks) / ranks
-            return [lane * unit for lane in sums]
+            # A link may have rounded a sum to float32 already (docs/links.md, "Lanes").
+            return [(lane if self._double else as_float32(lane)) * unit for lane in sums]
         # x = q * 2^e / M, in halves, as 2^128 is no float32.
         half, divisor = power(exponent) / 2, self._limit * ranks / 2
         if self._double:

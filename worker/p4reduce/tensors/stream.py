@@ -19,7 +19,7 @@ from p4reduce.tensors.measure import BlockTables
 from p4reduce.tensors.noise import Noise
 from p4reduce.tensors.progress import PartPlace
 from p4reduce.wire.calls import Call, Operation
-from p4reduce.wire.format import Format, stripes_of
+from p4reduce.wire.format import FLOAT_LANES, Format, stripes_of
 
 DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""
@@ -156,6 +156,8 @@ class Collective:
         self.format = lane_format
         self.noise = noise
         self.tag = call.fingerprint(sequence, lane_format)
+        if lane_format is Format.INT32 and self.working_dtype == np.float32:
+            self.tag |= FLOAT_LANES
         self.source: BlockRows = source
         self.residual = source.residual if isinstance(source, Blocks) else None
         self.target = target

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from p4reduce.wire.format import Format
+from p4reduce.wire.format import FLOAT_LANES, Format
 
 
 class Operation(IntEnum):
@@ -137,9 +137,10 @@ class Call:
         return f"elements {first:,} to {min(first + lanes, self.size) - 1:,}"
 
     def fingerprint(self, sequence: int, lane_format: Format) -> int:
-        """Return the tag of 32 bits: a hash of the call, its number and the lanes' format."""
+        """Return a hash of 31 bits: of the call, its number and the lanes' format."""
         before, after = self._around_number
-        return zlib.crc32(f"{before}, {sequence}, {lane_format:d}{after}".encode())
+        whole = zlib.crc32(f"{before}, {sequence}, {lane_format:d}{after}".encode())
+        return whole & (FLOAT_LANES - 1)
 
     @functools.cached_property
     def _around_number(self) -> tuple[str, str]:

@@ -29,6 +29,9 @@ MAY_BE_HALVED = PAYLOAD_BYTES > 512  # BMv2 adds no more to a frame: docs/protoc
 NO_BLOCK = 0xFFFFFFFF
 NONFINITE_EXPONENT = 255
 
+FLOAT_LANES = 1 << 31
+"""In a tag: lanes of 32 bits stand for float32 or float16, so links may round sums to float32."""
+
 
 class FrameKind(IntEnum):
     """The kinds of frames."""

@@ -83,6 +83,8 @@ void p4r_datagrams_say_context(const struct p4r_link *link, enum p4r_udp_type ty
 {
     uint8_t body[P4R_UDP_NUMBER + P4R_CONTEXT_BYTES] = {(uint8_t)(number & 0xFF),
                                                         (uint8_t)(number >> 8)};
+    if (type == P4R_UDP_CONFIRMED)
+        body[P4R_UDP_ABLE_AT] = P4R_UDP_TAKES_SHORTENED;
     if (context != NULL)
         memcpy(body + P4R_UDP_NUMBER, context, P4R_CONTEXT_BYTES);
     p4r_datagrams_say(link, type, body, context != NULL ? sizeof body : P4R_UDP_NUMBER);

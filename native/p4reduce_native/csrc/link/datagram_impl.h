@@ -3,6 +3,7 @@
 #ifndef P4R_DATAGRAM_IMPL_H
 #define P4R_DATAGRAM_IMPL_H
 
+#include "float_lanes.h"
 #include "headers.h"
 #include "link_impl.h"
 #include "path.h"
@@ -10,8 +11,10 @@
 /* A record is a length (LE, 16 bits) and its frame, filled up to a multiple of 4: so the headers behind
  * Ethernet's 14 bytes lie at multiples of 4. */
 #define P4R_RECORD_HEAD 2
-#define P4R_RECORD_COMPRESSED 0x8000 /* in the length: the frame is compressed, see headers.h */
-#define P4R_MESSAGE_BYTES 65536      /* room for a message, of one datagram or of many */
+#define P4R_RECORD_COMPRESSED                                                                      \
+    0x8000 /* in the length: the frame's header is compressed, see headers.h */
+#define P4R_RECORD_SHORTENED 0x4000 /* with it: its lanes are shortened, see float_lanes.h */
+#define P4R_MESSAGE_BYTES 65536     /* room for a message, of one datagram or of many */
 #define P4R_UDP_HEAD 12
 /* Bytes that one call can send: a packet's, less IPv4's and UDP's heads. */
 #define P4R_UDP_MOST P4R_LINK_RUN_BYTES
@@ -28,10 +31,13 @@ enum p4r_udp_type {
     P4R_UDP_PING = 1,
     P4R_UDP_PONG = 2,
     P4R_UDP_BYE = 3,
-    P4R_UDP_CONTEXT = 4,   /* a number (LE, 16 bits), two zeros and a context, see headers.h */
-    P4R_UDP_CONFIRMED = 5, /* the number of a context that is stored, and two zeros */
+    P4R_UDP_CONTEXT = 4, /* a number (LE, 16 bits), two zeros and a context, see headers.h */
+    P4R_UDP_CONFIRMED =
+        5, /* the number of a context that is stored, what this end can do, a zero */
 };
 #define P4R_UDP_NUMBER 4 /* bytes in front of a context */
+#define P4R_UDP_ABLE_AT 2
+#define P4R_UDP_TAKES_SHORTENED 1
 
 /* A control message with the size of segments: 16 bits when sent, an int when received. */
 union p4r_segment_size {
@@ -41,8 +47,8 @@ union p4r_segment_size {
 
 struct p4r_datagrams {
     uint8_t token[8];
-    int unheard, refused; /* keepalives and refusals since the peer was heard */
-    int has_left;
+    int unheard, refused;          /* keepalives and refusals since the peer was heard */
+    int has_left, takes_shortened; /* the peer */
     struct p4r_path path;
     struct p4r_contexts in_contexts, out_contexts;
     struct p4r_datagram_counts counts;
@@ -68,6 +74,7 @@ struct p4r_datagrams {
     /* Per frame the head of its record, which for the first one follows the datagram's, and what
      * stands for the frame's own head. */
     uint8_t heads[P4R_LINK_MOST][P4R_UDP_HEAD + 3 + P4R_RECORD_HEAD + P4R_COMPRESSED_MOST];
+    uint8_t shortened[P4R_LINK_MOST][P4R_SHORTENED_MOST];
 };
 
 int p4r_datagrams_receive(struct p4r_link *, struct p4r_frame *, int most);

@@ -51,7 +51,7 @@ static void receive_unknown(struct p4r_link *link, const uint8_t *bytes, size_t 
     own->counts.control_messages++;
 }
 
-/* A context's number, and the context where a datagram has one. */
+/* A context's number, and the context where a datagram has one, or what the peer can do. */
 static void receive_context(struct p4r_link *link, int type, const uint8_t *body, size_t length)
 {
     struct p4r_datagrams *own = link->datagrams;
@@ -59,6 +59,7 @@ static void receive_context(struct p4r_link *link, int type, const uint8_t *body
         return;
     const uint16_t number = (uint16_t)(body[0] | body[1] << 8);
     if (type == P4R_UDP_CONFIRMED) {
+        own->takes_shortened = body[P4R_UDP_ABLE_AT] & P4R_UDP_TAKES_SHORTENED;
         p4r_contexts_confirmed(&own->out_contexts, number);
     } else if (length >= P4R_UDP_NUMBER + P4R_CONTEXT_BYTES && number != 0) {
         p4r_contexts_store(&own->in_contexts, number, body + P4R_UDP_NUMBER);
@@ -116,12 +117,23 @@ static const struct p4r_frame of_bad_length = {(const uint8_t *)"", 0};
 
 /* Restores a frame into the link's row of this number. */
 static struct p4r_frame restored(struct p4r_link *link, const uint8_t *compressed, size_t bytes,
-                                 int row)
+                                 int are_shortened, int row)
 {
     uint8_t *place = link->rows + (size_t)row * P4R_ROW_STRIDE + P4R_ROW_PAD;
-    const uint32_t length =
+    uint8_t *lanes = place + P4R_CONTEXT_FRAME_BYTES;
+    const size_t taken =
         p4r_contexts_restore(&link->datagrams->in_contexts, compressed, bytes, place);
-    return length != 0 ? (struct p4r_frame){place, length} : of_bad_length;
+    size_t rest = bytes - taken;
+    if (taken == 0 || rest > P4R_MAX_FRAME_BYTES - P4R_CONTEXT_FRAME_BYTES)
+        return of_bad_length;
+    if (are_shortened) {
+        rest = p4r_float_lanes_restore(compressed + taken, rest, lanes);
+        if (rest == 0)
+            return of_bad_length;
+    } else {
+        memcpy(lanes, compressed + taken, rest);
+    }
+    return (struct p4r_frame){place, P4R_CONTEXT_FRAME_BYTES + (uint32_t)rest};
 }
 
 /* Finds the frames of a message from `*at` on, and moves it behind them. What is left where a record
@@ -135,14 +147,15 @@ static int find_frames(struct p4r_link *link, const uint8_t *message, size_t byt
         if (room >= P4R_RECORD_HEAD)
             length = (size_t)message[*at] | (size_t)message[*at + 1] << 8;
         const size_t compressed = length & P4R_RECORD_COMPRESSED;
-        length -= compressed;
+        const size_t shortened = compressed ? length & P4R_RECORD_SHORTENED : 0;
+        length -= compressed + shortened;
         if (room < P4R_RECORD_HEAD || length > room - P4R_RECORD_HEAD) {
             frames[count++] = of_bad_length;
             *at = bytes;
             break;
         }
         const uint8_t *first = message + *at + P4R_RECORD_HEAD;
-        frames[count] = compressed ? restored(link, first, length, row + count)
+        frames[count] = compressed ? restored(link, first, length, shortened != 0, row + count)
                                    : (struct p4r_frame){first, (uint32_t)length};
         count++;
         *at += filled_up(P4R_RECORD_HEAD + length);

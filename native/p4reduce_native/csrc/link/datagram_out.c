@@ -22,19 +22,37 @@ static int frames_in(uint32_t bytes)
     return frames < 1 ? 1 : frames > P4R_LINK_FRAMES ? P4R_LINK_FRAMES : (int)frames;
 }
 
-/* Writes a record's length and what stands for the first bytes of the frame, up to `*skip`. Returns how
- * many bytes it wrote. Loopback has more room than time, so frames go there as they are. */
-static size_t begin_record(struct p4r_datagrams *own, const struct p4r_frame *frame,
-                           uint64_t now_ns, uint8_t *head, size_t *skip)
+/* The fewest bytes that a record of a frame can have. */
+static size_t least(const struct p4r_frame *frame)
+{
+    return frame->length < P4R_CONTEXT_FRAME_BYTES
+               ? P4R_RECORD_HEAD + frame->length
+               : P4R_RECORD_HEAD + P4R_COMPRESSED_HEAD +
+                     (frame->length - P4R_CONTEXT_FRAME_BYTES) / 8 * 7;
+}
+
+/* Writes a record's length and what stands for the frame's header, at `head`. What follows goes to
+ * `*rest`: the frame, or its lanes, or what stands for them. Returns how many bytes it wrote. Loopback
+ * has more room than time, so frames go there as they are. */
+static size_t begin_record(struct p4r_datagrams *own, const struct p4r_frame *frame, int place,
+                           uint64_t now_ns, uint8_t *head, struct iovec *rest)
 {
     const size_t compressed =
         own->path.bytes < P4R_UDP_MOST
             ? p4r_contexts_compress(&own->out_contexts, *frame, now_ns, head + P4R_RECORD_HEAD)
             : 0;
-    *skip = compressed != 0 ? P4R_CONTEXT_FRAME_BYTES : 0;
-    size_t length = compressed + frame->length - *skip;
+    const size_t skip = compressed != 0 ? P4R_CONTEXT_FRAME_BYTES : 0;
+    const size_t shortened = compressed != 0 && own->takes_shortened
+                                 ? p4r_float_lanes_shorten(*frame, own->shortened[place])
+                                 : 0;
+    *rest = shortened != 0
+                ? (struct iovec){own->shortened[place], shortened}
+                : (struct iovec){(void *)(uintptr_t)(frame->bytes + skip), frame->length - skip};
+    size_t length = compressed + rest->iov_len;
     if (compressed != 0)
         length |= P4R_RECORD_COMPRESSED;
+    if (shortened != 0)
+        length |= P4R_RECORD_SHORTENED;
     head[0] = (uint8_t)(length & 0xFF);
     head[1] = (uint8_t)(length >> 8);
     return P4R_RECORD_HEAD + compressed;
@@ -52,21 +70,22 @@ static int put_together(struct p4r_datagrams *own, const struct p4r_frame *frame
         const struct p4r_frame *frame = &frames[taken];
         const size_t gap = taken != 0 ? (4 - bytes % 4) % 4 : 0;
         uint8_t *head = own->heads[place + taken];
-        size_t at = 0, skip;
+        struct iovec *vectors = &own->out_vectors[2 * (place + taken)];
+        size_t at = 0;
         if (taken == 0) {
             memcpy(head, own->token, sizeof own->token);
             memset(head + 8, 0, P4R_UDP_HEAD - 8);
             at = P4R_UDP_HEAD;
+        } else if (bytes + gap + least(frame) > own->path.bytes) {
+            break;
         }
         memset(head + at, 0, gap);
         at += gap;
-        at += begin_record(own, frame, now_ns, head + at, &skip);
-        if (taken != 0 && bytes + at + frame->length - skip > own->path.bytes)
+        at += begin_record(own, frame, place + taken, now_ns, head + at, &vectors[1]);
+        if (taken != 0 && bytes + at + vectors[1].iov_len > own->path.bytes)
             break;
-        struct iovec *vectors = &own->out_vectors[2 * (place + taken)];
         vectors[0] = (struct iovec){head, at};
-        vectors[1] = (struct iovec){(void *)(uintptr_t)(frame->bytes + skip), frame->length - skip};
-        bytes += at - (taken == 0 ? P4R_UDP_HEAD : 0) + frame->length - skip;
+        bytes += at - (taken == 0 ? P4R_UDP_HEAD : 0) + vectors[1].iov_len;
     }
     *datagram_bytes = bytes;
     return taken;

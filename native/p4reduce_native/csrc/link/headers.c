@@ -135,8 +135,8 @@ void p4r_contexts_store(struct p4r_contexts *contexts, uint16_t number, const ui
     memcpy(place->bytes, bytes, sizeof place->bytes);
 }
 
-uint32_t p4r_contexts_restore(const struct p4r_contexts *contexts, const uint8_t *compressed,
-                              size_t bytes, uint8_t *frame)
+size_t p4r_contexts_restore(const struct p4r_contexts *contexts, const uint8_t *compressed,
+                            size_t bytes, uint8_t *frame)
 {
     uint32_t first = 0;
     if (bytes < P4R_COMPRESSED_HEAD)
@@ -150,13 +150,9 @@ uint32_t p4r_contexts_restore(const struct p4r_contexts *contexts, const uint8_t
     const size_t words = sizeof(uint32_t) * (size_t)count_of(mask);
     if (number == 0 || number != context->number || words > bytes - taken)
         return 0;
-    const size_t rest = bytes - taken - words;
-    if (rest > P4R_MAX_FRAME_BYTES - P4R_CONTEXT_FRAME_BYTES)
-        return 0;
     memcpy(frame - PAD, context->bytes, P4R_CONTEXT_BYTES);
     for (; mask != 0; mask &= mask - 1, taken += sizeof(uint32_t))
         memcpy(frame - PAD + sizeof(uint32_t) * (size_t)__builtin_ctz(mask), compressed + taken,
                sizeof(uint32_t));
-    memcpy(frame + P4R_CONTEXT_FRAME_BYTES, compressed + taken, rest);
-    return P4R_CONTEXT_FRAME_BYTES + (uint32_t)rest;
+    return taken;
 }

@@ -59,9 +59,9 @@ void p4r_contexts_confirmed(struct p4r_contexts *, uint16_t number);
 /* Of a receiver: stores one. */
 void p4r_contexts_store(struct p4r_contexts *, uint16_t number, const uint8_t *bytes);
 
-/* Restores a frame into `frame`, with room for P4R_MAX_FRAME_BYTES and with 2 bytes in front of it.
- * Returns its length; 0: its context is not known, or it has no possible length. */
-uint32_t p4r_contexts_restore(const struct p4r_contexts *, const uint8_t *compressed, size_t bytes,
-                              uint8_t *frame);
+/* Restores a frame's first P4R_CONTEXT_FRAME_BYTES bytes into `frame`, which has 2 bytes in front of it.
+ * Returns how many bytes stand for them; 0: their context is not known. */
+size_t p4r_contexts_restore(const struct p4r_contexts *, const uint8_t *compressed, size_t bytes,
+                            uint8_t *frame);
 
 #endif

@@ -9,6 +9,7 @@
 /* In a frame, from Ethernet on. */
 #define P4R_AGG_OFFSET 42
 #define P4R_AGG_BYTES 36
+#define P4R_AGG_PORT 0xbee0u
 #define P4R_FLAGS_AT 43
 #define P4R_PAYLOAD_OFFSET 78
 #define P4R_EMPTY_FRAME 78
@@ -24,6 +25,7 @@
 #define P4R_VERSION 1u
 #define P4R_NO_BLOCK 0xffffffffu
 #define P4R_NONFINITE_EXPONENT 255u
+#define P4R_FLOAT_LANES 0x80000000u /* in a tag */
 
 #define P4R_KIND_CONTRIBUTE 0u
 #define P4R_KIND_RESULT 1u

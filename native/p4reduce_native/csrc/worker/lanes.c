@@ -141,10 +141,14 @@ static void words_to_floats(const uint8_t *from, uint32_t count, float factor, u
         store_float(to + 4 * i, (float)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor);
 }
 
+/* A sum is a float32 before it is anything else: a link may have rounded it for this rank already, and
+ * not for another one (link/float_lanes.h). */
 static void words_to_floats_wide(const uint8_t *from, uint32_t count, double factor, uint8_t *to)
 {
-    for (size_t i = 0; i < count; i++)
-        store_float(to + 4 * i, (float)((double)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor));
+    for (size_t i = 0; i < count; i++) {
+        float sum = (float)(int32_t)SWAP_32(load_32(from + 4 * i));
+        store_float(to + 4 * i, (float)((double)sum * factor));
+    }
 }
 
 static void words_to_doubles(const uint8_t *from, uint32_t count, double factor, uint8_t *to)
