@@ -87,6 +87,16 @@ def test_narrow_lanes_take_fewer_blocks_and_feedback_takes_cpu() -> None:
     assert more == pytest.approx(NUMBERS * (FEEDBACK.seconds - INT8.seconds))
 
 
+def test_rounding_hides_behind_a_slow_link_and_not_behind_a_fast_one() -> None:
+    blocks = NUMBERS // 1024
+    slow = allreduce(home(1, 1), "each", INT8, NUMBERS).seconds
+    assert slow == pytest.approx(
+        0.35e-3 + NUMBERS * INT8.before + blocks * WIDE_FRAME * 8 / 1e7, rel=0.001
+    )
+    fast = allreduce(home(1, 1, link=PlannedLink(1e12)), "each", INT8, NUMBERS).seconds
+    assert fast > NUMBERS * INT8.seconds + blocks * 3.3e-6
+
+
 def test_where_cores_are_the_limit_more_of_them_help() -> None:
     fast = PlannedLink(1e12)
     one, four = (
@@ -116,7 +126,7 @@ def test_the_closed_form_is_as_good_as_the_events(rate: float, ranks: int, own: 
     cluster = Cluster(ranks, link, switch=SWITCHES["embedded-udp"], trunk=link)
     load = PlannedTensor(NUMBERS, own.precision).load(ranks, spared=cluster.switch.spared)
     events = allreduce_seconds(cluster.star(), load, cluster.slots)
-    assert found == pytest.approx(events + cluster.call + own.seconds * NUMBERS, rel=0.05)
+    assert found == pytest.approx(events + cluster.call + own.before * NUMBERS, rel=0.05)
 
 
 def test_the_best_ways_are_named() -> None:
