@@ -116,12 +116,15 @@ def test_a_number_that_has_to_be_positive(method: str, value: float) -> None:
     assert f"rank {WRONG}: {name}={value:g}" in said
 
 
+@pytest.mark.parametrize(
+    ("steps", "wanted"), [(0, "at least 1 is needed"), (3.0, "a whole number is needed")]
+)
 @pytest.mark.parametrize("method", STEPS)
-def test_no_steps(method: str) -> None:
+def test_steps_that_cannot_be_counted(method: str, steps: float, wanted: str) -> None:
     function, settings = STEPS[method]
     part = LeastSquares(ONES, LABELS)
-    said = refused(lambda comm: function(comm, part, **settings | {"steps": 0}))
-    assert "steps=0: at least 1 is needed" in said
+    said = refused(lambda comm: function(comm, part, **settings | {"steps": steps}))
+    assert f"steps={steps}: {wanted}" in said
 
 
 @pytest.mark.parametrize(

@@ -279,3 +279,29 @@ def test_blocks_are_located_in_pieces() -> None:
         "elements 512 to 556 of 'b'",
     ]
     assert Call("allreduce", "int32", 300).locate(1, BLOCK) == "elements 256 to 299"
+
+
+MEMORY = np.zeros(40, np.float32)
+A, B, C, D = (MEMORY[first : first + 10] for first in (0, 10, 20, 30))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "outs"),
+    [
+        ([A, B], [B, A]),
+        ([A, B], [C, C]),
+        ([A, B], [MEMORY[15:25], D]),
+        ([A, B[::-1]], [MEMORY[11:21], D]),
+        ([MEMORY[20:40:2], A], [B, D]),
+    ],
+)
+def test_an_out_in_another_arrays_memory_is_refused(arrays: list[Array], outs: list[Array]) -> None:
+    with pytest.raises(ValueError, match=r"'[ab]' or '[ab]' overlaps"):
+        ArrayGroup(Operation.SUM, 2).plan(arrays, ["a", "b"], outs)
+
+
+def test_outs_in_place_or_apart_are_taken() -> None:
+    group, empty = ArrayGroup(Operation.SUM, 2), np.zeros(0, np.float32)
+    group.plan([A, B, C], None, [A, B, C])
+    group.plan([A, A, B, empty], None, [C, D, B, empty])
+    group.plan([A, A], None, [None, None])

@@ -242,8 +242,7 @@ class Compressor(ABC):
             TypeError: the gradient is not a numpy array of floats.
             ValueError: the gradient's shape is not that of the residual of this name.
         """
-        state = self._begun(name, gradient)
-        wanted, state.given, state.wanted = state.wanted, None, None
+        state, wanted = self._taken(name, gradient)
         if not gradient.size:
             return Compressed(gradient.copy(), self.lane_bits, 0, 0, 0, 0, None, 1.0, False)
         if wanted is None:
@@ -367,14 +366,20 @@ class Compressor(ABC):
             )
         return state
 
-    def _begun(self, name: str, gradient: Array) -> TensorState:
-        """Return a tensor's state with what is wanted in this step, from one pass over it."""
-        known = self.states.get(name)
-        if known is not None and known.given is gradient:
-            return known
-        return self._begin(name, gradient)
+    def _taken(self, name: str, gradient: Array) -> tuple[Any, Array | None]:
+        """Return a tensor's state and what is wanted; None: that is not finite.
 
-    def _begin(self, name: str, gradient: Array) -> TensorState:
+        If `propose` has begun with this array, its pass counts. `propose` always begins anew:
+        callers may give one array in each step, with other numbers.
+        """
+        state = self.states.get(name)
+        if state is None or state.given is not gradient:
+            state = self.begun(name, gradient)
+        wanted, state.given, state.wanted = state.wanted, None, None
+        return state, wanted
+
+    def begun(self, name: str, gradient: Array) -> Any:
+        """Return a tensor's state with what is wanted in this step, from one pass over it."""
         state = self._state(name, gradient)
         flat = kernels.usable(gradient)
         residual = None if state.residual is None else state.residual.reshape(-1)

@@ -121,7 +121,7 @@ class Cat(Compressor):
         """
         if self.agreement is Agreement.OWN:
             return None
-        state = _cat(self._begin(name, gradient))
+        state = _cat(self.begun(name, gradient))
         if not gradient.size:
             return None
         if state.wanted is None:

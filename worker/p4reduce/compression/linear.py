@@ -16,7 +16,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -111,12 +111,11 @@ class LinearOperator(Compressor):
         """Return how many numbers a message has, before it exists."""
 
     def begun(self, name: str, gradient: Array) -> Any:
-        """Return a tensor's state with what is wanted in this step."""
         shapes = self._shapes.get(name)
         if shapes is None and isinstance(gradient, np.ndarray):
             shapes = (gradient.shape,)
-        state = cast(OperatorState, self._begin(name, gradient))
-        assert shapes is not None, "_begin takes arrays only"
+        state: OperatorState = super().begun(name, gradient)
+        assert shapes is not None, "super().begun takes arrays only"
         if sum(math.prod(shape) for shape in shapes) != gradient.size:
             raise ValueError(
                 f"tensor {name!r} has {gradient.size} elements, its parts are {list(shapes)}"
@@ -125,10 +124,7 @@ class LinearOperator(Compressor):
         return state
 
     def compress(self, name: str, gradient: Array, agreed: Array | None = None) -> Compressed:
-        known = cast(Any, self.states.get(name))
-        begun = known is not None and known.given is gradient
-        state = known if begun else self.begun(name, gradient)
-        wanted, state.wanted, state.given = state.wanted, None, None
+        state, wanted = self._taken(name, gradient)
         size = self.message_size(state)
         if wanted is None or not (agreed is None or np.isfinite(agreed).all()):
             # Somebody's numbers are not finite. A finite gradient waits for the next step.

@@ -27,6 +27,8 @@ def positive(name: str, value: float) -> str:
 
 def at_least(name: str, value: int, least: int) -> str:
     """Return what is wrong with a count that has a minimum."""
+    if not isinstance(value, int | np.integer):
+        return f"{name}={value}: a whole number is needed"
     return "" if value >= least else f"{name}={value}: at least {least} is needed"
 
 

@@ -11,8 +11,8 @@ other kind. What a rank needs of them is one sum, which the switch can compute:
   model to the rows of its two neighbours. Another chain is only another order of the rows, but
   all rows come down to every rank.
 
-Models travel as multiples of a unit, in two lanes of 32 bits per number, so that sums are exact:
-what a rank believes of its neighbours is what they have.
+Models travel as multiples of a unit, in two lanes of 32 bits per number. So a sum is rounded once,
+to float64: what a rank believes of its neighbours is what they have.
 """
 
 from __future__ import annotations

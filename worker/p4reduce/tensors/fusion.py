@@ -22,7 +22,13 @@ from typing import Any
 import numpy as np
 
 from p4reduce.checks import check_text, listed, whole_number
-from p4reduce.tensors.arguments import SupportsArray, output_like, reducible_array, short
+from p4reduce.tensors.arguments import (
+    SupportsArray,
+    output_like,
+    reducible_array,
+    same_memory,
+    short,
+)
 from p4reduce.tensors.blocks import Absent, Array, Blocks
 from p4reduce.tensors.noise import check_seed
 from p4reduce.tensors.plans import CollectivePlan
@@ -77,6 +83,8 @@ class ArrayGroup:
             array, _ = reducible_array(given, self.op)
             result = output_like(array, None if outs is None else outs[n])
             members.append(_FusedArray(f"array {n}" if names is None else names[n], array, result))
+        if outs is not None:
+            _check_apart(members)
         plans = [self._fused(some) for some in self._fuse(members)]
         if not plans:  # the ranks meet all the same
             nothing = Absent(np.dtype(np.int32), 0)
@@ -148,6 +156,35 @@ class ArrayGroup:
 
 def _part(buffer: Array, start: int, like: Array) -> Array:
     return buffer[start : start + like.size].reshape(like.shape)
+
+
+def _check_apart(members: Sequence[_FusedArray]) -> None:
+    """Refuse an out in the memory of another array or out.
+
+    Arrays are summed one after the other: what is not read yet would be overwritten.
+
+    Raises:
+        ValueError: names both.
+    """
+    spans = []
+    for member in members:
+        for array, is_out in ((member.array, False), (member.result, True)):
+            if array.size and (is_out or not same_memory(array, member.result)):
+                ways = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
+                first = array.ctypes.data + sum(way for way in ways if way < 0)
+                end = array.ctypes.data + sum(way for way in ways if way > 0) + array.itemsize
+                spans.append((first, end, is_out, member))
+    out_end = any_end = 0
+    out_of = any_of = members[0] if members else None
+    for first, end, is_out, member in sorted(spans, key=lambda span: span[:2]):
+        other = any_of if is_out and first < any_end else out_of if first < out_end else member
+        if other is not member:
+            assert other is not None
+            raise ValueError(f"the out of {member.name!r} or {other.name!r} overlaps the other")
+        if is_out and end > out_end:
+            out_end, out_of = end, member
+        if end > any_end:
+            any_end, any_of = end, member
 
 
 def _padded(size: int, lanes: int) -> int:

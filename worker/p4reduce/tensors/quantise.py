@@ -50,8 +50,8 @@ class LaneFactors:
     Attributes:
         limit: the largest magnitude of a lane.
         scales: lanes' units per 1.0, shape (256,).
-        factors: what makes a number of a sum that was divided by `divisor`, shape (256,).
-        divisor: what `factors` divide a sum by; 1 unless it is a mean.
+        factors: a number is a sum of lanes / `divisor` * its block's factor, shape (256,).
+        divisor: 1 for lanes of 32 bits, whose factors have a mean's world size in them.
         inexact: whether factors are no powers of two, so that float32 does not do.
         scales32, factors32: the tables as float32.
     """
