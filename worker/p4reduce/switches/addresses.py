@@ -83,17 +83,17 @@ def switch_addresses(
     given = [
         one if match is None else match["port"] for one, match in zip(given, named, strict=True)
     ]
-    names = [port_name(one, place.rank, place.local_rank) for one in given or (None,)]
+    ports = [port_name(one, place.rank, place.local_rank) for one in given or (None,)]
     controllers = _listed(controller, variables.CONTROLLER, environ) or [default_address(environ)]
     what = "controller" if controller else variables.CONTROLLER
     for address in controllers:
         _check_address(what, address)
-    _check_number(len(names), f"{len(names)} interfaces, so as many switches")
+    _check_number(len(ports), f"{len(ports)} interfaces, so as many switches")
     if len(controllers) == 1 and all(switches):
-        controllers *= len(names)
-    if len(controllers) != len(names):
+        controllers *= len(ports)
+    if len(controllers) != len(ports):
         raise ConfigurationError(
-            f"{len(names)} interface{'s'[: len(names) != 1]} ({', '.join(names)}) and "
+            f"{len(ports)} interface{'s'[: len(ports) != 1]} ({', '.join(ports)}) and "
             f"{len(controllers)} controller{'s'[: len(controllers) != 1]} "
             f"({', '.join(controllers)}): each switch takes one of both, in the same order; or "
             "one controller for all, and each switch's name before its interface, as in "
@@ -103,14 +103,14 @@ def switch_addresses(
         f"{controller} (switch {switch})" if switch else controller
         for controller, switch in zip(controllers, switches, strict=True)
     ]
-    for kind, some in (("interface", names), ("controller", owners)):
+    for kind, some in (("interface", ports), ("controller", owners)):
         twice = next((one for one in some if some.count(one) > 1), None)
         if twice is not None:
             raise ConfigurationError(f"{kind} {twice} is given twice, for two switches")
-    check_several(len(names), job)
+    check_several(len(ports), job)
     return [
         SwitchAddress(*address, environ=environ)
-        for address in zip(names, controllers, switches, strict=True)
+        for address in zip(ports, controllers, switches, strict=True)
     ]
 
 
