@@ -4,10 +4,9 @@
     python -m bench.bmv2.compare [--of targets] [--turns 3] [--seconds 1.2] [--json FILE]
     python -m bench.bmv2.compare --of words
     python -m bench.bmv2.compare --of programs --earlier /tmp/earlier --turns 25
-        [--formats int32 int8] [--only BMv2]
 
-All have the load of contributions.py: four ranks with a block of 256 int32 lanes under way in each
-of 32 slots.
+All have the load of bench/switch/ports.py: four ranks with a block of 256 int32 lanes under way in
+each of 32 slots.
 
 - targets: BMv2 and the embedded switch over veth pairs, and that over its Unix sockets.
 - words: what the wide words gain on BMv2: four registers of 2,048 bits, or one of 32 for each lane.
@@ -25,46 +24,61 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import itertools
+import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from p4reduce.wire.format import Format
 from p4reduce_controller.fabric.compiled_program import PipelineProgram, load_program
 from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.switches.bmv2 import unavailable
 
-from bench.bmv2.contributions import compared, measure, need_bmv2
+from bench.measure import in_turns, there_and_back
 from bench.program import Option, Row, read_options, run, tell
+from bench.switch.job import RANKS, SLOTS
+from bench.switch.ports import BLOCK, BMV2, Case, contribute, need_load
 
-TARGETS = ("BMv2, veths", "embedded, veths", "embedded, sockets")
+BY_BMV2 = Case("veth", BMV2)
+TARGETS = {
+    "BMv2, veths": BY_BMV2,
+    "embedded, veths": Case("veth"),
+    "embedded, sockets": Case("unix"),
+}
 VARIANTS = Path(__file__).resolve().parent / "one_lane"
 SOURCES = VARIANTS.parents[2] / "p4src" / "compiled" / "sources.sha256"
 
+Measure = Callable[[], Row]
 
-def targets(options: argparse.Namespace) -> Iterator[Row]:
+
+def targets(options: argparse.Namespace) -> dict[str, Measure]:
     """Both switches."""
-    cases = {kind: partial(measure, kind, options.seconds) for kind in TARGETS}
-    return compared(cases, options.turns)
+    return {
+        name: partial(contribute, case, options.seconds, RANKS, SLOTS)
+        for name, case in TARGETS.items()
+    }
 
 
-def words(options: argparse.Namespace) -> Iterator[Row]:
-    """A register for each lane, and wide words; also by lanes per second."""
+def of_programs(
+    options: argparse.Namespace, some: dict[str, PipelineProgram]
+) -> dict[str, Measure]:
+    """Programs on BMv2."""
+    return {
+        name: partial(contribute, BY_BMV2, options.seconds, RANKS, SLOTS, program)
+        for name, program in some.items()
+    }
+
+
+def words(options: argparse.Namespace) -> dict[str, Measure]:
+    """A register for each lane, and wide words."""
     if (VARIANTS / "sources.sha256").read_text() != SOURCES.read_text():
         raise UnavailableError("older than p4src/: run python -m bench.bmv2.one_lane.compile")
-    programs = {
+    some = {
         "a register a lane": load_variant("one_lane"),
         "a register a lane, no overflow": load_variant("one_lane_bare"),
         "words of 64 lanes": load_program(),
     }
-    cases = {
-        name: partial(measure, TARGETS[0], options.seconds, program)
-        for name, program in programs.items()
-    }
-    for row in compared(cases, options.turns):
-        lanes = Format.INT32.lanes * row["contributions_per_second"]
-        yield {**row, "lanes_per_second": lanes}
+    return of_programs(options, some)
 
 
 def load_variant(name: str) -> PipelineProgram:
@@ -76,30 +90,44 @@ def load_variant(name: str) -> PipelineProgram:
         return load_program(*paths)
 
 
-def programs(options: argparse.Namespace) -> Iterator[Row]:
-    """Two commits' programs."""
-    both = {"earlier": earlier_program(options.earlier), "now": load_program()}
-    kinds = [kind for kind in (TARGETS[0], TARGETS[2]) if options.only in kind]
-    for kind, name in itertools.product(kinds, options.formats):
-        cases = {
-            f"{kind}, {name}: {which}": partial(
-                measure, kind, options.seconds, program, Format[name.upper()]
-            )
-            for which, program in both.items()
-        }
-        yield from compared(cases, options.turns)
-
-
-def earlier_program(folder: Path | None) -> PipelineProgram:
-    """Load a program that was compiled earlier. Raises LabError: it is not there."""
-    if folder is None:
+def programs(options: argparse.Namespace) -> dict[str, Measure]:
+    """Two commits' programs. Raises LabError: there is no earlier one."""
+    if options.earlier is None:
         raise LabError("--earlier FOLDER is needed: where the other program is, compiled")
-    paths = [folder / name for name in ("p4reduce.json", "p4reduce.p4info.txtpb")]
-    if missing := [str(path) for path in paths if not path.is_file()]:
-        raise LabError(
-            f"there is no {', '.join(missing)}; bench/bmv2/compare.py says how to get it"
+    names = ("p4reduce.json", "p4reduce.p4info.txtpb")
+    earlier = load_program(*(options.earlier / name for name in names))
+    return of_programs(options, {"earlier": earlier, "now": load_program()})
+
+
+def compared(cases: Mapping[str, Measure], turns: int) -> Iterator[Row]:
+    """Measure cases in turns, and sum up: medians, and ratios to the first case in each turn.
+
+    `rate_ratio` is of the rates, `thread_us_ratio` of the busiest threads, which other load on the
+    machine hardly changes. A quarter of the turns had a ratio below `thread_us_ratio_low`, and a
+    quarter had one above `thread_us_ratio_high`: they say what this many turns can tell.
+    """
+    found = in_turns(cases, turns, order=there_and_back)
+    first = found[next(iter(cases))]
+    for name, rows in found.items():
+        by_thread, by_rate = (
+            sorted(one[key] / other[key] for one, other in zip(rows, first, strict=True))
+            for key in ("busiest_thread_us", "frames_per_second")
         )
-    return load_program(*paths)
+        rates = [row["frames_per_second"] for row in rows]
+        rate = statistics.median(rates)
+        yield {
+            "name": name,
+            "contributions_per_second": rate,
+            "slowest": min(rates),
+            "fastest": max(rates),
+            "lanes_per_second": len(BLOCK) * rate,
+            "rate_ratio": statistics.median(by_rate),
+            "switch_us": statistics.median(row["switch_us"] for row in rows),
+            "busiest_thread_us": statistics.median(row["busiest_thread_us"] for row in rows),
+            "thread_us_ratio": statistics.median(by_thread),
+            "thread_us_ratio_low": by_thread[len(by_thread) // 4],
+            "thread_us_ratio_high": by_thread[-1 - len(by_thread) // 4],
+        }
 
 
 def main() -> None:
@@ -110,11 +138,11 @@ def main() -> None:
         turns=3,
         seconds=Option(1.2, "for each measurement"),
         earlier=Option(None, "folder of the other program, compiled", Path),
-        formats=Option(["int32"], "of the lanes"),
-        only=Option("", "switches whose name has this"),
     )
-    need_bmv2()
-    tell(options, measures[options.of](options))
+    if reason := unavailable():
+        raise UnavailableError(reason)
+    need_load()
+    tell(options, compared(measures[options.of](options), options.turns))
 
 
 if __name__ == "__main__":

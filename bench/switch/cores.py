@@ -19,7 +19,6 @@ import multiprocessing
 import os
 import statistics
 import time
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -32,62 +31,47 @@ from bench.switch.job import CONFIG, SLOTS, admit, frames_of
 from bench.switch.run_many import run_many
 
 ROUNDS = 8  # in each batch
+RATES = ("second", "second of processor time")
 _COUNTED = {"round": 1, "block": SLOTS, "next_block": SLOTS}  # what a further round adds to
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Contributions per second, by the clock and by processor time."""
+def serve(connection: Connection, processor: int) -> None:
+    """Be one core: run for as long as each message says, and answer with both `RATES`.
 
-    clock: float
-    processor: float
+    It is given the same frames again and again, for later rounds.
+    """
+    os.sched_setaffinity(0, {processor})
+    pipeline = NativePipeline(CONFIG.read_bytes())
+    admit(pipeline)
+    batch = frames_of(1, ROUNDS)
+    ports = np.array([port for port, _ in batch], np.uint32).tobytes()
+    frames = np.array([np.frombuffer(frame, np.uint8) for _, frame in batch])
 
-
-class Load:
-    """One core's program, and the frames that it is given again and again, for later rounds."""
-
-    def __init__(self) -> None:
-        self._pipeline = NativePipeline(CONFIG.read_bytes())
-        admit(self._pipeline)
-        batch = frames_of(1, ROUNDS)
-        self._ports = np.array([port for port, _ in batch], np.uint32).tobytes()
-        self._length = len(batch[0][1])
-        frames = np.frombuffer(bytearray(b"".join(frame for _, frame in batch)), np.uint8)
-        self._frames = frames.reshape(len(batch), self._length)
-
-    def run(self, seconds: float) -> Rates:
+    def load(seconds: float) -> tuple[float, float]:
         """Run batches for so long; only the program's own time counts."""
-        frames, clock, processor = 0, 0.0, 0.0
+        count, clock, processor = 0, 0.0, 0.0
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            joined = self._frames.tobytes()
+            joined = frames.tobytes()
             began = time.monotonic(), time.process_time()
-            results = run_many(self._pipeline, self._ports, joined, self._length)
+            results = run_many(pipeline, ports, joined, frames.shape[1])
             clock += time.monotonic() - began[0]
             processor += time.process_time() - began[1]
-            if results != len(self._frames):
-                raise RuntimeError(f"{results} results instead of {len(self._frames)}")
-            frames += results
-            self._go_on()
-        return Rates(frames / clock, frames / processor)
+            if results != len(frames):
+                raise RuntimeError(f"{results} results instead of {len(frames)}")
+            count += results
+            for name, step in _COUNTED.items():
+                offset = HEADER.fields[name][1]  # type: ignore[index]
+                field = frames[:, offset : offset + 4].copy().view(">u4")
+                frames[:, offset : offset + 4] = (
+                    (field + step * ROUNDS).astype(">u4").view(np.uint8)
+                )
+        return count / clock, count / processor
 
-    def _go_on(self) -> None:
-        for name, step in _COUNTED.items():
-            kind, offset = HEADER.fields[name][:2]  # type: ignore[index]
-            field = self._frames[:, offset : offset + 4].copy().view(">u4")
-            assert kind.itemsize == field.itemsize
-            field += step * ROUNDS
-            self._frames[:, offset : offset + 4] = field.view(np.uint8)
-
-
-def serve(connection: Connection, processor: int) -> None:
-    """Be one core: run for as long as each message says, and answer with the rates."""
-    os.sched_setaffinity(0, {processor})
-    load = Load()
-    load.run(0.05)
+    load(0.05)
     connection.send(None)
     while (seconds := connection.recv()) is not None:
-        connection.send(load.run(seconds))
+        connection.send(load(seconds))
 
 
 def main() -> None:
@@ -104,36 +88,28 @@ def main() -> None:
         ends.append(here)
     for end in ends:
         end.recv()
-    alone: list[Rates] = []
-    both: list[Rates] = []
+    alone, both = [], []
     for turn in range(options.turns):
         one = ends[turn % 2]  # in turns: the processors need not be alike
         one.send(options.seconds)
         alone.append(one.recv())
         for end in ends:
             end.send(options.seconds)
-        found = [end.recv() for end in ends]
-        both.append(Rates(sum(each.clock for each in found), sum(each.processor for each in found)))
+        both.append(np.sum([end.recv() for end in ends], axis=0))
     for end, process in zip(ends, processes, strict=True):
         end.send(None)
         process.join(10)
     rows = []
-    for name in ("clock", "processor"):
-        times = sorted(
-            getattr(two, name) / getattr(one, name) for two, one in zip(both, alone, strict=True)
-        )
-        one, two = (
-            statistics.median(getattr(each, name) for each in found) for found in (alone, both)
-        )
-        per = "second" if name == "clock" else "second of processor time"
+    for name, one, two in zip(RATES, np.transpose(alone), np.transpose(both), strict=True):
+        low, times, high = np.percentile(two / one, (25, 50, 75))
         rows.append(
             {
-                "name": f"two cores, per {per}",
-                "contributions_per_second": two,
-                "of_one_core": one,
-                "times_one_core": statistics.median(times),
-                "times_lower_quartile": times[len(times) // 4],
-                "times_upper_quartile": times[-1 - len(times) // 4],
+                "name": f"two cores, per {name}",
+                "contributions_per_second": statistics.median(two.tolist()),
+                "of_one_core": statistics.median(one.tolist()),
+                "times_one_core": float(times),
+                "times_lower_quartile": float(low),
+                "times_upper_quartile": float(high),
             }
         )
     tell(options, rows)

@@ -13,7 +13,7 @@ enum { MOST_LINKS = 8, WAIT_MS = 10000, KIND_RESULT = 1 };
 
 /* Where the fields of an aggregation frame are, in bytes from its start. */
 struct layout {
-    uint32_t kind, slot, round;
+    uint32_t kind, slot, round, payload;
 };
 
 static int send_all(struct p4r_link *link, const struct p4r_frame *frames, int count)
@@ -81,9 +81,9 @@ static uint32_t big_endian(const uint8_t *bytes, int size)
 }
 
 /* Each rank answers each result by its contribution to the slot's next round. `rows` has the
- * contributions, one per rank and slot, `stride` bytes apart. */
-int64_t bench_contribute(struct p4r_link **links, int ranks, uint8_t *rows, uint32_t stride,
-                         uint32_t length, uint32_t slots, const struct layout *layout,
+ * contributions of `length` bytes, one per rank and slot; `sum` is the payload of each result. */
+int64_t bench_contribute(struct p4r_link **links, int ranks, uint8_t *rows, uint32_t length,
+                         uint32_t slots, const struct layout *layout, const uint8_t *sum,
                          uint64_t duration_ns)
 {
     struct p4r_frame results[P4R_LINK_FRAMES], following[P4R_LINK_FRAMES];
@@ -95,9 +95,11 @@ int64_t bench_contribute(struct p4r_link **links, int ranks, uint8_t *rows, uint
         for (int i = 0; i < count; i++) {
             const uint8_t *result = results[i].bytes;
             const uint32_t slot = big_endian(result + layout->slot, 2);
-            if ((result[layout->kind] & 0xf) != KIND_RESULT || slot >= slots)
+            if ((result[layout->kind] & 0xf) != KIND_RESULT || slot >= slots ||
+                results[i].length != length ||
+                memcmp(result + layout->payload, sum, length - layout->payload) != 0)
                 return -EBADMSG;
-            uint8_t *own = rows + ((size_t)rank * slots + slot) * stride;
+            uint8_t *own = rows + ((size_t)rank * slots + slot) * length;
             const uint32_t round = __builtin_bswap32(big_endian(result + layout->round, 4) + 1);
             memcpy(own + layout->round, &round, sizeof round);
             following[i] = (struct p4r_frame){own, length};

@@ -4,8 +4,7 @@
 Four ranks contribute 1,024 bytes of lanes each to every round of every slot; a quarter of the
 frames complete a round and come back as four results. Machine code and Python take the same
 frames in turn. Prints the best and the median of several runs, in processor time, because other
-processes only ever make it slower. With --earlier FOLDER another compiled program takes turns too;
-bench/bmv2/compare.py says how to get one.
+processes only ever make it slower.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ import statistics
 import struct
 import time
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.pipeline import Pipeline
@@ -26,52 +23,37 @@ from bench.switch.job import CONFIG, admit, frames_of
 from bench.switch.run_many import run_many
 
 
-def measure_python(pipeline: Pipeline, frames: list[tuple[int, bytes]]) -> tuple[float, int]:
+def run_frames(pipeline: Pipeline, frames: list[tuple[int, bytes]]) -> tuple[float, int]:
     """Seconds of processor time, and how many frames came back."""
-    process = pipeline.process
-    results = 0
-    start = time.process_time()
-    for port, frame in frames:
-        results += len(process(port, frame))
-    return time.process_time() - start, results
-
-
-def measure_native(pipeline: NativePipeline, frames: list[tuple[int, bytes]]) -> tuple[float, int]:
-    """The same, for frames that a loop in C hands over."""
-    ports = struct.pack(f"={len(frames)}I", *(port for port, _ in frames))
-    joined = b"".join(frame for _, frame in frames)
-    length = len(frames[0][1])
-    start = time.process_time()
-    results = run_many(pipeline, ports, joined, length)
+    if isinstance(pipeline, NativePipeline):  # a loop in C hands them over
+        ports = struct.pack(f"={len(frames)}I", *(port for port, _ in frames))
+        joined = b"".join(frame for _, frame in frames)
+        start = time.process_time()
+        results = run_many(pipeline, ports, joined, len(frames[0][1]))
+    else:
+        process = pipeline.process
+        start = time.process_time()
+        results = sum(len(process(port, frame)) for port, frame in frames)
     return time.process_time() - start, results
 
 
 def main() -> None:
-    options = read_options(
-        __doc__,
-        runs=40,
-        rounds=Option(8, "rounds in each run"),
-        earlier=Option(None, "folder of another program's p4reduce.json", Path),
-    )
-    engines: dict[str, tuple[Pipeline, Any]] = {
-        "native": (NativePipeline(CONFIG.read_bytes()), measure_native),
-        "python": (Pipeline(CONFIG.read_bytes()), measure_python),
+    options = read_options(__doc__, runs=40, rounds=Option(8, "rounds in each run"))
+    engines = {
+        "native": NativePipeline(CONFIG.read_bytes()),
+        "python": Pipeline(CONFIG.read_bytes()),
     }
-    if options.earlier is not None:
-        other = (options.earlier / "p4reduce.json").read_bytes()
-        engines["native, earlier"] = NativePipeline(other), measure_native
     rounds = dict.fromkeys(engines, 1)
 
     def rate(name: str) -> float:
-        pipeline, measure = engines[name]
         frames = frames_of(rounds[name], options.rounds)
         rounds[name] += options.rounds
-        seconds, results = measure(pipeline, frames)
+        seconds, results = run_frames(engines[name], frames)
         if results != len(frames):
             raise SystemExit(f"{name}: {results} results came back instead of {len(frames)}")
-        return float(len(frames) / seconds)
+        return len(frames) / seconds
 
-    for pipeline, _ in engines.values():
+    for pipeline in engines.values():
         admit(pipeline)
     rates = in_turns({name: partial(rate, name) for name in engines}, options.runs)
     rows = [
@@ -84,10 +66,6 @@ def main() -> None:
         for name, found in rates.items()
     ]
     tell(options, rows)
-    for name in (name for name in rates if name != "native"):
-        pairs = [a / b for a, b in zip(rates["native"], rates[name], strict=True)]
-        ratio = statistics.median(pairs)
-        print(f"native against {name}, median of {len(pairs)} pairs: {ratio:.3f} times")
 
 
 if __name__ == "__main__":

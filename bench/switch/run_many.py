@@ -20,16 +20,8 @@ def _library() -> Any:
     library = ctypes.CDLL(str(path))
     pointer, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     library.bench_run_many.restype = u64
-    library.bench_run_many.argtypes = (
-        pointer,
-        pointer,
-        pointer,
-        u32,
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        u32,
-        u64,
-    )
+    text = ctypes.c_char_p
+    library.bench_run_many.argtypes = (pointer, pointer, pointer, u32, text, text, u32, u64)
     return library
 
 
@@ -46,15 +38,7 @@ def run_many(pipeline: NativePipeline, ports: bytes, frames: bytes, length: int)
         raise ValueError(f"{len(frames)} bytes are not {len(ports) // 4} frames of {length}")
     entry = pipeline.native
     assert entry is not None
-    copies: int = _library().bench_run_many(
-        entry.process,
-        entry.release,
-        entry.state,
-        len(ports) // 4,
-        ports,
-        frames,
-        length,
-        time.monotonic_ns(),
-    )
+    given = (len(ports) // 4, ports, frames, length, time.monotonic_ns())
+    copies: int = _library().bench_run_many(entry.process, entry.release, entry.state, *given)
     pipeline.serve_events()
     return copies
